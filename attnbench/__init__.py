@@ -1,0 +1,65 @@
+"""attnbench: the attention benchmark whose every number is checked.
+
+Everything public is here: ``run`` and ``load`` for notebooks and scripts, ``hookimpl`` and the
+records (``Backend``, ``Rule``, ...) for plugins.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attnbench.hookspecs import hookimpl
+    from attnbench.types.backend import Backend, Setup
+    from attnbench.types.case import Case, Layer
+    from attnbench.types.errors import AttnbenchError, BadCase, BadFile, BadInput
+    from attnbench.types.mask import Mask
+    from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
+    from attnbench.types.suite import Suite
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttnbenchError",
+    "BadCase",
+    "BadFile",
+    "BadInput",
+    "Backend",
+    "Case",
+    "DotForm",
+    "Layer",
+    "Mask",
+    "Parameter",
+    "Rule",
+    "Scoring",
+    "Setup",
+    "Suite",
+    "__version__",
+    "hookimpl",
+]
+
+_HOMES = {
+    "AttnbenchError": "attnbench.types.errors",
+    "BadCase": "attnbench.types.errors",
+    "BadFile": "attnbench.types.errors",
+    "BadInput": "attnbench.types.errors",
+    "Backend": "attnbench.types.backend",
+    "Case": "attnbench.types.case",
+    "DotForm": "attnbench.types.rule",
+    "Layer": "attnbench.types.case",
+    "Mask": "attnbench.types.mask",
+    "Parameter": "attnbench.types.rule",
+    "Rule": "attnbench.types.rule",
+    "Scoring": "attnbench.types.rule",
+    "Setup": "attnbench.types.backend",
+    "Suite": "attnbench.types.suite",
+    "hookimpl": "attnbench.hookspecs",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for, so that ``attnbench --help`` stays light."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'attnbench' has no attribute {name!r}")

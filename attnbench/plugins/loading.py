@@ -1,0 +1,85 @@
+"""Loading one plugin and reading what it brings; nothing it does wrong reaches the others."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pluggy
+
+from attnbench import hookspecs
+from attnbench.plugins.sources import Source
+from attnbench.types.backend import Backend
+from attnbench.types.rule import Rule
+from attnbench.types.suite import Suite
+
+_KINDS: dict[str, type] = {
+    "attnbench_rules": Rule,
+    "attnbench_backends": Backend,
+    "attnbench_suites": Suite,
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What one plugin brings, and what went wrong with it, one sentence a fault."""
+
+    source: Source
+    rules: tuple[Rule, ...] = ()
+    backends: tuple[Backend, ...] = ()
+    suites: tuple[Suite, ...] = ()
+    faults: tuple[str, ...] = field(default=())
+
+
+def load(source: Source) -> Loaded:
+    """Import a plugin and call its hooks, each guarded.
+
+    An import or a hook that raises (``SystemExit`` included) becomes a fault, as does a hook name
+    that doesn't exist and a record of the wrong type; what works is kept.
+    """
+    try:
+        module = importlib.import_module(source.module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
+        return Loaded(source, faults=(f"{source}: does not import: {_words(failure)}",))
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    faults: list[str] = []
+    try:
+        manager.register(module, name=source.name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as failure:
+        faults.append(f"{source}: {_words(failure)}")
+    found = {hook: _records(manager, hook, source, faults) for hook in _KINDS}
+    return Loaded(
+        source,
+        rules=tuple(found["attnbench_rules"]),
+        backends=tuple(found["attnbench_backends"]),
+        suites=tuple(found["attnbench_suites"]),
+        faults=tuple(faults),
+    )
+
+
+def _records(manager: pluggy.PluginManager, hook: str, source: Source, faults: list[str]) -> Iterable[Any]:
+    kind = _KINDS[hook]
+    kept: list[Any] = []
+    for implementation in getattr(manager.hook, hook).get_hookimpls():
+        try:
+            for record in implementation.function():
+                if isinstance(record, kind):
+                    kept.append(record)
+                else:
+                    faults.append(f"{source}: {hook} gave {record!r}, which is no {kind.__name__}")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:
+            faults.append(f"{source}: {hook} raised {_words(failure)}")
+    return kept
+
+
+def _words(failure: BaseException) -> str:
+    text = " ".join(str(failure).split())
+    return f"{type(failure).__name__}: {text}" if text else type(failure).__name__

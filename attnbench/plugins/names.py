@@ -1,0 +1,29 @@
+"""Telling a user that a name isn't known, and which one was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like ``name``, or None where nothing is near.
+
+    Names are compared whole and by their first part, so that 'spda' finds 'sdpa_flash'.
+    """
+    scored = [(max(_likeness(name, k), 0.9 * _likeness(name, k.split("_")[0])), k) for k in known]
+    best = max(scored, default=(0.0, None), key=lambda pair: pair[0])
+    return best[1] if best[0] >= 0.6 else None
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """One sentence: no such name, the nearest, or all there are where nothing is near."""
+    names = list(known)
+    guess = nearest(name, names)
+    if guess is not None:
+        return f"no {kind} {name!r}; did you mean {guess!r}?"
+    return f"no {kind} {name!r}; there are {', '.join(names) or 'none'}."
+
+
+def _likeness(left: str, right: str) -> float:
+    return SequenceMatcher(None, left.lower(), right.lower()).ratio()

@@ -1,0 +1,86 @@
+"""All plugins together: every rule, backend and suite by name, with who brought it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from attnbench.plugins.loading import Loaded, load
+from attnbench.plugins.names import unknown_name
+from attnbench.plugins.sources import Source, installed
+from attnbench.types.backend import Backend
+from attnbench.types.errors import BadInput
+from attnbench.types.rule import Rule
+from attnbench.types.suite import Suite
+
+T = TypeVar("T", Rule, Backend, Suite)
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """A record and the plugin that brought it."""
+
+    record: T
+    source: Source
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Every rule, backend and suite by name. ``faults`` says in one sentence each what failed to load."""
+
+    rules: dict[str, Entry[Rule]]
+    backends: dict[str, Entry[Backend]]
+    suites: dict[str, Entry[Suite]]
+    plugins: tuple[Source, ...]
+    faults: tuple[str, ...]
+
+    def rule(self, name: str) -> Rule:
+        """The rule of that name; raises :class:`BadInput` with the nearest name."""
+        return self._find("rule", self.rules, name)
+
+    def backend(self, name: str) -> Backend:
+        """The backend of that name; raises :class:`BadInput` with the nearest name."""
+        return self._find("backend", self.backends, name)
+
+    def suite(self, name: str) -> Suite:
+        """The suite of that name; raises :class:`BadInput` with the nearest name."""
+        return self._find("suite", self.suites, name)
+
+    def _find(self, kind: str, entries: dict[str, Entry[T]], name: str) -> T:
+        if name not in entries:
+            failed = " ".join(f"A plugin failed to load: {fault}." for fault in self.faults)
+            raise BadInput(f"{unknown_name(kind, name, entries)} {failed}".rstrip())
+        return entries[name].record
+
+
+def load_registry(sources: Iterable[Source] | None = None) -> Registry:
+    """Load plugins (all that are installed unless told) and gather what they bring.
+
+    Where two plugins bring the same name, the first keeps it and the clash is a fault naming both.
+    """
+    loaded = [load(source) for source in (installed() if sources is None else sources)]
+    faults = [fault for plugin in loaded for fault in plugin.faults]
+    return Registry(
+        rules=_gather("rule", loaded, lambda p: p.rules, faults),
+        backends=_gather("backend", loaded, lambda p: p.backends, faults),
+        suites=_gather("suite", loaded, lambda p: p.suites, faults),
+        plugins=tuple(p.source for p in loaded),
+        faults=tuple(faults),
+    )
+
+
+def _gather(
+    kind: str, loaded: list[Loaded], records: Callable[[Loaded], tuple[T, ...]], faults: list[str]
+) -> dict[str, Entry[T]]:
+    entries: dict[str, Entry[T]] = {}
+    for plugin in loaded:
+        for record in records(plugin):
+            if record.name in entries:
+                faults.append(
+                    f"two plugins bring a {kind} {record.name!r}: {entries[record.name].source} and "
+                    f"{plugin.source}; the first is used"
+                )
+            else:
+                entries[record.name] = Entry(record, plugin.source)
+    return entries

@@ -1,0 +1,122 @@
+"""One thing to compute, as a frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from attnbench.types.errors import BadCase
+from attnbench.types.mask import Mask
+
+Operation = Literal["attention", "multihead"]
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]
+Pass = Literal["forward", "backward", "both"]
+CacheMode = Literal["hot", "rotating"]
+
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+PASSES: tuple[Pass, ...] = get_args(Pass)
+CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
+DEVICES = ("cpu", "cuda")
+ITEM_BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The layer around the heads, of the operation ``multihead``.
+
+    E: width of the model, the last axis of x. bias: whether the projections add one.
+    out: whether an output projection follows the merged heads. cross: keys and values come from
+    a context of their own even where Lq = Lk.
+    """
+
+    E: int
+    bias: bool = False
+    out: bool = True
+    cross: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to compute. Same case, same bits of input on every machine.
+
+    Sizes: B batch, H query heads, Hkv key/value heads (H a multiple of it), Lq queries, Lk keys,
+    D features of q and k, Dv features of v and of the output.
+
+    Raises:
+        BadCase: where the case can't exist; the text restates what was asked.
+    """
+
+    operation: Operation
+    rule: str
+    B: int
+    H: int
+    Hkv: int
+    Lq: int
+    Lk: int
+    D: int
+    Dv: int
+    layer: Layer | None = None
+    mask: Mask = Mask()
+    dtype: Dtype = "float32"
+    device: str = "cpu"
+    pass_: Pass = "forward"  # noqa: S105
+    cache: CacheMode = "hot"
+    threads: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_choice("operation", self.operation, OPERATIONS)
+        _check_choice("dtype", self.dtype, DTYPES)
+        _check_choice("device", self.device, DEVICES)
+        _check_choice("pass", self.pass_, PASSES)
+        _check_choice("cache mode", self.cache, CACHE_MODES)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+                raise BadCase(f"{field.name} = {value!r}: a whole number is needed")
+        for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads"):
+            if getattr(self, name) < 1:
+                raise BadCase(f"{name} = {getattr(self, name)}: sizes are 1 or more")
+        if self.seed < 0:
+            raise BadCase(f"seed = {self.seed}: a seed is 0 or more")
+        if self.H % self.Hkv:
+            raise BadCase(f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "
+                          "each key/value head serves the same number of query heads")
+        if (self.operation == "multihead") != (self.layer is not None):
+            raise BadCase("multihead needs a model width E" if self.layer is None
+                          else "attention has no model width E: that belongs to multihead")
+        if self.layer is not None and self.layer.E < 1:
+            raise BadCase(f"E = {self.layer.E}: sizes are 1 or more")
+        padding = self.mask.padding
+        if isinstance(padding, tuple):
+            if len(padding) != self.B:
+                raise BadCase(f"padding gives {len(padding)} lengths for a batch of {self.B}: "
+                              "give one length for each batch element")
+            if max(padding) > self.Lk:
+                raise BadCase(f"padding length {max(padding)} is more than Lk = {self.Lk}")
+
+    @property
+    def group(self) -> int:
+        """How many query heads share a key/value head."""
+        return self.H // self.Hkv
+
+    @property
+    def is_self_attention(self) -> bool:
+        """Whether (in ``multihead``) queries, keys and values come from one and the same x."""
+        return self.layer is not None and self.Lq == self.Lk and not self.layer.cross
+
+    @property
+    def query_offset(self) -> int:
+        """The position on the key axis of query 0; see :meth:`Mask.query_offset`."""
+        return self.mask.query_offset(self.Lq, self.Lk)
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one element in the case's dtype."""
+        return ITEM_BYTES[self.dtype]
+
+
+def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise BadCase(f"no {what} {value!r}; there are {', '.join(allowed)}")

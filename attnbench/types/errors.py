@@ -1,0 +1,34 @@
+"""What attnbench raises, and the exit status that each ends a command with.
+
+    AttnbenchError              anything this package raises on purpose
+    ├── BadInput                the user's words can't be used (exit 2)
+    │   ├── BadCase             a case that can't exist: sizes, masks, dtypes
+    │   └── BadFile             a file that can't be read as what it should be
+    └── MeasuringFailed         the machinery itself could not go on (exit 3)
+"""
+
+from __future__ import annotations
+
+
+class AttnbenchError(Exception):
+    """Base of all errors raised on purpose; its text is one sentence for the user."""
+
+    exit_code = 3
+
+
+class BadInput(AttnbenchError):  # noqa: N818 - reads as what it is in a sentence
+    """The user's words can't be used; the text restates them and says what is allowed."""
+
+    exit_code = 2
+
+
+class BadCase(BadInput):
+    """A case that can't exist: impossible sizes, an unknown dtype, a mask that contradicts itself."""
+
+
+class BadFile(BadInput):
+    """A file that is missing, torn, of a newer format, or not ours."""
+
+
+class MeasuringFailed(AttnbenchError):
+    """The machinery could not go on: a server that does not start, a disk that is full."""

@@ -1,0 +1,163 @@
+"""What a run records: samples, sets, records, and the manifest that begins a file.
+
+These are msgspec structs because they are the lines of the result file, each told apart by ``kind``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from msgspec import Struct, field
+
+FORMAT_VERSION = 1
+
+Status = Literal[
+    "ok", "mismatch", "suspect", "unsupported", "unavailable",
+    "out_of_memory", "timeout", "crashed", "error",
+]  # fmt: skip
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+TIMED: frozenset[Status] = frozenset({"ok", "suspect"})
+"""Statuses that may carry a timing; all others carry none."""
+
+
+class Block(Struct, frozen=True):
+    """A few samples of one backend, taken back to back.
+
+    round: which round of its set. position: its place in the round's order. calls: back-to-back calls
+    in each sample; wall_ns[i] / calls is the time per call of sample i.
+    wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor): one number a sample, read
+    outside the timed window.
+    """
+
+    round: int
+    position: int
+    calls: int
+    wall_ns: list[int]
+    cpu_ns: list[int]
+    switches: list[int]
+    faults: list[int]
+
+
+class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
+    """One fresh child process for each contender and all rounds measured with them.
+
+    order: contenders in the order they were started. blocks: by backend, in the order measured.
+    draw: which of the run's secret input draws the children computed on.
+    """
+
+    case: str
+    index: int
+    draw: int
+    order: list[str]
+    blocks: dict[str, list[Block]]
+
+
+class Accuracy(Struct, frozen=True):
+    """The check in numbers, pooled over draws.
+
+    rms_error, max_error: of the output against the oracle. reference_rms, reference_max: the same of
+    the plain computation in the case's dtype. rms_limit, max_limit: what was allowed. rows: query rows
+    compared, of how many (all unless the oracle would have cost too much). draws: independent inputs.
+    """
+
+    rms_error: float
+    max_error: float
+    reference_rms: float
+    reference_max: float
+    rms_limit: float
+    max_limit: float
+    rows: int
+    rows_of: int
+    draws: int
+
+    @property
+    def error_budget(self) -> float:
+        """RMS error over the plain reference's RMS error; 0 where both are exact."""
+        return _ratio(self.rms_error, self.reference_rms)
+
+    @property
+    def max_error_budget(self) -> float:
+        """Largest error over the plain reference's largest error; 0 where both are exact."""
+        return _ratio(self.max_error, self.reference_max)
+
+
+def _ratio(part: float, whole: float) -> float:
+    if whole == 0:
+        return 0.0 if part == 0 else float("inf")
+    return part / whole
+
+
+class Record(Struct, frozen=True, tag="record", tag_field="kind"):
+    """The outcome of one backend on one case. A timing stands only on ``ok`` (and ``suspect``).
+
+    case: its id. reason: why the status isn't ``ok``, in words. median_ms: median over sets of the
+    set's median time per call. ratio: time over the baseline's, the median over sets of the median
+    paired ratio. tflops, gbps: from exact counts. peak_extra_bytes: of one call. prepare_ms: loading
+    and preparation; first_call_ms: the first call, compilation and allocation included.
+    timed_calls: calls inside timed samples. verified_calls: outputs of those compared with the oracle.
+    notes: what a reader should know, in words.
+    """
+
+    case: str
+    rule: str
+    backend: str
+    status: Status
+    reason: str = ""
+    median_ms: float | None = None
+    ratio: float | None = None
+    baseline: str | None = None
+    accuracy: Accuracy | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+    peak_extra_bytes: int | None = None
+    prepare_ms: float | None = None
+    first_call_ms: float | None = None
+    warmup_ms: list[float] = field(default_factory=list)
+    sets: int = 0
+    timed_calls: int = 0
+    verified_calls: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class PluginLine(Struct, frozen=True):
+    """A loaded plugin: its name, distribution and version."""
+
+    name: str
+    distribution: str
+    version: str
+
+
+class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
+    """The first line of a run file.
+
+    format: version of this format. command: argv. cases, backends: what was asked for, in order.
+    named: backends that were asked for by name. protocol: every dial of the measurement.
+    draw_seeds: entropy of the timed inputs, from the operating system.
+    environment: facts of the machine and its software.
+    """
+
+    format: int
+    run_id: str
+    started: str
+    attnbench: str
+    command: list[str]
+    cases: list[str]
+    backends: list[str]
+    named: list[str]
+    compiled_on: list[str]
+    protocol: dict[str, Any]
+    draw_seeds: list[int]
+    plugins: list[PluginLine]
+    environment: dict[str, Any]
+
+
+class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):
+    """The last line of a run that went to its end. phases_s: where its wall time went."""
+
+    finished: str
+    wall_s: float
+    phases_s: dict[str, float]
+
+
+Line = Manifest | SetLine | Record | EndLine
