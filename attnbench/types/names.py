@@ -9,11 +9,15 @@ from difflib import SequenceMatcher
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like ``name``, or None where nothing is near.
 
-    Names are compared whole and by their first part, so that 'spda' finds 'sdpa_flash'.
+    Names are compared whole and by their first part, so that 'spda' finds 'sdpa_flash'. Of names that
+    are equally near the first is taken.
     """
-    scored = [(max(_likeness(name, k), 0.9 * _likeness(name, k.split("_")[0])), k) for k in known]
-    best = max(scored, default=(0.0, None), key=lambda pair: pair[0])
-    return best[1] if best[0] >= 0.6 else None
+    best, best_score = None, 0.0
+    for candidate in known:
+        score = max(_likeness(name, candidate), 0.9 * _likeness(name, candidate.split("_")[0]))
+        if score >= 0.6 and score > best_score:
+            best, best_score = candidate, score
+    return best
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
