@@ -39,20 +39,6 @@ class Block(Struct, frozen=True):
     faults: list[int]
 
 
-class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
-    """One fresh child process for each contender and all rounds measured with them.
-
-    order: contenders in the order they were started. blocks: by backend, in the order measured.
-    draw: which of the run's secret input draws the children computed on.
-    """
-
-    case: str
-    index: int
-    draw: int
-    order: list[str]
-    blocks: dict[str, list[Block]]
-
-
 class Accuracy(Struct, frozen=True):
     """The check in numbers, pooled over draws.
 
@@ -86,6 +72,65 @@ def _ratio(part: float, whole: float) -> float:
     if whole == 0:
         return 0.0 if part == 0 else float("inf")
     return part / whole
+
+
+class Contender(Struct, frozen=True):
+    """A backend that passed the check of a case, and how it's going to be measured.
+
+    calls in each sample, samples in each block, sets it takes part in (the first so many): fixed before
+    measuring, from the budget. prepare_ms: loading and preparation; first_call_ms: the first call,
+    compilation and allocation included; warmup_ms: the trace of the warm-up, per call.
+    fresh: whether each set gets a fresh fork of it; otherwise it's started anew every few sets.
+    """
+
+    calls: int
+    samples: int
+    sets: int
+    accuracy: Accuracy
+    prepare_ms: float
+    first_call_ms: float
+    warmup_ms: list[float]
+    fresh: bool
+    notes: list[str] = field(default_factory=list)
+
+
+class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
+    """A case whose contenders are checked and planned.
+
+    draw_entropy: what seeds the timed inputs, from the operating system. pairs: kept (query, key) pairs.
+    """
+
+    case: str
+    rounds: int
+    draw_entropy: int
+    pairs: int
+    flops: float
+    bytes_moved: float
+    contenders: dict[str, Contender]
+
+
+class Failure(Struct, frozen=True):
+    """Why a contender dropped out while it was measured."""
+
+    status: Status
+    reason: str
+
+
+class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
+    """One fresh child process for each contender and all rounds measured with them.
+
+    order: contenders in the order they were started. draw: which of the case's secret inputs they computed
+    on. blocks: by backend, in the order measured. verified: backends whose last timed output was compared
+    with the oracle and right. failed: those that dropped out, wrong outputs included.
+    """
+
+    case: str
+    index: int
+    draw: int
+    order: list[str]
+    blocks: dict[str, list[Block]]
+    verified: list[str]
+    failed: dict[str, Failure]
 
 
 class Record(Struct, frozen=True, tag="record", tag_field="kind"):
@@ -133,7 +178,6 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
 
     format: version of this format. command: argv. cases, backends: what was asked for, in order.
     named: backends that were asked for by name. protocol: every dial of the measurement.
-    draw_seeds: entropy of the timed inputs, from the operating system.
     environment: facts of the machine and its software.
     """
 
@@ -145,9 +189,8 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     cases: list[str]
     backends: list[str]
     named: list[str]
-    compiled_on: list[str]
+    compiled_on: list[str] | None
     protocol: dict[str, Any]
-    draw_seeds: list[int]
     plugins: list[PluginLine]
     environment: dict[str, Any]
 
@@ -160,4 +203,4 @@ class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):
     phases_s: dict[str, float]
 
 
-Line = Manifest | SetLine | Record | EndLine
+Line = Manifest | CaseLine | SetLine | Record | EndLine

@@ -1,0 +1,162 @@
+"""attnbench from a notebook or a script: the same path as the command line.
+
+>>> import attnbench
+>>> run = attnbench.run("attention/dot/L16-D8", backends=["eager", "bmm"])  # doctest: +SKIP
+>>> run.frame[["backend", "median_ms", "ratio"]]  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnbench.types.case import Case
+from attnbench.types.errors import BadInput
+from attnbench.types.record import Manifest, Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnbench.plugins.registry import Registry
+    from attnbench.runner.moment import Progress
+    from attnbench.runner.options import Options
+    from attnbench.runner.run_file import StoredRun
+
+Cases = str | Case | Iterable[str | Case]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, or several read together.
+
+    paths: the files it is stored in. manifests: one for each file. records: one for each case and
+    backend. unfinished: files whose run was cut off.
+    """
+
+    paths: tuple[Path, ...]
+    manifests: tuple[Manifest, ...]
+    records: tuple[Record, ...]
+    unfinished: tuple[Path, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The file, where there is just one."""
+        return self.paths[0]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A tidy frame: a row for each case and backend, columns as in ``attnbench run --format json``."""
+        from attnbench.reports.frame import frame
+
+        return frame(self.records)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command would exit with: 0 fine, 1 a check failed, 3 something could not be measured."""
+        from attnbench.reports.exit_code import exit_code
+
+        named = {name for manifest in self.manifests for name in manifest.named}
+        return exit_code(self.records, named)
+
+
+def run(
+    cases: Cases = "smoke",
+    backends: Iterable[str] | None = None,
+    *,
+    budget: float | None = None,
+    sets: int | None = None,
+    out: str | Path = "results",
+    threads: int = 1,
+    baseline: str = "eager",
+    timeout: float | None = None,
+    memory_limit: int | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Check and time backends on cases.
+
+    cases: suite names, case ids, TOML files of suites, or :class:`Case` values; one or several.
+    backends: names; all that are installed unless said. budget: seconds of measuring for each backend
+    on each case. sets: fresh processes each is measured in. out: a folder, or the run file itself where it
+    ends in .jsonl. baseline: what ratios refer to. timeout: the longest wait for one answer of a backend, s.
+    memory_limit: what a backend may allocate, bytes.
+
+    Raises:
+        BadInput: anything unknown or impossible, in one sentence.
+        MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
+    """
+    options = make_options(
+        budget=budget, sets=sets, threads=threads, baseline=baseline, timeout=timeout, memory_limit=memory_limit
+    )
+    return start(cases, backends, options, Path(out), progress)
+
+
+def check(
+    cases: Cases = "smoke",
+    backends: Iterable[str] | None = None,
+    *,
+    out: str | Path = "results",
+    timeout: float | None = None,
+    memory_limit: int | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Check backends on cases against the oracle, without timing; arguments as in :func:`run`."""
+    options = make_options(timeout=timeout, memory_limit=memory_limit, timed=False)
+    return start(cases, backends, options, Path(out), progress)
+
+
+def resume(path: str | Path, *, progress: Progress | None = None) -> Run:
+    """Go on with a run that was cut off; gives the whole run, old records and new."""
+    from attnbench.plugins.registry import load_registry
+    from attnbench.runner.run import resume_run
+
+    resume_run(Path(path), load_registry(), progress)
+    return load(path)
+
+
+def load(paths: str | Path | Sequence[str | Path]) -> Run:
+    """Read one or many run files, or folders of them.
+
+    Raises:
+        BadFile: missing, damaged, of a newer format, or no run of attnbench.
+    """
+    from attnbench.runner.run_file import expand, read_run
+
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    return _joined([read_run(path) for path in expand([Path(path) for path in several])])
+
+
+def _joined(stored: list[StoredRun]) -> Run:
+    return Run(
+        paths=tuple(s.path for s in stored),
+        manifests=tuple(s.manifest for s in stored),
+        records=tuple(record for s in stored for record in s.records),
+        unfinished=tuple(s.path for s in stored if s.finished is None),
+    )
+
+
+def make_options(
+    *,
+    budget: float | None = None,
+    sets: int | None = None,
+    threads: int = 1,
+    baseline: str = "eager",
+    timeout: float | None = None,
+    memory_limit: int | None = None,
+    timed: bool = True,
+) -> Options:
+    """Options with the defaults where nothing is said; raises :class:`BadInput` for impossible ones."""
+    from attnbench.runner.options import Options
+
+    default = Options()
+    return Options(
+        budget_s=default.budget_s if budget is None else budget,
+        sets=default.sets if sets is None else sets,
+        threads=threads,
+        baseline=baseline,
+        timeout_s=default.timeout_s if timeout is None else timeout,
+        memory_limit_bytes=memory_limit,
+        timed=timed,
+    )

@@ -1,0 +1,236 @@
+"""One case from start to finish: refuse, check, measure, record."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from attnbench.cases.identity import case_id
+from attnbench.cases.sizes import free_bytes, too_large
+from attnbench.compare.summary import median_ms, ratio, timed_calls
+from attnbench.plugins.registry import Entry, Registry
+from attnbench.runner.brief import Brief, open_brief
+from attnbench.runner.examine import Examined, MismatchFound, examine_all, examine_plain
+from attnbench.runner.link import WorkerFailed
+from attnbench.runner.moment import Clock
+from attnbench.runner.plan import plan_calls
+from attnbench.runner.referee_link import RefereeGaveUp
+from attnbench.runner.refusals import refusal
+from attnbench.runner.sets import Entrant, Stable, measure_peak, measure_set
+from attnbench.runner.workshop import Workshop, wire
+from attnbench.types.backend import Backend
+from attnbench.types.case import Case
+from attnbench.types.record import Accuracy, CaseLine, Contender, Line, Record, SetLine, Status
+from attnbench.worker import messages as m
+
+_MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Before:
+    """What an earlier, killed part of the run has recorded of a case."""
+
+    planned: CaseLine | None = None
+    sets: tuple[SetLine, ...] = ()
+    recorded: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A case with what is needed to decide it. write appends a line to the run file."""
+
+    shop: Workshop
+    registry: Registry
+    case: Case
+    names: tuple[str, ...]
+    compile_here: bool
+    clock: Clock
+    write: Callable[[Line], None]
+    before: Before
+
+    @property
+    def id(self) -> str:
+        """The case's id."""
+        return case_id(self.case)
+
+    def record(
+        self, backend: str, status: Status, reason: str = "", accuracy: Accuracy | None = None
+    ) -> None:
+        """Write the record of a backend that has no timing."""
+        self.write(Record(self.id, self.case.rule, backend, status, reason, accuracy=accuracy))
+
+    def record_failure(self, backend: str, failure: WorkerFailed) -> None:
+        """Write the record of a backend that failed."""
+        accuracy = failure.accuracy if isinstance(failure, MismatchFound) else None
+        self.record(backend, failure.status, failure.reason, accuracy)
+
+
+def decide(contest: Contest) -> None:
+    """Check and measure every backend on one case; each gets exactly one record, written as soon as known."""
+    entries = _not_refused(contest)
+    if not entries:
+        return
+    shop, case = contest.shop, contest.case
+    planned = contest.before.planned
+    opening = m.OpenCase(
+        case=contest.id,
+        rule_source=wire(contest.registry.rules[case.rule].source),
+        timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
+        timed_draws=shop.options.timed_draws if shop.options.timed else 0,
+        oracle_flops=shop.options.oracle_flops,
+    )
+    limit = shop.options.memory_limit_bytes or int(free_bytes() * _MEMORY_SHARE)
+    contest.clock.tell("oracle")
+    try:
+        with open_brief(shop.referee, opening, limit) as brief:
+            contest.clock.spend("oracle")
+            examine_plain(shop, brief)
+            passed = _examine(contest, brief, entries)
+            contest.clock.spend("check")
+            if shop.options.timed:
+                _measure(contest, brief, opening.timed_entropy, passed)
+            else:
+                for examined in passed:
+                    contest.record(examined.name, "ok", accuracy=examined.accuracy)
+                    examined.template.kill()
+    except RefereeGaveUp as failure:
+        _record_all(contest, entries, "error", str(failure))
+    except WorkerFailed as failure:
+        _record_all(contest, entries, failure.status, f"the plain reference failed: {failure.reason}")
+
+
+def _record_all(contest: Contest, entries: list[Entry[Backend]], status: Status, reason: str) -> None:
+    for entry in entries:
+        contest.record(entry.record.name, status, reason)
+
+
+def _not_refused(contest: Contest) -> list[Entry[Backend]]:
+    rule = contest.registry.rule(contest.case.rule)
+    free = free_bytes()
+    left: list[Entry[Backend]] = []
+    for name in contest.names:
+        if name in contest.before.recorded:
+            continue
+        entry = contest.registry.backends[name]
+        refused = refusal(
+            entry.record, contest.case, rule, cuda_devices=contest.shop.torch.cuda_devices
+        )
+        if refused is None and entry.record.compiles and not contest.compile_here:
+            refused = ("unsupported", "compiles for seconds a case: this suite gives it a few of its cases")
+        if refused is None:
+            large = too_large(contest.case, rule, entry.record, free)
+            refused = None if large is None else ("out_of_memory", large)
+        if refused is not None:
+            contest.record(name, *refused)
+        else:
+            left.append(entry)
+    return left
+
+
+def _examine(contest: Contest, brief: Brief, entries: list[Entry[Backend]]) -> list[Examined]:
+    return examine_all(
+        contest.shop,
+        brief,
+        entries,
+        failed=contest.record_failure,
+        begun=lambda name: contest.clock.tell(f"check {name}"),
+    )
+
+
+def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Examined]) -> None:
+    shop, options = contest.shop, contest.shop.options
+    planned = contest.before.planned
+    if planned is None:
+        planned = CaseLine(
+            case=brief.case,
+            rounds=options.rounds,
+            draw_entropy=draw_entropy,
+            pairs=brief.pairs,
+            flops=brief.flops,
+            bytes_moved=brief.bytes_moved,
+            contenders={examined.name: _plan(contest, examined) for examined in passed},
+        )
+        contest.write(planned)
+    entrants = [Entrant(e, planned.contenders[e.name]) for e in passed if e.name in planned.contenders]
+    lines = list(contest.before.sets)
+    stable = Stable(shop, brief, options.sets)
+    shop.keep_off_measured_cores()
+    try:
+        for index in range(len(lines), options.sets):
+            contest.clock.tell(f"set {index + 1} of {options.sets}")
+            dropped = {name for line in lines for name in line.failed}
+            starting = [
+                e for e in entrants if index < e.plan.sets and e.examined.name not in dropped
+            ]
+            rng = Random(f"{planned.draw_entropy} {index}")
+            line = measure_set(shop, brief, stable, starting, planned.rounds, index, rng)
+            contest.write(line)
+            lines.append(line)
+        contest.clock.spend("sets")
+        for entrant in entrants:
+            contest.write(_outcome(contest, brief, entrant, lines))
+            entrant.examined.template.kill()
+        contest.clock.spend("memory")
+    finally:
+        stable.close()
+        shop.use_all_cores()
+
+
+def _plan(contest: Contest, examined: Examined) -> Contender:
+    options, backend = contest.shop.options, examined.entry.record
+    calls = plan_calls(examined.trace_ns, options)
+    fresh = backend.forkable and contest.case.device == "cpu" and options.threads == 1
+    notes = []
+    if not fresh:
+        notes.append("can't be forked once prepared: restarted every few sets instead of for each")
+    if calls.sets < options.sets:
+        notes.append(f"slow: measured in {calls.sets} of {options.sets} sets")
+    return Contender(
+        calls=calls.calls,
+        samples=calls.samples,
+        sets=calls.sets,
+        accuracy=examined.accuracy,
+        prepare_ms=examined.prepare_ns / 1e6,
+        first_call_ms=examined.first_call_ns / 1e6,
+        warmup_ms=[ns / 1e6 for ns in examined.trace_ns],
+        fresh=fresh,
+        notes=notes,
+    )
+
+
+def _outcome(contest: Contest, brief: Brief, entrant: Entrant, lines: list[SetLine]) -> Record:
+    name, plan = entrant.examined.name, entrant.plan
+    for line in lines:
+        if name in line.failed:
+            failure = line.failed[name]
+            return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
+    baseline = contest.shop.options.baseline
+    contest.clock.tell(f"memory {name}")
+    try:
+        peak = measure_peak(contest.shop, brief, entrant)
+    except WorkerFailed as failure:
+        return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
+    time_ms = median_ms(lines, name)
+    assert time_ms is not None, "a contender without samples has failed in some set"
+    return Record(
+        case=brief.case,
+        rule=contest.case.rule,
+        backend=name,
+        status="ok",
+        median_ms=time_ms,
+        ratio=ratio(lines, name, baseline),
+        baseline=baseline,
+        accuracy=plan.accuracy,
+        tflops=brief.flops / time_ms / 1e9,
+        gbps=brief.bytes_moved / time_ms / 1e6,
+        peak_extra_bytes=peak,
+        prepare_ms=plan.prepare_ms,
+        first_call_ms=plan.first_call_ms,
+        warmup_ms=plan.warmup_ms,
+        sets=sum(bool(line.blocks.get(name)) for line in lines),
+        timed_calls=timed_calls(lines, name),
+        verified_calls=sum(name in line.verified for line in lines),
+        notes=plan.notes,
+    )

@@ -1,0 +1,169 @@
+"""Before anything is timed: prepare every contender of a case, have its outputs checked, warm it up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from attnbench.plugins.registry import Entry
+from attnbench.runner.brief import Brief
+from attnbench.runner.link import WorkerFailed, WorkerLink
+from attnbench.runner.referee_link import RefereeLink
+from attnbench.runner.workshop import Workshop, wire
+from attnbench.types.backend import Backend
+from attnbench.types.record import Accuracy
+from attnbench.worker import messages as m
+
+PLAIN = ""
+"""The referee's name for the plain reference."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A contender that passed, its template ready to be forked."""
+
+    name: str
+    entry: Entry[Backend]
+    template: WorkerLink
+    prepare_ns: int
+    first_call_ns: int
+    trace_ns: tuple[int, ...]
+    accuracy: Accuracy
+    notes: tuple[str, ...] = field(default=())
+
+
+def prepare_template(shop: Workshop, brief: Brief, entry: Entry[Backend] | None, cpus: tuple[int, ...]) -> (
+    tuple[WorkerLink, int]
+):
+    """A new template with a backend (None: the plain reference) prepared; gives it and the ns that took.
+
+    Raises:
+        WorkerFailed: it could not be prepared; the template is gone.
+    """
+    template = shop.new_template(cpus)
+    request = m.Prepare(
+        case=brief.case,
+        backend=PLAIN if entry is None else entry.record.name,
+        backend_source=None if entry is None else wire(entry.source),
+        rule_source=brief.rule_source,
+        parameters=brief.parameters.arrays,
+        memory_limit_bytes=brief.memory_limit_bytes,
+    )
+    try:
+        prepared, _ = template.ask(request, m.Prepared, shop.options.timeout_s, (brief.parameters.fd,))
+    except WorkerFailed:
+        template.kill()
+        raise
+    return template, prepared.ns
+
+
+def give_draw(link: WorkerLink, brief: Brief, index: int, timeout_s: float, junk_bytes: int = 0) -> None:
+    """Give a worker the inputs of a draw."""
+    draw = brief.draws[index]
+    link.ask(m.Activations(draw.arrays, junk_bytes), m.Done, timeout_s, (draw.fd,))
+
+
+def score_output(
+    link: WorkerLink, referee: RefereeLink, request: m.Compute | m.LastOutput, who: str, index: int, timeout_s: float
+) -> tuple[str, int]:
+    """Have an output compared; gives what is wrong with it alone ("" for nothing known) and the call's ns."""
+    output, fd = link.ask(request, m.Output, timeout_s)
+    try:
+        scored, _ = referee.ask(m.Score(who, index, output.array), m.Scored, fd)
+    finally:
+        os.close(fd)
+    return scored.problem, output.ns
+
+
+def examine_plain(shop: Workshop, brief: Brief) -> None:
+    """Compute the plain reference on every draw, so that the referee knows the error of the dtype.
+
+    Raises:
+        WorkerFailed: it could not be computed: nothing can be judged on this case.
+    """
+    template, _ = prepare_template(shop, brief, None, shop.all_cpus)
+    try:
+        for index in range(len(brief.draws)):
+            give_draw(template, brief, index, shop.options.timeout_s)
+            score_output(template, shop.referee, m.Compute(), PLAIN, index, shop.options.timeout_s)
+    finally:
+        template.kill()
+
+
+def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
+    """Prepare one contender, have all its outputs judged, and warm it up.
+
+    Raises:
+        WorkerFailed: with the status and reason of its record; its template is gone.
+    """
+    name, timeout_s = entry.record.name, shop.options.timeout_s
+    template, prepare_ns = prepare_template(shop, brief, entry, shop.all_cpus)
+    try:
+        first_ns = 0
+        for index in range(brief.check_draws):
+            give_draw(template, brief, index, timeout_s)
+            problem, ns = score_output(template, shop.referee, m.Compute(), name, index, timeout_s)
+            if problem:
+                raise WorkerFailed("mismatch", problem)
+            first_ns = first_ns or ns
+        judged, _ = shop.referee.ask(m.Judge(name), m.Judged)
+        if judged.problem:
+            raise MismatchFound(judged.problem, judged.accuracy)
+        trace: tuple[int, ...] = ()
+        if shop.options.timed:
+            warmed, _ = template.ask(m.WarmUp(), m.Warmed, timeout_s)
+            trace = warmed.trace_ns
+    except BaseException:
+        template.kill()
+        raise
+    return Examined(name, entry, template, prepare_ns, first_ns, trace, judged.accuracy)
+
+
+class MismatchFound(WorkerFailed):
+    """A contender computed something else; accuracy says by how much."""
+
+    def __init__(self, reason: str, accuracy: Accuracy) -> None:
+        super().__init__("mismatch", reason)
+        self.accuracy = accuracy
+
+
+def examine_all(
+    shop: Workshop,
+    brief: Brief,
+    entries: list[Entry[Backend]],
+    failed: Callable[[str, WorkerFailed], None],
+    begun: Callable[[str], None],
+) -> list[Examined]:
+    """Examine contenders, as many at once as there are cores, those that compile first.
+
+    ``failed`` is called for each that drops out, from this thread, in the given order; ``begun`` from
+    the examining threads. Gives those that passed in the given order.
+    """
+
+    def one(entry: Entry[Backend]) -> Examined | WorkerFailed:
+        begun(entry.record.name)
+        try:
+            return examine(shop, brief, entry)
+        except WorkerFailed as failure:
+            return failure
+
+    slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
+    with ThreadPoolExecutor(max_workers=len(shop.all_cpus)) as pool:
+        futures = {entry.record.name: pool.submit(one, entry) for entry in slow_first}
+        try:
+            outcomes = {name: future.result() for name, future in futures.items()}
+        except BaseException:
+            # A worker that never answers must not keep the threads: end them all.
+            pool.shutdown(wait=False, cancel_futures=True)
+            shop.close()
+            raise
+    passed: list[Examined] = []
+    for entry in entries:
+        outcome = outcomes[entry.record.name]
+        if isinstance(outcome, Examined):
+            passed.append(outcome)
+        else:
+            failed(entry.record.name, outcome)
+    return passed

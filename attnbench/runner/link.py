@@ -1,0 +1,170 @@
+"""The parent's end of the line to a worker: ask, wait no longer than allowed, and name what went wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import TypeVar
+
+import msgspec
+
+from attnbench.runner.proc import oom_kills, wait_until_ended
+from attnbench.types.errors import MeasuringFailed
+from attnbench.types.record import Status
+from attnbench.worker import messages as m
+from attnbench.worker.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
+
+T = TypeVar("T")
+
+START_TIMEOUT_S = 120.0
+CLOSING_S = 2.0
+
+
+class WorkerFailed(Exception):  # noqa: N818
+    """A worker did not do what was asked. status and reason are what its record says."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason = reason
+
+
+class WorkerLink:
+    """A running server, template or child. Safe to ask from several threads: one question at a time.
+
+    forked_by: the link to the process it was forked from, which alone can wait for it; None for a
+    server, which the parent started itself.
+    """
+
+    def __init__(
+        self, sock: socket.socket, pid: int, forked_by: WorkerLink | None, process: subprocess.Popen[bytes] | None
+    ) -> None:
+        self._line: Channel[m.Request, m.Reply] = Channel(sock, m.Reply)  # type: ignore[arg-type]
+        self.pid = pid
+        self._forked_by = forked_by
+        self._process = process
+        self._ended: int | None = None
+        self._asking = threading.Lock()
+        self._oom_kills = oom_kills()
+
+    def ask(
+        self, request: m.Request, expects: type[T], timeout_s: float, fds: tuple[int, ...] = ()
+    ) -> tuple[T, int]:
+        """Send a request and wait for its answer; gives it and its descriptor (-1 where there is none).
+
+        Raises:
+            WorkerFailed: ``timeout`` after ``timeout_s`` (the worker is killed), ``crashed`` where it
+                ended, or whatever status it answered with.
+        """
+        doing = type(request).__name__
+        try:
+            with self._asking:
+                self._line.send(request, fds)
+                reply, received = self._line.receive(timeout_s)
+        except ChannelTimeout as late:
+            self.kill()
+            raise WorkerFailed("timeout", f"no answer to {doing} within {timeout_s:g} s; killed") from late
+        except (ChannelClosed, OSError) as gone:
+            kills = oom_kills() - self._oom_kills
+            raise WorkerFailed(*_describe_death(self._death(), doing, kills)) from gone
+        except msgspec.DecodeError as rubbish:
+            self.kill()
+            raise WorkerFailed("crashed", f"answered {doing} with something that is no message") from rubbish
+        if isinstance(reply, m.Failed):
+            close_all(received)
+            raise WorkerFailed(reply.status, reply.reason)
+        if not isinstance(reply, expects):
+            close_all(received)
+            self.kill()
+            raise WorkerFailed("crashed", f"answered {doing} with {type(reply).__name__}")
+        fd = received.pop(0) if received else -1
+        close_all(received)
+        return reply, fd
+
+    def fork(self, *, child: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
+        """Fork this worker; gives the link to the new process."""
+        ours, theirs = socket_pair()
+        with theirs:
+            forked, _ = self.ask(
+                m.Fork(child, cpus, pin_allocator), m.Forked, START_TIMEOUT_S, (theirs.fileno(),)
+            )
+        return WorkerLink(ours, forked.pid, self, None)
+
+    def kill(self) -> None:
+        """End the process and the group it leads; done already is fine."""
+        if self._ended is None:
+            self._ended = self._end()
+
+    def _death(self) -> int:
+        """How a process ended that closed its line: its exit code, or minus the signal that killed it."""
+        if self._ended is None:
+            # The line closes a moment before the process is gone: to kill it then would hide how it ended.
+            wait_until_ended(self.pid, CLOSING_S)
+            self._ended = self._end()
+        return self._ended
+
+    def _end(self) -> int:
+        self._line.close()
+        if self._process is not None:
+            return self._wait_or_kill(self._process)
+        assert self._forked_by is not None
+        for end in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(self.pid, signal.SIGKILL)
+        try:
+            ended, _ = self._forked_by.ask(m.Reap(self.pid), m.Ended, START_TIMEOUT_S)
+        except WorkerFailed:
+            return -signal.SIGKILL
+        return ended.code
+
+    @staticmethod
+    def _wait_or_kill(process: subprocess.Popen[bytes]) -> int:
+        # The server ends by itself when its line closes, and takes its templates with it.
+        try:
+            return process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+def start_server(threads: int) -> WorkerLink:
+    """Start a server: a fresh interpreter with torch loaded, ``threads`` threads in every library."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    # One thread while compiling too: a pool of compilers would outlive the template that is forked.
+    environment = dict.fromkeys(names, str(threads)) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    sock, process = start_process("attnbench.worker.server", [str(threads)], environment)
+    return WorkerLink(sock, process.pid, None, process)
+
+
+def start_process(
+    module: str, words: list[str], environment: dict[str, str]
+) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start one of our modules with a line to it as its first argument and our pid as its last."""
+    ours, theirs = socket_pair()
+    with theirs:
+        command = [sys.executable, "-m", module, str(theirs.fileno()), *words, str(os.getpid())]
+        try:
+            process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as failure:
+            raise MeasuringFailed(f"can't start {module}: {failure}") from failure
+    return ours, process
+
+
+def _describe_death(code: int, doing: str, oom_kills: int) -> tuple[Status, str]:
+    if code == -signal.SIGKILL and oom_kills:
+        return "out_of_memory", f"killed by the system during {doing}: the machine ran out of memory"
+    if code < 0:
+        return "crashed", f"died of {signal.Signals(-code).name} during {doing}"
+    return "crashed", f"exited with status {code} during {doing}"

@@ -1,0 +1,47 @@
+"""The dials of a run, as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from attnbench.types.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to measure.
+
+    budget_s: measuring time of each backend on each case. sets: fresh processes each is measured in;
+    fixed before measuring. rounds: blocks of each backend in a set. baseline: the backend that ratios
+    refer to. sample_s: what one sample should last. timeout_s: the longest wait for any one answer of a
+    worker. memory_limit_bytes: what a worker may allocate; None for four fifths of what is free.
+    oracle_flops: what solving one draw in float64 may cost before query rows are sampled.
+    timed: False for checking alone. threads: of every library in a worker.
+    """
+
+    budget_s: float = 0.1
+    sets: int = 8
+    rounds: int = 2
+    baseline: str = "eager"
+    sample_s: float = 0.001
+    timeout_s: float = 120.0
+    memory_limit_bytes: int | None = None
+    oracle_flops: float = 4e9
+    timed_draws: int = 2
+    timed: bool = True
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.budget_s < float("inf"):
+            raise BadInput(f"a budget of {self.budget_s:g} s: give a positive number of seconds")
+        if self.sets < 1:
+            raise BadInput(f"{self.sets} sets: at least 1 is needed, and 8 for a 99 % interval")
+        if not self.timeout_s > 0:
+            raise BadInput(f"a timeout of {self.timeout_s:g} s: give a positive number of seconds")
+        if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
+            raise BadInput(f"a memory limit of {self.memory_limit_bytes} bytes: give a positive number")
+
+    def protocol(self) -> dict[str, Any]:
+        """All dials by name, for the manifest."""
+        return asdict(self)

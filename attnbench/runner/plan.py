@@ -1,0 +1,38 @@
+"""How often a contender is called: fixed before measuring, from the budget and its warm-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from attnbench.runner.options import Options
+
+LONGEST_SAMPLE_CALLS = 1_000_000
+FEWEST_SETS = 3
+_OVERRUN = 4
+"""A contender whose fewest calls would take more than this many budgets takes part in fewer sets."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """calls in a sample, samples in a block, sets taken part in."""
+
+    calls: int
+    samples: int
+    sets: int
+
+
+def plan_calls(trace_ns: tuple[int, ...], options: Options) -> Calls:
+    """Plan from the warm-up's trace (ns per call, at least one).
+
+    A sample lasts about ``sample_s`` or one call. Blocks fill the budget; a call so slow that one sample
+    a block already breaks it by far takes part in fewer sets.
+    """
+    call_s = max(median(trace_ns[-3:]), 1) / 1e9
+    calls = min(max(1, round(options.sample_s / call_s)), LONGEST_SAMPLE_CALLS)
+    sample_s = calls * call_s
+    block_s = options.budget_s / (options.sets * options.rounds)
+    samples = max(1, int(block_s / sample_s))
+    least_s = options.sets * options.rounds * call_s
+    few = least_s > _OVERRUN * options.budget_s and call_s > options.budget_s
+    return Calls(calls, samples, min(options.sets, FEWEST_SETS) if few else options.sets)

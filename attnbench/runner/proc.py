@@ -1,0 +1,36 @@
+"""What /proc tells of processes and memory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+_POLL_S = 0.002
+
+
+def wait_until_ended(pid: int, most_s: float) -> bool:
+    """Wait until a process has ended (a zombie counts), at most ``most_s``; gives whether it has."""
+    end = time.monotonic() + most_s
+    while _state(pid) not in ("Z", "X"):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def oom_kills() -> int:
+    """How many processes the system has killed for want of memory since it started."""
+    try:
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"

@@ -1,0 +1,72 @@
+"""The parent's end of the line to the referee."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from typing import TypeVar
+
+from attnbench.runner.link import start_process
+from attnbench.types.errors import MeasuringFailed
+from attnbench.worker import messages as m
+from attnbench.worker.channel import Channel, ChannelClosed, ChannelTimeout, close_all
+
+T = TypeVar("T")
+
+
+class RefereeGaveUp(Exception):  # noqa: N818
+    """The referee can't judge this case, in words."""
+
+
+class RefereeLink:
+    """A running referee. Safe to ask from several threads: one question at a time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        sock, self._process = start_process("attnbench.worker.referee", [], {"OPENBLAS_NUM_THREADS": "1"})
+        self._line: Channel[m.RefereeRequest, m.RefereeReply] = Channel(sock, m.RefereeReply)  # type: ignore[arg-type]
+        self._lock = threading.Lock()
+        self._timeout_s = timeout_s
+        self.pid = self._process.pid
+
+    def ask(self, request: m.RefereeRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
+        """Send a request (with a descriptor, which stays the caller's); gives the answer and its descriptor.
+
+        Raises:
+            RefereeGaveUp: it could not, or ended, or took too long (it is killed).
+        """
+        with self._lock:
+            try:
+                self._line.send(request, () if fd < 0 else (fd,))
+                reply, fds = self._line.receive(self._timeout_s)
+            except ChannelTimeout as late:
+                self.close()
+                raise RefereeGaveUp(f"the oracle took more than {self._timeout_s:g} s") from late
+            except (ChannelClosed, OSError) as gone:
+                self.close()
+                raise RefereeGaveUp("the oracle's process ended") from gone
+        if isinstance(reply, m.RefereeFailed):
+            close_all(fds)
+            raise RefereeGaveUp(f"the oracle failed: {reply.reason}")
+        if not isinstance(reply, expects):
+            close_all(fds)
+            raise MeasuringFailed(f"the referee answered {type(reply).__name__} to {type(request).__name__}")
+        return reply, fds[0] if fds else -1
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def pin(self, cpus: tuple[int, ...]) -> None:
+        """Let it run on these cores alone."""
+        os.sched_setaffinity(self.pid, cpus)
+
+    def close(self) -> None:
+        """End it."""
+        self._line.close()
+        try:
+            self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

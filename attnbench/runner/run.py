@@ -1,0 +1,166 @@
+"""A whole run: every case in turn, each line to the file as it's known, resumable at any line."""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnbench import __version__
+from attnbench.cases.identity import case_id, parse_case
+from attnbench.plugins.registry import Registry
+from attnbench.runner.contest import Before, Contest, decide
+from attnbench.runner.machine import check_threads, environment
+from attnbench.runner.moment import Clock, Progress
+from attnbench.runner.options import Options
+from attnbench.runner.run_file import RunWriter, StoredRun, new_run_path, read_run
+from attnbench.runner.workshop import Workshop
+from attnbench.types.case import Case
+from attnbench.types.errors import BadInput
+from attnbench.types.record import FORMAT_VERSION, EndLine, Manifest, PluginLine
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a run is asked to do.
+
+    backends: in this order. named: those asked for by name, whose refusal is an error to the user.
+    compiled_on: ids of the cases on which compiling backends run; None for all.
+    command: argv, for the manifest.
+    """
+
+    cases: tuple[Case, ...]
+    backends: tuple[str, ...]
+    named: tuple[str, ...] = ()
+    compiled_on: frozenset[str] | None = None
+    command: tuple[str, ...] = ()
+
+
+def start_run(order: Order, registry: Registry, options: Options, out: Path, progress: Progress | None) -> Path:
+    """Make a new run; gives its file.
+
+    Raises:
+        BadInput: nothing to run, or the file can't be made.
+        MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
+        KeyboardInterrupt: likewise.
+    """
+    if not order.cases:
+        raise BadInput("nothing to run: no cases")
+    if not order.backends:
+        raise BadInput("nothing to run: no backends")
+    check_threads(options.threads)
+    with Workshop(options) as shop:
+        manifest = _manifest(order, registry, options, shop)
+        path = new_run_path(out, manifest.run_id)
+        with RunWriter.create(path, manifest) as writer:
+            _go_on(order, registry, shop, writer, {}, progress)
+    return path
+
+
+def resume_run(path: Path, registry: Registry, progress: Progress | None) -> StoredRun:
+    """Go on with a run that was cut off, by its own manifest; gives what was in the file before.
+
+    Raises:
+        BadFile, BadInput: the file can't be read or written, or names a plugin that isn't here.
+    """
+    stored = read_run(path)
+    order = _order_of(stored.manifest)
+    for name in order.backends:
+        registry.backend(name)
+    for case in order.cases:
+        registry.rule(case.rule)
+    options = Options(**stored.manifest.protocol)
+    with RunWriter.reopen(stored) as writer:
+        if stored.finished is None:
+            check_threads(options.threads)
+            with Workshop(options) as shop:
+                _go_on(order, registry, shop, writer, _before(stored), progress)
+    return stored
+
+
+def _go_on(
+    order: Order,
+    registry: Registry,
+    shop: Workshop,
+    writer: RunWriter,
+    before: dict[str, Before],
+    progress: Progress | None,
+) -> None:
+    left = [
+        case
+        for case in order.cases
+        if before.get(case_id(case), Before()).recorded != frozenset(order.backends)
+    ]
+    clock = Clock(len(left), progress)
+    clock.spend("start")
+    for case in left:
+        name = case_id(case)
+        clock.begin_case(name)
+        decide(
+            Contest(
+                shop=shop,
+                registry=registry,
+                case=case,
+                names=order.backends,
+                compile_here=order.compiled_on is None or name in order.compiled_on,
+                clock=clock,
+                write=writer.append,
+                before=before.get(name, Before()),
+            )
+        )
+        clock.spend("other")
+    writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s))
+
+
+def _manifest(order: Order, registry: Registry, options: Options, shop: Workshop) -> Manifest:
+    started = _now()
+    stamp = started.replace("-", "").replace(":", "")[:15]
+    return Manifest(
+        format=FORMAT_VERSION,
+        run_id=f"{stamp}-{secrets.token_hex(4)}",
+        started=started,
+        attnbench=__version__,
+        command=list(order.command),
+        cases=[case_id(case) for case in order.cases],
+        backends=list(order.backends),
+        named=list(order.named),
+        compiled_on=None if order.compiled_on is None else sorted(order.compiled_on),
+        protocol=options.protocol(),
+        plugins=[PluginLine(s.name, s.distribution, s.version) for s in registry.plugins],
+        environment=environment()
+        | {
+            "measured_cpus": list(shop.measured_cpus),
+            "torch": shop.torch.torch,
+            "torch_flags": shop.torch.flags,
+            "cuda_devices": list(shop.torch.cuda_devices),
+        },
+    )
+
+
+def _order_of(manifest: Manifest) -> Order:
+    return Order(
+        cases=tuple(parse_case(text) for text in manifest.cases),
+        backends=tuple(manifest.backends),
+        named=tuple(manifest.named),
+        compiled_on=None if manifest.compiled_on is None else frozenset(manifest.compiled_on),
+        command=tuple(sys.argv),
+    )
+
+
+def _before(stored: StoredRun) -> dict[str, Before]:
+    planned = {line.case: line for line in stored.cases}
+    return {
+        name: Before(
+            planned=planned.get(name),
+            sets=tuple(line for line in stored.sets if line.case == name),
+            recorded=frozenset(record.backend for record in stored.records if record.case == name),
+        )
+        for name in stored.manifest.cases
+    }
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

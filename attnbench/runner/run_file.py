@@ -1,0 +1,181 @@
+"""The run file: appended line by line and forced to disk, so that a killed run loses nothing complete."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
+from attnbench.types.record import FORMAT_VERSION, CaseLine, EndLine, Line, Manifest, Record, SetLine
+
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder(Line).decode
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What a run file holds. torn: whether its last line was cut off (and left out).
+
+    complete_bytes: where the last complete line ends.
+    """
+
+    path: Path
+    manifest: Manifest
+    cases: tuple[CaseLine, ...]
+    sets: tuple[SetLine, ...]
+    records: tuple[Record, ...]
+    finished: EndLine | None
+    torn: bool
+    complete_bytes: int
+
+
+def read_run(path: Path) -> StoredRun:
+    """Read a run file; a torn last line is left out.
+
+    Raises:
+        BadFile: missing, unreadable, not ours, of a newer format, or damaged elsewhere than at its end.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as failure:
+        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
+    complete = data.rfind(b"\n") + 1
+    lines = data[:complete].splitlines()
+    if not lines:
+        raise BadFile(f"{str(path)!r} is no run of attnbench: it holds no complete line")
+    manifest = _manifest(path, lines[0])
+    rest: list[Any] = []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            rest.append(_DECODE(line))
+        except msgspec.DecodeError as failure:
+            raise BadFile(f"{str(path)!r}, line {number}: damaged ({failure})") from failure
+    ends = [line for line in rest if isinstance(line, EndLine)]
+    return StoredRun(
+        path=path,
+        manifest=manifest,
+        cases=tuple(line for line in rest if isinstance(line, CaseLine)),
+        sets=tuple(line for line in rest if isinstance(line, SetLine)),
+        records=tuple(line for line in rest if isinstance(line, Record)),
+        finished=ends[-1] if ends else None,
+        torn=complete < len(data),
+        complete_bytes=complete,
+    )
+
+
+def _manifest(path: Path, line: bytes) -> Manifest:
+    try:
+        head = msgspec.json.decode(line)
+    except msgspec.DecodeError as failure:
+        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no JSON") from failure
+    if not isinstance(head, dict) or head.get("kind") != "manifest" or not isinstance(head.get("format"), int):
+        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no manifest")
+    if head["format"] > FORMAT_VERSION:
+        raise BadFile(
+            f"{str(path)!r} has format {head['format']}; this attnbench reads up to {FORMAT_VERSION}: "
+            "install a newer attnbench"
+        )
+    try:
+        return msgspec.convert(head, Manifest)
+    except msgspec.ValidationError as failure:
+        raise BadFile(f"{str(path)!r}: its manifest is damaged ({failure})") from failure
+
+
+class RunWriter:
+    """A run file that is being written; one writer at a time.
+
+    Each line is one write, followed by fsync.
+    """
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    @classmethod
+    def create(cls, path: Path, manifest: Manifest) -> RunWriter:
+        """Begin a new file; raises :class:`BadInput` where it exists or can't be written."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        except FileExistsError as there:
+            raise BadInput(f"{str(path)!r} exists; go on with it by --resume, or name another file") from there
+        except OSError as failure:
+            raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
+        writer = cls(path, fd)
+        writer._lock()
+        writer.append(manifest)
+        return writer
+
+    @classmethod
+    def reopen(cls, stored: StoredRun) -> RunWriter:
+        """Go on with a file, cutting a torn last line; raises :class:`BadInput` where another run writes it."""
+        try:
+            fd = os.open(stored.path, os.O_WRONLY | os.O_APPEND)
+        except OSError as failure:
+            raise BadInput(f"can't write {str(stored.path)!r}: {failure.strerror}") from failure
+        writer = cls(stored.path, fd)
+        writer._lock()
+        os.ftruncate(fd, stored.complete_bytes)
+        return writer
+
+    def append(self, line: Line) -> None:
+        """Write one line and force it to disk; raises :class:`MeasuringFailed` where that fails."""
+        data = _ENCODE(line) + b"\n"
+        try:
+            written = os.write(self._fd, data)
+            if written != len(data):
+                raise OSError(28, "No space left on device")
+            os.fsync(self._fd)
+        except OSError as failure:
+            raise MeasuringFailed(
+                f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept there, "
+                f"go on with --resume {self.path}"
+            ) from failure
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as busy:
+            os.close(self._fd)
+            raise BadInput(f"{str(self.path)!r} is being written by another run") from busy
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def new_run_path(out: Path, run_id: str) -> Path:
+    """The file of a new run: ``out`` itself where it ends in .jsonl, else a new name in that folder."""
+    return out if out.suffix == ".jsonl" else out / f"{run_id}.jsonl"
+
+
+def expand(paths: Sequence[Path]) -> list[Path]:
+    """Files, and for folders the .jsonl files in them, by name; raises :class:`BadFile` for an empty folder."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.glob("*.jsonl"))
+            if not inside:
+                raise BadFile(f"the folder {str(path)!r} holds no run (*.jsonl)")
+            found += inside
+        else:
+            found.append(path)
+    return found

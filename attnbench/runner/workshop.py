@@ -1,0 +1,81 @@
+"""The processes of a run: one server, one referee, and the cores they may use."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from attnbench.plugins.sources import Source
+from attnbench.runner.link import START_TIMEOUT_S, WorkerFailed, WorkerLink, start_server
+from attnbench.runner.machine import allowed_cpus, split_cpus
+from attnbench.runner.options import Options
+from attnbench.runner.referee_link import RefereeLink
+from attnbench.types.errors import MeasuringFailed
+from attnbench.worker import messages as m
+
+
+class Workshop:
+    """Starts and ends the server and the referee of a run; both are started anew if they end.
+
+    measured_cpus: where children are timed. other_cpus: for everything else meanwhile.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.all_cpus = allowed_cpus()
+        self.measured_cpus, self.other_cpus = split_cpus(options.threads)
+        self._server = start_server(options.threads)
+        self._referee = RefereeLink(options.timeout_s * 5)
+        self.torch = self._torch_facts()
+
+    @property
+    def referee(self) -> RefereeLink:
+        """The referee, a new one where it ended. A new one knows no case."""
+        if not self._referee.alive:
+            self._referee = RefereeLink(self.options.timeout_s * 5)
+        return self._referee
+
+    def new_template(self, cpus: tuple[int, ...]) -> WorkerLink:
+        """Fork an empty template from the server; safe from several threads."""
+        return self._server.fork(child=False, cpus=cpus)
+
+    def keep_off_measured_cores(self) -> None:
+        """Move this process off the cores that are measured."""
+        os.sched_setaffinity(0, self.other_cpus)
+
+    def use_all_cores(self) -> None:
+        """Give this process all its cores back."""
+        os.sched_setaffinity(0, self.all_cpus)
+
+    def _torch_facts(self) -> m.TorchFacts:
+        # Asked of a template: to look for CUDA devices would make the server unfit to be forked.
+        try:
+            template = self.new_template(self.all_cpus)
+            facts, _ = template.ask(m.Facts(), m.TorchFacts, START_TIMEOUT_S)
+            template.kill()
+        except WorkerFailed as failure:
+            self.close()
+            raise MeasuringFailed(f"the server that loads torch does not work: {failure.reason}") from failure
+        return facts
+
+    def close(self) -> None:
+        """End every process."""
+        self.use_all_cores()
+        self._referee.close()
+        self._server.kill()
+
+    def __enter__(self) -> Workshop:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def wire(source: Source) -> m.PluginSource:
+    """The wire form of a plugin's source."""
+    return m.PluginSource(source.name, source.module, source.distribution, source.version)

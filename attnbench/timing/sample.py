@@ -1,0 +1,66 @@
+"""One timed sample: back-to-back calls in an inline loop, with the process's vitals around it."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import repeat
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+Call = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``calls`` calls took ``wall_ns``. cpu_ns: of this thread. switches, faults: involuntary, minor."""
+
+    calls: int
+    wall_ns: int
+    cpu_ns: int
+    switches: int
+    faults: int
+
+
+def take_sample(call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
+    """Make ``calls`` calls back to back; gives the sample and the last output.
+
+    The vitals are read outside the timed window. An output is dropped as soon as the next call has
+    returned: keeping all of them costs 4 to 5 %.
+    """
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_start = thread_time_ns()
+    output = None
+    times = repeat(None, calls)
+    start = perf_counter_ns()
+    for _ in times:
+        output = call(a, b, c)
+    stop = perf_counter_ns()
+    cpu_stop = thread_time_ns()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    sample = Sample(
+        calls,
+        stop - start,
+        cpu_stop - cpu_start,
+        after.ru_nivcsw - before.ru_nivcsw,
+        after.ru_minflt - before.ru_minflt,
+    )
+    return sample, output
+
+
+def take_sample_synchronised(
+    call: Call, a: Any, b: Any, c: Any, calls: int, synchronise: Callable[[], None]
+) -> tuple[Sample, Any]:
+    """The same for a device that works on its own: idle before the window, idle again at its end."""
+    synchronise()
+
+    def last(a: Any, b: Any, c: Any) -> Any:
+        for _ in repeat(None, calls - 1):
+            call(a, b, c)
+        output = call(a, b, c)
+        synchronise()
+        return output
+
+    sample, output = take_sample(last, a, b, c, 1)
+    return Sample(calls, sample.wall_ns, sample.cpu_ns, sample.switches, sample.faults), output

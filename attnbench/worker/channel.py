@@ -1,0 +1,85 @@
+"""A private line between two processes: typed messages and file descriptors over a Unix socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Generic, TypeVar
+
+import msgspec
+
+LARGEST_MESSAGE_BYTES = 192 * 1024
+"""A sequenced packet must fit the kernel's default send buffer; arrays travel as descriptors."""
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class ChannelClosed(Exception):  # noqa: N818
+    """The other end is gone."""
+
+
+class ChannelTimeout(Exception):  # noqa: N818
+    """The other end said nothing in time."""
+
+
+class Channel(Generic[S, R]):
+    """One end of the line: sends messages of type S, receives those of type R.
+
+    Sequenced packets keep message boundaries and carry descriptors with the message they belong to.
+    """
+
+    def __init__(self, sock: socket.socket, receives: type[R]) -> None:
+        self.sock = sock
+        self._decode = msgspec.msgpack.Decoder(receives).decode
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def send(self, message: S, fds: tuple[int, ...] = ()) -> None:
+        """Send one message with descriptors; raises :class:`ChannelClosed`."""
+        try:
+            if fds:
+                socket.send_fds(self.sock, [self._encode(message)], list(fds))
+            else:
+                self.sock.send(self._encode(message))
+        except (BrokenPipeError, ConnectionResetError) as gone:
+            raise ChannelClosed from gone
+
+    def receive(self, timeout_s: float | None = None) -> tuple[R, list[int]]:
+        """Wait for one message; gives it with its descriptors, which the caller must close.
+
+        Raises:
+            ChannelClosed: the other end is gone.
+            ChannelTimeout: nothing came in ``timeout_s``.
+            msgspec.DecodeError: what came is no message of ours.
+        """
+        self.sock.settimeout(timeout_s)
+        try:
+            data, fds, _, _ = socket.recv_fds(self.sock, LARGEST_MESSAGE_BYTES, 4)
+        except TimeoutError as late:
+            raise ChannelTimeout from late
+        except ConnectionResetError as gone:
+            raise ChannelClosed from gone
+        if not data:
+            raise ChannelClosed
+        try:
+            return self._decode(data), fds
+        except msgspec.DecodeError:
+            close_all(fds)
+            raise
+
+    def close(self) -> None:
+        """Close this end."""
+        self.sock.close()
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected ends of a line of sequenced packets."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def close_all(fds: list[int]) -> None:
+    """Close descriptors."""
+    for fd in fds:
+        os.close(fd)
+
+

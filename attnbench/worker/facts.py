@@ -1,0 +1,23 @@
+"""What the loaded torch is, said to the parent, which doesn't load it."""
+
+from __future__ import annotations
+
+from attnbench.worker.messages import TorchFacts
+
+
+def torch_facts() -> TorchFacts:
+    """Version, flags and CUDA devices. Asks for devices without making a CUDA context."""
+    import torch
+
+    devices: tuple[str, ...] = ()
+    if torch.backends.cuda.is_built():
+        devices = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    flags = {
+        "threads": str(torch.get_num_threads()),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
+        "parallel_backend": "openmp" if torch.backends.openmp.is_available() else "native",
+        "mkl": str(torch.backends.mkl.is_available()),
+        "mkldnn": str(torch.backends.mkldnn.is_available()),
+    }
+    return TorchFacts(torch.__version__, devices, flags)

@@ -1,0 +1,102 @@
+"""What a worker holds: a prepared backend, its inputs and its last output."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import Any
+
+from attnbench.cases.identity import parse_case
+from attnbench.check.plain import PLAIN
+from attnbench.plugins.loading import load
+from attnbench.plugins.sources import Source
+from attnbench.types.backend import Backend, Call, Setup
+from attnbench.types.case import Case
+from attnbench.types.record import Status
+from attnbench.types.rule import Rule
+from attnbench.types.shapes import projection_shapes
+from attnbench.worker.failures import classify
+from attnbench.worker.messages import PluginSource, Prepare
+from attnbench.worker.names import ACTIVATIONS, rule_key
+from attnbench.worker.shared import Stored
+from attnbench.worker.tensors import in_layout, to_tensors
+
+
+class NotPrepared(Exception):  # noqa: N818
+    """Preparation ended with a status other than ok."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Held:
+    """A prepared backend: the case, the function that is timed, and the inputs it is called with."""
+
+    case: Case
+    rule: Rule
+    backend: Backend
+    call: Call
+    inputs: tuple[Any, Any, Any] | None = None
+    output: Any = field(default=None, repr=False)
+
+    def with_inputs(self, stored: Mapping[str, Stored]) -> Held:
+        """The same backend with other inputs, in its layout, on its device."""
+        tensors = to_tensors(stored, self.case)
+        laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
+        a, b, c = (laid[id(tensors[name])] for name in ACTIVATIONS)
+        return replace(self, inputs=(a, b, c), output=None)
+
+
+def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, int]:
+    """Load the plugin and prepare the backend; gives it and the nanoseconds that took.
+
+    Raises:
+        NotPrepared: with the status that the record will have.
+    """
+    case = parse_case(request.case)
+    rule = _brought(request.rule_source, "rules", case.rule)
+    start = time.perf_counter_ns()
+    if request.backend_source is None:
+        backend = PLAIN
+    else:
+        backend = _brought(request.backend_source, "backends", request.backend)
+    _refuse(backend, case, rule)
+    tensors = to_tensors(parameters, case)
+    names = projection_shapes(case, rule)
+    projections = {name: tensors[name] for name in names}
+    own = {p.name: tensors[rule_key(p.name)] for p in rule.parameters(case)}
+    try:
+        setup = Setup(case, rule, rule.bind(case, own), own, projections)
+        call = backend.prepare(setup)
+    except BaseException as failure:
+        raise NotPrepared(*classify(failure, "preparation")) from failure
+    return Held(case, rule, backend, call), time.perf_counter_ns() - start
+
+
+def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
+    missing = [name for name in backend.requires if find_spec(name) is None]
+    if missing:
+        raise NotPrepared("unavailable", f"needs {', '.join(missing)}, which is not installed")
+    try:
+        absent = backend.available(case.device)
+        reason = backend.supports(case, rule)
+    except BaseException as failure:
+        raise NotPrepared(*classify(failure, "asking what it supports")) from failure
+    if absent is not None:
+        raise NotPrepared("unavailable", absent)
+    if reason is not None:
+        raise NotPrepared("unsupported", reason)
+
+
+def _brought(source: PluginSource, kind: str, name: str) -> Any:
+    loaded = load(Source(source.name, source.module, source.distribution, source.version))
+    for record in getattr(loaded, kind):
+        if record.name == name:
+            return record
+    why = "; ".join(loaded.faults) or f"{loaded.source} brings no {name!r} here"
+    raise NotPrepared("error", why)

@@ -1,0 +1,253 @@
+"""What the parent says to servers, templates, children and the referee, and what they answer."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from attnbench.types.record import Accuracy, Block, Status
+
+
+class ArraySpec(Struct, frozen=True):
+    """One array inside a shared block of memory. dtype is the case's word; bfloat16 is stored as its bits."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+class PluginSource(Struct, frozen=True):
+    """Where to load a plugin from; the wire form of :class:`attnbench.plugins.sources.Source`."""
+
+    name: str
+    module: str
+    distribution: str
+    version: str
+
+
+# --- to servers, templates and children -----------------------------------------------------------
+
+
+class Fork(Struct, frozen=True, tag=True):
+    """Fork; the child serves on the descriptor that comes with this. Answer: :class:`Forked`.
+
+    child: whether it is a child that will be timed (keeps what is prepared), not a new template.
+    cpus: cores it may run on.
+    """
+
+    child: bool
+    cpus: tuple[int, ...]
+    pin_allocator: bool = False
+
+
+class Reap(Struct, frozen=True, tag=True):
+    """Wait for a forked process that has ended or was killed. Answer: :class:`Ended`."""
+
+    pid: int
+
+
+class Facts(Struct, frozen=True, tag=True):
+    """Ask what the loaded torch is and which devices there are. Answer: :class:`TorchFacts`."""
+
+
+class Prepare(Struct, frozen=True, tag=True):
+    """Load one backend and prepare it for a case. Parameters come in the descriptor.
+
+    backend_source: None for the plain reference. Answer: :class:`Prepared` or :class:`Failed`.
+    memory_limit_bytes: what it may allocate beyond what it holds now.
+    """
+
+    case: str
+    backend: str
+    backend_source: PluginSource | None
+    rule_source: PluginSource
+    parameters: tuple[ArraySpec, ...]
+    memory_limit_bytes: int | None
+
+
+class Activations(Struct, frozen=True, tag=True):
+    """Take these inputs (in the descriptor) for the calls to come. Answer: :class:`Done`."""
+
+    arrays: tuple[ArraySpec, ...]
+    junk_bytes: int = 0
+
+
+class Compute(Struct, frozen=True, tag=True):
+    """Make one call. Answer: :class:`Output` with the output in a descriptor."""
+
+
+class WarmUp(Struct, frozen=True, tag=True):
+    """Call until the time settles. Answer: :class:`Warmed`."""
+
+    most_calls: int = 20
+    most_s: float = 0.3
+
+
+class Measure(Struct, frozen=True, tag=True):
+    """Take one block. Answer: :class:`Measured`."""
+
+    round: int
+    position: int
+    calls: int
+    samples: int
+    warm_calls: int
+
+
+class LastOutput(Struct, frozen=True, tag=True):
+    """Hand over the output of the last timed call. Answer: :class:`Output`."""
+
+
+class MeasureMemory(Struct, frozen=True, tag=True):
+    """Measure the peak extra memory of one call. Answer: :class:`PeakMemory`."""
+
+
+Request = (
+    Fork | Reap | Facts | Prepare | Activations | Compute | WarmUp | Measure | LastOutput | MeasureMemory
+)
+
+
+class Done(Struct, frozen=True, tag=True):
+    """It was done."""
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """It was not done. status is what the record will say, with the reason in words."""
+
+    status: Status
+    reason: str
+
+
+class Forked(Struct, frozen=True, tag=True):
+    """The process was forked."""
+
+    pid: int
+
+
+class Ended(Struct, frozen=True, tag=True):
+    """How a process ended: its exit code, or minus the signal that killed it."""
+
+    code: int
+
+
+class TorchFacts(Struct, frozen=True, tag=True):
+    """torch's version and flags, and the CUDA devices there are."""
+
+    torch: str
+    cuda_devices: tuple[str, ...]
+    flags: dict[str, str]
+
+
+class Prepared(Struct, frozen=True, tag=True):
+    """The backend is prepared. ns: loading and preparation."""
+
+    ns: int
+
+
+class Output(Struct, frozen=True, tag=True):
+    """One output. ns: the time of the call, rough."""
+
+    array: ArraySpec
+    ns: int
+
+
+class Warmed(Struct, frozen=True, tag=True):
+    """The trace of the warm-up, ns per call; settled says whether it ended by evidence."""
+
+    trace_ns: tuple[int, ...]
+    settled: bool
+
+
+class Measured(Struct, frozen=True, tag=True):
+    """One measured block."""
+
+    block: Block
+
+
+class PeakMemory(Struct, frozen=True, tag=True):
+    """Peak extra bytes of one call, its output included; None where this system can't tell."""
+
+    bytes: int | None
+
+
+Reply = Done | Failed | Forked | Ended | TorchFacts | Prepared | Output | Warmed | Measured | PeakMemory
+
+
+# --- to the referee -------------------------------------------------------------------------------
+
+
+class OpenCase(Struct, frozen=True, tag=True):
+    """Make a case's parameters and get ready to judge it; forgets the case before.
+
+    timed_entropy: what seeds the inputs of timed calls. oracle_flops: what solving one draw may cost before rows
+    are sampled. Answer: :class:`CaseOpened` with the parameters in a descriptor.
+    """
+
+    case: str
+    rule_source: PluginSource
+    timed_entropy: int
+    timed_draws: int
+    oracle_flops: float
+
+
+class GetDraw(Struct, frozen=True, tag=True):
+    """Ask for inputs. Draws count from 0: first those of the check, then the timed ones.
+
+    Answer: :class:`Arrays` with a descriptor.
+    """
+
+    index: int
+
+
+class Score(Struct, frozen=True, tag=True):
+    """Compare an output (in the descriptor) on a draw. who "" is the plain reference. Answer: :class:`Scored`."""
+
+    who: str
+    index: int
+    array: ArraySpec
+
+
+class Judge(Struct, frozen=True, tag=True):
+    """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`."""
+
+    who: str
+
+
+RefereeRequest = OpenCase | GetDraw | Score | Judge
+
+
+class CaseOpened(Struct, frozen=True, tag=True):
+    """The case is ready. pairs: kept (query, key) pairs over all batch elements and heads."""
+
+    parameters: tuple[ArraySpec, ...]
+    check_draws: int
+    pairs: int
+    flops: float
+    bytes_moved: float
+
+
+class Arrays(Struct, frozen=True, tag=True):
+    """Arrays in the descriptor."""
+
+    arrays: tuple[ArraySpec, ...]
+
+
+class Scored(Struct, frozen=True, tag=True):
+    """The output was compared. problem: "" where it alone is within the limits known so far."""
+
+    problem: str
+
+
+class Judged(Struct, frozen=True, tag=True):
+    """The verdict: the numbers, and "" or the reason why they don't pass."""
+
+    accuracy: Accuracy
+    problem: str
+
+
+class RefereeFailed(Struct, frozen=True, tag=True):
+    """The referee could not do it, in words: a rule's reference that raises."""
+
+    reason: str
+
+
+RefereeReply = CaseOpened | Arrays | Scored | Judged | RefereeFailed

@@ -1,0 +1,20 @@
+"""Names of arrays on the line between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attnbench.worker.shared import Stored
+
+ACTIVATIONS = ("a", "b", "c")
+"""The three activations, in the order a backend is called with them."""
+
+
+def rule_key(name: str) -> str:
+    """The wire name of a rule's parameter, which can't clash with a projection's."""
+    return f"rule.{name}"
+
+
+def parameter_names(rule: Mapping[str, Stored], projections: Mapping[str, Stored]) -> dict[str, Stored]:
+    """All parameters of a case by wire name."""
+    return {rule_key(name): array for name, array in rule.items()} | dict(projections)

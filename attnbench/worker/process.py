@@ -1,0 +1,68 @@
+"""What every process of ours does first: tie its life to its parent's, keep its output out of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Be killed when the parent ends; ends at once if it already has. Linux only, no-op elsewhere."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent_pid:
+            os._exit(1)
+
+
+def leave_terminal() -> None:
+    """Ctrl-C is for the parent, which ends its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def silence() -> None:
+    """What a backend reads or prints goes nowhere: not into data, not over the progress."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.close(null)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+
+
+def limit_memory(extra_bytes: int) -> None:
+    """Refuse to allocate more than ``extra_bytes`` beyond what this process holds now.
+
+    Counts private writable memory (RLIMIT_DATA), not address space: libraries map much that they
+    never touch. An allocation beyond it fails in the library that asks, with the sentence of that library.
+    """
+    held = _data_bytes()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft = held + extra_bytes
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def be_first_to_go() -> None:
+    """When memory runs out, the kernel should end this process and not the parent."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+        file.write("1000")
+
+
+def _data_bytes() -> int:
+    try:
+        with open("/proc/self/status") as status:  # noqa: PTH123
+            for line in status:
+                if line.startswith("VmData:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0

@@ -1,0 +1,181 @@
+"""The loop of a server, a template or a child: take a request, do it, answer; until the line closes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+from typing import Any
+
+import msgspec
+
+from attnbench.timing.allocator import pin_allocator
+from attnbench.timing.memory import peak_extra_bytes
+from attnbench.timing.sample import Sample
+from attnbench.timing.timer import timer_for
+from attnbench.timing.warmup import warm_up
+from attnbench.types.record import Block
+from attnbench.types.shapes import output_shape
+from attnbench.worker import messages as m
+from attnbench.worker.channel import Channel, ChannelClosed, close_all
+from attnbench.worker.facts import torch_facts
+from attnbench.worker.failures import classify
+from attnbench.worker.held import Held, NotPrepared, prepare
+from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
+from attnbench.worker.shared import unpack
+from attnbench.worker.tensors import WrongOutput, write_output
+
+Line = Channel[m.Reply, m.Request]
+
+
+def serve(sock: socket.socket) -> None:
+    """Serve until the other end closes. A fork goes on serving on its own line.
+
+    What is held is lost with the process; a forked child begins with what its template holds.
+    """
+    line: Line = Channel(sock, m.Request)  # type: ignore[arg-type]
+    held: Held | None = None
+    forked: set[int] = set()
+    while True:
+        try:
+            request, fds = line.receive()
+        except (ChannelClosed, msgspec.DecodeError):
+            break
+        try:
+            if isinstance(request, m.Fork):
+                pid = _fork(request)
+                if pid == 0:
+                    line.close()
+                    line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
+                    forked = set()
+                else:
+                    forked.add(pid)
+                    line.send(m.Forked(pid))
+            elif isinstance(request, m.Reap):
+                line.send(m.Ended(_reap(request.pid)))
+                forked.discard(request.pid)
+            else:
+                held, reply, out = _answer(request, fds, held)
+                line.send(reply, out)
+                close_all(list(out))
+        except ChannelClosed:
+            break
+        finally:
+            close_all(fds)
+    for pid in forked:
+        _kill_group(pid)
+    os._exit(0)
+
+
+def _answer(
+    request: m.Request, fds: list[int], held: Held | None
+) -> tuple[Held | None, m.Reply, tuple[int, ...]]:
+    """Do one request; gives what is held from now on, the answer, and descriptors to go with it."""
+    try:
+        match request:
+            case m.Facts():
+                return held, torch_facts(), ()
+            case m.Prepare():
+                be_first_to_go()
+                if request.memory_limit_bytes is not None:
+                    limit_memory(request.memory_limit_bytes)
+                held, ns = prepare(request, unpack(fds[0], request.parameters))
+                return held, m.Prepared(ns), ()
+        if held is None:
+            return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
+        return _answer_prepared(request, fds, held)
+    except NotPrepared as refusal:
+        return held, m.Failed(refusal.status, refusal.reason), ()
+    except WrongOutput as wrong:
+        return held, m.Failed("mismatch", str(wrong)), ()
+    except BaseException as failure:
+        doing = "the call" if isinstance(request, m.Compute | m.WarmUp | m.Measure) else type(request).__name__
+        return held, m.Failed(*classify(failure, doing)), ()
+
+
+def _answer_prepared(
+    request: m.Request, fds: list[int], held: Held
+) -> tuple[Held, m.Reply, tuple[int, ...]]:
+    timer = timer_for(held.case.device)
+    if isinstance(request, m.Activations):
+        junk = bytearray(request.junk_bytes)
+        held = held.with_inputs(unpack(fds[0], request.arrays))
+        del junk
+        return held, m.Done(), ()
+    assert held.inputs is not None
+    a, b, c = held.inputs
+    match request:
+        case m.Compute():
+            sample, output = timer(held.call, a, b, c, 1)
+            fd, spec = write_output(output, held.case, output_shape(held.case), held.backend.layout)
+            return held, m.Output(spec, sample.wall_ns), (fd,)
+        case m.WarmUp():
+            trace, settled = warm_up(
+                lambda: timer(held.call, a, b, c, 1)[0].wall_ns, request.most_calls, request.most_s
+            )
+            return held, m.Warmed(tuple(trace), settled), ()
+        case m.Measure():
+            if request.warm_calls:
+                timer(held.call, a, b, c, request.warm_calls)
+            samples: list[Sample] = []
+            output: Any = None
+            for _ in range(request.samples):
+                output = None
+                sample, output = timer(held.call, a, b, c, request.calls)
+                samples.append(sample)
+            return _hold_output(held, output), m.Measured(_block(request, samples)), ()
+        case m.LastOutput():
+            fd, spec = write_output(held.output, held.case, output_shape(held.case), held.backend.layout)
+            return held, m.Output(spec, 0), (fd,)
+        case m.MeasureMemory():
+            return held, m.PeakMemory(peak_extra_bytes(lambda: held.call(a, b, c))), ()
+        case _:
+            return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
+
+
+def _hold_output(held: Held, output: Any) -> Held:
+    return Held(held.case, held.rule, held.backend, held.call, held.inputs, output)
+
+
+def _block(request: m.Measure, samples: list[Sample]) -> Block:
+    return Block(
+        round=request.round,
+        position=request.position,
+        calls=request.calls,
+        wall_ns=[s.wall_ns for s in samples],
+        cpu_ns=[s.cpu_ns for s in samples],
+        switches=[s.switches for s in samples],
+        faults=[s.faults for s in samples],
+    )
+
+
+def _fork(request: m.Fork) -> int:
+    """Fork; in the new process, give it a life tied to this one and the cores it may use."""
+    gc.collect()
+    gc.freeze()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent(parent)
+        if not request.child:
+            os.setsid()
+        os.sched_setaffinity(0, request.cpus)
+        if request.pin_allocator:
+            pin_allocator()
+    return pid
+
+
+def _reap(pid: int) -> int:
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status)
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return

@@ -1,0 +1,30 @@
+"""The server: a process with torch loaded and nothing else, from which templates are forked.
+
+Started by the parent as ``python -m attnbench.worker.server DESCRIPTOR THREADS PARENT``.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from attnbench.worker.process import die_with_parent, leave_terminal, silence
+from attnbench.worker.serve import serve
+
+
+def main(argv: list[str]) -> None:
+    """Load torch, then serve on the descriptor."""
+    descriptor, threads, parent = (int(word) for word in argv)
+    die_with_parent(parent)
+    leave_terminal()
+    silence()
+    import torch
+
+    torch.set_num_threads(threads)
+    # The forward pass builds no graph in any worker; entered once, so that no call pays for it.
+    torch.inference_mode(True).__enter__()
+    serve(socket.socket(fileno=descriptor))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,88 @@
+"""Storage arrays to tensors on the case's device, and outputs back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attnbench.types.backend import Layout
+from attnbench.types.case import Case
+from attnbench.types.shapes import Shape
+from attnbench.worker.messages import ArraySpec
+from attnbench.worker.shared import Stored, anonymous_file
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class WrongOutput(Exception):  # noqa: N818
+    """The output isn't what the case asks for, in words."""
+
+
+def to_tensor(stored: Stored, case: Case) -> Tensor:
+    """A tensor of the case's dtype on its device with the same bits; bfloat16 comes as uint16."""
+    import torch
+
+    tensor = torch.from_numpy(stored)
+    if case.dtype == "bfloat16":
+        tensor = tensor.view(torch.bfloat16)
+    return tensor.to(case.device, copy=True)
+
+
+def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
+    """The same for several by name; one array under two names gives one tensor."""
+    made = {id(array): to_tensor(array, case) for array in {id(a): a for a in stored.values()}.values()}
+    return {name: made[id(array)] for name, array in stored.items()}
+
+
+def in_layout(tensor: Tensor, layout: Layout) -> Tensor:
+    """A (B, H, L, D) tensor as the backend wants it; other ranks have no heads and stay."""
+    if layout == "BHLD" or tensor.dim() != 4:
+        return tensor
+    return tensor.transpose(1, 2).contiguous()
+
+
+def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple[int, ArraySpec]:
+    """Copy an output into anonymous memory, in BHLD; gives its descriptor and layout.
+
+    Raises:
+        WrongOutput: not a tensor, or the wrong shape, dtype or device.
+    """
+    import torch
+
+    if type(output) is not torch.Tensor:
+        raise WrongOutput(f"the output is a {type(output).__name__}, not a torch.Tensor")
+    expected = (shape[0], shape[2], shape[1], shape[3]) if layout == "BLHD" and len(shape) == 4 else shape
+    if tuple(output.shape) != expected:
+        raise WrongOutput(f"the output has shape {tuple(output.shape)}; {expected} is asked for")
+    if output.dtype != torch_dtype(case):
+        raise WrongOutput(f"the output has dtype {_word(output.dtype)}; {case.dtype} is asked for")
+    if output.device.type != case.device:
+        raise WrongOutput(f"the output is on {output.device}; {case.device} is asked for")
+    plain = output.detach()
+    if expected != shape:
+        plain = plain.transpose(1, 2)
+    plain = plain.contiguous().cpu()
+    if case.dtype == "bfloat16":
+        plain = plain.view(torch.int16)
+    data = plain.numpy()
+    fd = anonymous_file()
+    remaining = memoryview(data.reshape(-1).view("u1"))
+    while remaining:
+        remaining = remaining[os.write(fd, remaining) :]
+    return fd, ArraySpec("out", case.dtype, shape, 0)
+
+
+def torch_dtype(case: Case) -> torch.dtype:
+    """torch's name for the case's dtype."""
+    import torch
+
+    dtype = getattr(torch, case.dtype)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
