@@ -1,0 +1,180 @@
+"""Backends that do everything a backend must not: test data for the runner."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnbench import Backend, Setup, hookimpl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GIB = 1024**3
+
+
+def right(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = (q @ k.transpose(-1, -2)).softmax(-1)
+        return weights @ v
+
+    return call
+
+
+def after(act: Callable[[Tensor], Any]) -> Callable[[Setup], Callable[[Tensor, Tensor, Tensor], Any]]:
+    """Compute the right output, then do something to it or to the process."""
+
+    def prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Any]:
+        honest = right(setup)
+        return lambda q, k, v: act(honest(q, k, v))
+
+    return prepare
+
+
+def segfault(output: Tensor) -> Tensor:
+    ctypes.string_at(0)
+    return output
+
+
+def exit_at_once(output: Tensor) -> Tensor:
+    os._exit(0)
+
+
+def exit_politely(output: Tensor) -> Tensor:
+    sys.exit(0)
+
+
+def loop_for_ever(output: Tensor) -> Tensor:
+    while True:
+        pass
+
+
+def allocate_without_end(output: Tensor) -> Tensor:
+    import torch
+
+    kept = []
+    while True:
+        kept.append(torch.ones(GIB // 16))
+
+
+def kill_itself(output: Tensor) -> Tensor:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return output
+
+
+def raise_error(output: Tensor) -> Tensor:
+    raise ValueError("first line\nsecond line")
+
+
+def to_nan(output: Tensor) -> Tensor:
+    output[..., 0] = float("nan")
+    return output
+
+
+def print_rubbish(output: Tensor) -> Tensor:
+    print('{"kind": "record", "status": "ok"}')
+    sys.stderr.write("rubbish on stderr\n")
+    os.write(1, b"rubbish below Python\n" * 100)
+    return output
+
+
+def wrong_dtype(output: Tensor) -> Tensor:
+    return output.double()
+
+
+def wrong_shape(output: Tensor) -> Tensor:
+    return output[..., :-1]
+
+
+def wrong_device(output: Tensor) -> Tensor:
+    return output.to("meta")
+
+
+def no_tensor(output: Tensor) -> list[float]:
+    return output.tolist()  # type: ignore[no-any-return]
+
+
+def zeros(output: Tensor) -> Tensor:
+    return output * 0
+
+
+def close_every_line(output: Tensor) -> Tensor:
+    os.closerange(3, 256)
+    time.sleep(3600)
+    return output
+
+
+def leave_a_child(output: Tensor) -> Tensor:
+    if os.fork() == 0:
+        time.sleep(3600)
+        os._exit(0)
+    return output
+
+
+def only_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Right while it is checked and warmed up, wrong in the process that is timed."""
+    honest = right(setup)
+    prepared_in = os.getpid()
+    return lambda q, k, v: honest(q, k, v) * (1 if os.getpid() == prepared_in else 1.5)
+
+
+def crash_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    honest = right(setup)
+    prepared_in = os.getpid()
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if os.getpid() != prepared_in:
+            os.abort()
+        return honest(q, k, v)
+
+    return call
+
+
+def fail_to_prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    raise RuntimeError("no such instruction set")
+
+
+def record_process(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Leave a file named for each process that prepared it, for tests of what outlives what."""
+    folder = os.environ.get("BROKEN_PIDS")
+    if folder:
+        (Path(folder) / str(os.getpid())).touch()
+    return right(setup)
+
+
+CALLS = {
+    f.__name__: f
+    for f in (
+        segfault, exit_at_once, exit_politely, loop_for_ever, allocate_without_end, kill_itself, raise_error,
+        to_nan, print_rubbish, wrong_dtype, wrong_shape, wrong_device, no_tensor, zeros, close_every_line,
+        leave_a_child,
+    )
+}  # fmt: skip
+
+PREPARES = {f.__name__: f for f in (only_when_timed, crash_when_timed, fail_to_prepare, record_process)}
+
+
+@hookimpl
+def attnbench_backends() -> Iterator[Backend]:
+    for name, act in CALLS.items():
+        yield Backend(name=name, summary=f"{name}, on purpose", prepare=after(act), rules=("dot",))
+    for name, prepare in PREPARES.items():
+        yield Backend(name=name, summary=f"{name}, on purpose", prepare=prepare, rules=("dot",))
+    yield Backend(
+        name="needs_what_is_not_there", summary="needs a module that nobody has", prepare=right,
+        rules=("dot",), requires=("no_such_module_anywhere",),
+    )  # fmt: skip
+    yield Backend(
+        name="supports_nothing", summary="refuses every case in words", prepare=right,
+        rules=("dot",), supports=lambda case, rule: "only on Sundays",
+    )  # fmt: skip
+    yield Backend(
+        name="can_not_be_forked", summary="right, but says its process can't be forked", prepare=right,
+        rules=("dot",), forkable=False,
+    )  # fmt: skip

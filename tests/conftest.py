@@ -1,0 +1,25 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+# Before any library starts its threads: tests run beside each other on two cores.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+BROKEN = Path(__file__).parent / "broken"
+
+
+@pytest.fixture
+def broken_plugin(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The distribution ``attnbench-broken`` is installed, for this process and those it starts."""
+    monkeypatch.syspath_prepend(BROKEN)
+    paths = [str(BROKEN), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.delitem(sys.modules, "broken_backends", raising=False)
+    return "attnbench-broken"

@@ -1,0 +1,105 @@
+"""Whatever one backend does, its record says so and the others are unharmed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+import attnbench
+from attnbench.types.record import Record
+
+CASE = "attention/dot/B2-H2-Lq32-Lk32-D16/none/float32/cpu/forward"
+HARMLESS = "bmm"
+
+
+@pytest.fixture(scope="module")
+def records(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
+    """One run of every broken backend beside two right ones, with short limits."""
+    import importlib.metadata
+
+    with pytest.MonkeyPatch.context() as patch:
+        broken = Path(__file__).parent.parent / "broken"
+        patch.syspath_prepend(broken)
+        patch.setenv("PYTHONPATH", str(broken))
+        (distribution,) = importlib.metadata.distributions(name="attnbench-broken")
+        assert distribution.version == "1.0"
+        import broken_backends
+
+        names = [*broken_backends.CALLS, *broken_backends.PREPARES]
+        names += ["needs_what_is_not_there", "supports_nothing", "can_not_be_forked"]
+        run = attnbench.run(
+            CASE,
+            ["eager", *names, HARMLESS],
+            budget=0.02,
+            sets=4,
+            timeout=8,
+            memory_limit=2 * 1024**3,
+            out=tmp_path_factory.mktemp("failures"),
+        )
+    return {record.backend: record for record in run.records}
+
+
+@pytest.mark.parametrize(
+    ("backend", "status", "reason"),
+    [
+        ("segfault", "crashed", "died of SIGSEGV"),
+        ("exit_at_once", "crashed", "exited with status 0"),
+        ("exit_politely", "crashed", "called exit(0)"),
+        ("kill_itself", "crashed", "died of SIGKILL"),
+        ("close_every_line", "crashed", "died of SIGKILL"),
+        ("loop_for_ever", "timeout", "no answer to Compute within 8 s"),
+        ("allocate_without_end", "out_of_memory", "ran out of memory"),
+        ("raise_error", "error", "ValueError: first line second line"),
+        ("fail_to_prepare", "error", "no such instruction set"),
+        ("to_nan", "mismatch", "nan"),
+        ("zeros", "mismatch", ""),
+        ("wrong_dtype", "mismatch", "has dtype float64; float32 is asked for"),
+        ("wrong_shape", "mismatch", "has shape (2, 2, 32, 15); (2, 2, 32, 16) is asked for"),
+        ("wrong_device", "mismatch", "is on meta; cpu is asked for"),
+        ("no_tensor", "mismatch", "is a list, not a torch.Tensor"),
+        ("only_when_timed", "mismatch", "in the output of a timed call"),
+        ("crash_when_timed", "crashed", "died of SIGABRT"),
+        ("needs_what_is_not_there", "unavailable", "needs no_such_module_anywhere"),
+        ("supports_nothing", "unsupported", "only on Sundays"),
+    ],
+)
+def test_each_failure_has_its_status_and_reason(
+    records: dict[str, Record], backend: str, status: str, reason: str
+) -> None:
+    record = records[backend]
+    assert record.status == status, record.reason
+    assert reason.lower() in record.reason.lower()
+    assert "\n" not in record.reason
+
+
+def test_only_ok_carries_a_timing(records: dict[str, Record]) -> None:
+    for record in records.values():
+        assert (record.median_ms is not None) == (record.status == "ok"), record
+
+
+@pytest.mark.parametrize(
+    "backend", ["eager", HARMLESS, "print_rubbish", "leave_a_child", "record_process", "can_not_be_forked"]
+)
+def test_the_others_are_unharmed(records: dict[str, Record], backend: str) -> None:
+    record = records[backend]
+    assert record.status == "ok", record.reason
+    assert record.sets == 4
+    assert record.verified_calls == 4
+    assert record.timed_calls > 0
+    assert record.accuracy is not None
+    assert record.accuracy.rms_error < 1e-5
+
+
+def test_what_can_not_be_forked_says_so(records: dict[str, Record]) -> None:
+    assert any("restarted" in note for note in records["can_not_be_forked"].notes)
+
+
+def test_no_process_is_left(records: dict[str, Record]) -> None:
+    """Not even the children that a backend started."""
+    mine = psutil.Process(os.getpid()).children(recursive=True)
+    assert [p.cmdline() for p in mine if "attnbench" in " ".join(p.cmdline())] == []
+    left = [p for p in psutil.process_iter(["cmdline"]) if "attnbench.worker" in " ".join(p.info["cmdline"] or [])]
+    assert [p for p in left if str(os.getpid()) in p.info["cmdline"]] == []

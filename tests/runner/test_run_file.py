@@ -1,0 +1,180 @@
+"""The run file: whatever is complete is read, whatever is torn is cut, nothing is written twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.runner.run_file import RunWriter, expand, new_run_path, read_run
+from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.record import EndLine, Manifest, Record
+
+MANIFEST = Manifest(
+    format=1,
+    run_id="r",
+    started="2026-01-01T00:00:00+00:00",
+    attnbench="0.1.0",
+    command=["attnbench", "run"],
+    cases=["attention/dot/B1-H1-Lq2-Lk2-D2/none/float32/cpu/forward"],
+    backends=["eager"],
+    named=[],
+    compiled_on=None,
+    protocol={"sets": 8},
+    plugins=[],
+    environment={"cpu": "x"},
+)
+RECORD = Record(MANIFEST.cases[0], "dot", "eager", "ok", median_ms=1.5)
+
+
+def written(path: Path, *lines: Record | EndLine) -> bytes:
+    with RunWriter.create(path, MANIFEST) as writer:
+        for line in lines:
+            writer.append(line)
+    return path.read_bytes()
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "run.jsonl"
+    written(path, RECORD, EndLine("later", 2.0, {"sets": 1.0}))
+    stored = read_run(path)
+    assert stored.manifest == MANIFEST
+    assert stored.records == (RECORD,)
+    assert stored.finished is not None
+    assert not stored.torn
+
+
+def test_every_line_is_one_json_object_with_its_kind(tmp_path: Path) -> None:
+    lines = written(tmp_path / "run.jsonl", RECORD).decode().splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == ["manifest", "record"]
+
+
+def test_pandas_reads_it(tmp_path: Path) -> None:
+    import pandas as pd
+
+    written(tmp_path / "run.jsonl", RECORD)
+    frame = pd.read_json(tmp_path / "run.jsonl", lines=True)
+    assert frame.loc[1, "median_ms"] == 1.5
+
+
+@given(cut=st.integers(min_value=0))
+def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "run.jsonl"
+    data = written(path, RECORD, RECORD, RECORD)
+    first = data.index(b"\n") + 1
+    size = first + cut % (len(data) - first + 1)
+    path.write_bytes(data[:size])
+    stored = read_run(path)
+    assert len(stored.records) == data[:size].count(b"\n") - 1
+    assert stored.torn == (not data[:size].endswith(b"\n"))
+
+
+def test_going_on_cuts_the_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    data = written(path, RECORD)
+    path.write_bytes(data + b'{"kind":"rec')
+    with RunWriter.reopen(read_run(path)) as writer:
+        writer.append(RECORD)
+    assert read_run(path).records == (RECORD, RECORD)
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with RunWriter.create(path, MANIFEST), pytest.raises(BadInput, match="being written by another run"):
+        RunWriter.reopen(read_run(path))
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    data = written(path, RECORD)
+    with pytest.raises(BadInput, match=r"exists; go on with it by --resume"):
+        RunWriter.create(path, MANIFEST)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "holds no complete line"),
+        (b"not json\n", "its first line is no JSON"),
+        (b'{"some": "json"}\n', "its first line is no manifest"),
+        (b"[1, 2]\n", "its first line is no manifest"),
+        (b'{"kind":"manifest","format":99}\n', "has format 99; this attnbench reads up to 1"),
+        (b'{"kind":"manifest","format":1}\n', "its manifest is damaged"),
+    ],
+)
+def test_files_that_are_not_ours(tmp_path: Path, data: bytes, says: str) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(BadFile, match=says):
+        read_run(path)
+
+
+def test_damage_in_the_middle_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lines = written(path, RECORD, RECORD).splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"rubbish\n" + lines[2])
+    with pytest.raises(BadFile, match="line 2: damaged"):
+        read_run(path)
+
+
+def test_a_missing_file_and_a_folder_without_runs(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="No such file"):
+        read_run(tmp_path / "nothing.jsonl")
+    with pytest.raises(BadFile, match="holds no run"):
+        expand([tmp_path])
+
+
+def test_a_folder_that_can_not_be_written() -> None:
+    with pytest.raises(BadInput, match="can't write"):
+        RunWriter.create(Path("/proc/nowhere/run.jsonl"), MANIFEST)
+
+
+def test_where_a_run_goes() -> None:
+    assert new_run_path(Path("results"), "id") == Path("results/id.jsonl")
+    assert new_run_path(Path("x/mine.jsonl"), "id") == Path("x/mine.jsonl")
+
+
+_FILL_DISK = """
+import resource, sys
+from pathlib import Path
+import msgspec
+from attnbench.runner.run_file import RunWriter
+from attnbench.types.errors import MeasuringFailed
+from attnbench.types.record import Manifest, Record
+manifest = msgspec.json.decode(sys.argv[2].encode(), type=Manifest)
+writer = RunWriter.create(Path(sys.argv[1]), manifest)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+try:
+    for _ in range(1000):
+        writer.append(Record("case", "dot", "eager", "ok"))
+except MeasuringFailed as failure:
+    print(failure)
+"""
+
+
+def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk: the write fails in the same place."""
+    path = tmp_path / "run.jsonl"
+    manifest = msgspec.json.encode(MANIFEST).decode()
+    done = subprocess.run(
+        [sys.executable, "-c", _FILL_DISK, str(path), manifest, "4000"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "can't write" in done.stdout
+    assert f"--resume {path}" in done.stdout
+    stored = read_run(path)
+    assert len(stored.records) > 10
+    with RunWriter.reopen(stored) as writer:
+        writer.append(RECORD)
+    assert len(read_run(path).records) == len(stored.records) + 1
+
+

@@ -1,0 +1,57 @@
+"""Peak extra memory, against allocations whose size is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnbench.timing.memory import peak_extra_bytes
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize("mib", [4, 32, 100])
+def test_a_known_allocation(mib: int) -> None:
+    peak = peak_extra_bytes(lambda: np.ones(mib * MIB, dtype=np.uint8))
+    assert peak is not None
+    assert abs(peak - mib * MIB) <= 0.5 * MIB
+
+
+def test_what_is_freed_within_the_call_counts_at_its_peak() -> None:
+    def call() -> int:
+        big = np.ones(64 * MIB, dtype=np.uint8)
+        size = int(big.size)
+        del big
+        return size
+
+    peak = peak_extra_bytes(call)
+    assert peak is not None
+    assert abs(peak - 64 * MIB) <= 0.5 * MIB
+
+
+def test_two_at_once_count_twice_and_one_after_the_other_once() -> None:
+    def together() -> object:
+        return np.ones(32 * MIB, dtype=np.uint8), np.ones(32 * MIB, dtype=np.uint8)
+
+    def in_turn() -> None:
+        for _ in range(2):
+            block = np.ones(32 * MIB, dtype=np.uint8)
+            del block
+
+    both, one = peak_extra_bytes(together), peak_extra_bytes(in_turn)
+    assert both is not None
+    assert one is not None
+    assert abs(both - 64 * MIB) <= MIB
+    assert abs(one - 32 * MIB) <= MIB
+
+
+def test_what_is_kept_from_an_earlier_call_is_not_counted() -> None:
+    kept: dict[str, object] = {}
+
+    def call() -> None:
+        if "weights" not in kept:
+            kept["weights"] = np.ones(64 * MIB, dtype=np.uint8)
+
+    peak = peak_extra_bytes(call)
+    assert peak is not None
+    assert peak <= MIB
