@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnbench.types.case import Case
-from attnbench.types.errors import BadInput
 from attnbench.types.record import Manifest, Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
     from attnbench.runner.moment import Progress
     from attnbench.runner.options import Options
-    from attnbench.runner.run_file import StoredRun
 
 Cases = str | Case | Iterable[str | Case]
 
@@ -69,7 +68,7 @@ def run(
     budget: float | None = None,
     sets: int | None = None,
     out: str | Path = "results",
-    threads: int = 1,
+    threads: int | None = None,
     baseline: str = "eager",
     timeout: float | None = None,
     memory_limit: int | None = None,
@@ -80,17 +79,19 @@ def run(
     cases: suite names, case ids, TOML files of suites, or :class:`Case` values; one or several.
     backends: names; all that are installed unless said. budget: seconds of measuring for each backend
     on each case. sets: fresh processes each is measured in. out: a folder, or the run file itself where it
-    ends in .jsonl. baseline: what ratios refer to. timeout: the longest wait for one answer of a backend, s.
-    memory_limit: what a backend may allocate, bytes.
+    ends in .jsonl. threads: in every case. baseline: what ratios refer to. timeout: the longest wait for one
+    answer of a backend, s. memory_limit: what a backend may allocate, bytes.
 
     Raises:
         BadInput: anything unknown or impossible, in one sentence.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
     options = make_options(
-        budget=budget, sets=sets, threads=threads, baseline=baseline, timeout=timeout, memory_limit=memory_limit
+        budget=budget, sets=sets, baseline=baseline, timeout=timeout, memory_limit=memory_limit
     )
-    return start(cases, backends, options, Path(out), progress)
+    registry = _registry()
+    selection = _selection(cases, registry, threads=threads, timed=True)
+    return start(selection, backends, registry, options, Path(out), progress)
 
 
 def check(
@@ -104,15 +105,46 @@ def check(
 ) -> Run:
     """Check backends on cases against the oracle, without timing; arguments as in :func:`run`."""
     options = make_options(timeout=timeout, memory_limit=memory_limit, timed=False)
-    return start(cases, backends, options, Path(out), progress)
+    registry = _registry()
+    selection = _selection(cases, registry, threads=None, timed=False)
+    return start(selection, backends, registry, options, Path(out), progress)
+
+
+def start(
+    selection: Selection,
+    backends: Iterable[str] | None,
+    registry: Registry,
+    options: Options,
+    out: Path,
+    progress: Progress | None = None,
+) -> Run:
+    """Run selected cases; what :func:`run`, :func:`check` and the command line share.
+
+    Raises:
+        Interrupted: by Ctrl-C; what was measured is in the file it names.
+    """
+    from attnbench.cases.identity import case_id
+    from attnbench.runner.run import Order, start_run
+
+    named = () if backends is None else tuple(dict.fromkeys(backends))
+    for name in named:
+        registry.backend(name)
+    on = selection.compiled_on
+    order = Order(
+        cases=selection.cases,
+        backends=named or tuple(registry.backends),
+        named=named,
+        compiled_on=None if on is None else frozenset(case_id(case) for case in on),
+        command=tuple(sys.argv),
+    )
+    return load(start_run(order, registry, options, out, progress))
 
 
 def resume(path: str | Path, *, progress: Progress | None = None) -> Run:
     """Go on with a run that was cut off; gives the whole run, old records and new."""
-    from attnbench.plugins.registry import load_registry
     from attnbench.runner.run import resume_run
 
-    resume_run(Path(path), load_registry(), progress)
+    resume_run(Path(path), _registry(), progress)
     return load(path)
 
 
@@ -125,10 +157,7 @@ def load(paths: str | Path | Sequence[str | Path]) -> Run:
     from attnbench.runner.run_file import expand, read_run
 
     several = [paths] if isinstance(paths, str | Path) else list(paths)
-    return _joined([read_run(path) for path in expand([Path(path) for path in several])])
-
-
-def _joined(stored: list[StoredRun]) -> Run:
+    stored = [read_run(path) for path in expand([Path(path) for path in several])]
     return Run(
         paths=tuple(s.path for s in stored),
         manifests=tuple(s.manifest for s in stored),
@@ -141,7 +170,6 @@ def make_options(
     *,
     budget: float | None = None,
     sets: int | None = None,
-    threads: int = 1,
     baseline: str = "eager",
     timeout: float | None = None,
     memory_limit: int | None = None,
@@ -154,9 +182,23 @@ def make_options(
     return Options(
         budget_s=default.budget_s if budget is None else budget,
         sets=default.sets if sets is None else sets,
-        threads=threads,
         baseline=baseline,
         timeout_s=default.timeout_s if timeout is None else timeout,
         memory_limit_bytes=memory_limit,
         timed=timed,
     )
+
+
+def _registry() -> Registry:
+    from attnbench.plugins.registry import load_registry
+
+    return load_registry()
+
+
+def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: bool) -> Selection:
+    from attnbench.cases.identity import case_id
+    from attnbench.cases.select import Overrides, select
+
+    several = [cases] if isinstance(cases, str | Case) else list(cases)
+    words = [case_id(case) if isinstance(case, Case) else case for case in several]
+    return select(words, registry, Overrides(threads=threads), timed=timed)

@@ -24,10 +24,11 @@ class Brief:
     """A case as its workers are told it.
 
     rule_source: where its rule comes from. draws: inputs, those of the check first, then those of timed
-    calls. pairs, flops, bytes_moved: exact counts. memory_limit_bytes: what a worker may allocate.
+    calls. threads: of every library in its workers. pairs, flops, bytes_moved: exact counts. memory_limit_bytes: what a worker may allocate.
     """
 
     case: str
+    threads: int
     rule_source: m.PluginSource
     parameters: ArrayBlock
     draws: tuple[ArrayBlock, ...]
@@ -44,7 +45,7 @@ class Brief:
 
 @contextmanager
 def open_brief(
-    referee: RefereeLink, opening: m.OpenCase, memory_limit_bytes: int
+    referee: RefereeLink, opening: m.OpenCase, threads: int, memory_limit_bytes: int
 ) -> Iterator[Brief]:
     """Have the referee open a case and solve its draws; closes the arrays at the end.
 
@@ -59,6 +60,7 @@ def open_brief(
             blocks.append(ArrayBlock(drawn.arrays, fd))
         yield Brief(
             case=opening.case,
+            threads=threads,
             rule_source=opening.rule_source,
             parameters=blocks[0],
             draws=tuple(blocks[1:]),

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from random import Random
 
 from attnbench.cases.identity import case_id
-from attnbench.cases.sizes import free_bytes, too_large
+from attnbench.cases.free_memory import free_memory
+from attnbench.cases.sizes import too_large
 from attnbench.compare.summary import median_ms, ratio, timed_calls
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.brief import Brief, open_brief
@@ -39,13 +40,17 @@ class Before:
 
 @dataclass(frozen=True)
 class Contest:
-    """A case with what is needed to decide it. write appends a line to the run file."""
+    """A case with what is needed to decide it.
+
+    names: backends, in order. left_out: those that are left out here though they'd run, because they compile
+    for seconds a case. write appends a line to the run file.
+    """
 
     shop: Workshop
     registry: Registry
     case: Case
     names: tuple[str, ...]
-    compile_here: bool
+    left_out: frozenset[str]
     clock: Clock
     write: Callable[[Line], None]
     before: Before
@@ -81,10 +86,10 @@ def decide(contest: Contest) -> None:
         timed_draws=shop.options.timed_draws if shop.options.timed else 0,
         oracle_flops=shop.options.oracle_flops,
     )
-    limit = shop.options.memory_limit_bytes or int(free_bytes() * _MEMORY_SHARE)
+    limit = shop.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     contest.clock.tell("oracle")
     try:
-        with open_brief(shop.referee, opening, limit) as brief:
+        with open_brief(shop.referee, opening, case.threads, limit) as brief:
             contest.clock.spend("oracle")
             examine_plain(shop, brief)
             passed = _examine(contest, brief, entries)
@@ -108,7 +113,7 @@ def _record_all(contest: Contest, entries: list[Entry[Backend]], status: Status,
 
 def _not_refused(contest: Contest) -> list[Entry[Backend]]:
     rule = contest.registry.rule(contest.case.rule)
-    free = free_bytes()
+    free = free_memory()
     left: list[Entry[Backend]] = []
     for name in contest.names:
         if name in contest.before.recorded:
@@ -117,8 +122,8 @@ def _not_refused(contest: Contest) -> list[Entry[Backend]]:
         refused = refusal(
             entry.record, contest.case, rule, cuda_devices=contest.shop.torch.cuda_devices
         )
-        if refused is None and entry.record.compiles and not contest.compile_here:
-            refused = ("unsupported", "compiles for seconds a case: this suite gives it a few of its cases")
+        if refused is None and name in contest.left_out:
+            refused = ("unsupported", "compiles for seconds a case, so this suite gives it a few of its cases")
         if refused is None:
             large = too_large(contest.case, rule, entry.record, free)
             refused = None if large is None else ("out_of_memory", large)
@@ -156,7 +161,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
     entrants = [Entrant(e, planned.contenders[e.name]) for e in passed if e.name in planned.contenders]
     lines = list(contest.before.sets)
     stable = Stable(shop, brief, options.sets)
-    shop.keep_off_measured_cores()
+    shop.keep_off_measured_cores(brief.threads)
     try:
         for index in range(len(lines), options.sets):
             contest.clock.tell(f"set {index + 1} of {options.sets}")
@@ -181,7 +186,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
 def _plan(contest: Contest, examined: Examined) -> Contender:
     options, backend = contest.shop.options, examined.entry.record
     calls = plan_calls(examined.trace_ns, options)
-    fresh = backend.forkable and contest.case.device == "cpu" and options.threads == 1
+    fresh = backend.forkable and contest.case.device == "cpu" and contest.case.threads == 1
     notes = []
     if not fresh:
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")

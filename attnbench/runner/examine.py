@@ -42,7 +42,7 @@ def prepare_template(shop: Workshop, brief: Brief, entry: Entry[Backend] | None,
     Raises:
         WorkerFailed: it could not be prepared; the template is gone.
     """
-    template = shop.new_template(cpus)
+    template = shop.new_template(brief.threads, cpus)
     request = m.Prepare(
         case=brief.case,
         backend=PLAIN if entry is None else entry.record.name,

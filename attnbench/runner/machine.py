@@ -37,12 +37,11 @@ def check_threads(threads: int) -> None:
         raise BadInput(f"{threads} threads: this process has {cores}; ask for {quota} or fewer")
 
 
-def split_cpus(threads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def split_cpus(cpus: tuple[int, ...], threads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Cores for what is measured, and cores for everything else while it is.
 
     The last ``threads`` cores measure; where none are left, everything shares all of them.
     """
-    cpus = allowed_cpus()
     measured = cpus[-threads:]
     rest = tuple(cpu for cpu in cpus if cpu not in measured)
     return measured, rest or cpus

@@ -17,7 +17,7 @@ class Options:
     refer to. sample_s: what one sample should last. timeout_s: the longest wait for any one answer of a
     worker. memory_limit_bytes: what a worker may allocate; None for four fifths of what is free.
     oracle_flops: what solving one draw in float64 may cost before query rows are sampled.
-    timed: False for checking alone. threads: of every library in a worker.
+    timed: False for checking alone.
     """
 
     budget_s: float = 0.1
@@ -30,7 +30,6 @@ class Options:
     oracle_flops: float = 4e9
     timed_draws: int = 2
     timed: bool = True
-    threads: int = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.budget_s < float("inf"):

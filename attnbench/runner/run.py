@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from attnbench.runner.options import Options
 from attnbench.runner.run_file import RunWriter, StoredRun, new_run_path, read_run
 from attnbench.runner.workshop import Workshop
 from attnbench.types.case import Case
-from attnbench.types.errors import BadInput
+from attnbench.types.errors import BadInput, Interrupted
 from attnbench.types.record import FORMAT_VERSION, EndLine, Manifest, PluginLine
 
 
@@ -28,7 +29,7 @@ class Order:
     """What a run is asked to do.
 
     backends: in this order. named: those asked for by name, whose refusal is an error to the user.
-    compiled_on: ids of the cases on which compiling backends run; None for all.
+    compiled_on: ids of the cases on which compiling backends run unless named; None for all.
     command: argv, for the manifest.
     """
 
@@ -45,17 +46,17 @@ def start_run(order: Order, registry: Registry, options: Options, out: Path, pro
     Raises:
         BadInput: nothing to run, or the file can't be made.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
-        KeyboardInterrupt: likewise.
+        Interrupted: by Ctrl-C; likewise.
     """
     if not order.cases:
         raise BadInput("nothing to run: no cases")
     if not order.backends:
         raise BadInput("nothing to run: no backends")
-    check_threads(options.threads)
+    check_threads(max(case.threads for case in order.cases))
     with Workshop(options) as shop:
         manifest = _manifest(order, registry, options, shop)
         path = new_run_path(out, manifest.run_id)
-        with RunWriter.create(path, manifest) as writer:
+        with RunWriter.create(path, manifest) as writer, _interruptible(path):
             _go_on(order, registry, shop, writer, {}, progress)
     return path
 
@@ -65,6 +66,7 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
 
     Raises:
         BadFile, BadInput: the file can't be read or written, or names a plugin that isn't here.
+        MeasuringFailed, Interrupted: as in :func:`start_run`.
     """
     stored = read_run(path)
     order = _order_of(stored.manifest)
@@ -73,12 +75,20 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
     for case in order.cases:
         registry.rule(case.rule)
     options = Options(**stored.manifest.protocol)
-    with RunWriter.reopen(stored) as writer:
+    with RunWriter.reopen(stored) as writer, _interruptible(path):
         if stored.finished is None:
-            check_threads(options.threads)
+            check_threads(max(case.threads for case in order.cases))
             with Workshop(options) as shop:
                 _go_on(order, registry, shop, writer, _before(stored), progress)
     return stored
+
+
+@contextmanager
+def _interruptible(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted(path) from stop
 
 
 def _go_on(
@@ -99,13 +109,14 @@ def _go_on(
     for case in left:
         name = case_id(case)
         clock.begin_case(name)
+        shop.start_server(case.threads)
         decide(
             Contest(
                 shop=shop,
                 registry=registry,
                 case=case,
                 names=order.backends,
-                compile_here=order.compiled_on is None or name in order.compiled_on,
+                left_out=_left_out(order, registry, name),
                 clock=clock,
                 write=writer.append,
                 before=before.get(name, Before()),
@@ -113,6 +124,16 @@ def _go_on(
         )
         clock.spend("other")
     writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s))
+
+
+def _left_out(order: Order, registry: Registry, case: str) -> frozenset[str]:
+    if order.compiled_on is None or case in order.compiled_on:
+        return frozenset()
+    return frozenset(
+        name
+        for name in order.backends
+        if registry.backends[name].record.compiles and name not in order.named
+    )
 
 
 def _manifest(order: Order, registry: Registry, options: Options, shop: Workshop) -> Manifest:
@@ -132,7 +153,6 @@ def _manifest(order: Order, registry: Registry, options: Options, shop: Workshop
         plugins=[PluginLine(s.name, s.distribution, s.version) for s in registry.plugins],
         environment=environment()
         | {
-            "measured_cpus": list(shop.measured_cpus),
             "torch": shop.torch.torch,
             "torch_flags": shop.torch.flags,
             "cuda_devices": list(shop.torch.cuda_devices),

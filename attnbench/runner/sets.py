@@ -39,7 +39,7 @@ class Stable:
 
     def child(self, entrant: Entrant, index: int) -> WorkerLink:
         """A process of the contender for set ``index``, on the measured cores."""
-        examined, cpus = entrant.examined, self._shop.measured_cpus
+        examined, cpus = entrant.examined, self._shop.measured_cpus(self._brief.threads)
         if entrant.plan.fresh:
             return examined.template.fork(child=True, cpus=cpus, pin_allocator=True)
         stretch = index // self._stretch
@@ -117,7 +117,7 @@ def measure_set(
 
 def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:
     """Peak extra bytes of one call, in a process of its own, its allocator left as the system has it."""
-    cpus, timeout_s = shop.measured_cpus, shop.options.timeout_s
+    cpus, timeout_s = shop.measured_cpus(brief.threads), shop.options.timeout_s
     if entrant.plan.fresh:
         link = entrant.examined.template.fork(child=True, cpus=cpus)
     else:

@@ -15,16 +15,12 @@ from attnbench.worker import messages as m
 
 
 class Workshop:
-    """Starts and ends the server and the referee of a run; both are started anew if they end.
-
-    measured_cpus: where children are timed. other_cpus: for everything else meanwhile.
-    """
+    """Starts and ends the servers (one for each number of threads) and the referee of a run."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.all_cpus = allowed_cpus()
-        self.measured_cpus, self.other_cpus = split_cpus(options.threads)
-        self._server = start_server(options.threads)
+        self._servers: dict[int, WorkerLink] = {}
         self._referee = RefereeLink(options.timeout_s * 5)
         self.torch = self._torch_facts()
 
@@ -35,13 +31,23 @@ class Workshop:
             self._referee = RefereeLink(self.options.timeout_s * 5)
         return self._referee
 
-    def new_template(self, cpus: tuple[int, ...]) -> WorkerLink:
-        """Fork an empty template from the server; safe from several threads."""
-        return self._server.fork(child=False, cpus=cpus)
+    def start_server(self, threads: int) -> None:
+        """Start the server for a number of threads, where there is none. From the main thread alone: the
+        system ends a server with the thread that started it."""
+        if threads not in self._servers:
+            self._servers[threads] = start_server(threads)
 
-    def keep_off_measured_cores(self) -> None:
+    def new_template(self, threads: int, cpus: tuple[int, ...]) -> WorkerLink:
+        """Fork an empty template from the server for ``threads``; safe from several threads."""
+        return self._servers[threads].fork(child=False, cpus=cpus)
+
+    def measured_cpus(self, threads: int) -> tuple[int, ...]:
+        """The cores where children with so many threads are timed."""
+        return split_cpus(self.all_cpus, threads)[0]
+
+    def keep_off_measured_cores(self, threads: int) -> None:
         """Move this process off the cores that are measured."""
-        os.sched_setaffinity(0, self.other_cpus)
+        os.sched_setaffinity(0, split_cpus(self.all_cpus, threads)[1])
 
     def use_all_cores(self) -> None:
         """Give this process all its cores back."""
@@ -50,7 +56,8 @@ class Workshop:
     def _torch_facts(self) -> m.TorchFacts:
         # Asked of a template: to look for CUDA devices would make the server unfit to be forked.
         try:
-            template = self.new_template(self.all_cpus)
+            self.start_server(1)
+            template = self.new_template(1, self.all_cpus)
             facts, _ = template.ask(m.Facts(), m.TorchFacts, START_TIMEOUT_S)
             template.kill()
         except WorkerFailed as failure:
@@ -62,7 +69,8 @@ class Workshop:
         """End every process."""
         self.use_all_cores()
         self._referee.close()
-        self._server.kill()
+        for server in self._servers.values():
+            server.kill()
 
     def __enter__(self) -> Workshop:
         return self

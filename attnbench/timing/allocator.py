@@ -19,4 +19,4 @@ def pin_allocator() -> bool:
     if mallopt is None:
         return False
     taken = mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD) == 1
-    return mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM) == 1 and taken
+    return bool(mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM) == 1) and taken

@@ -60,7 +60,7 @@ class Case:
     mask: Mask = Mask()
     dtype: Dtype = "float32"
     device: str = "cpu"
-    pass_: Pass = "forward"  # noqa: S105
+    pass_: Pass = "forward"
     cache: CacheMode = "hot"
     threads: int = 1
     seed: int = 0

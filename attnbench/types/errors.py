@@ -4,10 +4,13 @@
     ├── BadInput                the user's words can't be used (exit 2)
     │   ├── BadCase             a case that can't exist: sizes, masks, dtypes
     │   └── BadFile             a file that can't be read as what it should be
-    └── MeasuringFailed         the machinery itself could not go on (exit 3)
+    ├── MeasuringFailed         the machinery itself could not go on (exit 3)
+    └── Interrupted             the user ended a run by Ctrl-C (exit 130)
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 class AttnbenchError(Exception):
@@ -16,7 +19,7 @@ class AttnbenchError(Exception):
     exit_code = 3
 
 
-class BadInput(AttnbenchError):  # noqa: N818 - reads as what it is in a sentence
+class BadInput(AttnbenchError):  # noqa: N818
     """The user's words can't be used; the text restates them and says what is allowed."""
 
     exit_code = 2
@@ -30,5 +33,15 @@ class BadFile(BadInput):
     """A file that is missing, torn, of a newer format, or not ours."""
 
 
-class MeasuringFailed(AttnbenchError):
+class MeasuringFailed(AttnbenchError):  # noqa: N818
     """The machinery could not go on: a server that does not start, a disk that is full."""
+
+
+class Interrupted(AttnbenchError):  # noqa: N818
+    """The user ended a run by Ctrl-C. path: its file, which holds what was measured."""
+
+    exit_code = 130
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"interrupted; go on with --resume {path}")
+        self.path = path

@@ -12,7 +12,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     Names are compared whole and by their first part, so that 'spda' finds 'sdpa_flash'. Of names that
     are equally near the first is taken.
     """
-    best, best_score = None, 0.0
+    best: str | None = None
+    best_score = 0.0
     for candidate in known:
         score = max(_likeness(name, candidate), 0.9 * _likeness(name, candidate.split("_")[0]))
         if score >= 0.6 and score > best_score:

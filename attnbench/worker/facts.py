@@ -10,14 +10,12 @@ def torch_facts() -> TorchFacts:
     import torch
 
     devices: tuple[str, ...] = ()
-    if torch.backends.cuda.is_built():
+    if torch.version.cuda is not None:
         devices = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     flags = {
         "threads": str(torch.get_num_threads()),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
-        "parallel_backend": "openmp" if torch.backends.openmp.is_available() else "native",
-        "mkl": str(torch.backends.mkl.is_available()),
-        "mkldnn": str(torch.backends.mkldnn.is_available()),
+        "build": " ".join(torch.__config__.show().split()),
     }
     return TorchFacts(torch.__version__, devices, flags)

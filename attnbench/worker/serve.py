@@ -107,8 +107,8 @@ def _answer_prepared(
     a, b, c = held.inputs
     match request:
         case m.Compute():
-            sample, output = timer(held.call, a, b, c, 1)
-            fd, spec = write_output(output, held.case, output_shape(held.case), held.backend.layout)
+            sample, computed = timer(held.call, a, b, c, 1)
+            fd, spec = write_output(computed, held.case, output_shape(held.case), held.backend.layout)
             return held, m.Output(spec, sample.wall_ns), (fd,)
         case m.WarmUp():
             trace, settled = warm_up(

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
 from attnbench.types.shapes import Shape
@@ -69,7 +71,7 @@ def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple
         plain = plain.view(torch.int16)
     data = plain.numpy()
     fd = anonymous_file()
-    remaining = memoryview(data.reshape(-1).view("u1"))
+    remaining = memoryview(data.reshape(-1).view(np.uint8).data)
     while remaining:
         remaining = remaining[os.write(fd, remaining) :]
     return fd, ArraySpec("out", case.dtype, shape, 0)

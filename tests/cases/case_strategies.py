@@ -1,0 +1,48 @@
+"""Hypothesis strategies for everything a case can be."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES, Case, Layer
+from attnbench.types.mask import Mask
+
+sizes = st.integers(1, 10**6)
+rule_names = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True)
+
+
+def masks(B: int | None = None, Lk: int = 10**6) -> st.SearchStrategy[Mask]:
+    count = st.integers(1, 4) if B is None else st.just(B)
+    lengths = count.flatmap(lambda n: st.tuples(*[st.integers(0, Lk)] * n))
+    return st.builds(
+        Mask,
+        causal=st.sampled_from([None, "upper_left", "lower_right"]),
+        window=st.none() | sizes,
+        padding=st.none() | st.just("seeded") | lengths,
+        explicit=st.sampled_from([None, "bool", "float"]),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    Hkv, B, Lk = draw(st.integers(1, 200)), draw(st.integers(1, 5)), draw(sizes)
+    layer = draw(st.none() | st.builds(Layer, sizes, st.booleans(), st.booleans(), st.booleans()))
+    return Case(
+        operation="attention" if layer is None else "multihead",
+        rule=draw(rule_names),
+        B=B,
+        H=Hkv * draw(st.integers(1, 16)),
+        Hkv=Hkv,
+        Lq=draw(sizes),
+        Lk=Lk,
+        D=draw(sizes),
+        Dv=draw(sizes),
+        layer=layer,
+        mask=draw(masks(B, Lk)),
+        dtype=draw(st.sampled_from(DTYPES)),
+        device=draw(st.sampled_from(DEVICES)),
+        pass_=draw(st.sampled_from(PASSES)),
+        cache=draw(st.sampled_from(CACHE_MODES)),
+        threads=draw(st.integers(1, 256)),
+        seed=draw(st.integers(0, 2**40)),
+    )

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from case_strategies import cases
+
+from attnbench.cases.identity import case_id, parse_case
+from attnbench.types.case import Case, Layer
+from attnbench.types.errors import BadCase
+from attnbench.types.mask import Mask
+
+GQA = Case("attention", "scaled_dot", 2, 8, 2, 128, 128, 64, 64, mask=Mask(causal="upper_left"))
+LAYER = Case(
+    "multihead", "additive", 1, 4, 4, 32, 48, 16, 8, layer=Layer(64, bias=True, out=False, cross=True),
+    dtype="float64", pass_="both", cache="rotating", threads=2, seed=7,
+)  # fmt: skip
+
+KNOWN = {
+    "attention/scaled_dot/B2-H8-Hkv2-Lq128-Lk128-D64/causal/float32/cpu/forward": GQA,
+    "multihead/additive/B1-H4-Lq32-Lk48-D16-Dv8-E64-bias-cross-noout/none/float64/cpu/both"
+    "/rotating/threads2/seed7": LAYER,
+}
+
+
+@pytest.mark.parametrize(("text", "case"), KNOWN.items())
+def test_golden_ids(text: str, case: Case) -> None:
+    assert case_id(case) == text
+    assert parse_case(text) == case
+
+
+@given(cases())
+def test_case_to_id_to_case_is_the_identity(case: Case) -> None:
+    assert parse_case(case_id(case)) == case
+
+
+@given(cases())
+def test_id_to_case_to_id_is_the_identity(case: Case) -> None:
+    text = case_id(case)
+    assert case_id(parse_case(text)) == text
+
+
+@given(cases(), cases())
+def test_different_cases_have_different_ids(left: Case, right: Case) -> None:
+    assert (case_id(left) == case_id(right)) == (left == right)
+
+
+@given(cases(), st.randoms())
+def test_what_follows_the_sizes_may_stand_in_any_order(case: Case, random: st.DataObject) -> None:
+    segments = case_id(case).split("/")
+    head, tail = segments[:3], segments[3:]
+    random.shuffle(tail)
+    assert parse_case("/".join(head + tail)) == case
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attention/scaled_dot/B2-H8-Hkv2-L128-D64/causal",
+        "attention/scaled_dot/H8-D64-Hkv2-Lq128-B2/causal/cpu",
+        " attention/scaled_dot/B2-H8-Hkv2-Lq128-Lk128-D64-Dv64/hot/forward/causal:upper_left/threads1/seed0\n",
+    ],
+)
+def test_ids_are_read_generously(text: str) -> None:
+    assert parse_case(text) == GQA
+
+
+def test_only_sizes_and_rule_are_needed() -> None:
+    assert parse_case("attention/dot/H1-L3-D4") == Case("attention", "dot", 1, 1, 1, 3, 3, 4, 4)
+
+
+FORM = "an id has the form operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"
+BAD = [
+    ("atention/dot/H1-L3-D4", "no operation 'atention'; did you mean 'attention'?"),
+    ("attention", FORM),
+    ("attention/dot", FORM),
+    ("attention//H1-L3-D4", FORM),
+    ("attention/dot/H1-L3", "the size D is missing: how many features a head has, as D64"),
+    ("attention/dot/L3-D4", "the size H is missing: how many query heads there are, as H8"),
+    (
+        "attention/dot/H1-Lk3-D4",
+        "the size Lq is missing: how many queries there are, as Lq128, or L128 for queries and keys alike",
+    ),
+    ("attention/dot/H1-L3-Lk3-D4", "L and Lk: L stands for Lq and Lk both, so give either"),
+    ("attention/dot/H1-H2-L3-D4", "sizes 'H1-H2-L3-D4': 'H2' says H a second time"),
+    ("attention/dot/Hx-L3-D4", "sizes 'Hx-L3-D4': no size 'Hx'; did you mean 'H'?"),
+    ("attention/dot/H8x-L3-D4", "sizes 'H8x-L3-D4': '8x' is no whole number for H; write it as in 'H8'"),
+    ("attention/dot/H-L3-D4", "sizes 'H-L3-D4': '' is no whole number for H; write it as in 'H8'"),
+    ("attention/dot/H1.5-L3-D4", "sizes 'H1.5-L3-D4': '1.5' is no whole number for H; write it as in 'H8'"),
+    ("attention/dot/H-2-L3-D4", "H = -2: sizes are 1 or more"),
+    ("attention/dot/H0-L3-D4", "H = 0: sizes are 1 or more"),
+    ("attention/dot/H1-L3-D4-X2", "sizes 'H1-L3-D4-X2': no size 'X'; there are B, H, Hkv, L, Lq, Lk, D, Dv, E, bias, cross, noout."),
+    (
+        "attention/dot/H8-Hkv3-L3-D4",
+        "H = 8 is not a multiple of Hkv = 3: each key/value head serves the same number of query heads",
+    ),
+    ("attention/dot/H1-L3-D4-E8", "attention has no model width E: that belongs to multihead"),
+    ("multihead/dot/H1-L3-D4", "multihead needs a model width E"),
+    ("multihead/dot/H1-L3-D4-bias", "bias belongs to multihead, which needs a model width E"),
+    ("attention/dot/H1-L3-D4/flot32", "no mask, dtype, device or pass 'flot32'; did you mean 'float32'?"),
+    ("attention/dot/H1-L3-D4/casual", "no mask, dtype, device or pass 'casual'; did you mean 'causal'?"),
+    ("attention/dot/H1-L3-D4/causal/none", "'none' says mask a second time"),
+    ("attention/dot/H1-L3-D4/both/forward", "'forward' says pass a second time"),
+    ("attention/dot/H1-L3-D4/threads0", "threads = 0: sizes are 1 or more"),
+    ("attention/dot/H1-L3-D4/seed-1", "seed = -1: a seed is 0 or more"),
+    ("attention/dot/B2-H1-L3-D4/padding:1", "padding gives 1 lengths for a batch of 2: give one length for each batch element"),
+    ("attention/dot/H1-L3-D4/padding:4", "padding length 4 is more than Lk = 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), BAD)
+def test_what_is_no_case_is_said_in_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(BadCase) as caught:
+        parse_case(text)
+    assert str(caught.value) == f"case {text!r}: {sentence}"
+
+
+@given(st.text(max_size=60) | st.from_regex(r"attention/dot/[BHLDkvq0-9-]{0,20}(/[a-z0-9:+]{0,9}){0,3}", fullmatch=True))
+def test_any_text_is_a_case_or_a_bad_case(text: str) -> None:
+    try:
+        case = parse_case(text)
+    except BadCase as failure:
+        assert "\n" not in str(failure)
+    else:
+        assert parse_case(case_id(case)) == case

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from case_strategies import masks
+
+from attnbench.cases.mask_text import mask_text, parse_mask
+from attnbench.types.errors import BadCase
+from attnbench.types.mask import Mask
+
+KNOWN = {
+    "none": Mask(),
+    "causal": Mask(causal="upper_left"),
+    "causal:lower_right": Mask(causal="lower_right"),
+    "window:256": Mask(window=256),
+    "padding": Mask(padding="seeded"),
+    "padding:37,64": Mask(padding=(37, 64)),
+    "padding:0": Mask(padding=(0,)),
+    "bool": Mask(explicit="bool"),
+    "float": Mask(explicit="float"),
+    "causal:lower_right+window:7+padding:1,2+bool": Mask("lower_right", 7, (1, 2), "bool"),
+}
+
+
+@pytest.mark.parametrize(("text", "mask"), KNOWN.items())
+def test_words_and_masks_mean_each_other(text: str, mask: Mask) -> None:
+    assert parse_mask(text) == mask
+    assert mask_text(mask) == text
+
+
+@given(masks())
+def test_every_mask_comes_back(mask: Mask) -> None:
+    assert parse_mask(mask_text(mask)) == mask
+
+
+def test_the_order_of_parts_does_not_matter_and_the_alignment_may_be_spelled_out() -> None:
+    parts = ["causal:upper_left", "window:3", "padding", "float"]
+    assert {parse_mask("+".join(p)) for p in itertools.permutations(parts)} == {
+        Mask("upper_left", 3, "seeded", "float")
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("casual", "mask 'casual': no mask 'casual'; did you mean 'causal'?"),
+        ("", "mask '': no mask ''; there are none, causal, window, padding, bool, float."),
+        (
+            "causal:left",
+            "mask 'causal:left': no causal alignment 'left'; there are upper_left, lower_right.",
+        ),
+        ("causal:", "mask 'causal:': no causal alignment ''; there are upper_left, lower_right."),
+        ("window", "mask 'window': '' is not a whole number; write it as in 'window:256'"),
+        ("window:x", "mask 'window:x': 'x' is not a whole number; write it as in 'window:256'"),
+        ("window:٣", "mask 'window:٣': '٣' is not a whole number; write it as in 'window:256'"),
+        ("window:0", "window of 0 keys: a window holds at least 1 key"),
+        ("padding:", "mask 'padding:': '' is not a whole number; write it as in 'padding:37,64'"),
+        ("padding:3,-1", "mask 'padding:3,-1': '-1' is not a whole number; write it as in 'padding:37,64'"),
+        ("bool:1", "mask 'bool:1': 'bool' takes no value"),
+        ("bool+float", "mask 'bool+float' has two parts for explicit: give each once"),
+        ("causal+causal:lower_right", "mask 'causal+causal:lower_right' has two parts for causal: give each once"),
+        ("none+causal", "mask 'none+causal': 'none' stands alone"),
+        ("causal+", "mask 'causal+': no mask ''; there are none, causal, window, padding, bool, float."),
+    ],
+)
+def test_what_is_no_mask_is_said_in_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(BadCase) as caught:
+        parse_mask(text)
+    assert str(caught.value) == sentence
+
+
+def test_a_number_of_absurd_length_is_refused_in_words() -> None:
+    with pytest.raises(BadCase, match="is not a whole number"):
+        parse_mask("window:" + "9" * 5000)
