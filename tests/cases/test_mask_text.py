@@ -1,10 +1,11 @@
+# ruff: noqa: E501  (tables of input and sentence, one line each)
 from __future__ import annotations
 
 import itertools
 
 import pytest
-from hypothesis import given
 from case_strategies import masks
+from hypothesis import given
 
 from attnbench.cases.mask_text import mask_text, parse_mask
 from attnbench.types.errors import BadCase

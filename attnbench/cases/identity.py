@@ -1,0 +1,163 @@
+"""The readable id of a case, which parses back to the same case.
+
+    attention/scaled_dot/B2-H8-Hkv2-Lq128-Lk128-D64/causal/float32/cpu/forward
+    multihead/additive/B1-H4-Lq32-Lk48-D16-Dv8-E64-bias-cross/none/float64/cpu/forward/seed7
+
+operation / rule / sizes / mask / dtype / device / pass, then what isn't the default of: ``rotating``,
+``threads2``, ``seed7``. Of the sizes, Hkv is left out where it equals H, and Dv where it equals D.
+
+Reading is more forgiving than writing: what follows the sizes may be left out (none, float32, cpu,
+forward) and stand in any order; B is 1 and Lk is Lq unless said; L128 stands for both lengths.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from attnbench.cases.mask_text import MASK_WORDS, mask_text, parse_mask
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, OPERATIONS, PASSES, Case, Layer
+from attnbench.types.errors import BadCase
+from attnbench.types.names import unknown_name
+
+FORM = "operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"
+SIZES = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E")
+LAYER_FLAGS = ("bias", "cross", "noout")
+_CHOICES = {"dtype": DTYPES, "device": DEVICES, "pass_": PASSES, "cache": CACHE_MODES}
+_COUNTED = ("threads", "seed")
+_SIZE = re.compile(r"([A-Za-z]+)(.*)", re.DOTALL)
+
+
+def case_id(case: Case) -> str:
+    """The canonical id of a case; :func:`parse_case` is its inverse."""
+    segments = [
+        case.operation,
+        case.rule,
+        "-".join(_size_words(case)),
+        mask_text(case.mask),
+        case.dtype,
+        case.device,
+        case.pass_,
+    ]
+    if case.cache != "hot":
+        segments.append(case.cache)
+    if case.threads != 1:
+        segments.append(f"threads{case.threads}")
+    if case.seed != 0:
+        segments.append(f"seed{case.seed}")
+    return "/".join(segments)
+
+
+def _size_words(case: Case) -> list[str]:
+    words = [f"B{case.B}", f"H{case.H}"]
+    if case.Hkv != case.H:
+        words.append(f"Hkv{case.Hkv}")
+    words += [f"Lq{case.Lq}", f"Lk{case.Lk}", f"D{case.D}"]
+    if case.Dv != case.D:
+        words.append(f"Dv{case.Dv}")
+    if case.layer is not None:
+        flags = zip(LAYER_FLAGS, (case.layer.bias, case.layer.cross, not case.layer.out), strict=True)
+        words += [f"E{case.layer.E}", *(flag for flag, on in flags if on)]
+    return words
+
+
+def parse_case(text: str) -> Case:
+    """The case that an id means.
+
+    Raises:
+        BadCase: with one sentence that restates the id, what is wrong and what is allowed.
+    """
+    operation, *rest = text.strip().split("/")
+    try:
+        if operation not in OPERATIONS:
+            raise BadCase(unknown_name("operation", operation, OPERATIONS))
+        if len(rest) < 2 or not rest[0]:
+            raise BadCase(f"an id has the form {FORM}")
+        rule, sizes, *trailing = rest
+        return build_case(operation=operation, rule=rule, **_parse_sizes(sizes), **_parse_trailing(trailing))
+    except BadCase as failure:
+        raise BadCase(f"case {text!r}: {failure}") from failure
+
+
+def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Case:
+    """A case from the words that ids and suite files use, with their defaults filled in.
+
+    Sizes as in an id (``L`` for both lengths, E, bias, cross, out), a :class:`Mask` as ``mask``, and
+    dtype, device, pass_, cache, threads, seed.
+
+    Raises:
+        BadCase: where a size is missing or contradicts another, or the case can't exist.
+    """
+    length = fields.pop("L", None)
+    if length is not None:
+        for name in ("Lq", "Lk"):
+            if name in fields:
+                raise BadCase(f"L and {name}: L stands for Lq and Lk both, so give either")
+            fields[name] = length
+    for name in ("H", "Lq", "D"):
+        if name not in fields:
+            raise BadCase(f"the size {name} is missing: {', '.join(_SIZE_MEANING[name])}")
+    fields.setdefault("B", 1)
+    fields.setdefault("Hkv", fields["H"])
+    fields.setdefault("Lk", fields["Lq"])
+    fields.setdefault("Dv", fields["D"])
+    layer = {name: fields.pop(name) for name in ("E", "bias", "cross", "out") if name in fields}
+    if layer and "E" not in layer:
+        raise BadCase(f"{next(iter(layer))} belongs to multihead, which needs a model width E")
+    return Case(operation=operation, rule=rule, layer=Layer(**layer) if layer else None, **fields)  # type: ignore[arg-type]
+
+
+_SIZE_MEANING = {
+    "H": ("how many query heads there are", "as H8"),
+    "Lq": ("how many queries there are", "as Lq128, or L128 for queries and keys alike"),
+    "D": ("how many features a head has", "as D64"),
+}
+
+
+def _parse_sizes(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    # A minus sign before a digit belongs to the number, so that -8 is refused as what it is.
+    for word in re.split(r"-(?!\d)", text):
+        flag = "out" if word == "noout" else word
+        if word in LAYER_FLAGS:
+            name, value = flag, word != "noout"
+        else:
+            name, value = _parse_size(word, text)
+        if name in found:
+            raise BadCase(f"sizes {text!r}: {word!r} says {name} a second time")
+        found[name] = value
+    return found
+
+
+def _parse_size(word: str, text: str) -> tuple[str, int]:
+    match = _SIZE.fullmatch(word)
+    name, value = match.groups() if match else (word, "")
+    if name not in SIZES:
+        raise BadCase(f"sizes {text!r}: {unknown_name('size', name, (*SIZES, *LAYER_FLAGS))}")
+    if not re.fullmatch(r"-?[0-9]{1,18}", value):
+        raise BadCase(f"sizes {text!r}: {value!r} is no whole number for {name}; write it as in '{name}8'")
+    return name, int(value)
+
+
+def _parse_trailing(segments: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for segment in segments:
+        name, value = _parse_segment(segment)
+        if name in found:
+            raise BadCase(f"{segment!r} says {name.rstrip('_')} a second time")
+        found[name] = value
+    return found
+
+
+def _parse_segment(segment: str) -> tuple[str, Any]:
+    for name, choices in _CHOICES.items():
+        if segment in choices:
+            return name, segment
+    for name in _COUNTED:
+        number = segment.removeprefix(name)
+        if number != segment and re.fullmatch(r"-?[0-9]{1,18}", number):
+            return name, int(number)
+    if re.split(r"[:+]", segment)[0] in MASK_WORDS:
+        return "mask", parse_mask(segment)
+    known = [*MASK_WORDS, *(word for choices in _CHOICES.values() for word in choices), "threads2", "seed7"]
+    raise BadCase(unknown_name("mask, dtype, device or pass", segment, known))

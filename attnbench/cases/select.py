@@ -1,0 +1,127 @@
+"""From the words of a command line to the cases they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnbench.cases.identity import case_id, parse_case
+from attnbench.cases.suite_file import read_suite
+from attnbench.types.case import OPERATIONS, Case, Dtype
+from attnbench.types.errors import BadCase, BadInput
+from attnbench.types.mask import Mask
+from attnbench.types.suite import Suite
+
+if TYPE_CHECKING:
+    from attnbench.plugins.registry import Registry
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the options of a command change in the selected cases.
+
+    rules: keep the cases of these rules; it's an error where the selection has none of one of them.
+    dtypes, masks: every case once with each of them. device, threads, seed: set in every case.
+    Empty and None leave the cases as they are.
+    """
+
+    rules: tuple[str, ...] = ()
+    dtypes: tuple[Dtype, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    device: str | None = None
+    threads: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cases to run, each once, in the order asked for.
+
+    compiled_on: those on which backends that compile run; None for all of them.
+    """
+
+    cases: tuple[Case, ...]
+    compiled_on: frozenset[Case] | None = None
+
+
+def select(
+    words: Sequence[str],
+    registry: Registry,
+    overrides: Overrides = Overrides(),
+    *,
+    timed: bool = True,
+) -> Selection:
+    """The cases that ``words`` mean: names of suites, ids of cases, and paths of TOML suites.
+
+    timed: whether the cases are going to be timed; a suite that is only for checking is then refused.
+
+    Raises:
+        BadInput: for a word, a rule or a case that can't be, in one sentence.
+    """
+    for name in overrides.rules:
+        registry.rule(name)
+    suites = [_suite_of(word, registry) for word in words]
+    for suite in suites:
+        if timed and suite.check_only:
+            raise BadInput(
+                f"the suite {suite.name!r} is for checking, not for timing: "
+                f"use attnbench check {suite.name}"
+            )
+    chosen: dict[Case, bool] = {}
+    for suite in suites:
+        for position, case in enumerate(suite.cases):
+            compiled = suite.compiled is None or position in suite.compiled
+            if not overrides.rules or case.rule in overrides.rules:
+                for changed in _changed(case, overrides):
+                    chosen[changed] = chosen.get(changed, False) or compiled
+    _check_rules_found(overrides.rules, suites, chosen)
+    for case in chosen:
+        check_case(case, registry)
+    compiled_on = frozenset(case for case, compiled in chosen.items() if compiled)
+    return Selection(tuple(chosen), None if len(compiled_on) == len(chosen) else compiled_on)
+
+
+def check_case(case: Case, registry: Registry) -> None:
+    """Raise :class:`BadInput` where a case's rule isn't known, or makes no sense of the case."""
+    rule = registry.rule(case.rule)
+    reason = rule.supports(case)
+    if reason is not None:
+        raise BadCase(f"case {case_id(case)!r}: the rule {case.rule} can't be: {reason}")
+
+
+def _suite_of(word: str, registry: Registry) -> Suite:
+    if word.endswith(".toml"):
+        return read_suite(Path(word))
+    if word.split("/")[0] in OPERATIONS or ("/" in word and not Path(word).exists()):
+        return Suite(word, "", (parse_case(word),))
+    if "/" in word:
+        raise BadInput(f"{word!r} is no suite, no id of a case and no .toml file")
+    return registry.suite(word)
+
+
+def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
+    fixed = {
+        name: value
+        for name, value in (
+            ("device", overrides.device),
+            ("threads", overrides.threads),
+            ("seed", overrides.seed),
+        )
+        if value is not None
+    }
+    for dtype in overrides.dtypes or (case.dtype,):
+        for mask in overrides.masks or (case.mask,):
+            try:
+                yield replace(case, dtype=dtype, mask=mask, **fixed)  # type: ignore[arg-type]
+            except BadCase as failure:
+                raise BadCase(f"case {case_id(case)!r} with what the options change: {failure}") from failure
+
+
+def _check_rules_found(rules: Iterable[str], suites: Sequence[Suite], chosen: Iterable[Case]) -> None:
+    found = {case.rule for case in chosen}
+    there = dict.fromkeys(case.rule for suite in suites for case in suite.cases)
+    for name in rules:
+        if name not in found:
+            raise BadInput(f"no selected case has the rule {name!r}; they have {', '.join(there)}")

@@ -1,0 +1,105 @@
+# ruff: noqa: E501  (tables of input and sentence, one line each)
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from case_rules import registry
+
+from attnbench.cases.identity import case_id, parse_case
+from attnbench.cases.select import Overrides, Selection, select
+from attnbench.types.errors import BadCase, BadInput
+from attnbench.types.mask import Mask
+from attnbench.types.suite import Suite
+
+DOT = parse_case("attention/dot/H2-L8-D4")
+SCALED = parse_case("attention/scaled_dot/H2-L8-D4/causal")
+LONG = parse_case("attention/scaled_dot/H2-L64-D4")
+REGISTRY = registry(
+    Suite("smoke", "", (DOT, SCALED), compiled=frozenset({1})),
+    Suite("long", "", (LONG, SCALED), compiled=frozenset()),
+    Suite("edges", "", (DOT, LONG), check_only=True),
+)
+
+
+def chosen(*words: str, timed: bool = True, **overrides: object) -> Selection:
+    return select(words, REGISTRY, Overrides(**overrides), timed=timed)
+
+
+def ids(selection: Selection) -> list[str]:
+    return [case_id(case).removeprefix("attention/") for case in selection.cases]
+
+
+def test_words_are_suites_ids_and_files_each_case_once_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[[cases]]\nrule = 'additive'\nH = 1\nL = 2\nD = 3\n")
+    selection = chosen("attention/scaled_dot/H2-L8-D4/causal", "smoke", str(file), "long")
+    assert selection.cases == (SCALED, DOT, parse_case("attention/additive/H1-L2-D3"), LONG)
+
+
+def test_a_case_compiles_where_any_word_for_it_says_so() -> None:
+    assert chosen("smoke").compiled_on == {SCALED}
+    assert chosen("long").compiled_on == frozenset()
+    assert chosen("long", "smoke").compiled_on == {SCALED}
+    assert chosen("attention/dot/H2-L8-D4").compiled_on is None
+    assert chosen("attention/dot/H2-L8-D4", "smoke").compiled_on is None
+
+
+def test_a_changed_case_compiles_where_the_case_did() -> None:
+    (compiled,) = chosen("smoke", seed=3).compiled_on
+    assert case_id(compiled) == case_id(SCALED) + "/seed3"
+
+
+def test_rules_filter_what_is_selected() -> None:
+    assert chosen("smoke", rules=("dot",)).cases == (DOT,)
+    assert chosen("smoke", rules=("scaled_dot", "dot")).cases == (DOT, SCALED)
+
+
+def test_the_other_options_change_every_case_and_may_multiply_it() -> None:
+    assert ids(chosen("smoke", dtypes=("bfloat16",), device="cuda", threads=2, seed=1)) == [
+        "dot/B1-H2-Lq8-Lk8-D4/none/bfloat16/cuda/forward/threads2/seed1",
+        "scaled_dot/B1-H2-Lq8-Lk8-D4/causal/bfloat16/cuda/forward/threads2/seed1",
+    ]
+    assert ids(chosen("attention/dot/H2-L8-D4", dtypes=("float64", "float32"), masks=(Mask(), Mask(window=3)))) == [
+        "dot/B1-H2-Lq8-Lk8-D4/none/float64/cpu/forward",
+        "dot/B1-H2-Lq8-Lk8-D4/window:3/float64/cpu/forward",
+        "dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward",
+        "dot/B1-H2-Lq8-Lk8-D4/window:3/float32/cpu/forward",
+    ]
+
+
+def test_cases_that_an_option_makes_equal_stand_once() -> None:
+    assert len(chosen("attention/dot/H2-L8-D4", "attention/dot/H2-L8-D4/causal", masks=(Mask(),)).cases) == 1
+
+
+def test_a_suite_for_checking_is_not_timed() -> None:
+    assert chosen("edges", timed=False).cases == (DOT, LONG)
+    with pytest.raises(BadInput) as caught:
+        chosen("edges")
+    assert str(caught.value) == (
+        "the suite 'edges' is for checking, not for timing: use attnbench check edges"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "overrides", "sentence"),
+    [
+        (["somke"], {}, "no suite 'somke'; did you mean 'smoke'?"),
+        (["xyz"], {}, "no suite 'xyz'; there are smoke, long, edges."),
+        (["atention/dot/H1-L1-D1"], {}, "case 'atention/dot/H1-L1-D1': no operation 'atention'; did you mean 'attention'?"),
+        (["attention/dot"], {}, "case 'attention/dot': an id has the form operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"),
+        (["attention/dto/H1-L1-D1"], {}, "no rule 'dto'; did you mean 'dot'?"),
+        (["/usr/bin"], {}, "'/usr/bin' is no suite, no id of a case and no .toml file"),
+        (["none.toml"], {}, "can't read the suite 'none.toml': No such file or directory"),
+        (["smoke"], {"rules": ("aditive",)}, "no rule 'aditive'; did you mean 'additive'?"),
+        (["smoke", "long"], {"rules": ("additive",)}, "no selected case has the rule 'additive'; they have dot, scaled_dot"),
+        (["smoke"], {"threads": 0}, "case 'attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward' with what the options change: threads = 0: sizes are 1 or more"),
+        (["smoke"], {"masks": (Mask(padding=(1, 2)),)}, "case 'attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward' with what the options change: padding gives 2 lengths for a batch of 1: give one length for each batch element"),
+        (["attention/concat_linear/H1-Lq2-Lk3-D4"], {}, "case 'attention/concat_linear/B1-H1-Lq2-Lk3-D4/none/float32/cpu/forward': the rule concat_linear can't be: it pairs each query with a key"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_selected_is_said_in_a_sentence(words: list[str], overrides: dict[str, object], sentence: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        chosen(*words, **overrides)
+    assert str(caught.value) == sentence
+    assert isinstance(caught.value, BadCase) == ("case '" in sentence)
