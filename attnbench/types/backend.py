@@ -47,8 +47,6 @@ class Backend:
         values (B, Lk, E) - one and the same tensor in self-attention - and returns (B, Lq, E), or
         (B, Lq, H·Dv) where there is no output projection.
     supports: gives the reason in words why it can't run a case, or None. Runs in the worker.
-    available: ``available(device)`` gives the reason in words why it can't run on this machine, or None;
-        asked in the worker before ``supports``. For what ``requires`` can't say: a compiler, a driver.
     available: ``available(device)`` gives the reason in words why it can't run on this machine at all (a
         kernel that this build lacks, no compiler), or None. Runs in the worker, before ``supports``.
     operations, rules, dtypes, devices, passes: what it can do at all; ``rules`` None means any rule,
@@ -64,7 +62,6 @@ class Backend:
     summary: str
     prepare: Callable[[Setup], Call]
     supports: Callable[[Case, Rule], str | None] = lambda case, rule: None
-    available: Callable[[str], str | None] = lambda device: None
     available: Callable[[str], str | None] = lambda device: None
     operations: tuple[Operation, ...] = ("attention",)
     rules: tuple[str, ...] | None = None
