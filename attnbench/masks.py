@@ -1,0 +1,136 @@
+"""Masks as arrays: which (query, key) pairs of a case are kept, and what is added to their scores.
+
+Everything is made row by row, so that no caller needs memory for all pairs at once, and the random
+parts of a row are the same whichever other rows are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.types.case import Case
+
+Rows = NDArray[np.intp]
+Keep = NDArray[np.bool_]
+Added = NDArray[np.float64]
+
+KEPT_SHARE = 0.8
+"""About how many pairs an explicit mask keeps."""
+
+STEP, REACH = 1 / 16, 4.0
+"""What is added is a multiple of STEP within ±REACH: exact in every dtype, so everybody adds the same."""
+
+_ROWS_AT_ONCE = 1 << 22
+_STREAMS = {"lengths": 1, "bool": 2, "float": 3, "empty": 4}
+
+
+def keep_rows(case: Case, rows: Rows) -> Keep | None:
+    """Which pairs count for these query rows: (B or 1, 1, R, Lk), True = keep; None if all do.
+
+    Causal, window, padding and the explicit mask are all in it. For Lq=5, Lk=2, causal::
+
+        upper_left   1 0        lower_right   0 0
+                     1 1                      0 0
+                     1 1                      0 0
+                     1 1                      1 0
+                     1 1                      1 1
+    """
+    low, high = _kept_ranges(case, rows)
+    keys = np.arange(case.Lk)
+    keep = (keys >= low[..., None]) & (keys < high[..., None])
+    if case.mask.explicit == "bool":
+        keep = keep & _explicit_bool(case, rows)
+    elif case.mask.explicit == "float":
+        keep = keep & np.isfinite(_explicit_float(case, rows))
+    return None if keep.all() else keep[:, None]
+
+
+def added_rows(case: Case, rows: Rows) -> Added | None:
+    """What is added to the scores of these rows, (B or 1, 1, R, Lk); None without an explicit float mask.
+
+    -inf wherever the pair is dropped, by whichever part of the mask.
+    """
+    if case.mask.explicit != "float":
+        return None
+    added = _explicit_float(case, rows)[:, None]
+    keep = keep_rows(case, rows)
+    return added if keep is None else np.where(keep, added, -np.inf)
+
+
+def key_lengths(case: Case) -> tuple[int, ...] | None:
+    """How many keys count in each batch element, first ones first; None without padding."""
+    if case.mask.padding == "seeded":
+        drawn = _stream(case, "lengths").integers(1, case.Lk, size=case.B, endpoint=True)
+        return tuple(int(length) for length in drawn)
+    return case.mask.padding
+
+
+def kept_pairs(case: Case) -> int:
+    """The exact number of kept (query, key) pairs, over all batch elements and all H query heads."""
+    if case.mask.explicit is None:
+        low, high = _kept_ranges(case, np.arange(case.Lq))
+        pairs = int(np.maximum(high - low, 0).sum()) * (case.B // len(low))
+        return pairs * case.H
+    at_once = max(1, _ROWS_AT_ONCE // (case.B * case.Lk))
+    pairs = 0
+    for start in range(0, case.Lq, at_once):
+        rows = np.arange(start, min(start + at_once, case.Lq))
+        keep = keep_rows(case, rows)
+        pairs += case.B * len(rows) * case.Lk if keep is None else int(keep.sum())
+    return pairs * case.H
+
+
+def _kept_ranges(case: Case, rows: Rows) -> tuple[Rows, Rows]:
+    """The half-open range of keys that causal, window and padding keep, each (B or 1, R); may be empty."""
+    mask = case.mask
+    position = rows + case.query_offset
+    low = np.zeros_like(position)
+    high = np.full_like(position, case.Lk)
+    if mask.causal is not None:
+        high = np.minimum(high, position + 1)
+    if mask.window is not None:
+        low = np.maximum(low, position - mask.window + 1)
+        high = np.minimum(high, position + mask.window)
+    lengths = key_lengths(case)
+    if lengths is None:
+        return low[None], high[None]
+    high = np.minimum(high, np.array(lengths)[:, None])
+    return np.broadcast_to(low, high.shape), high
+
+
+def _explicit_bool(case: Case, rows: Rows) -> Keep:
+    keep = np.empty((case.B, len(rows), case.Lk), bool)
+    for b in range(case.B):
+        for at, row in enumerate(rows):
+            keep[b, at] = _stream(case, "bool", b, int(row)).random(case.Lk) < KEPT_SHARE
+        keep[b, np.isin(rows, _empty_rows(case, b))] = False
+    return keep
+
+
+def _explicit_float(case: Case, rows: Rows) -> Added:
+    added = np.empty((case.B, len(rows), case.Lk))
+    for b in range(case.B):
+        for at, row in enumerate(rows):
+            stream = _stream(case, "float", b, int(row))
+            numbers = np.rint(stream.standard_normal(case.Lk) / STEP) * STEP
+            dropped = stream.random(case.Lk) >= KEPT_SHARE
+            added[b, at] = np.where(dropped, -np.inf, np.clip(numbers, -REACH, REACH))
+        added[b, np.isin(rows, _empty_rows(case, b))] = -np.inf
+    return added
+
+
+def _empty_rows(case: Case, b: int) -> Rows:
+    """Rows of an explicit mask that keep nothing: one in 16, at least one, where there are 4 rows or more."""
+    count = max(1, case.Lq // 16) if case.Lq >= 4 else 0
+    return np.argsort(_stream(case, "empty", b).random(case.Lq), kind="stable")[:count]
+
+
+def _stream(
+    case: Case, part: Literal["lengths", "bool", "float", "empty"], b: int = 0, row: int = 0
+) -> np.random.Generator:
+    """Random numbers of one row of one part: a place of its own in the counter of the seed's Philox."""
+    key = np.random.SeedSequence(case.seed).generate_state(2, np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, row, b, _STREAMS[part]]))
