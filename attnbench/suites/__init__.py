@@ -1,1 +1,23 @@
-"""TBD."""
+"""The built-in suites: TOML files in ``data``, in the format of a user's own, and one made by code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from attnbench.cases.suite_file import read_suite
+from attnbench.hookspecs import hookimpl
+from attnbench.suites.edges import edges
+from attnbench.types.suite import Suite
+
+DATA = Path(__file__).parent / "data"
+FIRST = ("smoke", "textbook")
+
+
+@hookimpl
+def attnbench_suites() -> Iterator[Suite]:
+    """Bring the suites: the default one first, then by name, the ones for checking alone last."""
+    files = sorted(DATA.glob("*.toml"), key=lambda path: (path.stem not in FIRST, path.stem))
+    for path in files:
+        yield read_suite(path)
+    yield edges()

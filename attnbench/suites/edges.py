@@ -1,0 +1,77 @@
+"""The suite ``edges``: where kernels go wrong, every two of these conditions met in some case."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from attnbench.cases.identity import build_case
+from attnbench.cases.mask_text import parse_mask
+from attnbench.suites.covering import covering_rows
+from attnbench.types.suite import Suite
+
+VALUES: dict[str, tuple[Any, ...]] = {
+    "rule": (
+        "scaled_dot", "dot", "general", "additive", "additive_sum", "concat_linear", "cosine", "alibi",
+        "softcap", "sinks",
+    ),
+    "mask": (
+        "none", "causal", "causal:lower_right", "window:9", "causal:lower_right+window:16", "padding",
+        "causal+padding", "bool", "float",
+    ),
+    # One beside, at and past the block sizes of kernels, both Lq < Lk and Lq > Lk.
+    "lengths": ((1, 1000), (2, 129), (17, 15), (16, 16), (63, 65), (65, 64), (127, 128), (1000, 127)),
+    "features": ((64, 64), (1, 8), (13, 1), (40, 40), (80, 96), (96, 160), (128, 80), (256, 128)),
+    "heads": ((3, 3), (1, 1), (7, 1), (12, 4), (12, 12)),
+    "layer": ({}, {"E": 40, "bias": True, "cross": True}, {"E": 40}, {"E": 40, "out": False}),
+    "dtype": ("float32", "bfloat16", "float64", "float16"),
+    "B": (1, 3),
+}  # fmt: skip
+
+WEIGHTS = {"dtype": (4, 4, 1, 1), "layer": (9, 1, 1, 1)}
+
+MOST_TANH = 2**24
+"""Most B·H·Lq·Lk·D of the additive rules: a straightforward form makes as many tanh."""
+MOST_HALF = 2**22
+"""Most B·H·Lq·Lk·D in float16, which a CPU without instructions for it computes hundreds of times slower."""
+MOST = 2**28
+
+
+def possible(row: dict[str, Any]) -> bool:
+    """Whether a case can tell right from wrong, in moments; what's open in it is taken as smallest."""
+    if row.get("lengths") == (1, 1000) and row.get("mask") in ("causal", "causal+padding"):
+        return False  # Its one query sees one key, so the answer is a value whatever the scores are.
+    Lq, Lk = row.get("lengths", (16, 16))
+    size: int = prod((row.get("B", 1), row.get("heads", (1, 1))[0], Lq, Lk, row.get("features", (1, 8))[0]))
+    limit = MOST_TANH if row.get("rule", "").startswith("additive") else MOST
+    return size <= (min(limit, MOST_HALF) if row.get("dtype") == "float16" else limit)
+
+
+def edges() -> Suite:
+    """The suite; the compiling backends run on a handful of its attention cases."""
+    rows = covering_rows(VALUES, possible, WEIGHTS)
+    cases = []
+    for row in rows:
+        (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
+        cases.append(
+            build_case(
+                operation="multihead" if row["layer"] else "attention",
+                rule=row["rule"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv,
+                mask=parse_mask(row["mask"]), dtype=row["dtype"], **row["layer"],
+            )
+        )  # fmt: skip
+    return Suite(
+        name="edges",
+        summary="for checking: every two of rules, masks, lengths, features, heads, layers, dtypes met",
+        cases=tuple(cases),
+        check_only=True,
+        compiled=frozenset(_compiled(rows)),
+    )
+
+
+def _compiled(rows: list[dict[str, Any]]) -> list[int]:
+    masks: dict[str, int] = {}
+    for position, row in enumerate(rows):
+        if row["rule"] == "scaled_dot" and not row["layer"] and row["dtype"] in ("float32", "bfloat16"):
+            masks.setdefault(row["mask"], position)
+    return list(masks.values())[:5]

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from itertools import combinations, product
+from math import prod
+from typing import Any
+
+import pytest
+
+from attnbench.cases.identity import case_id
+from attnbench.cases.mask_text import mask_text
+from attnbench.suites.edges import MOST, MOST_HALF, MOST_TANH, VALUES, edges, possible
+from attnbench.types.case import Case
+
+SUITE = edges()
+
+
+def conditions(case: Case) -> dict[str, Any]:
+    """A case in the terms of ``VALUES``, read back from the case itself."""
+    layer: dict[str, Any] = {}
+    if case.layer is not None:
+        layer = {"E": case.layer.E, "bias": case.layer.bias, "cross": case.layer.cross, "out": case.layer.out}
+        usual = {"bias": False, "cross": False, "out": True}
+        layer = {key: value for key, value in layer.items() if usual.get(key) != value}
+    return {
+        "rule": case.rule,
+        "mask": mask_text(case.mask),
+        "lengths": (case.Lq, case.Lk),
+        "features": (case.D, case.Dv),
+        "heads": (case.H, case.Hkv),
+        "layer": layer,
+        "dtype": case.dtype,
+        "B": case.B,
+    }
+
+
+ROWS = [conditions(case) for case in SUITE.cases]
+
+
+def can_meet(pair: dict[str, Any]) -> bool:
+    """Whether a whole case has both: tried out over all values of the parameters that could forbid it."""
+    limiting = [name for name in VALUES if name not in pair and name != "layer"]
+    return any(
+        possible(pair | dict(zip(limiting, rest, strict=True)) | {"layer": pair.get("layer", {})})
+        for rest in product(*(VALUES[name] for name in limiting))
+    )
+
+
+@pytest.mark.parametrize(("left", "right"), list(combinations(VALUES, 2)))
+def test_every_two_conditions_that_can_meet_do(left: str, right: str) -> None:
+    for a, b in product(VALUES[left], VALUES[right]):
+        pair = {left: a, right: b}
+        meets = any(row[left] == a and row[right] == b for row in ROWS)
+        assert meets == can_meet(pair), pair
+
+
+def test_it_is_a_selection_and_not_a_product() -> None:
+    assert 60 <= len(ROWS) <= 110
+    assert len({case_id(case) for case in SUITE.cases}) == len(ROWS)
+
+
+def test_most_cases_are_in_the_dtypes_that_matter_most() -> None:
+    common = sum(case.dtype in ("float32", "bfloat16") for case in SUITE.cases)
+    assert common > len(ROWS) / 2
+
+
+def test_no_case_is_too_much_work() -> None:
+    for case in SUITE.cases:
+        size = prod((case.B, case.H, case.Lq, case.Lk, case.D))
+        assert size <= MOST, case_id(case)
+        assert case.dtype != "float16" or size <= MOST_HALF, case_id(case)
+        assert not case.rule.startswith("additive") or size <= MOST_TANH, case_id(case)
+
+
+def test_lengths_and_features_include_all_that_kernels_trip_over() -> None:
+    lengths = {length for case in SUITE.cases for length in (case.Lq, case.Lk)}
+    assert lengths >= {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000}
+    features = {size for case in SUITE.cases for size in (case.D, case.Dv)}
+    assert features >= {1, 8, 13, 40, 64, 80, 96, 128, 160, 256}
+
+
+def test_it_is_for_checking_and_compiles_on_a_handful() -> None:
+    assert SUITE.check_only
+    assert SUITE.compiled is not None
+    assert 3 <= len(SUITE.compiled) <= 5
+    compiled = [SUITE.cases[position] for position in SUITE.compiled]
+    assert {case.operation for case in compiled} == {"attention"}
+    assert len({case.mask for case in compiled}) == len(compiled)
