@@ -1,0 +1,42 @@
+"""Attention sinks: a learned logit for each head that takes weight and gives nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnbench.rules.dot import scaled_scores
+from attnbench.types.case import Case
+from attnbench.types.rule import Array, DotForm, Parameter, Rule, Scoring
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
+    return scaled_scores(q, k)
+
+
+def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
+    return Scoring(dot=DotForm(scale=case.D**-0.5), sink=parameters["sink"])
+
+
+def _drawn(Lk: int) -> Parameter:
+    def draw(rng: np.random.Generator, H: int, shape: tuple[int, ...]) -> Array:
+        # As heavy as all keys together, give or take: it then takes about half of the weight.
+        return np.asarray(np.log(Lk) + rng.standard_normal((H, *shape)))
+
+    return Parameter("sink", (), draw)
+
+
+SINKS = Rule(
+    name="sinks",
+    formula="q·k / √D, and exp(s) more in the denominator, s for each head",
+    source="Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks; OpenAI 2025, gpt-oss",
+    reference=_reference,
+    bind=_bind,
+    parameters=lambda case: (_drawn(case.Lk),),
+    sink=lambda parameters: float(parameters["sink"]),
+)
