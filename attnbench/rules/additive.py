@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.types.case import Case
-from attnbench.types.rule import Array, Parameter, Rule, Scoring
+from attnbench.types.rule import Parameter, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnbench.types.rule import Array
 
 
 def _hidden(q: Array, k: Array, parameters: Mapping[str, Array]) -> Array:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.types.case import Case
-from attnbench.types.rule import Array, DotForm, Parameter, Rule, Scoring
+from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnbench.types.rule import Array
 
 SMALLEST_NORM = 1e-12
 """Vectors shorter than this are divided by this instead of their length: the zero vector scores 0."""

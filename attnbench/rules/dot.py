@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.types.case import Case
-from attnbench.types.rule import Array, DotForm, Rule, Scoring
+from attnbench.types.rule import DotForm, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnbench.types.rule import Array
 
 
 def scaled_scores(q: Array, k: Array) -> Array:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.types.case import Case
-from attnbench.types.rule import Array, DotForm, Parameter, Rule, Scoring
+from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnbench.types.rule import Array
 
 
 def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:

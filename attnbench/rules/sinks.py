@@ -9,10 +9,12 @@ import numpy as np
 
 from attnbench.rules.dot import scaled_scores
 from attnbench.types.case import Case
-from attnbench.types.rule import Array, DotForm, Parameter, Rule, Scoring
+from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnbench.types.rule import Array
 
 
 def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:

@@ -9,10 +9,12 @@ import numpy as np
 
 from attnbench.rules.dot import scaled_scores
 from attnbench.types.case import Case
-from attnbench.types.rule import Array, DotForm, Rule, Scoring
+from attnbench.types.rule import DotForm, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnbench.types.rule import Array
 
 CAP = 2.0
 """Gemma 2 caps at 50, for trained logits of some tens. Here scores have a standard deviation of 1: at 50
