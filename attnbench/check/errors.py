@@ -1,0 +1,94 @@
+"""Errors of outputs against the oracle, as numbers that can be pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.inputs.rounding import Stored, widen
+from attnbench.types.case import Dtype
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far outputs are from the oracle's, over ``count`` elements.
+
+    sum_squares: of the errors. max_abs: the largest. worst: where that is, by the axes of the output.
+    got, expected: the two values there. not_finite: what is NaN or infinite, in words; "" for nothing.
+    Elements that aren't finite are left out of the sums.
+    """
+
+    sum_squares: float
+    count: int
+    max_abs: float
+    worst: tuple[int, ...]
+    got: float
+    expected: float
+    not_finite: str = ""
+
+    @property
+    def rms(self) -> float:
+        """Root of the mean squared error."""
+        return float(np.sqrt(self.sum_squares / self.count)) if self.count else 0.0
+
+
+def compare(output: Stored, expected: Array, dtype: Dtype) -> Errors:
+    """Compare a stored output with the oracle's, of the same shape. NaN equals nothing, not even NaN.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if output.shape != expected.shape:
+        raise ValueError(f"an output of shape {output.shape} can't be compared with {expected.shape}")
+    got = widen(output, dtype)
+    finite = np.isfinite(got) & np.isfinite(expected)
+    # In the wider of both dtypes, so that a float64 output is compared with longdouble.
+    with np.errstate(invalid="ignore"):
+        error = np.where(finite, np.abs(got - expected), 0)
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), error.shape))
+    return Errors(
+        sum_squares=float(np.square(error).sum()),
+        count=int(finite.sum()),
+        max_abs=float(error[worst]),
+        worst=worst,
+        got=float(got[worst]),
+        expected=float(expected[worst]),
+        not_finite=_not_finite(got, expected, finite),
+    )
+
+
+def pool(errors: Sequence[Errors]) -> Errors:
+    """Errors of several outputs as of one; the worst element and the first that isn't finite are kept."""
+    worst = max(errors, key=lambda each: each.max_abs)
+    return Errors(
+        sum_squares=sum(each.sum_squares for each in errors),
+        count=sum(each.count for each in errors),
+        max_abs=worst.max_abs,
+        worst=worst.worst,
+        got=worst.got,
+        expected=worst.expected,
+        not_finite=next((each.not_finite for each in errors if each.not_finite), ""),
+    )
+
+
+def _not_finite(got: Array, expected: Array, finite: NDArray[Any]) -> str:
+    count = int(finite.size - finite.sum())
+    if count == 0:
+        return ""
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
+    what = "is" if count == 1 else f"and {count - 1} more are"
+    values = f"got {float(got[first])}, expected {float(expected[first]):.6g}"
+    return f"element {element(first)} {what} not finite: {values}"
+
+
+def element(index: tuple[int, ...]) -> str:
+    """An index with the names of its axes: (b=0, h=1, i=5, d=3), or (b=0, i=5, e=3) for a layer's output."""
+    names = ("b", "h", "i", "d") if len(index) == 4 else ("b", "i", "e")
+    return "(" + ", ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) + ")"

@@ -1,0 +1,113 @@
+"""The plain reference: matmul, softmax, matmul in the case's dtype. Its error is the measure of others.
+
+It is not a registered backend, and shares no code with those that are: a mistake there must not raise
+its own limit. Rows are computed in chunks, which changes no number and keeps long cases in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnbench.masks import added_rows, keep_rows
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+SCORES_AT_ONCE = 1 << 24
+
+
+def _prepare(setup: Setup) -> Call:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _attend(setup, q, k, v)
+
+    def layer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return _layer(setup, queries, keys, values)
+
+    return attend if setup.case.layer is None else layer
+
+
+def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    import torch
+
+    case = setup.case
+    k, v = (x.repeat_interleave(case.group, dim=1) for x in (k, v))
+    by_row = case.B * case.H * case.Lk * setup.rule.score_elements(case)
+    at_once = max(1, SCORES_AT_ONCE // by_row)
+    chunks = []
+    for start in range(0, case.Lq, at_once):
+        rows = slice(start, min(start + at_once, case.Lq))
+        keys = k[:, :, rows] if setup.rule.pairs_keys else k
+        scores = _scores(setup, q[:, :, rows], keys).to(_softmax_dtype(setup))
+        chunks.append(_weights(setup, scores, rows).to(q.dtype) @ v)
+    return torch.cat(chunks, dim=2)
+
+
+def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
+    scoring = setup.scoring
+    if scoring.dot is None:
+        assert scoring.scores is not None
+        return scoring.scores(q, k, slice(0, setup.case.Lk))
+    dot = scoring.dot
+    q = q if dot.map_q is None else dot.map_q(q)
+    k = k if dot.map_k is None else dot.map_k(k)
+    scores = q @ k.mT * dot.scale
+    return scores if dot.cap is None else dot.cap * (scores / dot.cap).tanh()
+
+
+def _weights(setup: Setup, scores: Tensor, rows: slice) -> Tensor:
+    """Bias, mask, softmax: of scores (B, H, R, Lk) in the dtype of the softmax."""
+    import torch
+
+    case, scoring = setup.case, setup.scoring
+    if scoring.bias is not None:
+        scores = scores + scoring.bias(rows, slice(0, case.Lk))
+    numbers = np.arange(rows.start, rows.stop)
+    added, keep = added_rows(case, numbers), keep_rows(case, numbers)
+    if added is not None:
+        scores = scores + torch.from_numpy(added).to(scores)
+    if keep is not None:
+        scores = scores.masked_fill(~torch.from_numpy(keep).to(scores.device), -torch.inf)
+    if scoring.sink is not None:
+        sink = scoring.sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1]
+    empty = scores.isneginf().all(dim=-1, keepdim=True)
+    return scores.softmax(dim=-1).masked_fill(empty, 0)
+
+
+def _layer(setup: Setup, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    import torch
+    from torch.nn.functional import linear
+
+    case, p = setup.case, setup.projections
+    q, k, v = (
+        linear(x, p[f"w_{name}"], p.get(f"b_{name}")).view(*x.shape[:2], heads, -1).transpose(1, 2)
+        for x, name, heads in ((queries, "q", case.H), (keys, "k", case.Hkv), (values, "v", case.Hkv))
+    )
+    merged = _attend(setup, q, k, v).transpose(1, 2).flatten(2)
+    if "w_o" not in p:
+        return merged
+    if setup.rule.concatenates:
+        merged = torch.cat([q.transpose(1, 2).flatten(2), merged], dim=-1)
+    return linear(merged, p["w_o"], p.get("b_o"))
+
+
+def _softmax_dtype(setup: Setup) -> torch.dtype:
+    import torch
+
+    return torch.float64 if setup.case.dtype == "float64" else torch.float32
+
+
+PLAIN = Backend(
+    name="plain",
+    summary="matmul, softmax in float32, matmul: what errors are measured by",
+    prepare=_prepare,
+    operations=("attention", "multihead"),
+    passes=PASSES,
+)
