@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -42,12 +44,12 @@ class WorkerLink:
     """
 
     def __init__(
-        self, sock: socket.socket, pid: int, forked_by: WorkerLink | None, process: subprocess.Popen[bytes] | None
+        self, sock: socket.socket, pid: int, forked_by: WorkerLink | None, started: Started | None
     ) -> None:
         self._line: Channel[m.Request, m.Reply] = Channel(sock, m.Reply)  # type: ignore[arg-type]
         self.pid = pid
         self._forked_by = forked_by
-        self._process = process
+        self._started = started
         self._ended: int | None = None
         self._asking = threading.Lock()
         self._oom_kills = oom_kills()
@@ -70,8 +72,7 @@ class WorkerLink:
             self.kill()
             raise WorkerFailed("timeout", f"no answer to {doing} within {timeout_s:g} s; killed") from late
         except (ChannelClosed, OSError) as gone:
-            kills = oom_kills() - self._oom_kills
-            raise WorkerFailed(*_describe_death(self._death(), doing, kills)) from gone
+            raise WorkerFailed(*self._describe_death(self._death(), doing)) from gone
         except msgspec.DecodeError as rubbish:
             self.kill()
             raise WorkerFailed("crashed", f"answered {doing} with something that is no message") from rubbish
@@ -110,8 +111,9 @@ class WorkerLink:
 
     def _end(self) -> int:
         self._line.close()
-        if self._process is not None:
-            return self._wait_or_kill(self._process)
+        if self._started is not None:
+            # The server ends by itself when its line closes, and takes its templates with it.
+            return self._started.end(CLOSING_S)
         assert self._forked_by is not None
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -122,14 +124,12 @@ class WorkerLink:
             return -signal.SIGKILL
         return ended.code
 
-    @staticmethod
-    def _wait_or_kill(process: subprocess.Popen[bytes]) -> int:
-        # The server ends by itself when its line closes, and takes its templates with it.
-        try:
-            return process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+    def _describe_death(self, code: int, doing: str) -> tuple[Status, str]:
+        if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
+            return "out_of_memory", f"killed by the system during {doing}: the machine ran out of memory"
+        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        words = self._started.last_words() if self._started is not None else ""
+        return "crashed", f"{how} during {doing}" + (f": {words}" if words else "")
 
 
 def start_server(threads: int) -> WorkerLink:
@@ -137,15 +137,37 @@ def start_server(threads: int) -> WorkerLink:
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     # One thread while compiling too: a pool of compilers would outlive the template that is forked.
     environment = dict.fromkeys(names, str(threads)) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    sock, process = start_process("attnbench.worker.server", [str(threads)], environment)
-    return WorkerLink(sock, process.pid, None, process)
+    started = start_process("attnbench.worker.server", [str(threads)], environment)
+    return WorkerLink(started.sock, started.process.pid, None, started)
 
 
-def start_process(
-    module: str, words: list[str], environment: dict[str, str]
-) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+@dataclass(frozen=True)
+class Started:
+    """A process that the parent started itself: our end of its line, and a file that gets its stderr."""
+
+    sock: socket.socket
+    process: subprocess.Popen[bytes]
+    stderr: IO[bytes]
+
+    def end(self, patience_s: float) -> int:
+        """Wait for it to end by itself, which it does when its line is closed; kill it if it doesn't."""
+        try:
+            return self.process.wait(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def last_words(self) -> str:
+        """The last line it wrote to stderr."""
+        self.stderr.seek(0)
+        lines = self.stderr.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def start_process(module: str, words: list[str], environment: dict[str, str]) -> Started:
     """Start one of our modules with a line to it as its first argument and our pid as its last."""
     ours, theirs = socket_pair()
+    stderr = tempfile.TemporaryFile()
     with theirs:
         command = [sys.executable, "-m", module, str(theirs.fileno()), *words, str(os.getpid())]
         try:
@@ -155,16 +177,9 @@ def start_process(
                 env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=stderr,
                 start_new_session=True,
             )
         except OSError as failure:
             raise MeasuringFailed(f"can't start {module}: {failure}") from failure
-    return ours, process
-
-
-def _describe_death(code: int, doing: str, oom_kills: int) -> tuple[Status, str]:
-    if code == -signal.SIGKILL and oom_kills:
-        return "out_of_memory", f"killed by the system during {doing}: the machine ran out of memory"
-    if code < 0:
-        return "crashed", f"died of {signal.Signals(-code).name} during {doing}"
-    return "crashed", f"exited with status {code} during {doing}"
+    return Started(ours, process, stderr)

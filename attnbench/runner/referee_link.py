@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import threading
 from typing import TypeVar
 
-from attnbench.runner.link import start_process
+from attnbench.runner.link import CLOSING_S, start_process
 from attnbench.types.errors import MeasuringFailed
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, ChannelClosed, ChannelTimeout, close_all
@@ -23,11 +21,13 @@ class RefereeLink:
     """A running referee. Safe to ask from several threads: one question at a time."""
 
     def __init__(self, timeout_s: float) -> None:
-        sock, self._process = start_process("attnbench.worker.referee", [], {"OPENBLAS_NUM_THREADS": "1"})
-        self._line: Channel[m.RefereeRequest, m.RefereeReply] = Channel(sock, m.RefereeReply)  # type: ignore[arg-type]
+        self._started = start_process("attnbench.worker.referee", [], {"OPENBLAS_NUM_THREADS": "1"})
+        self._line: Channel[m.RefereeRequest, m.RefereeReply] = Channel(
+            self._started.sock,
+            m.RefereeReply,  # type: ignore[arg-type]
+        )
         self._lock = threading.Lock()
         self._timeout_s = timeout_s
-        self.pid = self._process.pid
 
     def ask(self, request: m.RefereeRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
         """Send a request (with a descriptor, which stays the caller's); gives the answer and its descriptor.
@@ -44,7 +44,7 @@ class RefereeLink:
                 raise RefereeGaveUp(f"the oracle took more than {self._timeout_s:g} s") from late
             except (ChannelClosed, OSError) as gone:
                 self.close()
-                raise RefereeGaveUp("the oracle's process ended") from gone
+                raise RefereeGaveUp(f"the oracle's process ended: {self._started.last_words()}") from gone
         if isinstance(reply, m.RefereeFailed):
             close_all(fds)
             raise RefereeGaveUp(f"the oracle failed: {reply.reason}")
@@ -56,17 +56,9 @@ class RefereeLink:
     @property
     def alive(self) -> bool:
         """Whether it still runs."""
-        return self._process.poll() is None
-
-    def pin(self, cpus: tuple[int, ...]) -> None:
-        """Let it run on these cores alone."""
-        os.sched_setaffinity(self.pid, cpus)
+        return self._started.process.poll() is None
 
     def close(self) -> None:
         """End it."""
         self._line.close()
-        try:
-            self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._started.end(CLOSING_S)

@@ -18,4 +18,4 @@ def torch_facts() -> TorchFacts:
         "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
         "build": " ".join(torch.__config__.show().split()),
     }
-    return TorchFacts(torch.__version__, devices, flags)
+    return TorchFacts(str(torch.__version__), devices, flags)

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.identity import parse_case
 from attnbench.check.plain import PLAIN
 from attnbench.plugins.loading import load
 from attnbench.plugins.sources import Source
-from attnbench.types.backend import Backend, Call, Setup
+from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.record import Status
 from attnbench.types.rule import Rule
@@ -22,6 +22,9 @@ from attnbench.worker.messages import PluginSource, Prepare
 from attnbench.worker.names import ACTIVATIONS, rule_key
 from attnbench.worker.shared import Stored
 from attnbench.worker.tensors import in_layout, to_tensors
+
+if TYPE_CHECKING:
+    from attnbench.types.backend import Call
 
 
 class NotPrepared(Exception):  # noqa: N818

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -26,7 +27,7 @@ from attnbench.plugins.loading import load
 from attnbench.plugins.sources import Source
 from attnbench.types.case import Case
 from attnbench.types.record import Accuracy
-from attnbench.types.rule import Array, Rule
+from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
@@ -34,6 +35,9 @@ from attnbench.worker.failures import one_line
 from attnbench.worker.names import ACTIVATIONS, parameter_names
 from attnbench.worker.process import die_with_parent, leave_terminal, silence
 from attnbench.worker.shared import Stored, pack, unpack
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
 
 Line = Channel[m.RefereeReply, m.RefereeRequest]
 

@@ -17,12 +17,12 @@ def main(argv: list[str]) -> None:
     descriptor, threads, parent = (int(word) for word in argv)
     die_with_parent(parent)
     leave_terminal()
-    silence()
     import torch
 
     torch.set_num_threads(threads)
     # The forward pass builds no graph in any worker; entered once, so that no call pays for it.
     torch.inference_mode(True).__enter__()
+    silence()
     serve(socket.socket(fileno=descriptor))
 
 
