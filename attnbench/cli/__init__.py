@@ -1,1 +1,43 @@
-"""TBD."""
+"""The command line. One file for each command, imported when it's used; what costs time, in its body."""
+
+from __future__ import annotations
+
+import click
+
+from attnbench import __version__
+from attnbench.cli.group import LazyGroup
+
+EPILOG = (
+    "Exit status: 0 fine; 1 a check failed; 2 wrong usage; 3 something crashed, hung, ran out of memory or "
+    "could not be measured (so too a backend asked for by name that is unsupported, unavailable or suspect); "
+    "130 ended by Ctrl-C."
+)
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_in={
+        "run": "attnbench.cli.run",
+        "check": "attnbench.cli.check",
+        "report": "attnbench.cli.report",
+        "list": "attnbench.cli.list",
+        "plugins": "attnbench.cli.plugins",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
+)
+@click.version_option(__version__, prog_name="attnbench", message="%(prog)s %(version)s")
+def attnbench() -> None:
+    """Benchmark ways to compute attention; every number is checked against an independent oracle.
+
+    \b
+    attnbench run                       the suite smoke, all backends, under a minute
+    attnbench run gpt2 --backend eager --backend sdpa_flash
+    attnbench check edges               right or wrong, without timing
+    attnbench list suites
+    """
+
+
+def main() -> None:
+    """Run the command line of this process; exits."""
+    attnbench(prog_name="attnbench")

@@ -1,0 +1,44 @@
+"""``attnbench check``: right or wrong, without timing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnbench.cli.finish import check_devices, finish, gib, resumed
+from attnbench.cli.options import format_option, running_options, selected, selection_options
+from attnbench.cli.plugins_here import load_plugins
+
+if TYPE_CHECKING:
+    from attnbench.reports.formats import Format
+
+
+@click.command("check")
+@selection_options
+@running_options
+@format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    backends: tuple[str, ...],
+    out: Path,
+    resume: Path | None,
+    timeout: float | None,
+    memory_limit: float | None,
+    format_: Format,
+    **chosen: Any,
+) -> None:
+    """Check backends against the oracle without timing them; without cases, on the suite smoke."""
+    registry = load_plugins()
+    if resume is not None:
+        finish(ctx, resumed(ctx, resume), format_)
+    from attnbench.api import make_options, start
+
+    options = make_options(timeout=timeout, memory_limit=gib(memory_limit), timed=False)
+    selection = selected(registry, chosen, timed=False)
+    check_devices(selection)
+    finish(ctx, lambda tell: start(selection, backends or None, registry, options, out, tell), format_)

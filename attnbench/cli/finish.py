@@ -1,0 +1,76 @@
+"""How run and check go about their work and end, whatever they did before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from attnbench.cli.output import print_records
+from attnbench.cli.progress import progress
+from attnbench.types.errors import BadInput, Interrupted
+
+if TYPE_CHECKING:
+    from attnbench.api import Run
+    from attnbench.cases.select import Selection
+    from attnbench.reports.formats import Format
+    from attnbench.runner.moment import Progress
+
+
+def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format) -> NoReturn:
+    """Start or go on with a run, print its records, and exit with what they amount to.
+
+    After Ctrl-C, prints what was measured before it goes on to end the command.
+    """
+    from attnbench.api import load
+
+    try:
+        with progress() as tell:
+            run = start(tell)
+    except Interrupted as stop:
+        print_records(load(stop.path).records, format_)
+        raise
+    click.echo(f"stored in {run.path}", err=True)
+    print_records(run.records, format_)
+    ctx.exit(run.exit_code)
+
+
+def resumed(ctx: click.Context, path: Path) -> Callable[[Progress], Run]:
+    """Going on with the run in a file; a usage error where anything else but the format was said."""
+    from attnbench.api import resume
+
+    said = [
+        name
+        for name in ctx.params
+        if name not in ("resume", "format_")
+        and ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    ]
+    if said:
+        words = {p.name: p.opts[0] if isinstance(p, click.Option) else "cases" for p in ctx.command.params}
+        leave_out = ", ".join(words[name] for name in said)
+        raise click.UsageError(f"--resume goes on with a run as it was begun: leave out {leave_out}", ctx)
+    return lambda tell: resume(path, progress=tell)
+
+
+def check_devices(selection: Selection) -> None:
+    """Raise :class:`BadInput` where all cases need a CUDA device and there is none."""
+    if {case.device for case in selection.cases} == {"cuda"} and not _has_cuda():
+        raise BadInput("device 'cuda': torch finds no CUDA device on this machine; there is cpu")
+
+
+def _has_cuda() -> bool:
+    """Asked in another process: this one, which measures, never loads torch."""
+    import subprocess
+    import sys
+
+    question = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
+    return subprocess.run([sys.executable, "-c", question], capture_output=True, check=False).returncode == 0
+
+
+def gib(amount: float | None) -> int | None:
+    """GiB as bytes."""
+    return None if amount is None else int(amount * 2**30)
+
+

@@ -1,0 +1,98 @@
+"""A group of commands that are imported when they're used, and whose failures are one line on stderr."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from attnbench.types.errors import AttnbenchError
+from attnbench.types.names import unknown_name
+
+
+class Failure(click.ClickException):
+    """A failure that ends a command with one line on stderr and its own exit status."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+
+    def show(self, file: Any = None) -> None:
+        """Print the line."""
+        click.echo(f"attnbench: {' '.join(self.message.split())}", err=True)
+
+
+class NamingGroup(click.Group):
+    """A group that lists commands as they were added, and names the nearest where one isn't known."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in order."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but for the sentence."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(NamingGroup):
+    """The group of all commands.
+
+    commands_in: the module of each command, which holds it as ``command``.
+    """
+
+    def __init__(self, *args: Any, commands_in: Mapping[str, str], **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.commands_in = commands_in
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order in which a newcomer needs them."""
+        return list(self.commands_in)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now."""
+        if cmd_name not in self.commands_in:
+            return None
+        command: click.Command = import_module(self.commands_in[cmd_name]).command
+        return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click does it; wrong usage becomes a :class:`Failure`."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as wrong:
+            raise _one_line(wrong) from wrong
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; wrong usage and failures of ours or the machine's become a :class:`Failure`."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as wrong:
+            raise _one_line(wrong) from wrong
+        except AttnbenchError as failure:
+            raise Failure(str(failure), failure.exit_code) from failure
+        except KeyboardInterrupt as stop:
+            raise Failure("interrupted", 130) from stop
+        except OSError as failure:
+            # A reader that has gone away (attnbench list cases | head) is click's to end quietly.
+            if failure.errno == errno.EPIPE:
+                raise
+            where = f" {str(failure.filename)!r}" if failure.filename is not None else ""
+            raise Failure(f"{failure.strerror or failure}{where}", 3) from failure
+
+
+def _one_line(wrong: click.UsageError) -> click.ClickException:
+    if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
+        return wrong
+    message = wrong.format_message()
+    where = f" Try {wrong.ctx.command_path} --help." if wrong.ctx is not None else ""
+    return Failure(message + ("" if message.endswith((".", "?", ")")) else ".") + where, 2)

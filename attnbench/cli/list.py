@@ -1,0 +1,99 @@
+"""``attnbench list``: the rules, backends, suites and cases that there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnbench.cli.group import NamingGroup
+from attnbench.cli.options import format_option, selected, selection_options
+from attnbench.cli.output import print_listing
+from attnbench.cli.plugins_here import load_plugins
+
+if TYPE_CHECKING:
+    from attnbench.reports.formats import Format
+    from attnbench.types.backend import Backend
+
+
+@click.group("list", cls=NamingGroup)
+def command() -> None:
+    """List the rules, backends, suites or cases that there are."""
+
+
+@command.command("rules")
+@format_option
+def rules(format_: Format) -> None:
+    """Scoring rules: formula, source, and the plugin that brings each."""
+    rows = [
+        {
+            "name": name,
+            "formula": entry.record.formula,
+            "source": entry.record.source,
+            "dot_form": entry.record.has_dot_form,
+            "plugin": entry.source.distribution,
+        }
+        for name, entry in load_plugins().rules.items()
+    ]
+    print_listing(rows, ("name", "formula", "source", "plugin"), format_)
+
+
+@command.command("backends")
+@format_option
+def backends(format_: Format) -> None:
+    """Backends: operations, rules, dtypes and devices, and the plugin that brings each."""
+    rows = [
+        {
+            "name": name,
+            "summary": entry.record.summary,
+            "operations": list(entry.record.operations),
+            "rules": _rules_of(entry.record),
+            "dtypes": list(entry.record.dtypes),
+            "devices": list(entry.record.devices),
+            "passes": list(entry.record.passes),
+            "requires": list(entry.record.requires),
+            "compiles": entry.record.compiles,
+            "plugin": entry.source.distribution,
+        }
+        for name, entry in load_plugins().backends.items()
+    ]
+    print_listing(rows, ("name", "summary", "operations", "rules", "dtypes", "devices"), format_)
+
+
+def _rules_of(backend: Backend) -> str | list[str]:
+    if backend.rules is not None:
+        return list(backend.rules)
+    return "all with a dot form" if backend.needs_dot_form else "all"
+
+
+@command.command("suites")
+@format_option
+def suites(format_: Format) -> None:
+    """Suites: how many cases each has, and what it is."""
+    rows = [
+        {
+            "name": name,
+            "cases": len(entry.record.cases),
+            "summary": entry.record.summary,
+            "check_only": entry.record.check_only,
+            "plugin": entry.source.distribution,
+        }
+        for name, entry in load_plugins().suites.items()
+    ]
+    print_listing(rows, ("name", "cases", "summary"), format_)
+
+
+@command.command("cases")
+@selection_options
+@format_option
+def cases(format_: Format, **chosen: Any) -> None:
+    """Ids of the cases that words and options choose, one a line; without words, of the suite smoke."""
+    from attnbench.cases.identity import case_id
+    from attnbench.reports.rows import case_fields
+
+    ids = [case_id(case) for case in selected(load_plugins(), chosen, timed=False).cases]
+    if format_ == "table":
+        click.echo("\n".join(ids))
+        return
+    rows = [{"id": text, "rule": text.split("/")[1]} | case_fields(text) for text in ids]
+    print_listing(rows, list(rows[0]), format_)

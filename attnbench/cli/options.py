@@ -1,0 +1,101 @@
+"""Options that several commands share, and what they mean together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from attnbench.cli.parameters import MaskWord, OneOf, Positive, Whole
+from attnbench.types.case import DEVICES, DTYPES
+
+if TYPE_CHECKING:
+    from attnbench.cases.select import Selection
+    from attnbench.plugins.registry import Registry
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+FORMATS = ("table", "json", "csv", "markdown")
+
+_MASK_HELP = (
+    "Mask of every case, repeatable: none, causal, causal:lower_right, window:N, padding, padding:N,N, bool, "
+    "float; joined by +."
+)
+
+_SELECTION = (
+    click.argument("words", nargs=-1, metavar="[SUITE | CASE | FILE.toml]..."),
+    click.option(
+        "--rule", "rules", multiple=True, metavar="NAME", help="Only the cases of this rule; repeatable."
+    ),
+    click.option(
+        "--dtype", "dtypes", multiple=True, type=OneOf("dtype", DTYPES),
+        help="Dtype of every case; repeatable.",
+    ),
+    click.option("--device", type=OneOf("device", DEVICES), help="Device of every case."),
+    click.option("--mask", "masks", multiple=True, type=MaskWord(), metavar="MASK", help=_MASK_HELP),
+    click.option("--seed", type=Whole(0), metavar="N", help="Seed of every case."),
+    click.option("--threads", type=Whole(1), metavar="N", help="Threads in every case; 1 if none are said."),
+)  # fmt: skip
+
+_RUNNING = (
+    click.option(
+        "--backend", "backends", multiple=True, metavar="NAME", help="Only this backend; repeatable."
+    ),
+    click.option(
+        "--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True,
+        help="Folder for the run's file, or the file itself where it ends in .jsonl.",
+    ),
+    click.option(
+        "--resume", type=click.Path(path_type=Path), metavar="FILE",
+        help="Go on with a run that was cut off, as it was begun; prints all of it at the end.",
+    ),
+    click.option(
+        "--timeout", type=Positive("seconds"), metavar="SECONDS",
+        help="Longest wait for one answer of a backend.",
+    ),
+    click.option(
+        "--memory-limit", type=Positive("GiB"), metavar="GIB", help="Most memory that a backend may allocate."
+    ),
+)  # fmt: skip
+
+format_option = click.option(
+    "--format", "format_", type=OneOf("format", FORMATS), default="table", show_default=True,
+    help="How to print; data go to stdout, all else to stderr.",
+)  # fmt: skip
+
+
+def selection_options(command: Command) -> Command:
+    """Give a command the words and options that choose cases."""
+    return _decorated(command, _SELECTION)
+
+
+def running_options(command: Command) -> Command:
+    """Give a command the options that say which backends run, and within which limits."""
+    return _decorated(command, _RUNNING)
+
+
+def _decorated(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+    # Decorators apply from the last to the first, and help lists options in the opposite order.
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Selection:
+    """The cases that the words and options of :func:`selection_options` choose; without words, smoke's.
+
+    Raises:
+        BadInput: for what isn't known or can't be.
+    """
+    from attnbench.cases.select import Overrides, select
+
+    overrides = Overrides(
+        rules=chosen["rules"],
+        dtypes=chosen["dtypes"],
+        masks=chosen["masks"],
+        device=chosen["device"],
+        threads=chosen["threads"],
+        seed=chosen["seed"],
+    )
+    return select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)

@@ -1,0 +1,45 @@
+"""Data to stdout, whole; how wide and how colourful it may be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from attnbench.reports.formats import Format
+    from attnbench.types.record import Record
+
+PIPE_WIDTH = 120
+
+
+def print_records(records: Sequence[Record], format_: Format) -> None:
+    """Print records in a format."""
+    from attnbench.reports.render import render
+
+    _print(render(records, format_, width=width(), colour=colourful()))
+
+
+def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format_: Format) -> None:
+    """Print rows; a table shows ``columns``."""
+    from attnbench.reports.listing import listing
+
+    _print(listing(rows, columns, format_, width=width(), colour=colourful()))
+
+
+def width() -> int:
+    """Columns of the terminal, or of COLUMNS; 120 where stdout is neither."""
+    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+
+
+def colourful() -> bool:
+    """Whether stdout is a terminal whose user hasn't asked for no colour (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _print(text: str) -> None:
+    click.echo(text, nl=False)

@@ -1,0 +1,80 @@
+"""Types of option values: what isn't known is refused with the nearest that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from attnbench.types.errors import BadCase
+from attnbench.types.mask import Mask
+from attnbench.types.names import unknown_name
+
+
+class OneOf(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """One of a few words, completed by the shell."""
+
+    def __init__(self, kind: str, words: tuple[str, ...]) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word itself."""
+        if value not in self.choices:
+            self.fail(unknown_name(self.kind, str(value), self.choices), param, ctx)
+        return str(value)
+
+
+class MaskWord(click.ParamType):  # type: ignore[type-arg]
+    """A mask as ids write it."""
+
+    name = "mask"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mask:
+        """The mask that the word means."""
+        from attnbench.cases.mask_text import parse_mask
+
+        if isinstance(value, Mask):
+            return value
+        try:
+            return parse_mask(value)
+        except BadCase as failure:
+            self.fail(str(failure), param, ctx)
+
+
+class Positive(click.ParamType):  # type: ignore[type-arg]
+    """A finite number above 0."""
+
+    name = "number"
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not 0 < number < float("inf"):
+            self.fail(f"{value!r}: a number of {self.unit} above 0 is needed", param, ctx)
+        return number
+
+
+class Whole(click.ParamType):  # type: ignore[type-arg]
+    """A whole number that isn't too small."""
+
+    name = "integer"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        try:
+            number = int(value)
+        except ValueError:
+            number = self.least - 1
+        if number < self.least:
+            self.fail(f"{value!r}: a whole number of {self.least} or more is needed", param, ctx)
+        return number

@@ -1,0 +1,72 @@
+"""Where a run stands, on stderr: a line that is rewritten on a terminal, a line for each case elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from attnbench.runner.moment import Moment, Progress
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Something to tell moments to."""
+    if not sys.stderr.isatty():
+        yield _Lines().tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    # No refreshing by a thread of its own: it would disturb what is measured.
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[left]}"),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("starting", total=None, left="")
+
+        def tell(moment: Moment) -> None:
+            bar.update(
+                task,
+                description=f"{moment.number}/{moment.cases} {moment.doing}",
+                completed=max(moment.number - 1, 0),
+                total=moment.cases,
+                left=left_words(moment),
+                refresh=True,
+            )
+
+        yield tell
+
+
+class _Lines:
+    """Tells each case once."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def tell(self, moment: Moment) -> None:
+        """Print a line if the case is a new one."""
+        if moment.number > self._told:
+            self._told = moment.number
+            left = left_words(moment)
+            click.echo(f"{moment.number}/{moment.cases} {moment.case}{left and f', {left}'}", err=True)
+
+
+def left_words(moment: Moment) -> str:
+    """The time left in words; empty before there is an estimate."""
+    if moment.left_s is None:
+        return ""
+    if moment.left_s < 90:
+        return f"about {max(1, round(moment.left_s))} s left"
+    if moment.left_s < 5400:
+        return f"about {round(moment.left_s / 60)} min left"
+    return f"about {round(moment.left_s / 3600)} h left"

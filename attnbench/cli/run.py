@@ -1,0 +1,65 @@
+"""``attnbench run``: check and time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnbench.cli.finish import check_devices, finish, gib, resumed
+from attnbench.cli.options import format_option, running_options, selected, selection_options
+from attnbench.cli.parameters import Positive, Whole
+from attnbench.cli.plugins_here import load_plugins
+
+if TYPE_CHECKING:
+    from attnbench.reports.formats import Format
+
+
+@click.command("run")
+@selection_options
+@running_options
+@click.option(
+    "--budget", type=Positive("seconds"), metavar="SECONDS",
+    help="Measuring time of each backend on each case.",
+)  # fmt: skip
+@click.option(
+    "--sets", type=Whole(1), metavar="N", help="Fresh processes to measure each backend in."
+)
+@click.option(
+    "--baseline", default="eager", show_default=True, metavar="NAME", help="The backend that ratios refer to."
+)
+@format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    backends: tuple[str, ...],
+    out: Path,
+    resume: Path | None,
+    timeout: float | None,
+    memory_limit: float | None,
+    budget: float | None,
+    sets: int | None,
+    baseline: str,
+    format_: Format,
+    **chosen: Any,
+) -> None:
+    """Check and time backends on cases; without cases, on the suite smoke.
+
+    Each backend is checked against the oracle, then timed in processes of its own. Words are names of suites
+    (attnbench list suites), ids of cases (attnbench list cases), or TOML files of suites.
+    """
+    registry = load_plugins()
+    if resume is not None:
+        finish(ctx, resumed(ctx, resume), format_)
+    from attnbench.api import make_options, start
+
+    options = make_options(
+        budget=budget, sets=sets, baseline=baseline, timeout=timeout, memory_limit=gib(memory_limit)
+    )
+    registry.backend(baseline)
+    selection = selected(registry, chosen, timed=True)
+    check_devices(selection)
+    finish(ctx, lambda tell: start(selection, backends or None, registry, options, out, tell), format_)

@@ -1,0 +1,53 @@
+"""Rows of plain values as JSON, CSV or Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+Format = Literal["table", "json", "csv", "markdown"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+def as_json(rows: Sequence[dict[str, Any]]) -> str:
+    """A list of objects, one a line. Values must be finite: JSON has no NaN."""
+    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    return "[\n" + ",\n".join(f" {line}" for line in lines) + "\n]\n" if rows else "[]\n"
+
+
+def as_csv(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
+    """Comma-separated values under a line of names; empty for None."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_exact(row[name]) for name in columns] for row in rows)
+    return out.getvalue()
+
+
+def as_markdown(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
+    """A table as GitHub shows it; numbers to the right, bars in texts escaped."""
+    cells = [[plain(row[name]).replace("|", "\\|") for name in columns] for row in rows]
+    numeric = [all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
+    rule = ["---:" if right else "---" for right in numeric]
+    lines = [columns, rule, *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _exact(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else plain(value)
+
+
+def plain(value: Any) -> str:
+    """A value as a cell: numbers to the digits that matter, lists joined, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    return " ".join(str(value).split())

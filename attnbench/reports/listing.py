@@ -1,0 +1,46 @@
+"""Lists of what there is - rules, backends, suites, cases, plugins - in the format that was asked for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from attnbench.reports.formats import Format, as_csv, as_json, as_markdown, plain
+
+
+def listing(
+    rows: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    format: Format,
+    *,
+    width: int = 120,
+    colour: bool = False,
+) -> str:
+    """Rows as text that ends in a newline; a table and Markdown show ``columns``, the others all."""
+    if format == "table":
+        return _table(rows, columns, width, colour)
+    if format == "markdown":
+        return as_markdown(rows, columns)
+    if format == "json":
+        return as_json(rows)
+    return as_csv(rows, list(rows[0]) if rows else columns)
+
+
+def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, colour: bool) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for position, name in enumerate(columns):
+        # The first column is the name that commands take, so it's never cut or folded.
+        table.add_column(name, no_wrap=position == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*(plain(row[name]) for name in columns))
+    out = io.StringIO()
+    console = Console(
+        file=out, width=max(width, 60), force_terminal=colour, color_system="standard" if colour else None,
+        highlight=False, markup=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+    console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())

@@ -1,0 +1,69 @@
+"""A record as one flat row of plain values: the columns of every frame, JSON list and CSV file."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from attnbench.cases.identity import parse_case
+from attnbench.cases.mask_text import mask_text
+from attnbench.types.record import Accuracy, Record
+
+Row = dict[str, Any]
+
+MEASURED = (
+    "case", "rule", "backend", "status", "reason", "median_ms", "ratio", "baseline", "rms_error", "max_error",
+    "error_budget", "max_error_budget", "tflops", "gbps", "peak_extra_bytes", "prepare_ms", "first_call_ms",
+    "sets", "timed_calls", "verified_calls", "rows", "rows_of", "draws", "notes",
+)  # fmt: skip
+OF_THE_CASE = (
+    "operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "E", "mask", "dtype", "device", "pass", "cache",
+    "threads", "seed",
+)  # fmt: skip
+COLUMNS = MEASURED + OF_THE_CASE
+
+_OF_ACCURACY = (
+    "rms_error", "max_error", "error_budget", "max_error_budget", "rows", "rows_of", "draws",
+)  # fmt: skip
+
+
+def record_row(record: Record) -> Row:
+    """A record as a row: every column of :data:`COLUMNS`, None where there is nothing; never NaN or inf."""
+    found = _of_record(record) | _of_accuracy(record.accuracy) | case_fields(record.case)
+    return {name: _finite(found[name]) for name in COLUMNS}
+
+
+def case_fields(text: str) -> Row:
+    """The fields of a case by its id, as columns."""
+    case = parse_case(text)
+    return {
+        "operation": case.operation,
+        "B": case.B,
+        "H": case.H,
+        "Hkv": case.Hkv,
+        "Lq": case.Lq,
+        "Lk": case.Lk,
+        "D": case.D,
+        "Dv": case.Dv,
+        "E": None if case.layer is None else case.layer.E,
+        "mask": mask_text(case.mask),
+        "dtype": case.dtype,
+        "device": case.device,
+        "pass": case.pass_,
+        "cache": case.cache,
+        "threads": case.threads,
+        "seed": case.seed,
+    }
+
+
+def _of_record(record: Record) -> Row:
+    names = [name for name in MEASURED if name not in _OF_ACCURACY]
+    return {name: getattr(record, name) for name in names} | {"notes": "; ".join(record.notes)}
+
+
+def _of_accuracy(accuracy: Accuracy | None) -> Row:
+    return {name: None if accuracy is None else getattr(accuracy, name) for name in _OF_ACCURACY}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

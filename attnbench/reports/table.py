@@ -1,0 +1,101 @@
+"""The table that a run ends with: a block for each case, fastest first, and why the others aren't in it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from attnbench.reports.columns import GAP, Column, fitting
+from attnbench.reports.footer import footer
+from attnbench.reports.units import duration
+from attnbench.types.record import STATUSES, Record
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NARROWEST = 60
+_QUIET = ("unsupported", "unavailable")
+_STYLE = {"suspect": "yellow", "unsupported": "dim", "unavailable": "dim"}
+
+
+def table(records: Sequence[Record], width: int = 120, *, colour: bool = False) -> str:
+    """All records as a table of at most ``width`` columns (60 at least); only ids of cases may be longer."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(
+        file=out, width=max(width, NARROWEST), force_terminal=colour,
+        color_system="standard" if colour else None,
+        highlight=False, markup=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+    by_case: dict[str, list[Record]] = {}
+    for record in records:
+        by_case.setdefault(record.case, []).append(record)
+    columns, widths = fitting([record for record in records if record.status == "ok"], console.width)
+    for case, group in by_case.items():
+        console.print(case, style="bold", soft_wrap=True)
+        _print_block(console, group, columns, widths)
+        _print_others(console, group)
+        _print_notes(console, group)
+        console.print()
+    for note in footer(records, {column.head for column in columns}):
+        console.print(note, style="dim")
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _print_block(
+    console: Console, group: Iterable[Record], columns: Sequence[Column], widths: Sequence[int]
+) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    right = sorted((record for record in group if record.status == "ok"), key=_time)
+    if not right:
+        return
+    block = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    block.add_column("backend", width=widths[0], overflow="fold")
+    for column, width in zip(columns, widths[1:], strict=True):
+        block.add_column(column.head, width=width, justify="right", no_wrap=True)
+    for record in right:
+        block.add_row(record.backend, *(column.cell(record) or "" for column in columns))
+    console.print(Padding(block, (0, 0, 0, GAP)))
+
+
+def _time(record: Record) -> float:
+    return 0.0 if record.median_ms is None else record.median_ms
+
+
+def _print_others(console: Console, group: Sequence[Record]) -> None:
+    """Those that have no row: each that failed with its reason, then those that can't, gathered by reason."""
+    for status in STATUSES:
+        those = [record for record in group if record.status == status != "ok"]
+        if status in _QUIET:
+            sentences = [f"{names} ({reason})" for reason, names in _gathered((r.reason, r) for r in those)]
+            if sentences:
+                _print_indented(console, f"{status}: {'; '.join(sentences)}", status)
+            continue
+        for record in those:
+            time = "" if record.median_ms is None else f" at {duration(record.median_ms)}"
+            words = f"{status.replace('_', ' ')}: {record.backend}{time}: {record.reason}"
+            _print_indented(console, words, status)
+
+
+def _print_notes(console: Console, group: Sequence[Record]) -> None:
+    for note, names in _gathered((note, record) for record in group for note in record.notes):
+        _print_indented(console, f"note: {names}: {note}", "unsupported")
+
+
+def _gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
+    """Each text once, with the names of its backends."""
+    names: dict[str, list[str]] = {}
+    for text, record in pairs:
+        names.setdefault(text, []).append(record.backend)
+    return [(text, ", ".join(those)) for text, those in names.items()]
+
+
+def _print_indented(console: Console, words: str, status: str) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Padding(Text(words, style=_STYLE.get(status, "red")), (0, 0, 0, GAP)))
