@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from attnbench.api import Run, load, resume, run
     from attnbench.hookspecs import hookimpl
     from attnbench.types.backend import Backend, Setup
     from attnbench.types.case import Case, Layer
@@ -32,11 +33,15 @@ __all__ = [
     "Mask",
     "Parameter",
     "Rule",
+    "Run",
     "Scoring",
     "Setup",
     "Suite",
     "__version__",
     "hookimpl",
+    "load",
+    "resume",
+    "run",
 ]
 
 _HOMES = {
@@ -51,10 +56,14 @@ _HOMES = {
     "Mask": "attnbench.types.mask",
     "Parameter": "attnbench.types.rule",
     "Rule": "attnbench.types.rule",
+    "Run": "attnbench.api",
     "Scoring": "attnbench.types.rule",
     "Setup": "attnbench.types.backend",
     "Suite": "attnbench.types.suite",
     "hookimpl": "attnbench.hookspecs",
+    "load": "attnbench.api",
+    "resume": "attnbench.api",
+    "run": "attnbench.api",
 }
 
 

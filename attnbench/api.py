@@ -72,6 +72,7 @@ def run(
     baseline: str = "eager",
     timeout: float | None = None,
     memory_limit: int | None = None,
+    timed: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Check and time backends on cases.
@@ -80,33 +81,17 @@ def run(
     backends: names; all that are installed unless said. budget: seconds of measuring for each backend
     on each case. sets: fresh processes each is measured in. out: a folder, or the run file itself where it
     ends in .jsonl. threads: in every case. baseline: what ratios refer to. timeout: the longest wait for one
-    answer of a backend, s. memory_limit: what a backend may allocate, bytes.
+    answer of a backend, s. memory_limit: what a backend may allocate, bytes. timed: False only checks.
 
     Raises:
         BadInput: anything unknown or impossible, in one sentence.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
     options = make_options(
-        budget=budget, sets=sets, baseline=baseline, timeout=timeout, memory_limit=memory_limit
+        budget=budget, sets=sets, baseline=baseline, timeout=timeout, memory_limit=memory_limit, timed=timed
     )
     registry = _registry()
-    selection = _selection(cases, registry, threads=threads, timed=True)
-    return start(selection, backends, registry, options, Path(out), progress)
-
-
-def check(
-    cases: Cases = "smoke",
-    backends: Iterable[str] | None = None,
-    *,
-    out: str | Path = "results",
-    timeout: float | None = None,
-    memory_limit: int | None = None,
-    progress: Progress | None = None,
-) -> Run:
-    """Check backends on cases against the oracle, without timing; arguments as in :func:`run`."""
-    options = make_options(timeout=timeout, memory_limit=memory_limit, timed=False)
-    registry = _registry()
-    selection = _selection(cases, registry, threads=None, timed=False)
+    selection = _selection(cases, registry, threads=threads, timed=timed)
     return start(selection, backends, registry, options, Path(out), progress)
 
 
@@ -118,7 +103,7 @@ def start(
     out: Path,
     progress: Progress | None = None,
 ) -> Run:
-    """Run selected cases; what :func:`run`, :func:`check` and the command line share.
+    """Run selected cases; what :func:`run` and the command line share.
 
     Raises:
         Interrupted: by Ctrl-C; what was measured is in the file it names.
