@@ -1,0 +1,171 @@
+"""Whatever a plugin does wrong is one exact sentence, and what works of it and of others is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attnbench.plugins.loading import Loaded, load
+from attnbench.plugins.registry import Registry, load_registry
+from attnbench.plugins.sources import Source, installed
+from attnbench.types.errors import BadInput
+
+Install = Callable[..., Path]
+
+RULE = """
+from attnbench import Rule, hookimpl
+def rule(name):
+    return Rule(name, "q·k", "a test", reference=None, bind=None)
+"""
+BACKEND = """
+from attnbench import Backend, hookimpl
+@hookimpl
+def attnbench_backends():
+    yield Backend("mini", "a test", prepare=None)
+"""
+
+
+def source_of(module: str) -> Source:
+    return next(source for source in installed() if source.name == module)
+
+
+def loaded(install: Install, text: str) -> Loaded:
+    install("mini_plugin", text)
+    return load(source_of("mini_plugin"))
+
+
+def test_a_good_plugin_brings_its_records_and_no_fault(install: Install) -> None:
+    text = f"{RULE}\n@hookimpl\ndef attnbench_rules():\n    return [rule('one'), rule('two')]\n{BACKEND}"
+    plugin = loaded(install, text)
+    assert [rule.name for rule in plugin.rules] == ["one", "two"]
+    assert [backend.name for backend in plugin.backends] == ["mini"]
+    assert plugin.suites == ()
+    assert plugin.faults == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise ValueError('no such\\n  instruction')", "ValueError: no such instruction"),
+        ("raise KeyError('x')", "KeyError: 'x'"),
+        ("raise RuntimeError", "RuntimeError"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import no_such_module_anywhere", "ModuleNotFoundError: No module named 'no_such_module_anywhere'"),
+        ("def (", "SyntaxError: invalid syntax (mini_plugin.py, line 1)"),
+        ("class E(BaseException): pass\nraise E('base')", "E: base"),
+    ],
+)
+def test_what_does_not_import_is_said(install: Install, text: str, words: str) -> None:
+    assert loaded(install, text).faults == (
+        f"attnbench-mini_plugin 1.0 (mini_plugin): does not import: {words}",
+    )
+
+
+def test_a_module_that_is_not_there_is_said(install: Install) -> None:
+    install("mini_plugin", "", value="mini_nowhere")
+    assert load(source_of("mini_plugin")).faults == (
+        "attnbench-mini_plugin 1.0 (mini_nowhere): does not import: "
+        "ModuleNotFoundError: No module named 'mini_nowhere'",
+    )
+
+
+HOOKS = [
+    ("yield rule('kept'); raise OSError('half way')", "attnbench_rules raised OSError: half way", ["kept"]),
+    ("yield rule('kept'); raise SystemExit(1)", "attnbench_rules raised SystemExit: 1", ["kept"]),
+    ("yield 3; yield rule('kept')", "attnbench_rules gave 3, which is no Rule", ["kept"]),
+    ("return None", "attnbench_rules raised TypeError: 'NoneType' object is not iterable", []),
+    ("return rule('lost')", "attnbench_rules raised TypeError: 'Rule' object is not iterable", []),
+    ("return 1 / 0", "attnbench_rules raised ZeroDivisionError: division by zero", []),
+]
+
+
+@pytest.mark.parametrize(("body", "words", "kept"), HOOKS)
+def test_a_hook_that_fails_is_said_and_what_came_before_is_kept(
+    install: Install, body: str, words: str, kept: list[str]
+) -> None:
+    plugin = loaded(install, f"{RULE}\n@hookimpl\ndef attnbench_rules():\n    {body}\n{BACKEND}")
+    assert plugin.faults == (f"attnbench-mini_plugin 1.0 (mini_plugin): {words}",)
+    assert [rule.name for rule in plugin.rules] == kept
+    assert [backend.name for backend in plugin.backends] == ["mini"]
+
+
+def test_a_backend_where_a_rule_belongs_is_said(install: Install) -> None:
+    text = BACKEND.replace("def attnbench_backends", "def attnbench_rules")
+    (fault,) = loaded(install, text).faults
+    assert "(mini_plugin): attnbench_rules gave Backend(name='mini'" in fault
+    assert fault.endswith("which is no Rule")
+
+
+def test_a_hook_name_that_does_not_exist_is_said_and_the_rest_is_kept(install: Install) -> None:
+    plugin = loaded(install, f"{BACKEND}\n@hookimpl\ndef attnbench_backend():\n    return []\n")
+    (fault,) = plugin.faults
+    assert fault == (
+        "attnbench-mini_plugin 1.0 (mini_plugin): PluginValidationError: "
+        "unknown hook 'attnbench_backend' in plugin <module 'mini_plugin' from "
+        f"{fault.partition(' from ')[2].removesuffix('>')}>"
+    )
+    assert [backend.name for backend in plugin.backends] == ["mini"]
+
+
+def test_a_hook_with_an_argument_too_many_is_said(install: Install) -> None:
+    text = "from attnbench import hookimpl\n@hookimpl\ndef attnbench_rules(config):\n    return []\n"
+    (fault,) = loaded(install, text).faults
+    assert "hookimpl definition: attnbench_rules(config)" in fault
+    assert "\n" not in fault
+
+
+def test_ctrl_c_while_a_plugin_loads_is_the_users(install: Install) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        loaded(install, "raise KeyboardInterrupt")
+
+
+def both(install: Install, first: str, second: str) -> Registry:
+    install("mini_a", first, distribution="attnbench-a")
+    install("mini_b", second, distribution="attnbench-b", version="2.0")
+    return load_registry([source_of("mini_a"), source_of("mini_b")])
+
+
+def test_a_plugin_that_fails_harms_no_other(install: Install) -> None:
+    registry = both(install, "import sys; sys.exit(1)", BACKEND)
+    assert list(registry.backends) == ["mini"]
+    assert registry.backends["mini"].source.distribution == "attnbench-b"
+    assert registry.faults == ("attnbench-a 1.0 (mini_a): does not import: SystemExit: 1",)
+
+
+def test_a_name_that_two_bring_is_a_fault_naming_both_and_the_first_keeps_it(install: Install) -> None:
+    registry = both(install, BACKEND, BACKEND)
+    assert registry.faults == (
+        "two plugins bring a backend 'mini': attnbench-a 1.0 (mini_a) and attnbench-b 2.0 (mini_b); "
+        "the first is used",
+    )
+    assert registry.backends["mini"].source.distribution == "attnbench-a"
+
+
+def test_a_name_that_one_plugin_brings_twice_is_a_fault_too(install: Install) -> None:
+    text = f"{RULE}\n@hookimpl\ndef attnbench_rules():\n    return [rule('twice'), rule('twice')]\n"
+    install("mini_a", text, distribution="attnbench-a")
+    registry = load_registry([source_of("mini_a")])
+    assert registry.faults == (
+        "two plugins bring a rule 'twice': attnbench-a 1.0 (mini_a) and attnbench-a 1.0 (mini_a); "
+        "the first is used",
+    )
+
+
+def test_asking_for_what_failed_to_load_says_that_it_failed(install: Install) -> None:
+    registry = both(install, "raise ValueError('boom')", BACKEND)
+    with pytest.raises(BadInput) as caught:
+        registry.backend("fancy")
+    assert str(caught.value) == (
+        "no backend 'fancy'; there are mini. "
+        "A plugin failed to load: attnbench-a 1.0 (mini_a): does not import: ValueError: boom."
+    )
+
+
+def test_a_name_that_is_nearly_one_is_told(install: Install) -> None:
+    registry = both(install, BACKEND, "")
+    assert registry.backend("mini").name == "mini"
+    with pytest.raises(BadInput) as caught:
+        registry.backend("mniin")
+    assert str(caught.value) == "no backend 'mniin'; did you mean 'mini'?"
