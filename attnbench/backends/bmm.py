@@ -1,0 +1,69 @@
+"""bmm: batch and heads in one axis, two batched matrix products, scale and mask inside the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnbench.kit.dtypes import case_dtype, softmax_dtype
+from attnbench.kit.layer import for_operation
+from attnbench.kit.masks import additive_mask, empty_rows
+from attnbench.kit.scores import map_keys, map_queries, soft_cap
+from attnbench.kit.softmax import masked_softmax
+from attnbench.types.backend import Backend, Setup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+
+def attention(setup: Setup) -> Call:
+    """Query heads of a group are rows of one matrix: (B·Hkv, group·Lq, D) × (B·Hkv, D, Lk)."""
+    import torch
+
+    case, scoring = setup.case, setup.scoring
+    dot = scoring.dot
+    assert dot is not None
+    B, H, Hkv, Lq, Lk, Dv = case.B, case.H, case.Hkv, case.Lq, case.Lk, case.Dv
+    dtype = case_dtype(case)
+    added = additive_mask(case, softmax_dtype(dtype), case.device, scoring)
+    empty = empty_rows(case, case.device)
+    # Half precision adds the mask in float32, a cap comes before it, a group has its rows elsewhere.
+    starts_with_mask = added is not None and added.dtype == dtype and dot.cap is None and Hkv == H
+    if added is not None and starts_with_mask:
+        base, beta = added.expand(B, H, Lq, Lk).flatten(0, 1), 1
+    else:
+        base, beta = torch.zeros((), dtype=dtype, device=case.device), 0
+    simple = scoring.sink is None and softmax_dtype(dtype) == dtype and (added is None or starts_with_mask)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        rows = map_queries(dot, q).reshape(B * Hkv, -1, case.D)
+        columns = map_keys(dot, k).flatten(0, 1).transpose(1, 2)
+        scores = torch.baddbmm(base, rows, columns, beta=beta, alpha=dot.scale)
+        if simple:
+            scores = soft_cap(dot, scores)
+            # Over its own input: the scores are ours and not needed again.
+            weights = torch.softmax(scores, dim=-1, out=scores)
+            if empty is not None:
+                weights.view(B, H, Lq, Lk).masked_fill_(empty, 0)
+        else:
+            capped = soft_cap(dot, scores.view(B, H, Lq, Lk))
+            rest = None if starts_with_mask else added
+            weights = masked_softmax(capped, rest, empty, scoring.sink).reshape(B * Hkv, -1, Lk)
+        return torch.bmm(weights, v.flatten(0, 1)).view(B, H, Lq, Dv)
+
+    return attend
+
+
+def prepare(setup: Setup) -> Call:
+    """For either operation."""
+    return for_operation(attention(setup), setup)
+
+
+BMM = Backend(
+    name="bmm",
+    summary="batch and heads folded: baddbmm with scale and mask, softmax in place, bmm",
+    prepare=prepare,
+    operations=("attention", "multihead"),
+    needs_dot_form=True,
+)

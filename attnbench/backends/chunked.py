@@ -1,0 +1,94 @@
+"""chunked: blocks of queries and keys with an online softmax: memory grows with L, not with its square.
+
+Milakov & Gimelshein 2018, Online normalizer calculation for softmax; Rabe & Staats 2021, Self-attention
+Does Not Need O(n²) Memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnbench.backends.chunks import Chunk, chunks_of
+from attnbench.kit.dtypes import case_dtype, softmax_dtype
+from attnbench.kit.heads import matmul_shared
+from attnbench.kit.layer import for_operation
+from attnbench.kit.masks import empty_rows
+from attnbench.kit.scores import map_keys, map_queries, scores_of
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.rule import DotForm, Scoring
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+
+def attention(setup: Setup) -> Call:
+    """Query block by query block; a key block that the mask drops whole is never touched."""
+    import torch
+
+    case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink
+    pairs_keys = setup.rule.pairs_keys
+    # Queries and keys are mapped once a call, so the blocks' scores are a plain product.
+    mapped = setup.scoring if dot is None else Scoring(dot=DotForm(scale=dot.scale, cap=dot.cap))
+    scores = scores_of(mapped)
+    wide = softmax_dtype(case_dtype(case))
+    lowest = torch.finfo(wide).min
+    chunks = chunks_of(setup, wide)
+    empty = empty_rows(case, case.device)
+
+    def attend_rows(q: Tensor, k: Tensor, v: Tensor, chunk: Chunk) -> Tensor:
+        largest, total, out = _start(q, case.Dv, sink, lowest, wide)
+        for cols, added in chunk.blocks:
+            block = scores(q, k if pairs_keys else k[:, :, cols], cols).to(wide)
+            if added is not None:
+                block = block + added
+            before, largest = largest, torch.maximum(largest, block.amax(-1, keepdim=True))
+            block = (block - largest).exp_()
+            shrink = (before - largest).exp_()
+            total = total.mul_(shrink).add_(block.sum(-1, keepdim=True))
+            out = out.mul_(shrink).add_(matmul_shared(block.to(v.dtype), v[:, :, cols]))
+        return out / total
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if dot is not None:
+            q, k = map_queries(dot, q), map_keys(dot, k)
+        whole = q.new_empty(case.B, case.H, case.Lq, case.Dv)
+        for chunk in chunks:
+            rows = chunk.rows
+            whole[:, :, rows] = attend_rows(q[:, :, rows], k[:, :, rows] if pairs_keys else k, v, chunk)
+        return whole if empty is None else whole.masked_fill_(empty, 0)
+
+    return attend
+
+
+def _start(
+    q: Tensor, Dv: int, sink: Tensor | None, lowest: float, wide: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Largest score, sum of exponentials and weighted values before the first block.
+
+    A sink is a score that is there from the beginning. Without one the largest score is the lowest finite
+    number, so that a block without a kept key gives zeros and not NaN.
+    """
+    B, H, rows = q.shape[:3]
+    largest = q.new_full((B, H, rows, 1), lowest, dtype=wide)
+    total = q.new_zeros((B, H, rows, 1), dtype=wide)
+    if sink is not None:
+        largest = largest.copy_(sink.view(-1, 1, 1))
+        total = total.fill_(1)
+    return largest, total, q.new_zeros((B, H, rows, Dv), dtype=wide)
+
+
+def prepare(setup: Setup) -> Call:
+    """For either operation."""
+    return for_operation(attention(setup), setup)
+
+
+CHUNKED = Backend(
+    name="chunked",
+    summary="blocks of queries and keys, online softmax: O(L) memory",
+    prepare=prepare,
+    operations=("attention", "multihead"),
+    quadratic_copies=0,
+)

@@ -1,0 +1,34 @@
+"""compiled: torch.compile of ``eager``, kept from being turned into scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnbench.backends import eager
+from attnbench.backends.compiling import compile_now, configure, no_compiler
+from attnbench.types.backend import Backend, Setup
+
+if TYPE_CHECKING:
+    from attnbench.types.backend import Call
+
+
+def prepare(setup: Setup) -> Call:
+    """The function of ``eager``, the layer around it included, compiled for the case's shapes."""
+    import torch
+
+    configure()
+    # With its pattern matcher on, the compiler finds the attention in ``eager`` and calls torch's own.
+    compiled: Call = torch.compile(
+        eager.prepare(setup), fullgraph=True, dynamic=False, options={"pattern_matcher": False}
+    )
+    return compile_now(compiled, setup)
+
+
+COMPILED = Backend(
+    name="compiled",
+    summary="torch.compile of eager, not rewritten to scaled_dot_product_attention",
+    prepare=prepare,
+    available=no_compiler,
+    operations=("attention", "multihead"),
+    compiles=True,
+)

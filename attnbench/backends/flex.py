@@ -1,0 +1,71 @@
+"""flex: torch's flex_attention, compiled; mask, bias, cap and sink are functions inside its kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnbench.backends.compiling import compile_now, configure, no_compiler
+from attnbench.backends.flex_mods import block_mask, score_mod
+from attnbench.kit.layer import for_operation
+from attnbench.kit.scores import map_keys, map_queries
+from attnbench.kit.sinks import with_zero_row
+from attnbench.types.backend import Backend, Setup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+NARROWEST_CUDA_HEAD = 16
+
+
+def attention(setup: Setup) -> Call:
+    """flex_attention with the rule's maps around it, compiled as one function."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink
+    assert dot is not None
+    scores, mask, scale, group = score_mod(setup), block_mask(setup), dot.scale, case.group > 1
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k = map_queries(dot, q), map_keys(dot, k)
+        if sink is not None:
+            k, v = with_zero_row(k), with_zero_row(v)
+        out: Tensor = flex_attention(
+            q, k, v, score_mod=scores, block_mask=mask, scale=scale, enable_gqa=group
+        )
+        return out
+
+    compiled: Call = torch.compile(attend, fullgraph=True, dynamic=False)
+    return compiled
+
+
+def prepare(setup: Setup) -> Call:
+    """For either operation, compiled for the case's shapes."""
+    configure()
+    return compile_now(for_operation(attention(setup), setup), setup)
+
+
+def supports(case: Case, rule: Rule) -> str | None:
+    """On CUDA the kernel's blocks of features are at least 16 wide."""
+    narrowest = min(case.D, case.Dv)
+    if case.device == "cuda" and narrowest < NARROWEST_CUDA_HEAD:
+        return f"flex_attention needs heads of {NARROWEST_CUDA_HEAD} features on CUDA; here {narrowest}"
+    return None
+
+
+FLEX = Backend(
+    name="flex",
+    summary="torch's flex_attention, compiled",
+    prepare=prepare,
+    supports=supports,
+    available=no_compiler,
+    operations=("attention", "multihead"),
+    needs_dot_form=True,
+    dtypes=("float32", "bfloat16", "float16"),
+    compiles=True,
+    quadratic_copies=0,
+)

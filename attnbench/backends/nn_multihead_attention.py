@@ -1,0 +1,84 @@
+"""nn_multihead_attention: torch.nn.MultiheadAttention in eval mode, the projections as its weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnbench.kit.dtypes import case_dtype
+from attnbench.kit.masks import additive_mask, empty_rows, keep_mask
+from attnbench.types.backend import Backend, Setup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+
+def supports(case: Case, rule: Rule) -> str | None:
+    """What the module's constructor and its masks can't express, in words."""
+    layer = case.layer
+    assert layer is not None
+    if case.Hkv != case.H:
+        return f"the module has no GQA: Hkv must be H; here Hkv = {case.Hkv} and H = {case.H}"
+    if case.Dv != case.D:
+        return f"the module's values are as wide as its queries; here D = {case.D} and Dv = {case.Dv}"
+    if layer.E != case.H * case.D:
+        return f"the module's width is E = H·D; here E = {layer.E} and H·D = {case.H * case.D}"
+    if not layer.out:
+        return "the module always has an output projection"
+    return None
+
+
+def prepare(setup: Setup) -> Call:
+    """The module in eval mode; weights aren't asked for, so that it may take its fast path.
+
+    The fast path is for self-attention with an even H, biases, and no float mask. It gives NaN for a
+    row that keeps no key: such a case is kept off it with a float mask.
+    """
+    import torch
+
+    case, p = setup.case, setup.projections
+    layer = case.layer
+    assert layer is not None
+    module = torch.nn.MultiheadAttention(
+        layer.E, case.H, bias=layer.bias, batch_first=True, device=case.device, dtype=case_dtype(case)
+    ).eval()
+    state = {"in_proj_weight": torch.cat([p["w_q"], p["w_k"], p["w_v"]]), "out_proj.weight": p["w_o"]}
+    if layer.bias:
+        state["in_proj_bias"] = torch.cat([p["b_q"], p["b_k"], p["b_v"]])
+        state["out_proj.bias"] = p["b_o"]
+    module.load_state_dict(state)
+    module.requires_grad_(False)
+    mask = _module_mask(case)
+
+    def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        out: Tensor = module(queries, keys, values, need_weights=False, attn_mask=mask)[0]
+        return out
+
+    return attend
+
+
+def _module_mask(case: Case) -> Tensor | None:
+    """(Lq, Lk), or (B·H, Lq, Lk) where batch elements differ; bool with True = drop, or float."""
+    if case.mask.explicit == "float" or empty_rows(case, case.device) is not None:
+        mask = additive_mask(case, case_dtype(case), case.device)
+    else:
+        keep = keep_mask(case, case.device)
+        mask = None if keep is None else ~keep
+    if mask is None:
+        return None
+    if mask.shape[0] == 1:
+        return mask[0, 0]
+    return mask.expand(case.B, case.H, case.Lq, case.Lk).flatten(0, 1)
+
+
+NN_MULTIHEAD_ATTENTION = Backend(
+    name="nn_multihead_attention",
+    summary="torch.nn.MultiheadAttention in eval mode",
+    prepare=prepare,
+    supports=supports,
+    operations=("multihead",),
+    rules=("scaled_dot",),
+)

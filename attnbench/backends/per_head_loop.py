@@ -1,0 +1,113 @@
+"""per_head_loop: one head after the other, each with projection matrices of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attnbench.kit.dtypes import case_dtype, softmax_dtype
+from attnbench.kit.layer import output_projection
+from attnbench.kit.masks import additive_mask, empty_rows, plus_bias
+from attnbench.kit.scores import scores_of
+from attnbench.kit.softmax import masked_softmax
+from attnbench.types.backend import Backend, Setup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+    Project = Callable[[Tensor], Tensor]
+
+
+def head_functions(setup: Setup) -> list[Call]:
+    """For each query head the function of q (B, 1, Lq, D), k (B, 1, Lk, D), v (B, 1, Lk, Dv)."""
+    case = setup.case
+    alone = replace(case, H=1, Hkv=1)
+    dtype = softmax_dtype(case_dtype(case))
+    mask = additive_mask(case, dtype, case.device)
+    empty = empty_rows(case, case.device)
+    every = slice(0, case.Lk)
+
+    def of_head(h: int) -> Call:
+        own = {name: parameter[h : h + 1] for name, parameter in setup.rule_parameters.items()}
+        scoring = setup.rule.bind(alone, own)
+        scores = scores_of(scoring)
+        added = plus_bias(mask, scoring, slice(0, case.Lq), every, dtype)
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return masked_softmax(scores(q, k, every), added, empty, scoring.sink) @ v
+
+        return attend
+
+    return [of_head(h) for h in range(case.H)]
+
+
+def attention(setup: Setup) -> Call:
+    """A loop over heads."""
+    import torch
+
+    heads = head_functions(setup)
+    group = setup.case.group
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        outputs = [
+            head(q[:, h : h + 1], k[:, h // group : h // group + 1], v[:, h // group : h // group + 1])
+            for h, head in enumerate(heads)
+        ]
+        return torch.cat(outputs, dim=1)
+
+    return attend
+
+
+def multihead(setup: Setup) -> Call:
+    """A loop over heads; each projects with its own matrices, a shared key/value head once."""
+    import torch
+
+    case = setup.case
+    heads = head_functions(setup)
+    project_q = _projections(setup, "q", case.H)
+    project_k = _projections(setup, "k", case.Hkv)
+    project_v = _projections(setup, "v", case.Hkv)
+    project_out = output_projection(setup)
+
+    def layer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        projected, outputs = [], []
+        for h, head in enumerate(heads):
+            if h % case.group == 0:
+                k, v = project_k[h // case.group](keys), project_v[h // case.group](values)
+            q = project_q[h](queries)
+            projected.append(q)
+            outputs.append(head(q[:, None], k[:, None], v[:, None]))
+        return project_out(torch.cat(projected, dim=-1), torch.cat(outputs, dim=1))
+
+    return layer
+
+
+def _projections(setup: Setup, letter: str, heads: int) -> list[Project]:
+    """For each head the function of (B, L, E) that gives its (B, L, D)."""
+    from torch.nn.functional import linear
+
+    weights = setup.projections[f"w_{letter}"].chunk(heads)
+    biases = setup.projections[f"b_{letter}"].chunk(heads) if f"b_{letter}" in setup.projections else None
+
+    def of_head(h: int) -> Project:
+        weight = weights[h].contiguous()
+        bias = None if biases is None else biases[h]
+        return lambda x: linear(x, weight, bias)
+
+    return [of_head(h) for h in range(heads)]
+
+
+def prepare(setup: Setup) -> Call:
+    """For either operation."""
+    return attention(setup) if setup.case.layer is None else multihead(setup)
+
+
+PER_HEAD_LOOP = Backend(
+    name="per_head_loop",
+    summary="one head at a time, each with its own projection matrices",
+    prepare=prepare,
+    operations=("attention", "multihead"),
+)

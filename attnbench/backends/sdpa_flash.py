@@ -1,0 +1,33 @@
+"""sdpa_flash: torch's scaled_dot_product_attention, the tiled kernel of FlashAttention."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attnbench.backends.sdpa import prepare, refuse_cap, refuse_on_cuda
+from attnbench.types.backend import Backend
+
+if TYPE_CHECKING:
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+
+def supports(case: Case, rule: Rule) -> str | None:
+    """On a CPU any mask and dtype, but values as wide as queries."""
+    cap = refuse_cap(case, rule)
+    if cap is not None or case.device == "cuda":
+        return cap or refuse_on_cuda(case, rule, "flash")
+    if case.Dv != case.D:
+        return f"torch's flash kernel for the CPU needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
+    return None
+
+SDPA_FLASH = Backend(
+    name="sdpa_flash",
+    summary="scaled_dot_product_attention pinned to its flash kernel",
+    prepare=partial(prepare, kernel="flash"),
+    supports=supports,
+    operations=("attention", "multihead"),
+    needs_dot_form=True,
+    quadratic_copies=0,
+)

@@ -1,0 +1,26 @@
+"""A case's dtype in torch, and the one its softmax runs in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from attnbench.types.case import Case
+
+
+def case_dtype(case: Case) -> torch.dtype:
+    """torch's name for the case's dtype."""
+    import torch
+
+    dtype = getattr(torch, case.dtype)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def softmax_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype a softmax over scores of ``dtype`` runs in: float32 for half precision, else the same."""
+    import torch
+
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype

@@ -1,0 +1,74 @@
+"""The layer around the heads: projections, heads apart, attention, heads merged, output projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call, Setup
+
+
+def for_operation(attend: Call, setup: Setup) -> Call:
+    """``attend`` itself for a case of ``attention``, the layer around it for one of ``multihead``."""
+    return attend if setup.case.layer is None else around(attend, setup)
+
+
+def around(attend: Call, setup: Setup) -> Call:
+    """The function of a ``multihead`` case around one of ``attention``.
+
+    attend: takes q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv), views with strides of their
+    own, and gives (B, H, Lq, Dv). The result takes the sources of queries, keys and values, (B, L, E)
+    each, and gives (B, Lq, E), or (B, Lq, H·Dv) without output projection.
+    """
+    from torch.nn.functional import linear
+
+    case, p = setup.case, setup.projections
+    w_q, w_k, w_v = p["w_q"], p["w_k"], p["w_v"]
+    b_q, b_k, b_v = p.get("b_q"), p.get("b_k"), p.get("b_v")
+    H, Hkv = case.H, case.Hkv
+    project_out = output_projection(setup)
+
+    def layer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        q = linear(queries, w_q, b_q)
+        k = linear(keys, w_k, b_k)
+        v = linear(values, w_v, b_v)
+        return project_out(q, attend(split_heads(q, H), split_heads(k, Hkv), split_heads(v, Hkv)))
+
+    return layer
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, L, heads·D) seen as (B, heads, L, D)."""
+    B, L, width = x.shape
+    return x.view(B, L, heads, width // heads).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """(B, heads, L, D) to (B, L, heads·D)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def output_projection(setup: Setup) -> Callable[[Tensor, Tensor], Tensor]:
+    """The layer's last step: of the projected queries (B, Lq, H·D) and the heads' outputs (B, H, Lq, Dv).
+
+    For a rule that concatenates it maps [projected queries ; merged heads], for others the merged heads.
+    Without output projection it only merges.
+    """
+    import torch
+    from torch.nn.functional import linear
+
+    w_o, b_o = setup.projections.get("w_o"), setup.projections.get("b_o")
+    concatenates = setup.rule.concatenates
+
+    def project_out(q: Tensor, heads: Tensor) -> Tensor:
+        merged = merge_heads(heads)
+        if w_o is None:
+            return merged
+        if concatenates:
+            merged = torch.cat((q, merged), dim=-1)
+        return linear(merged, w_o, b_o)
+
+    return project_out

@@ -1,0 +1,57 @@
+"""The scores of any rule as one function, whichever form the rule is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attnbench.kit.heads import matmul_shared, repeat_heads
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.rule import DotForm, Scoring
+
+    Scores = Callable[[Tensor, Tensor, slice], Tensor]
+
+
+def scores_of(scoring: Scoring) -> Scores:
+    """``scores(q, k, cols)``: (B, H, rows, cols), without bias and mask.
+
+    q (B, H, rows, D); k (B, Hkv, cols, D), or the keys of the rows for a rule that pairs keys with
+    queries; ``cols`` says which columns these are (``slice(0, Lk)`` for all). A dot form never
+    repeats keys to H heads; a free form does.
+    """
+    if scoring.dot is not None:
+        return _dot_scores(scoring.dot)
+    free = scoring.scores
+    assert free is not None, "a rule has a dot form or a score function"
+    return lambda q, k, cols: free(q, repeat_heads(k, q.shape[1]), cols)
+
+
+def map_queries(dot: DotForm, q: Tensor) -> Tensor:
+    """q' of a dot form, without the scale."""
+    return q if dot.map_q is None else dot.map_q(q)
+
+
+def map_keys(dot: DotForm, k: Tensor) -> Tensor:
+    """k' of a dot form."""
+    return k if dot.map_k is None else dot.map_k(k)
+
+
+def soft_cap(dot: DotForm, scores: Tensor) -> Tensor:
+    """``cap * tanh(scores / cap)``, or the scores where there is no cap."""
+    if dot.cap is None:
+        return scores
+    return (scores * (1 / dot.cap)).tanh() * dot.cap
+
+
+def _dot_scores(dot: DotForm) -> Scores:
+    def scores(q: Tensor, k: Tensor, cols: slice) -> Tensor:
+        mapped = map_queries(dot, q)
+        if dot.scale != 1:
+            # On the queries, D numbers a row, not on the scores, Lk numbers a row.
+            mapped = mapped * dot.scale
+        return soft_cap(dot, matmul_shared(mapped, map_keys(dot, k).transpose(-1, -2)))
+
+    return scores
