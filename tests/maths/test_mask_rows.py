@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from maths_tools import masks, small_case
+
+from attnbench.inputs.rounding import store, widen
+from attnbench.masks import KEPT_SHARE, added_rows, keep_rows, kept_pairs, key_lengths
+from attnbench.types.case import Case
+from attnbench.types.mask import Mask
+
+
+def drawn(case: Case) -> list[str]:
+    """The first batch element's mask as lines of 1 and 0."""
+    keep = keep_rows(case, np.arange(case.Lq))
+    assert keep is not None
+    return [" ".join(str(int(x)) for x in row) for row in keep[0, 0]]
+
+
+def by_hand(case: Case, b: int, i: int, j: int) -> bool:
+    """The words of Mask's docstring, a pair at a time; random parts are read from a mask of their own."""
+    mask, position = case.mask, i + (0 if case.mask.causal == "upper_left" else case.Lk - case.Lq)
+    lengths = key_lengths(case)
+    kept = True
+    if mask.causal is not None and j > position:
+        kept = False
+    if mask.window is not None and abs(position - j) >= mask.window:
+        kept = False
+    if lengths is not None and j >= lengths[b]:
+        kept = False
+    if mask.explicit is not None:
+        random = keep_rows(replace(case, mask=Mask(explicit=mask.explicit)), np.array([i]))
+        kept = kept and (random is None or bool(random[b, 0, 0, j]))
+    return kept
+
+
+@st.composite
+def masked_cases(draw: st.DrawFn) -> Case:
+    B, Lk = draw(st.integers(1, 3)), draw(st.integers(1, 9))
+    sizes = {"B": B, "Lq": draw(st.integers(1, 9)), "Lk": Lk, "seed": draw(st.integers(0, 2**40))}
+    return small_case(**sizes, mask=draw(masks(B, Lk)))
+
+
+def test_causal_masks_as_they_are_drawn_in_the_docs() -> None:
+    wide = {"Lq": 2, "Lk": 5}
+    assert drawn(small_case(**wide, mask=Mask(causal="upper_left"))) == ["1 0 0 0 0", "1 1 0 0 0"]
+    assert drawn(small_case(**wide, mask=Mask(causal="lower_right"))) == ["1 1 1 1 0", "1 1 1 1 1"]
+    tall = {"Lq": 5, "Lk": 2}
+    assert drawn(small_case(**tall, mask=Mask(causal="upper_left"))) == ["1 0", "1 1", "1 1", "1 1", "1 1"]
+    assert drawn(small_case(**tall, mask=Mask(causal="lower_right"))) == ["0 0", "0 0", "0 0", "1 0", "1 1"]
+
+
+def test_windows_as_they_are_drawn() -> None:
+    square = {"Lq": 4, "Lk": 4}
+    both_sides = ["1 1 0 0", "1 1 1 0", "0 1 1 1", "0 0 1 1"]
+    assert drawn(small_case(**square, mask=Mask(window=2))) == both_sides
+    behind = ["1 0 0 0", "1 1 0 0", "0 1 1 0", "0 0 1 1"]
+    assert drawn(small_case(**square, mask=Mask(window=2, causal="upper_left"))) == behind
+    # Without causal the last query stands at the last key, as in decoding.
+    assert drawn(small_case(Lq=2, Lk=5, mask=Mask(window=2))) == ["0 0 1 1 1", "0 0 0 1 1"]
+
+
+def test_padding_keeps_the_first_keys_of_each_batch_element() -> None:
+    case = small_case(B=3, Lq=1, Lk=4, mask=Mask(padding=(4, 2, 0)))
+    keep = keep_rows(case, np.arange(1))
+    assert keep is not None
+    assert keep[:, 0, 0].astype(int).tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        Mask(),
+        Mask(window=7),
+        Mask(causal="lower_right", window=9),
+        Mask(padding=(7, 7)),
+        Mask(causal="lower_right"),
+    ],
+)
+def test_a_mask_that_keeps_every_pair_is_none(mask: Mask) -> None:
+    assert keep_rows(small_case(Lq=1, Lk=7, mask=mask), np.arange(1)) is None
+
+
+@given(masked_cases())
+def test_rows_are_what_the_words_say(case: Case) -> None:
+    keep = keep_rows(case, np.arange(case.Lq))
+    for b in range(case.B):
+        for i in range(case.Lq):
+            for j in range(case.Lk):
+                kept = True if keep is None else bool(keep[b if len(keep) > 1 else 0, 0, i, j])
+                assert kept == by_hand(case, b, i, j), (b, i, j)
+
+
+@given(masked_cases())
+def test_kept_pairs_counts_them_one_by_one(case: Case) -> None:
+    triples = [(b, i, j) for b in range(case.B) for i in range(case.Lq) for j in range(case.Lk)]
+    assert kept_pairs(case) == case.H * sum(by_hand(case, *triple) for triple in triples)
+
+
+@given(masked_cases(), st.data())
+def test_a_row_is_the_same_whichever_others_are_asked_for(case: Case, data: st.DataObject) -> None:
+    rows = np.array(data.draw(st.lists(st.integers(0, case.Lq - 1), min_size=1)))
+    for make in (keep_rows, added_rows):
+        every, some = make(case, np.arange(case.Lq)), make(case, rows)
+        if some is not None:
+            assert every is not None
+            np.testing.assert_array_equal(some, every[:, :, rows])
+        else:
+            assert every is None or np.all(every[:, :, rows] == 1)
+
+
+@given(masked_cases())
+def test_what_is_added_is_minus_infinity_exactly_where_a_pair_is_dropped(case: Case) -> None:
+    rows = np.arange(case.Lq)
+    added, keep = added_rows(case, rows), keep_rows(case, rows)
+    if case.mask.explicit != "float":
+        assert added is None
+        return
+    assert added is not None
+    assert added.shape == (case.B, 1, case.Lq, case.Lk)
+    np.testing.assert_array_equal(np.isneginf(added), np.zeros_like(added, bool) if keep is None else ~keep)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_what_is_added_is_exact_in_every_dtype(dtype: str) -> None:
+    added = added_rows(small_case(Lq=64, Lk=64, mask=Mask(explicit="float")), np.arange(64))
+    assert added is not None
+    np.testing.assert_array_equal(widen(store(added, dtype), dtype), added)
+    assert len(np.unique(added)) > 50
+
+
+@pytest.mark.parametrize("explicit", ["bool", "float"])
+def test_explicit_masks_keep_most_pairs_and_empty_a_few_rows(explicit: str) -> None:
+    case = small_case(B=2, Lq=200, Lk=300, mask=Mask(explicit=explicit))
+    keep = keep_rows(case, np.arange(200))
+    assert keep is not None
+    empty = ~keep.any(axis=-1)[:, 0]
+    assert empty.sum(axis=1).tolist() == [12, 12]
+    assert not np.array_equal(empty[0], empty[1])
+    assert keep[0, 0, ~empty[0]].mean() == pytest.approx(KEPT_SHARE, abs=0.01)
+    assert not np.array_equal(keep[0], keep[1])
+    few = keep_rows(small_case(Lq=3, Lk=40, mask=Mask(explicit=explicit)), np.arange(3))
+    assert few is not None
+    assert few.any(axis=-1).all()
+
+
+def test_random_masks_follow_the_seed_and_nothing_else() -> None:
+    rows, mask = np.arange(9), Mask(explicit="bool", padding="seeded")
+    case = small_case(Lq=9, mask=mask, seed=3)
+    same = small_case("dot", Lq=9, mask=mask, seed=3, dtype="bfloat16", H=2, device="cuda", threads=2)
+    np.testing.assert_array_equal(keep_rows(case, rows), keep_rows(same, rows))
+    other = keep_rows(small_case(Lq=9, mask=mask, seed=4), rows)
+    assert not np.array_equal(keep_rows(case, rows), other)
+
+
+def test_seeded_lengths_reach_from_one_key_to_all() -> None:
+    lengths = key_lengths(small_case(B=400, Lk=5, mask=Mask(padding="seeded")))
+    assert lengths is not None
+    assert set(lengths) == {1, 2, 3, 4, 5}
+    assert key_lengths(small_case()) is None
+
+
+def test_the_bits_do_not_change() -> None:
+    case = small_case(B=2, Lq=40, Lk=50, mask=Mask(explicit="float", padding="seeded", causal="lower_right"))
+    added = added_rows(case, np.arange(40))
+    assert added is not None
+    assert hashlib.sha256(added.tobytes()).hexdigest()[:16] == "485c530e3cf66c3f"
+    assert key_lengths(case) == (48, 15)
+
+
+def test_counting_a_long_case_holds_no_square() -> None:
+    L = 1 << 20
+    case = small_case(B=1, H=1, Hkv=1, Lq=L, Lk=L, mask=Mask(causal="upper_left"))
+    assert kept_pairs(case) == L * (L + 1) // 2
