@@ -11,6 +11,8 @@ from attnbench.types.record import Record
 
 GAP = 2
 """Blanks between two columns, and before the first."""
+NAMES = "backend"
+"""The head of the first column."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def fitting(records: Sequence[Record], width: int) -> tuple[list[Column], list[i
     columns = [c for c in (_TIME, ratio, *_REST) if any(c.cell(record) is not None for record in records)]
     for dropped in (None, *_DROPPED_FIRST):
         columns = [c for c in columns if c is not dropped]
-        widths = [max((len(record.backend) for record in records), default=0)]
+        widths = [max([len(NAMES), *(len(record.backend) for record in records)])]
         widths += [max([len(c.head), *(len(c.cell(record) or "") for record in records)]) for c in columns]
         if sum(widths) + GAP * len(widths) <= width:
             break

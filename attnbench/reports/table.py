@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from attnbench.reports.columns import GAP, Column, fitting
+from attnbench.reports.columns import GAP, NAMES, Column, fitting
 from attnbench.reports.footer import footer
 from attnbench.reports.units import duration
 from attnbench.types.record import STATUSES, Record
@@ -54,7 +54,7 @@ def _print_block(
     if not right:
         return
     block = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    block.add_column("backend", width=widths[0], overflow="fold")
+    block.add_column(NAMES, width=widths[0], overflow="fold")
     for column, width in zip(columns, widths[1:], strict=True):
         block.add_column(column.head, width=width, justify="right", no_wrap=True)
     for record in right:
