@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from attnbench.plugins.registry import Entry
@@ -150,15 +149,8 @@ def examine_all(
             return failure
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
-    with ThreadPoolExecutor(max_workers=len(shop.all_cpus)) as pool:
-        futures = {entry.record.name: pool.submit(one, entry) for entry in slow_first}
-        try:
-            outcomes = {name: future.result() for name, future in futures.items()}
-        except BaseException:
-            # A worker that never answers must not keep the threads: end them all.
-            pool.shutdown(wait=False, cancel_futures=True)
-            shop.close()
-            raise
+    futures = {entry.record.name: shop.pool.submit(one, entry) for entry in slow_first}
+    outcomes = {name: future.result() for name, future in futures.items()}
     passed: list[Examined] = []
     for entry in entries:
         outcome = outcomes[entry.record.name]

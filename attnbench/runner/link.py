@@ -96,6 +96,11 @@ class WorkerLink:
             )
         return WorkerLink(ours, forked.pid, self, None)
 
+    def pin(self, cpus: tuple[int, ...]) -> None:
+        """Let the process run on these cores alone, from now on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(self.pid, cpus)
+
     def kill(self) -> None:
         """End the process and the group it leads; done already is fine."""
         if self._ended is None:

@@ -38,8 +38,8 @@ class Stable:
         self._kept: dict[str, tuple[int, WorkerLink]] = {}
 
     def child(self, entrant: Entrant, index: int) -> WorkerLink:
-        """A process of the contender for set ``index``, on the measured cores."""
-        examined, cpus = entrant.examined, self._shop.measured_cpus(self._brief.threads)
+        """A process of the contender for set ``index``, not yet pinned to the measured cores."""
+        examined, cpus = entrant.examined, self._shop.all_cpus
         if entrant.plan.fresh:
             return examined.template.fork(child=True, cpus=cpus, pin_allocator=True)
         stretch = index // self._stretch
@@ -54,6 +54,7 @@ class Stable:
     def release(self, entrant: Entrant, link: WorkerLink) -> None:
         """The set is over."""
         if entrant.plan.fresh:
+            link.pin(self._shop.all_cpus)
             link.kill()
 
     def close(self) -> None:
@@ -80,12 +81,24 @@ def measure_set(
     blocks: dict[str, list[Block]] = {}
     verified: list[str] = []
     by_name = {entrant.examined.name: entrant for entrant in entrants}
-    for entrant in order:
+    junk = [rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
+
+    def start(entrant: Entrant, junk_bytes: int) -> WorkerLink | WorkerFailed:
+        try:
+            link = stable.child(entrant, index)
+            give_draw(link, brief, draw, timeout_s, junk_bytes)
+        except WorkerFailed as failure:
+            return failure
+        return link
+
+    for entrant, started in zip(order, shop.pool.map(start, order, junk), strict=True):
         name = entrant.examined.name
         try:
-            links[name] = link = stable.child(entrant, index)
-            give_draw(link, brief, draw, timeout_s, rng.randrange(LARGEST_JUNK_BYTES))
-            link.ask(_CHILD_WARM_UP, m.Warmed, timeout_s)
+            if isinstance(started, WorkerFailed):
+                raise started
+            links[name] = started
+            started.pin(shop.measured_cpus(brief.threads))
+            started.ask(_CHILD_WARM_UP, m.Warmed, timeout_s)
             blocks[name] = []
         except WorkerFailed as failure:
             failed[name] = Failure(failure.status, failure.reason)
@@ -100,17 +113,25 @@ def measure_set(
                 blocks[name].append(measured.block)
             except WorkerFailed as failure:
                 failed[name] = Failure(failure.status, failure.reason)
-    for name, link in links.items():
-        if name not in failed:
-            try:
-                problem, _ = score_output(link, shop.referee, m.LastOutput(), name, draw, timeout_s)
-                if problem:
-                    failed[name] = Failure("mismatch", f"in the output of a timed call: {problem}")
-                else:
-                    verified.append(name)
-            except WorkerFailed as failure:
-                failed[name] = Failure(failure.status, failure.reason)
-        stable.release(by_name[name], link)
+
+    def finish(name: str) -> Failure | None:
+        """Have the last timed output compared; gives what is wrong with it."""
+        try:
+            problem, _ = score_output(links[name], shop.referee, m.LastOutput(), name, draw, timeout_s)
+        except WorkerFailed as failure:
+            return Failure(failure.status, failure.reason)
+        finally:
+            stable.release(by_name[name], links[name])
+        return Failure("mismatch", f"in the output of a timed call: {problem}") if problem else None
+
+    measured_whole = [name for name in links if name not in failed]
+    for name, outcome in zip(measured_whole, shop.pool.map(finish, measured_whole), strict=True):
+        if outcome is not None:
+            failed[name] = outcome
+        else:
+            verified.append(name)
+    for name in failed.keys() & links.keys():
+        stable.release(by_name[name], links[name])
     kept = {name: taken for name, taken in blocks.items() if name not in failed}
     return SetLine(brief.case, index, draw, [e.examined.name for e in order], kept, verified, failed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from attnbench.plugins.sources import Source
@@ -15,12 +16,16 @@ from attnbench.worker import messages as m
 
 
 class Workshop:
-    """Starts and ends the servers (one for each number of threads) and the referee of a run."""
+    """Starts and ends the servers (one for each number of threads) and the referee of a run.
+
+    pool: threads of the parent, one a core, that wait for several workers at once while nothing is timed.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.all_cpus = allowed_cpus()
         self._servers: dict[int, WorkerLink] = {}
+        self.pool = ThreadPoolExecutor(max_workers=len(self.all_cpus))
         self._referee = RefereeLink(options.timeout_s * 5)
         self.torch = self._torch_facts()
 
@@ -68,6 +73,7 @@ class Workshop:
     def close(self) -> None:
         """End every process."""
         self.use_all_cores()
+        self.pool.shutdown(wait=False, cancel_futures=True)
         self._referee.close()
         for server in self._servers.values():
             server.kill()

@@ -37,6 +37,7 @@ def serve(sock: socket.socket) -> None:
     line: Line = Channel(sock, m.Request)  # type: ignore[arg-type]
     held: Held | None = None
     forked: set[int] = set()
+    frozen = False
     while True:
         try:
             request, fds = line.receive()
@@ -44,11 +45,16 @@ def serve(sock: socket.socket) -> None:
             break
         try:
             if isinstance(request, m.Fork):
+                if not frozen:
+                    # Once: what is there now is left alone by collections, here and in what is forked.
+                    gc.collect()
+                    gc.freeze()
+                    frozen = True
                 pid = _fork(request)
                 if pid == 0:
                     line.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
-                    forked = set()
+                    forked, frozen = set(), False
                 else:
                     forked.add(pid)
                     line.send(m.Forked(pid))
@@ -152,8 +158,6 @@ def _block(request: m.Measure, samples: list[Sample]) -> Block:
 
 def _fork(request: m.Fork) -> int:
     """Fork; in the new process, give it a life tied to this one and the cores it may use."""
-    gc.collect()
-    gc.freeze()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
