@@ -51,6 +51,7 @@ class WorkerLink:
         self._forked_by = forked_by
         self._started = started
         self._ended: int | None = None
+        self._last_words = ""
         self._asking = threading.Lock()
         self._oom_kills = oom_kills()
 
@@ -118,7 +119,8 @@ class WorkerLink:
         self._line.close()
         if self._started is not None:
             # The server ends by itself when its line closes, and takes its templates with it.
-            return self._started.end(CLOSING_S)
+            code, self._last_words = self._started.end(CLOSING_S)
+            return code
         assert self._forked_by is not None
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -133,8 +135,7 @@ class WorkerLink:
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
             return "out_of_memory", f"killed by the system during {doing}: the machine ran out of memory"
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        words = self._started.last_words() if self._started is not None else ""
-        return "crashed", f"{how} during {doing}" + (f": {words}" if words else "")
+        return "crashed", f"{how} during {doing}" + (f": {self._last_words}" if self._last_words else "")
 
 
 def start_server(threads: int) -> WorkerLink:
@@ -154,25 +155,26 @@ class Started:
     process: subprocess.Popen[bytes]
     stderr: IO[bytes]
 
-    def end(self, patience_s: float) -> int:
-        """Wait for it to end by itself, which it does when its line is closed; kill it if it doesn't."""
+    def end(self, patience_s: float) -> tuple[int, str]:
+        """Wait for it to end by itself, which it does when its line is closed; kill it if it doesn't.
+
+        Gives how it ended, as :class:`subprocess.Popen` does, and the last line it wrote to stderr.
+        """
         try:
-            return self.process.wait(timeout=patience_s)
+            code = self.process.wait(timeout=patience_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return self.process.wait()
-
-    def last_words(self) -> str:
-        """The last line it wrote to stderr."""
-        self.stderr.seek(0)
-        lines = self.stderr.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+            code = self.process.wait()
+        with self.stderr:
+            self.stderr.seek(0)
+            lines = self.stderr.read().decode(errors="replace").split("\n")
+        return code, next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def start_process(module: str, words: list[str], environment: dict[str, str]) -> Started:
     """Start one of our modules with a line to it as its first argument and our pid as its last."""
     ours, theirs = socket_pair()
-    stderr = tempfile.TemporaryFile()
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
     with theirs:
         command = [sys.executable, "-m", module, str(theirs.fileno()), *words, str(os.getpid())]
         try:

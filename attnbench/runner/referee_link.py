@@ -27,6 +27,8 @@ class RefereeLink:
             m.RefereeReply,  # type: ignore[arg-type]
         )
         self._lock = threading.Lock()
+        self._closed = False
+        self._last_words = ""
         self._timeout_s = timeout_s
 
     def ask(self, request: m.RefereeRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
@@ -43,8 +45,7 @@ class RefereeLink:
                 self.close()
                 raise RefereeGaveUp(f"the oracle took more than {self._timeout_s:g} s") from late
             except (ChannelClosed, OSError) as gone:
-                self.close()
-                raise RefereeGaveUp(f"the oracle's process ended: {self._started.last_words()}") from gone
+                raise RefereeGaveUp(f"the oracle's process ended: {self.close()}") from gone
         if isinstance(reply, m.RefereeFailed):
             close_all(fds)
             raise RefereeGaveUp(f"the oracle failed: {reply.reason}")
@@ -56,9 +57,12 @@ class RefereeLink:
     @property
     def alive(self) -> bool:
         """Whether it still runs."""
-        return self._started.process.poll() is None
+        return not self._closed and self._started.process.poll() is None
 
-    def close(self) -> None:
-        """End it."""
-        self._line.close()
-        self._started.end(CLOSING_S)
+    def close(self) -> str:
+        """End it; gives the last line it wrote to stderr."""
+        if not self._closed:
+            self._closed = True
+            self._line.close()
+            _, self._last_words = self._started.end(CLOSING_S)
+        return self._last_words

@@ -33,6 +33,7 @@ class Workshop:
     def referee(self) -> RefereeLink:
         """The referee, a new one where it ended. A new one knows no case."""
         if not self._referee.alive:
+            self._referee.close()
             self._referee = RefereeLink(self.options.timeout_s * 5)
         return self._referee
 
