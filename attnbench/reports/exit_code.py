@@ -7,19 +7,18 @@ from collections.abc import Collection, Iterable
 from attnbench.types.record import Record, Status
 
 _FAILED: frozenset[Status] = frozenset({"crashed", "timeout", "out_of_memory", "error"})
-_EXCUSED: frozenset[Status] = frozenset({"unsupported", "unavailable", "suspect"})
 
 
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
     """0 where all is fine, 1 where a check failed, 3 where something could not be measured.
 
-    A wrong output outranks the rest. ``unsupported``, ``unavailable`` and ``suspect`` are fine unless their
-    backend is one of ``named``, those that the user asked for by name.
+    A wrong output outranks the rest. ``unsupported``, ``unavailable`` and ``suspect`` are fine, but for a
+    backend in ``named``, one that the user asked for by name: it must be ``ok`` on some case.
     """
-    code = 0
-    for record in records:
-        if record.status == "mismatch":
-            return 1
-        if record.status in _FAILED or (record.status in _EXCUSED and record.backend in named):
-            code = 3
-    return code
+    records = tuple(records)
+    statuses = {record.status for record in records}
+    if "mismatch" in statuses:
+        return 1
+    present = {record.backend for record in records}
+    ok = {record.backend for record in records if record.status == "ok"}
+    return 3 if statuses & _FAILED or (set(named) & present) - ok else 0

@@ -34,3 +34,8 @@ def test_a_wrong_output_outranks_what_could_not_be_measured() -> None:
 
 def test_nothing_is_fine() -> None:
     assert exit_code([]) == 0
+
+
+def test_a_named_backend_may_be_unsupported_on_some_cases_but_not_on_all() -> None:
+    assert exit_code([ok("mine", 1.0), failed("mine", "unsupported", "")], {"mine"}) == 0
+    assert exit_code([failed("mine", "unsupported", ""), failed("mine", "unavailable", "")], {"mine"}) == 3
