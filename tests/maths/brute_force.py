@@ -1,0 +1,114 @@
+"""Attention by loops over single numbers, straight from the formulas: what the oracle is judged by.
+
+Nothing here is shared with the package but the values: no NumPy arithmetic, no rule's own reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, fsum, inf, sqrt, tanh
+
+import numpy as np
+
+from attnbench.inputs.draw import Parameters
+from attnbench.masks import added_rows, keep_rows
+from attnbench.types.case import Case
+
+Vector = list[float]
+Matrix = list[Vector]
+
+
+def dot(x: Vector, y: Vector) -> float:
+    return fsum(a * b for a, b in zip(x, y, strict=True))
+
+
+def times(matrix: Matrix, x: Vector) -> Vector:
+    return [dot(row, x) for row in matrix]
+
+
+def length(x: Vector) -> float:
+    return sqrt(dot(x, x))
+
+
+def hidden(q: Vector, k: Vector, p: dict) -> Vector:
+    pairs = zip(times(p["w_query"], q), times(p["w_key"], k), p["bias"], strict=True)
+    return [tanh(a + b + c) for a, b, c in pairs]
+
+
+# The score of one query and one key: q, k, the head's parameters, position of the query, of the key.
+SCORES: dict[str, Callable[[Vector, Vector, dict, int, int], float]] = {
+    "dot": lambda q, k, p, i, j: dot(q, k),
+    "scaled_dot": lambda q, k, p, i, j: dot(q, k) / sqrt(len(q)),
+    "general": lambda q, k, p, i, j: dot(q, times(p["w"], k)),
+    "additive": lambda q, k, p, i, j: dot(p["v"], hidden(q, k, p)),
+    "additive_sum": lambda q, k, p, i, j: fsum(hidden(q, k, p)),
+    "concat_linear": lambda q, k, p, i, j: dot(p["w"][j], q + k) + p["bias"][j],
+    "cosine": lambda q, k, p, i, j: p["beta"] * dot(q, k) / (length(q) * length(k)),
+    "alibi": lambda q, k, p, i, j: dot(q, k) / sqrt(len(q)) - p["slope"] * abs(i - j),
+    "softcap": lambda q, k, p, i, j: 2 * tanh(dot(q, k) / sqrt(len(q)) / 2),
+    "sinks": lambda q, k, p, i, j: dot(q, k) / sqrt(len(q)),
+}
+
+
+def solve_by_loops(
+    case: Case, parameters: Parameters, activations: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """The output of a case, one number at a time."""
+    sources = [source.tolist() for source in activations]
+    projections = {name: array.tolist() for name, array in parameters.projections.items()}
+    output = []
+    for b in range(case.B):
+        q, k, v = (heads(case, projections, letter, sources[n][b]) for n, letter in enumerate("qkv"))
+        of_group = [(k[h // case.group], v[h // case.group]) for h in range(case.H)]
+        attended = [
+            [row(case, parameters, b, h, i, q[h][i], *of_group[h]) for i in range(case.Lq)]
+            for h in range(case.H)
+        ]
+        output.append(attended if case.layer is None else finished(case, projections, q, attended))
+    return np.array(output)
+
+
+def row(
+    case: Case, parameters: Parameters, b: int, h: int, i: int, q: Vector, keys: Matrix, values: Matrix
+) -> Vector:
+    """One query's output: softmax over its kept keys, and over the sink where there is one."""
+    own = {name: array[h].tolist() for name, array in parameters.rule.items()}
+    added, keep = added_rows(case, np.array([i])), keep_rows(case, np.array([i]))
+    scores = {}
+    for j in range(case.Lk):
+        if keep is None or keep[b if len(keep) > 1 else 0, 0, 0, j]:
+            key = keys[i] if case.rule == "concat_linear" else keys[j]
+            scores[j] = SCORES[case.rule](q, key, own, i + case.query_offset, j)
+            scores[j] += 0 if added is None else float(added[b, 0, 0, j])
+    sink = own["sink"] if case.rule == "sinks" else -inf
+    largest = max([*scores.values(), sink])
+    total = fsum(exp(score - largest) for score in [*scores.values(), sink]) if largest > -inf else 1
+    weights = {j: exp(score - largest) / total for j, score in scores.items()}
+    return [fsum(w * values[j][d] for j, w in weights.items()) for d in range(case.Dv)]
+
+
+def heads(case: Case, projections: dict, letter: str, source: list) -> list[Matrix]:
+    """By head, the rows of q, k or v of one batch element."""
+    if case.layer is None:
+        return source
+    count, width = {"q": (case.H, case.D), "k": (case.Hkv, case.D), "v": (case.Hkv, case.Dv)}[letter]
+    flat = [times(projections[f"w_{letter}"], x) for x in source]
+    if case.layer.bias:
+        bias = projections[f"b_{letter}"]
+        flat = [[a + b for a, b in zip(each, bias, strict=True)] for each in flat]
+    return [[each[h * width : (h + 1) * width] for each in flat] for h in range(count)]
+
+
+def finished(case: Case, projections: dict, q: list[Matrix], attended: list[Matrix]) -> Matrix:
+    """The rows of a layer's output of one batch element."""
+    rows = []
+    for i in range(case.Lq):
+        merged = [number for h in range(case.H) for number in attended[h][i]]
+        if "w_o" in projections:
+            if case.rule == "concat_linear":
+                merged = [number for h in range(case.H) for number in q[h][i]] + merged
+            merged = times(projections["w_o"], merged)
+            if "b_o" in projections:
+                merged = [a + b for a, b in zip(merged, projections["b_o"], strict=True)]
+        rows.append(merged)
+    return rows

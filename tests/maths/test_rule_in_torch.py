@@ -1,0 +1,160 @@
+"""Each rule says the same in torch as in NumPy, whole and by blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from maths_tools import RULES, setup_of, small_case, small_cases, tensor, wide_activations, wide_parameters
+
+from attnbench.inputs.draw import draw_activations
+from attnbench.rules.alibi import slopes
+from attnbench.rules.cosine import COSINE
+from attnbench.rules.softcap import CAP
+from attnbench.types.case import Case
+from attnbench.types.mask import Mask
+from attnbench.types.rule import Scoring
+
+
+def torch_scores(case: Case, scoring: Scoring, q: torch.Tensor, k: torch.Tensor, rows: slice, cols: slice):
+    """Scores and bias of a block, for keys repeated to H heads."""
+    q = q[:, :, rows]
+    k = k[:, :, rows if RULES[case.rule].pairs_keys else cols]
+    if scoring.dot is not None:
+        dot = scoring.dot
+        q = q if dot.map_q is None else dot.map_q(q)
+        k = k if dot.map_k is None else dot.map_k(k)
+        scores = q @ k.mT * dot.scale
+        scores = scores if dot.cap is None else dot.cap * torch.tanh(scores / dot.cap)
+    else:
+        assert scoring.scores is not None
+        scores = scoring.scores(q, k, cols)
+    return scores if scoring.bias is None else scores + scoring.bias(rows, cols)
+
+
+def numpy_scores(case: Case) -> np.ndarray:
+    rule, parameters = RULES[case.rule], wide_parameters(case).rule
+    q, k, _ = wide_activations(case)
+    positions = (np.arange(case.Lq) + case.query_offset).astype(np.float64)
+    return np.array(
+        [
+            [
+                rule.reference(
+                    q[b, h], k[b, h // case.group], {n: a[h] for n, a in parameters.items()}, positions
+                )
+                for h in range(case.H)
+            ]
+            for b in range(case.B)
+        ]
+    )
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@settings(max_examples=20)
+@given(data=st.data())
+def test_torch_and_numpy_agree_in_float64_block_by_block(rule: str, data: st.DataObject) -> None:
+    case = replace(data.draw(small_cases(multihead=False)), rule=rule, dtype="float64")
+    i, j = (sorted(data.draw(st.tuples(*[st.integers(0, n - 1)] * 2))) for n in (case.Lq, case.Lk))
+    rows, cols = slice(i[0], i[1] + 1), slice(j[0], j[1] + 1)
+    q, k, _ = (tensor(array, case.dtype) for array in draw_activations(case, RULES[rule], case.seed, 0))
+    k = k.repeat_interleave(case.group, dim=1)
+    block = torch_scores(case, setup_of(case).scoring, q, k, rows, cols)
+    assert block.shape == (case.B, case.H, i[1] + 1 - i[0], j[1] + 1 - j[0])
+    np.testing.assert_allclose(block.numpy(), numpy_scores(case)[:, :, rows, cols], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_scores_stay_in_the_case_s_dtype_and_near_the_reference(rule: str, dtype: str) -> None:
+    case = small_case(rule, dtype=dtype, Lq=33, Lk=40, D=64, mask=Mask(causal="lower_right"))
+    q, k, _ = (tensor(array, dtype) for array in draw_activations(case, RULES[rule], case.seed, 0))
+    k = k.repeat_interleave(case.group, dim=1)
+    scores = torch_scores(case, setup_of(case).scoring, q, k, slice(0, 33), slice(0, 40))
+    assert scores.dtype == getattr(torch, dtype)
+    exact = numpy_scores(case)
+    tolerance = 8 * torch.finfo(scores.dtype).eps
+    np.testing.assert_allclose(scores.double().numpy(), exact, rtol=tolerance, atol=tolerance * exact.std())
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_a_rule_says_itself_whether_it_has_a_dot_form(rule: str) -> None:
+    scoring = setup_of(small_case(rule)).scoring
+    assert RULES[rule].has_dot_form == (scoring.dot is not None)
+    assert (scoring.dot is None) != (scoring.scores is None)
+    assert (scoring.sink is None) == (RULES[rule].sink is None)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("D", [1, 16, 64, 256])
+def test_softmax_of_the_scores_is_neither_flat_nor_saturated(rule: str, D: int) -> None:
+    case = small_case(rule, H=4, Hkv=4, Lq=64, Lk=64, D=D)
+    spread = numpy_scores(case).std(axis=-1).mean()
+    if rule == "dot":
+        # Unscaled, that is the point of it: the deviation is √D.
+        assert spread == pytest.approx(np.sqrt(D), rel=0.3)
+    elif rule == "alibi":
+        assert 1 < spread < 10
+    else:
+        assert 0.3 < spread < 4
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_operations_are_counted_by_pair(rule: str) -> None:
+    case, count = small_case(rule, D=10), RULES[rule].score_flops
+    expected = {"additive": 40, "additive_sum": 30, "concat_linear": 40}
+    assert (None if count is None else count(case)) == expected.get(rule)
+    assert RULES[rule].score_elements(case) == (10 if rule.startswith("additive") else 1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_alibi_s_positions_are_exact_in_half_precision(dtype: str) -> None:
+    case = small_case("alibi", Lq=3000, Lk=3000, dtype=dtype)
+    bias = setup_of(case).scoring.bias
+    assert bias is not None
+    slope = tensor_of_slopes(dtype).double()
+    # A product with a slope that is a power of two is exact, so its only rounding is the last.
+    got = bias(slice(2999, 3000), slice(0, 3000))[0, 0].double()
+    distance = torch.arange(2999, -1, -1, dtype=torch.float64)
+    exact = -slope[0] * distance
+    assert torch.equal(got, exact.to(getattr(torch, dtype)).double())
+    assert len(torch.unique(got)) > 300
+
+
+def tensor_of_slopes(dtype: str) -> torch.Tensor:
+    return torch.from_numpy(slopes(4)).to(getattr(torch, dtype))
+
+
+def test_slopes_are_the_paper_s_for_powers_of_two_and_one_series_for_others() -> None:
+    np.testing.assert_array_equal(slopes(8), [1 / 2**n for n in range(1, 9)])
+    for H in (1, 3, 7, 12, 25):
+        series = slopes(H)
+        assert series[-1] == 2.0**-8
+        np.testing.assert_allclose(series[1:] / series[:-1], 2 ** (-8 / H), rtol=1e-14)
+
+
+def test_cosine_gives_a_zero_vector_no_score() -> None:
+    unit = COSINE.bind(small_case("cosine"), {"beta": torch.ones(4)}).dot
+    assert unit is not None
+    assert unit.map_k is not None
+    mapped = unit.map_k(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    np.testing.assert_allclose(mapped.numpy(), [[0, 0], [0.6, 0.8]], rtol=1e-6)
+    q, beta = np.zeros((1, 2)), {"beta": np.float64(3)}
+    np.testing.assert_array_equal(COSINE.reference(q, np.ones((4, 2)), beta, np.zeros(1)), 0)
+
+
+def test_cosine_does_not_overflow_where_squares_would() -> None:
+    unit = COSINE.bind(small_case("cosine", dtype="float16"), {"beta": torch.ones(4).half()}).dot
+    assert unit is not None
+    assert unit.map_k is not None
+    assert unit.map_k(torch.full((1, 1, 1, 4), 300.0).half()).flatten().tolist() == [0.5] * 4
+
+
+def test_the_cap_is_felt_in_half_precision() -> None:
+    case = small_case("softcap", Lq=64, Lk=64, D=64)
+    uncapped = numpy_scores(replace(case, rule="scaled_dot"))
+    assert np.sqrt(np.mean(np.square(uncapped - numpy_scores(case)))) > 10 * 2.0**-8
+    assert np.abs(numpy_scores(case)).max() < CAP
