@@ -40,6 +40,7 @@ def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format
 def resumed(ctx: click.Context, path: Path) -> Callable[[Progress], Run]:
     """Going on with the run in a file; a usage error where anything else but the format was said."""
     from attnbench.api import resume
+    from attnbench.runner.run_file import read_run
 
     said = [
         name
@@ -51,6 +52,8 @@ def resumed(ctx: click.Context, path: Path) -> Callable[[Progress], Run]:
         words = {p.name: p.opts[0] if isinstance(p, click.Option) else "cases" for p in ctx.command.params}
         leave_out = ", ".join(words[name] for name in said)
         raise click.UsageError(f"--resume goes on with a run as it was begun: leave out {leave_out}", ctx)
+    if read_run(path).torn:
+        click.echo(f"{path}: its last line was cut off and is dropped", err=True)
     return lambda tell: resume(path, progress=tell)
 
 

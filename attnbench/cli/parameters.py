@@ -21,7 +21,10 @@ class OneOf(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 o
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The word itself."""
         if value not in self.choices:
-            self.fail(unknown_name(self.kind, str(value), self.choices), param, ctx)
+            # Of two words the one that looks alike need not be the one that was meant: gpu isn't cpu.
+            two = f"no {self.kind} {value!r}; there are {' and '.join(self.choices)}."
+            known = unknown_name(self.kind, str(value), self.choices)
+            self.fail(two if len(self.choices) == 2 else known, param, ctx)
         return str(value)
 
 

@@ -1,0 +1,211 @@
+"""What the commands that run hand on, print and exit with; the running itself is tested elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import Result
+
+import attnbench.api
+from attnbench.api import Run
+from attnbench.cases.identity import case_id
+from attnbench.runner.moment import Moment
+from attnbench.runner.run_file import RunWriter
+from attnbench.types.errors import Interrupted, MeasuringFailed
+from attnbench.types.record import EndLine, Manifest, Record
+
+CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
+MANIFEST = Manifest(
+    format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
+    backends=["eager"], named=[], compiled_on=None, protocol={}, plugins=[], environment={},
+)  # fmt: skip
+
+
+def record(status: str = "ok", backend: str = "eager") -> Record:
+    timed = 1.5 if status == "ok" else None
+    return Record(CASE, "dot", backend, status, reason="" if timed else "why", median_ms=timed)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Callable[..., Path]:
+    def write(*records: Record, name: str = "run.jsonl", finished: bool = True, named: str = "") -> Path:
+        path = tmp_path / name
+        manifest = msgspec.structs.replace(MANIFEST, named=named.split())
+        with RunWriter.create(path, manifest) as writer:
+            for line in records:
+                writer.append(line)
+            if finished:
+                writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
+        return path
+
+    return write
+
+
+class Started:
+    """Stands for ``attnbench.api.start``: remembers what it was given, gives a stored run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.given: dict[str, Any] = {}
+
+    def __call__(self, selection, backends, registry, options, out, progress) -> Run:  # type: ignore[no-untyped-def]
+        self.given = {
+            "cases": [case_id(case) for case in selection.cases], "backends": backends, "options": options,
+            "out": out, "compiled_on": selection.compiled_on,
+        }  # fmt: skip
+        progress(Moment(1, 2, CASE, "checking eager", 0.5, None))
+        progress(Moment(1, 2, CASE, "set 1 of 8", 0.7, None))
+        progress(Moment(2, 2, CASE, "checking eager", 1.0, 1.4))
+        return attnbench.api.load(self.path)
+
+
+@pytest.fixture
+def started(store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Started:
+    double = Started(store(record()))
+    monkeypatch.setattr(attnbench.api, "start", double)
+    return double
+
+
+def test_run_hands_on_every_option(invoke: Callable[..., Result], started: Started) -> None:
+    result = invoke(
+        "run", CASE, "--backend", "bmm", "--backend", "eager", "--dtype", "bfloat16", "--mask", "causal",
+        "--seed", "3", "--threads", "1", "--budget", "0.25", "--sets", "9", "--baseline", "bmm",
+        "--timeout", "7", "--memory-limit", "1.5", "--out", "some/where.jsonl",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert started.given["cases"] == ["attention/dot/B1-H2-Lq8-Lk8-D4/causal/bfloat16/cpu/forward/seed3"]
+    assert started.given["backends"] == ("bmm", "eager")
+    assert started.given["out"] == Path("some/where.jsonl")
+    options = started.given["options"]
+    assert (options.budget_s, options.sets, options.baseline) == (0.25, 9, "bmm")
+    assert (options.timeout_s, options.memory_limit_bytes, options.timed) == (7.0, 3 * 2**29, True)
+
+
+def test_run_without_words_is_smoke_with_all_backends_into_results(
+    invoke: Callable[..., Result], started: Started
+) -> None:
+    assert invoke("run").exit_code == 0
+    assert len(started.given["cases"]) == 14
+    assert started.given["backends"] is None
+    assert started.given["out"] == Path("results")
+    assert len(started.given["compiled_on"]) == 1
+
+
+def test_check_is_not_timed_and_takes_edges(invoke: Callable[..., Result], started: Started) -> None:
+    assert invoke("check", "edges", "--dtype", "float32").exit_code == 0
+    assert started.given["options"].timed is False
+    assert {case.split("/")[4] for case in started.given["cases"]} == {"float32"}
+
+
+def test_data_on_stdout_and_all_else_on_stderr(invoke: Callable[..., Result], started: Started) -> None:
+    result = invoke("run", CASE, "--format", "json")
+    (row,) = json.loads(result.stdout)
+    assert (row["backend"], row["median_ms"], row["ratio"]) == ("eager", 1.5, None)
+    assert result.stderr == f"1/2 {CASE}\n2/2 {CASE}, about 1 s left\nstored in {started.path}\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "named", "code"),
+    [
+        ("ok", "", 0), ("mismatch", "", 1), ("crashed", "", 3), ("unavailable", "", 0),
+        ("unavailable", "eager", 3),
+    ],
+)  # fmt: skip
+def test_exit_status_follows_the_records(
+    invoke: Callable[..., Result], store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch,
+    status: str, named: str, code: int,
+) -> None:  # fmt: skip
+    path = store(record(status), named=named)
+    monkeypatch.setattr(attnbench.api, "start", Started(path))
+    assert invoke("run", CASE).exit_code == code
+    assert invoke("check", CASE).exit_code == code
+    assert invoke("report", str(path)).exit_code == 0
+
+
+def test_after_ctrl_c_what_was_measured_is_printed(
+    invoke: Callable[..., Result], store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store(record(), finished=False)
+
+    def stopped(*_: object) -> Run:
+        raise Interrupted(path)
+
+    monkeypatch.setattr(attnbench.api, "start", stopped)
+    result = invoke("run", CASE, "--format", "json")
+    assert result.exit_code == 130
+    assert [row["backend"] for row in json.loads(result.stdout)] == ["eager"]
+    assert result.stderr == f"attnbench: interrupted; go on with --resume {path}\n"
+
+
+@pytest.mark.parametrize(
+    ("failure", "line", "code"),
+    [
+        (MeasuringFailed("the server does not start"), "the server does not start", 3),
+        (KeyboardInterrupt(), "interrupted", 130),
+        (PermissionError(13, "Permission denied", "results"), "Permission denied 'results'", 3),
+        (OSError("odd"), "odd", 3),
+    ],
+)
+def test_failures_are_one_line(
+    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException, line: str, code: int,
+) -> None:  # fmt: skip
+    def fails(*_: object) -> Run:
+        raise failure
+
+    monkeypatch.setattr(attnbench.api, "start", fails)
+    result = invoke("run", CASE)
+    assert (result.stdout, result.stderr, result.exit_code) == ("", f"attnbench: {line}\n", code)
+
+
+def test_a_bug_is_not_dressed_up(invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attnbench.api, "start", lambda *_: 1 / 0)
+    assert isinstance(invoke("run", CASE).exception, ZeroDivisionError)
+
+
+def test_resume_prints_the_whole_run_and_says_what_it_dropped(
+    invoke: Callable[..., Result], store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store(record(backend="bmm"), finished=False)
+    with path.open("ab") as file:
+        file.write(b'{"kind": "rec')
+
+    def resumed(path: Path, progress: object) -> Run:
+        stored = attnbench.api.load(path)
+        return Run(stored.paths, stored.manifests, (*stored.records, record()))
+
+    monkeypatch.setattr(attnbench.api, "resume", resumed)
+    result = invoke("run", "--resume", str(path), "--format", "json")
+    assert [row["backend"] for row in json.loads(result.stdout)] == ["bmm", "eager"]
+    assert result.stderr == f"{path}: its last line was cut off and is dropped\nstored in {path}\n"
+
+
+def test_report_reads_files_and_folders_and_says_what_is_unfinished(
+    invoke: Callable[..., Result], store: Callable[..., Path], tmp_path: Path
+) -> None:
+    store(record(), name="a.jsonl")
+    unfinished = store(record(backend="bmm"), name="b.jsonl", finished=False)
+    result = invoke("report", str(tmp_path), "--format", "csv")
+    assert [line.split(",")[2] for line in result.stdout.splitlines()] == ["backend", "eager", "bmm"]
+    assert result.stderr == (
+        f"{unfinished}: the run was cut off; go on with attnbench run --resume {unfinished}\n"
+    )
+
+
+def test_report_prints_the_table_that_run_printed(invoke: Callable[..., Result], started: Started) -> None:
+    assert invoke("report", str(started.path)).stdout == invoke("run", CASE).stdout
+
+
+def test_the_terminal_decides_on_width_and_no_color_on_colour(
+    invoke: Callable[..., Result], started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = invoke("report", str(started.path)).stdout
+    assert max(len(line) for line in text.splitlines() if line != CASE) <= 70
+    assert "\x1b" not in text
