@@ -1,0 +1,59 @@
+"""Judging a function as a run judges a backend: draws pooled, beside the plain reference on the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from maths_tools import RULES, setup_of, stored_bits, tensor, wide_parameters
+from torch import Tensor
+
+from attnbench.check.draws import pooled_draws
+from attnbench.check.errors import compare, pool
+from attnbench.check.plain import PLAIN
+from attnbench.check.verdict import verdict
+from attnbench.inputs.draw import draw_activations
+from attnbench.inputs.rounding import widen
+from attnbench.oracle.solve import solve
+from attnbench.types.backend import Setup
+from attnbench.types.case import Case
+from attnbench.types.record import Accuracy
+
+
+class Judge:
+    """A case's inputs, answers and the plain reference's errors, once for any number of functions."""
+
+    def __init__(self, case: Case, draws: int | None = None) -> None:
+        self.case, self.setup = case, setup_of(case)
+        rule = RULES[case.rule]
+        parameters, plain = wide_parameters(case), PLAIN.prepare(self.setup)
+        self.inputs: list[tuple[Tensor, ...]] = []
+        self.expected: list[np.ndarray] = []
+        values, plain_errors = [], []
+        for index in range(draws or pooled_draws(case)):
+            stored = draw_activations(case, rule, case.seed, index)
+            wide = tuple(widen(array, case.dtype) for array in stored)
+            self.inputs.append(tuple(tensor(array, case.dtype) for array in stored))
+            self.expected.append(solve(case, rule, parameters, (wide[0], wide[1], wide[2])))
+            plain_errors.append(self.errors(plain(*self.inputs[-1]), index))
+            values.append(wide[2].ravel())
+        self.reference = pool(plain_errors)
+        self.values = np.concatenate(values)
+
+    def errors(self, output: Tensor, index: int):
+        return compare(stored_bits(output), self.expected[index], self.case.dtype)
+
+    def verdict(self, outputs: list[Tensor]) -> tuple[Accuracy, str]:
+        return verdict(
+            pool([self.errors(output, index) for index, output in enumerate(outputs)]),
+            self.reference,
+            values_rms=float(np.sqrt(np.mean(np.square(self.values)))),
+            values_max=float(np.max(np.abs(self.values))),
+            dtype=self.case.dtype,
+            rows=self.case.Lq,
+            rows_of=self.case.Lq,
+            draws=len(self.inputs),
+        )
+
+    def of(self, kernel: Callable[[Setup, Tensor, Tensor, Tensor], Tensor]) -> tuple[Accuracy, str]:
+        return self.verdict([kernel(self.setup, *inputs) for inputs in self.inputs])

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from maths_tools import small_case
+
+from attnbench.check.draws import pooled_draws
+from attnbench.check.errors import Errors, compare, element, pool
+from attnbench.inputs.rounding import store
+from attnbench.types.case import Layer
+
+numbers = st.floats(-100, 100)
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30))
+def test_errors_are_what_the_formulas_say(pairs: list[tuple[float, float]]) -> None:
+    got, expected = (np.array([pair[n] for pair in pairs]).reshape(1, 1, -1, 1) for n in (0, 1))
+    errors = compare(got, expected, "float64")
+    each = [abs(a - b) for a, b in pairs]
+    assert errors.count == len(pairs)
+    assert errors.rms == pytest.approx(np.sqrt(sum(e * e for e in each) / len(each)))
+    assert errors.max_abs == max(each)
+    assert each[errors.worst[2]] == max(each)
+    assert (errors.got, errors.expected) == pairs[errors.worst[2]]
+    assert errors.not_finite == ""
+
+
+@given(st.lists(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=8), min_size=1, max_size=5))
+def test_pooled_errors_are_those_of_all_elements_together(parts: list[list[tuple[float, float]]]) -> None:
+    def errors_of(pairs: list[tuple[float, float]]) -> Errors:
+        columns = np.array(pairs).T.reshape(2, 1, 1, -1, 1)
+        return compare(columns[0], columns[1], "float64")
+
+    pooled, whole = pool([errors_of(part) for part in parts]), errors_of([p for part in parts for p in part])
+    assert pooled.rms == pytest.approx(whole.rms)
+    assert (pooled.count, pooled.max_abs) == (whole.count, whole.max_abs)
+    assert abs(pooled.got - pooled.expected) == pooled.max_abs
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_no_number_is_named_and_left_out_of_the_sums(bad: float, dtype: str) -> None:
+    expected = np.ones((1, 2, 3, 4))
+    values = expected.copy()
+    values[0, 1, 2, 3] = bad
+    values[0, 0, 0, 0] = 1.5
+    errors = compare(store(values, dtype), expected, dtype)
+    assert errors.not_finite == f"element (b=0, h=1, i=2, d=3) is not finite: got {bad}, expected 1"
+    assert errors.count == 23
+    assert errors.max_abs == 0.5
+    assert errors.worst == (0, 0, 0, 0)
+
+
+def test_many_that_are_no_numbers_are_counted() -> None:
+    errors = compare(np.full((1, 2, 5), np.nan, np.float32), np.zeros((1, 2, 5)), "float32")
+    assert errors.not_finite == (
+        "element (b=0, i=0, e=0) and 9 more are not finite: got nan, expected 0"
+    )
+    assert (errors.count, errors.rms) == (0, 0.0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nothing_equals_what_is_no_number(value: float) -> None:
+    both = np.full((1, 1, 1, 1), value)
+    assert compare(both, both, "float64").not_finite
+
+
+def test_pooling_keeps_the_first_that_is_no_number() -> None:
+    fine, bad = (compare(np.full((1, 1, 1, 1), x), np.ones((1, 1, 1, 1)), "float64") for x in (1.0, np.nan))
+    assert pool([fine, bad, fine]).not_finite == bad.not_finite
+
+
+def test_float64_is_compared_in_something_wider() -> None:
+    expected = np.ones((1, 1, 1, 1), np.longdouble) + np.longdouble(2) ** -60
+    if expected[0, 0, 0, 0] == 1:
+        pytest.skip("longdouble is no wider than float64 here")
+    assert compare(np.ones((1, 1, 1, 1)), expected, "float64").max_abs == 2.0**-60
+
+
+def test_other_shapes_cannot_be_compared() -> None:
+    with pytest.raises(ValueError, match=r"shape \(1, 2, 3, 4\) can't be compared with \(1, 2, 3, 5\)"):
+        compare(np.zeros((1, 2, 3, 4)), np.zeros((1, 2, 3, 5)), "float64")
+
+
+def test_elements_carry_the_names_of_their_axes() -> None:
+    assert element((0, 1, 5, 3)) == "(b=0, h=1, i=5, d=3)"
+    assert element((0, 5, 3)) == "(b=0, i=5, e=3)"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "draws"),
+    [
+        ({"B": 1, "H": 1, "Hkv": 1, "Lq": 1, "Dv": 1}, 16),
+        ({"B": 1, "H": 1, "Hkv": 1, "Lq": 16, "Dv": 64}, 4),
+        ({"B": 1, "H": 4, "Hkv": 1, "Lq": 16, "Dv": 63}, 2),
+        ({"B": 8, "H": 8, "Hkv": 8, "Lq": 512, "Dv": 64}, 2),
+        ({"B": 1, "H": 2, "Lq": 16, "Dv": 1, "layer": Layer(64)}, 4),
+    ],
+)
+def test_as_many_draws_as_make_4096_elements(sizes: dict[str, object], draws: int) -> None:
+    assert pooled_draws(small_case(**sizes)) == draws

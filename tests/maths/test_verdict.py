@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from judged import Judge
+from maths_tools import RULES, small_case
+from right_kernels import kernels, online, scores_of, unfused
+
+from attnbench.check.errors import Errors
+from attnbench.check.plain import PLAIN
+from attnbench.check.verdict import MOST_RMS, verdict
+from attnbench.inputs.rounding import EPS
+from attnbench.types.backend import Setup
+from attnbench.types.case import DTYPES, Case, Layer
+from attnbench.types.mask import Mask
+
+SIZES = [1, 2, 3, 4, 5, 7, 8, 12, 16, 17]
+
+
+def errors(rms: float, largest: float, not_finite: str = "") -> Errors:
+    return Errors(rms * rms * 100, 100, largest, (0, 1, 2, 3), 1.5, 1.0, not_finite)
+
+
+def judged(mine: Errors, reference: Errors, dtype: str = "float32", rows: int = 8):
+    return verdict(
+        mine, reference, values_rms=1.0, values_max=3.0, dtype=dtype, rows=rows, rows_of=8, draws=2
+    )
+
+
+def test_the_limits_are_those_of_the_design() -> None:
+    eps = EPS["float32"]
+    accuracy, problem = judged(errors(1e-7, 5e-7), errors(2e-7, 6e-7))
+    assert accuracy.rms_limit == pytest.approx(2 * 2e-7 + 2 * eps)
+    assert accuracy.max_limit == pytest.approx(4 * 6e-7 + 4 * eps * 3)
+    assert (accuracy.reference_rms, accuracy.reference_max) == (2e-7, 6e-7)
+    assert accuracy.error_budget == pytest.approx(0.5)
+    assert (accuracy.rows, accuracy.rows_of, accuracy.draws) == (8, 8, 2)
+    assert problem == ""
+
+
+def test_a_reason_names_both_limits_and_the_worst_element() -> None:
+    _, problem = judged(errors(0.1, 0.5), errors(0.0, 0.0))
+    assert problem == (
+        "RMS error 0.1 is above 2.38e-07, largest error 0.5 is above 1.43e-06; "
+        "worst at (b=0, h=1, i=2, d=3): got 1.5, expected 1"
+    )
+    _, problem = judged(errors(1e-8, 0.5), errors(0.0, 0.0), rows=3)
+    assert problem == (
+        "largest error 0.5 is above 1.43e-06; "
+        "worst at (b=0, h=1, i=2, d=3) (i counts the 3 rows compared): got 1.5, expected 1"
+    )
+
+
+def test_what_is_no_number_is_refused_however_small_the_rest() -> None:
+    assert judged(errors(0, 0, "element (b=0) is not finite"), errors(1, 1))[1].startswith("element (b=0)")
+    assert judged(errors(float("nan"), 0.0), errors(0, 0))[1]
+
+
+def test_exact_results_pass_where_the_reference_is_exact_and_values_are_zero() -> None:
+    exact = errors(0.0, 0.0)
+    _, problem = verdict(
+        exact, exact, values_rms=0.0, values_max=0.0, dtype="float32", rows=8, rows_of=8, draws=2
+    )
+    assert problem == ""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_wrong_reference_does_not_raise_the_limit(dtype: str) -> None:
+    accuracy, problem = judged(errors(0.9, 2.0), errors(0.9, 2.0), dtype)
+    assert accuracy.rms_limit <= 2 * (MOST_RMS[dtype] + 1) * EPS[dtype] * 1.0001
+    if dtype in ("float32", "float64"):
+        assert "do the rule's torch and NumPy forms agree?" in problem
+    assert judged(errors(EPS[dtype], EPS[dtype]), errors(0.9, 2.0), dtype)[1] == ""
+
+
+def test_a_rule_whose_torch_form_says_something_else_lets_nobody_through() -> None:
+    case = small_case("scaled_dot", Lq=16, Lk=16)
+    judge = Judge(case)
+    wrong = Judge(replace(case, rule="dot"))
+    judge.reference = replace(wrong.reference, sum_squares=float(judge.reference.count), max_abs=3.0)
+    _, problem = judge.verdict([torch.zeros(2, 4, 16, 3) for _ in judge.inputs])
+    assert "forms agree" in problem
+
+
+# What a wrong kernel might do: each must be refused.
+Wrong = Callable[[Setup, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def zeros(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
+
+
+def mean_of_values(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    means = v.mean(dim=2, keepdim=True).repeat_interleave(setup.case.group, dim=1)
+    return means.expand(*q.shape[:-1], v.shape[-1])
+
+
+def running_mean(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    counts = torch.arange(1, v.shape[2] + 1)[:, None]
+    means = (v.double().cumsum(dim=2) / counts).to(q.dtype)
+    return means.repeat_interleave(setup.case.group, dim=1)[:, :, : q.shape[2]]
+
+
+def own_value(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return v.repeat_interleave(setup.case.group, dim=1)[:, :, : q.shape[2]]
+
+
+@pytest.mark.parametrize("wrong", [zeros, mean_of_values, running_mean, own_value])
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("causal", [None, "lower_right"])
+def test_trivial_answers_are_refused(wrong: Wrong, rule: str, dtype: str, causal: str | None) -> None:
+    D = 16 if rule.startswith("additive") else 64
+    sizes = {"B": 1, "H": 2, "Hkv": 2, "Lq": 128, "Lk": 128, "D": D, "Dv": 64}
+    case = small_case(rule, **sizes, dtype=dtype, mask=Mask(causal=causal))
+    assert Judge(case, draws=1).of(wrong)[1]
+
+
+def test_the_mean_of_the_values_is_refused_in_bfloat16_however_many_keys_there_are() -> None:
+    case = small_case(B=1, H=1, Hkv=1, Lq=16, Lk=1 << 15, D=64, Dv=64, dtype="bfloat16")
+    assert Judge(case, draws=1).of(mean_of_values)[1]
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_one_percent_on_the_scale_is_refused_in_float32(rule: str) -> None:
+    judge = Judge(small_case(rule, Lq=16, Lk=16, D=16, Dv=16))
+    assert judge.verdict([torch.from_numpy(1.01 * answer).float() for answer in judge.expected])[1]
+    assert not judge.verdict([torch.from_numpy(answer).float() for answer in judge.expected])[1]
+
+
+@pytest.mark.parametrize("rule", [name for name in sorted(RULES) if RULES[name].has_dot_form])
+def test_scores_one_percent_too_large_are_refused_in_float32(rule: str) -> None:
+    case = small_case(rule, Lq=16, Lk=16, D=16, Dv=16)
+    judge = Judge(case)
+
+    def hotter(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        assert setup.scoring.dot is not None
+        dot = replace(setup.scoring.dot, scale=setup.scoring.dot.scale * 1.01)
+        return unfused(replace(setup, scoring=replace(setup.scoring, dot=dot)), q, k, v)
+
+    assert judge.of(hotter)[1]
+
+
+def test_a_kernel_without_the_cap_is_refused_even_in_bfloat16() -> None:
+    case = small_case("softcap", B=1, Lq=64, Lk=64, D=64, Dv=64, dtype="bfloat16")
+
+    def uncapped(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        assert setup.scoring.dot is not None
+        dot = replace(setup.scoring.dot, cap=None)
+        return unfused(replace(setup, scoring=replace(setup.scoring, dot=dot)), q, k, v)
+
+    judge = Judge(case)
+    assert judge.of(uncapped)[1]
+    assert not judge.of(unfused)[1]
+
+
+@pytest.mark.parametrize("heads", ["sharing heads another way", "a head too far"])
+def test_values_of_another_head_are_refused(heads: str) -> None:
+    case = small_case(Lq=16, Lk=16, D=16, Dv=16)
+
+    def mixed(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if heads == "a head too far":
+            return online(setup, q, k, v.roll(1, dims=1))
+        order = torch.arange(4) % 2
+        plain = replace(setup, case=replace(setup.case, Hkv=4))
+        return online(plain, q, k[:, order], v[:, order])
+
+    assert Judge(case).of(mixed)[1]
+
+
+def random_case(rng: random.Random) -> Case:
+    B, Hkv = rng.choice([1, 2]), rng.choice([1, 2])
+    mask = Mask(
+        causal=rng.choice([None, None, "upper_left", "lower_right"]),
+        window=rng.choice([None, None, 3]),
+        padding=rng.choice([None, None, "seeded"]),
+        explicit=rng.choice([None, None, "bool", "float"]),
+    )
+    return small_case(
+        rng.choice(sorted(RULES)),
+        B=B,
+        Hkv=Hkv,
+        H=Hkv * rng.choice([1, 2]),
+        Lq=rng.choice(SIZES),
+        Lk=rng.choice(SIZES),
+        D=rng.choice([1, 2, 4, 8, 16, 64]),
+        Dv=rng.choice([1, 2, 8, 16]),
+        mask=mask,
+        dtype=rng.choice(DTYPES),
+        seed=rng.randrange(2**32),
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_right_kernels_are_not_refused_on_tiny_shapes(seed: int) -> None:
+    case = random_case(random.Random(seed))
+    judge = Judge(case)
+    for kernel in kernels():
+        accuracy, problem = judge.of(kernel)
+        assert problem == "", (kernel.__name__, case)
+        assert accuracy.rms_error <= 0.6 * accuracy.rms_limit, (kernel.__name__, case)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "layer", [None, Layer(12), Layer(12, bias=True, cross=True), Layer(12, out=False)], ids=str
+)
+def test_the_plain_reference_is_no_further_off_than_rounding(
+    rule: str, dtype: str, layer: Layer | None
+) -> None:
+    mask = Mask(causal="lower_right", padding="seeded", explicit="float")
+    judge = Judge(small_case(rule, Lq=9, Lk=7, dtype=dtype, layer=layer, mask=mask), draws=2)
+    unit = EPS[dtype] * float(np.sqrt(np.mean(np.square(judge.values))))
+    assert judge.reference.not_finite == ""
+    assert 0 < judge.reference.rms < 4 * unit
+    assert judge.verdict([PLAIN.prepare(judge.setup)(*inputs) for inputs in judge.inputs])[1] == ""
+
+
+@pytest.mark.parametrize("rule", ["alibi", "concat_linear", "additive"])
+def test_the_plain_reference_in_chunks_is_the_same(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = small_case(rule, Lq=9, mask=Mask(causal="lower_right", explicit="bool"))
+    judge = Judge(case, draws=1)
+    whole = PLAIN.prepare(judge.setup)(*judge.inputs[0])
+    monkeypatch.setattr("attnbench.check.plain.SCORES_AT_ONCE", 1)
+    torch.testing.assert_close(PLAIN.prepare(judge.setup)(*judge.inputs[0]), whole, rtol=0, atol=1e-6)
+
+
+def test_scores_are_the_rule_s_own_in_every_right_kernel() -> None:
+    # The kernels above must not all go through one and the same form of the scores.
+    judge = Judge(small_case("softcap", Lq=16, Lk=16, D=7, dtype="bfloat16"), draws=1)
+    q, k, _ = judge.inputs[0]
+    k = k.repeat_interleave(2, dim=1)
+    first, second = (scores_of(judge.setup, q, k, slice(0, 16), scale_queries=s) for s in (True, False))
+    assert not torch.equal(first, second)
