@@ -1,7 +1,7 @@
 """attnbench from a notebook or a script: the same path as the command line.
 
 >>> import attnbench
->>> run = attnbench.run("attention/dot/L16-D8", backends=["eager", "bmm"])  # doctest: +SKIP
+>>> run = attnbench.run("attention/dot/H1-L16-D8", backends=["eager", "bmm"])  # doctest: +SKIP
 >>> run.frame[["backend", "median_ms", "ratio"]]  # doctest: +SKIP
 """
 

@@ -94,7 +94,7 @@ def decide(contest: Contest) -> None:
             examine_plain(shop, brief)
             passed = _examine(contest, brief, entries)
             contest.clock.spend("check")
-            if shop.options.timed:
+            if shop.options.timed and passed:
                 _measure(contest, brief, opening.timed_entropy, passed)
             else:
                 for examined in passed:
@@ -169,6 +169,8 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             starting = [
                 e for e in entrants if index < e.plan.sets and e.examined.name not in dropped
             ]
+            if not starting:
+                break
             rng = Random(f"{planned.draw_entropy} {index}")
             line = measure_set(shop, brief, stable, starting, planned.rounds, index, rng)
             contest.write(line)

@@ -14,6 +14,8 @@ def balanced_orders(contenders: Sequence[str], rounds: int, rng: Random) -> list
     Experimental designs balanced for the estimation of residual effects of treatments, 1949.)
     No contender follows itself from one round to the next where there are more than one.
     """
+    if not contenders:
+        return [[] for _ in range(rounds)]
     orders: list[list[str]] = []
     while len(orders) < rounds:
         names = list(contenders)

@@ -78,6 +78,7 @@ def measure_set(
     order = rng.sample(entrants, len(entrants))
     links: dict[str, WorkerLink] = {}
     failed: dict[str, Failure] = {}
+    warmup_ns: dict[str, list[int]] = {}
     blocks: dict[str, list[Block]] = {}
     verified: list[str] = []
     by_name = {entrant.examined.name: entrant for entrant in entrants}
@@ -98,7 +99,8 @@ def measure_set(
                 raise started
             links[name] = started
             started.pin(shop.measured_cpus(brief.threads))
-            started.ask(_CHILD_WARM_UP, m.Warmed, timeout_s)
+            warmed, _ = started.ask(_CHILD_WARM_UP, m.Warmed, timeout_s)
+            warmup_ns[name] = list(warmed.trace_ns)
             blocks[name] = []
         except WorkerFailed as failure:
             failed[name] = Failure(failure.status, failure.reason)
@@ -133,7 +135,16 @@ def measure_set(
     for name in failed.keys() & links.keys():
         stable.release(by_name[name], links[name])
     kept = {name: taken for name, taken in blocks.items() if name not in failed}
-    return SetLine(brief.case, index, draw, [e.examined.name for e in order], kept, verified, failed)
+    return SetLine(
+        case=brief.case,
+        index=index,
+        draw=draw,
+        order=[entrant.examined.name for entrant in order],
+        warmup_ns=warmup_ns,
+        blocks=kept,
+        verified=verified,
+        failed=failed,
+    )
 
 
 def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:

@@ -97,6 +97,15 @@ def test_what_can_not_be_forked_says_so(records: dict[str, Record]) -> None:
     assert any("restarted" in note for note in records["can_not_be_forked"].notes)
 
 
+@pytest.mark.parametrize("backend", ["raise_error", "only_when_timed"])
+def test_a_case_on_which_nobody_is_left_ends(broken_plugin: str, tmp_path: Path, backend: str) -> None:
+    """Dropped before the first set, and in it."""
+    run = attnbench.run(CASE, [backend], budget=0.01, sets=3, out=tmp_path)
+    (record,) = run.records
+    assert record.status in ("error", "mismatch")
+    assert run.unfinished == ()
+
+
 def test_no_process_is_left(records: dict[str, Record]) -> None:
     """Not even the children that a backend started."""
     mine = psutil.Process(os.getpid()).children(recursive=True)

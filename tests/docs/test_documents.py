@@ -1,0 +1,98 @@
+"""What the README and the documents show works, word for word."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from attnbench.cases.suite_file import read_suite
+from attnbench.cli import attnbench as attnbench_cli
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def shell_lines(path: Path) -> list[str]:
+    return [
+        line.partition("#")[0].strip() for line in path.read_text().splitlines() if line.startswith("    attnbench ")
+    ]
+
+
+def run_attnbench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "attnbench", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_the_first_python_block_runs_as_it_stands(tmp_path: Path) -> None:
+    script = blocks(ROOT / "README.md", "python")[0]
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "bmm" in done.stdout
+
+
+def test_the_plugin_of_the_readme_stands_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = blocks(ROOT / "README.md", "python")[1]
+    (entry,) = (text for text in blocks(ROOT / "README.md", "toml") if "entry-points" in text)
+    points = tomllib.loads(entry)["project"]["entry-points"]["attnbench"]
+    (tmp_path / "my_kernel.py").write_text(code)
+    info = tmp_path / "my_kernel-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-kernel\nVersion: 1.0\n")
+    lines = "".join(f"{name} = {module}\n" for name, module in points.items())
+    (info / "entry_points.txt").write_text(f"[attnbench]\n{lines}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = ["attention/scaled_dot/H2-L16-D8", "attention/scaled_dot/H2-L16-D8/causal"]
+    done = run_attnbench(
+        "run", *words, "--backend", "mine", "--budget", "0.01", "--sets", "2", "--format", "json", cwd=tmp_path
+    )
+    plain, causal = json.loads(done.stdout)
+    assert (plain["status"], causal["status"]) == ("ok", "unsupported"), done.stderr
+    assert causal["reason"] == "no masks yet"
+
+
+def test_the_suite_of_the_readme_is_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(blocks(ROOT / "README.md", "toml")[0])
+    suite = read_suite(tmp_path / "mine.toml")
+    assert len(suite.cases) == 3
+    assert suite.cases[2].mask.window == 512
+
+
+@pytest.mark.parametrize("line", shell_lines(ROOT / "README.md"))
+def test_shell_lines_name_commands_and_options_that_exist(line: str) -> None:
+    words = shlex.split(line)[1:]
+    command: click.Command = attnbench_cli
+    context = click.Context(command, info_name="attnbench")
+    while isinstance(command, click.Group):
+        name, command, words = command.resolve_command(context, words)
+        assert command is not None
+        context = click.Context(command, info_name=name, parent=context)
+    parsed = command.make_context(command.name, words, parent=context.parent)
+    assert parsed.params
+
+
+def test_the_ids_of_the_readme_are_the_same_case(tmp_path: Path) -> None:
+    short, whole = "attention/dot/H1-L16-D8", "attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward"
+    assert short in (ROOT / "README.md").read_text()
+    assert whole in (ROOT / "README.md").read_text()
+    assert run_attnbench("list", "cases", short, cwd=tmp_path).stdout.split() == [whole]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_within_the_project_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+    for named in re.findall(r"`((?:attnbench|tests|docs)/[\w/]+\.(?:py|md))`", path.read_text()):
+        assert (ROOT / named).exists(), named
