@@ -120,7 +120,7 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     """One fresh child process for each contender and all rounds measured with them.
 
     order: contenders in the order they were started. draw: which of the case's secret inputs they computed
-    on. blocks: by backend, in the order measured. verified: backends whose last timed output was compared
+    on. warmup_ns: by backend, the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose last timed output was compared
     with the oracle and right. failed: those that dropped out, wrong outputs included.
     """
 
@@ -128,6 +128,7 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     index: int
     draw: int
     order: list[str]
+    warmup_ns: dict[str, list[int]]
     blocks: dict[str, list[Block]]
     verified: list[str]
     failed: dict[str, Failure]
