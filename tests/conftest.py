@@ -7,10 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before any library starts its threads: tests run beside each other on two cores.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# How long an example takes says nothing on a machine that others use too.
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
 
 BROKEN = Path(__file__).parent / "broken"
 

@@ -22,20 +22,24 @@ def drawn(case: Case) -> list[str]:
     return [" ".join(str(int(x)) for x in row) for row in keep[0, 0]]
 
 
-def by_hand(case: Case, b: int, i: int, j: int) -> bool:
-    """The words of Mask's docstring, a pair at a time; random parts are read from a mask of their own."""
-    mask, position = case.mask, i + (0 if case.mask.causal == "upper_left" else case.Lk - case.Lq)
+def by_hand(case: Case) -> np.ndarray:
+    """The words of Mask's docstring, pair by pair, (B, Lq, Lk); random parts from a mask of their own."""
+    mask, offset = case.mask, 0 if case.mask.causal == "upper_left" else case.Lk - case.Lq
     lengths = key_lengths(case)
-    kept = True
-    if mask.causal is not None and j > position:
-        kept = False
-    if mask.window is not None and abs(position - j) >= mask.window:
-        kept = False
-    if lengths is not None and j >= lengths[b]:
-        kept = False
+    alone = None
     if mask.explicit is not None:
-        random = keep_rows(replace(case, mask=Mask(explicit=mask.explicit)), np.array([i]))
-        kept = kept and (random is None or bool(random[b, 0, 0, j]))
+        alone = keep_rows(replace(case, mask=Mask(explicit=mask.explicit)), np.arange(case.Lq))
+    kept = np.ones((case.B, case.Lq, case.Lk), bool)
+    for b, i, j in np.ndindex(kept.shape):
+        position = i + offset
+        if mask.causal is not None and j > position:
+            kept[b, i, j] = False
+        if mask.window is not None and abs(position - j) >= mask.window:
+            kept[b, i, j] = False
+        if lengths is not None and j >= lengths[b]:
+            kept[b, i, j] = False
+        if alone is not None and not alone[b, 0, i, j]:
+            kept[b, i, j] = False
     return kept
 
 
@@ -88,18 +92,17 @@ def test_a_mask_that_keeps_every_pair_is_none(mask: Mask) -> None:
 
 @given(masked_cases())
 def test_rows_are_what_the_words_say(case: Case) -> None:
-    keep = keep_rows(case, np.arange(case.Lq))
-    for b in range(case.B):
-        for i in range(case.Lq):
-            for j in range(case.Lk):
-                kept = True if keep is None else bool(keep[b if len(keep) > 1 else 0, 0, i, j])
-                assert kept == by_hand(case, b, i, j), (b, i, j)
+    keep, expected = keep_rows(case, np.arange(case.Lq)), by_hand(case)
+    if keep is None:
+        assert expected.all()
+    else:
+        assert keep.shape[1:] == (1, case.Lq, case.Lk)
+        np.testing.assert_array_equal(np.broadcast_to(keep[:, 0], expected.shape), expected)
 
 
 @given(masked_cases())
 def test_kept_pairs_counts_them_one_by_one(case: Case) -> None:
-    triples = [(b, i, j) for b in range(case.B) for i in range(case.Lq) for j in range(case.Lk)]
-    assert kept_pairs(case) == case.H * sum(by_hand(case, *triple) for triple in triples)
+    assert kept_pairs(case) == case.H * by_hand(case).sum()
 
 
 @given(masked_cases(), st.data())
