@@ -8,6 +8,7 @@ from typing import Any
 from attnbench.cases.identity import build_case
 from attnbench.cases.mask_text import parse_mask
 from attnbench.suites.covering import covering_rows
+from attnbench.types.case import Case
 from attnbench.types.suite import Suite
 
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -16,12 +17,12 @@ VALUES: dict[str, tuple[Any, ...]] = {
         "softcap", "sinks",
     ),
     "mask": (
-        "none", "causal", "causal:lower_right", "window:9", "causal:lower_right+window:16", "padding",
-        "causal+padding", "bool", "float",
+        "none", "causal", "causal:lower_right", "window:9", "causal:lower_right+window:16", "causal+padding",
+        "bool", "float",
     ),
     # One beside, at and past the block sizes of kernels, both Lq < Lk and Lq > Lk.
     "lengths": ((1, 1000), (2, 129), (17, 15), (16, 16), (63, 65), (65, 64), (127, 128), (1000, 127)),
-    "features": ((64, 64), (1, 8), (13, 1), (40, 40), (80, 96), (96, 160), (128, 80), (256, 128)),
+    "features": ((64, 64), (1, 8), (13, 13), (40, 40), (80, 96), (128, 128), (160, 160), (256, 256)),
     "heads": ((3, 3), (1, 1), (7, 1), (12, 4), (12, 12)),
     "layer": ({}, {"E": 40, "bias": True, "cross": True}, {"E": 40}, {"E": 40, "out": False}),
     "dtype": ("float32", "bfloat16", "float64", "float16"),
@@ -30,11 +31,23 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 WEIGHTS = {"dtype": (4, 4, 1, 1), "layer": (9, 1, 1, 1)}
 
-MOST_TANH = 2**24
+# The layer as most libraries have it: as wide as its heads together, and one key for each query head.
+USUAL_LAYER: dict[str, tuple[Any, ...]] = {
+    "rule": ("scaled_dot",),
+    "mask": ("none", "causal", "padding", "bool", "float"),
+    "lengths": ((65, 65), (63, 129)),
+    "features": ((40, 40), (8, 8)),
+    "heads": ((4, 4), (3, 3)),
+    "layer": ({"bias": True}, {}),
+    "dtype": ("float32", "bfloat16"),
+    "B": (1, 3),
+}
+
+MOST_TANH = 2**22
 """Most B·H·Lq·Lk·D of the additive rules: a straightforward form makes as many tanh."""
 MOST_HALF = 2**22
 """Most B·H·Lq·Lk·D in float16, which a CPU without instructions for it computes hundreds of times slower."""
-MOST = 2**28
+MOST = 2**26
 
 
 def possible(row: dict[str, Any]) -> bool:
@@ -50,16 +63,10 @@ def possible(row: dict[str, Any]) -> bool:
 def edges() -> Suite:
     """The suite; the compiling backends run on a handful of its attention cases."""
     rows = covering_rows(VALUES, possible, WEIGHTS)
-    cases = []
-    for row in rows:
-        (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
-        cases.append(
-            build_case(
-                operation="multihead" if row["layer"] else "attention",
-                rule=row["rule"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv,
-                mask=parse_mask(row["mask"]), dtype=row["dtype"], **row["layer"],
-            )
-        )  # fmt: skip
+    cases = [_case(row) for row in rows]
+    for row in covering_rows(USUAL_LAYER, possible):
+        width = row["heads"][0] * row["features"][0]
+        cases.append(_case(row | {"layer": row["layer"] | {"E": width}}))
     return Suite(
         name="edges",
         summary="for checking: every two of rules, masks, lengths, features, heads, layers, dtypes met",
@@ -67,6 +74,15 @@ def edges() -> Suite:
         check_only=True,
         compiled=frozenset(_compiled(rows)),
     )
+
+
+def _case(row: dict[str, Any]) -> Case:
+    (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
+    return build_case(
+        operation="multihead" if row["layer"] else "attention",
+        rule=row["rule"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv,
+        mask=parse_mask(row["mask"]), dtype=row["dtype"], **row["layer"],
+    )  # fmt: skip
 
 
 def _compiled(rows: list[dict[str, Any]]) -> list[int]:
