@@ -66,4 +66,5 @@ BMM = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     needs_dot_form=True,
+    quadratic_copies=1,
 )

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-ELEMENTS = 1 << 19
-"""Elements of a block over all batches and heads: 2 MiB of float32 stay in a core's cache or near it."""
+ELEMENTS = 1 << 18
+"""Elements of a block over all batches and heads: a MiB of float32 stays in or near a core's cache."""
 
-LONGEST_COLS, FEWEST_ROWS, MOST_ROWS = 512, 16, 512
+LONGEST_COLS, FEWEST_ROWS, MOST_ROWS = 256, 16, 512
 
 
 @dataclass(frozen=True)

@@ -110,4 +110,5 @@ PER_HEAD_LOOP = Backend(
     summary="one head at a time, each with its own projection matrices",
     prepare=prepare,
     operations=("attention", "multihead"),
+    quadratic_copies=1,
 )

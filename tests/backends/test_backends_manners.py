@@ -1,0 +1,150 @@
+"""What a worker takes for granted of a backend, besides the right numbers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from solved import BACKENDS, CPU, QUICK, RULES, Solved, refusal, solved
+
+import attnbench.masks
+from attnbench.kit import masks as kit_masks
+from attnbench.timing.memory import peak_extra_bytes
+from attnbench.types.backend import Backend
+
+NAMES = (
+    "eager", "sdpa_flash", "sdpa_math", "sdpa_efficient", "sdpa_cudnn", "bmm", "weighted_sum",
+    "per_head_loop", "fused_multihead", "nn_multihead_attention", "chunked", "flex", "compiled", "numpy",
+)  # fmt: skip
+
+FORMS = (
+    "attention/{}/B2-H4-L12-D8/none/float32",
+    "attention/{}/B2-H1-L12-D8/none/float32",
+    "attention/{}/B2-H4-Lq1-Lk9-D8/bool/float32",
+    "multihead/{}/B2-H4-L12-D8-E32/causal/float32",
+    "multihead/{}/B1-H1-L1-D8-E8-noout/none/float32",
+)
+
+
+def supported(name: str) -> list[Solved]:
+    cases = [solved(form.format(rule)) for form in FORMS for rule in RULES]
+    return [case for case in cases if refusal(BACKENDS[name], case.case) is None]
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    first, second = a.untyped_storage(), b.untyped_storage()
+    return first.data_ptr() < second.data_ptr() + second.nbytes() and (
+        second.data_ptr() < first.data_ptr() + first.nbytes()
+    )
+
+
+def test_registration_order_and_names() -> None:
+    assert tuple(BACKENDS) == NAMES
+    assert all(len(backend.summary) < 90 for backend in BACKENDS.values())
+
+
+def test_listing_backends_imports_no_torch() -> None:
+    program = (
+        "import sys\n"
+        "from attnbench.backends import attnbench_backends\n"
+        "assert len(list(attnbench_backends())) == 14\n"
+        "print([m for m in ('torch', 'pandas', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_inputs_stay_and_outputs_are_fresh_dense_and_repeatable(name: str) -> None:
+    for case in supported(name):
+        with torch.inference_mode():
+            call = BACKENDS[name].prepare(case.setup)
+            inputs = case.fresh_inputs()
+            first, second = call(*inputs), call(*inputs)
+        for given, before in zip(inputs, case.inputs, strict=True):
+            assert torch.equal(given, before), f"{name} changed its input on {case.case}"
+            assert not overlap(first, given), f"{name} returned part of its input on {case.case}"
+        assert not overlap(first, second), f"{name} returned its last output on {case.case}"
+        assert torch.equal(first, second)
+        assert type(first) is torch.Tensor
+        assert first.numel() == first.untyped_storage().nbytes() // first.element_size()
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_slices_of_larger_buffers_give_the_same_without_inference_mode(name: str) -> None:
+    for case in supported(name):
+        made = {id(x): inside_nan(x) for x in case.inputs}
+        a, b, c = (made[id(x)] for x in case.inputs)
+        torch.testing.assert_close(BACKENDS[name].prepare(case.setup)(a, b, c), case.run(BACKENDS[name]))
+
+
+def inside_nan(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers as a strided view with NaN all around."""
+    buffer = torch.full([size + 2 for size in x.shape], torch.nan, dtype=x.dtype)
+    view = buffer[tuple(slice(1, size + 1) for size in x.shape)]
+    return view.copy_(x)
+
+
+@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("rule", ["scaled_dot", "alibi"])
+def test_masks_and_bias_are_made_in_preparation(
+    name: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = BACKENDS[name]
+    operation, layer = ("attention", "") if "attention" in backend.operations else ("multihead", "-E32")
+    case = solved(f"{operation}/{rule}/B2-H4-L12-D8{layer}/float+causal/float32")
+    if refusal(backend, case.case) is not None:
+        return
+    timed = False
+
+    def late(*arguments: Any) -> Any:
+        raise AssertionError("made in the timed call")
+
+    def bias(rows: slice, cols: slice) -> torch.Tensor:
+        assert case.setup.scoring.bias is not None
+        return late() if timed else case.setup.scoring.bias(rows, cols)
+
+    scoring = case.setup.scoring if rule == "scaled_dot" else replace(case.setup.scoring, bias=bias)
+    call = backend.prepare(replace(case.setup, scoring=scoring))
+    timed = True
+    for module in (attnbench.masks, kit_masks):
+        monkeypatch.setattr(module, "keep_rows", late)
+        monkeypatch.setattr(module, "added_rows", late)
+    call(*case.inputs)
+
+
+@pytest.mark.parametrize("name", [name for name in QUICK if BACKENDS[name].forkable])
+def test_a_forkable_backend_leaves_no_thread_behind(name: str) -> None:
+    before = threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
+    for case in supported(name):
+        case.run(BACKENDS[name])
+    assert (threading.active_count(), len(list(Path("/proc/self/task").iterdir()))) == before
+
+
+@pytest.mark.parametrize("name", [name for name in QUICK if "attention" in BACKENDS[name].operations])
+def test_quadratic_copies_are_what_is_declared(name: str) -> None:
+    B, H, L, D = 2, 2, 1024, 4
+    case, backend = solved(f"attention/scaled_dot/B{B}-H{H}-L{L}-D{D}/none/float32"), BACKENDS[name]
+    copy = B * H * L * L * 4
+    with torch.inference_mode():
+        call = backend.prepare(case.setup)
+        peak = peak_extra_bytes(lambda: call(*case.inputs))
+    assert peak is not None
+    held = backend.quadratic_copies + (D if name == "weighted_sum" else 0)
+    assert peak < (held + 0.5) * copy
+    if name in ("eager", "sdpa_math", "bmm"):
+        assert peak > (held - 0.5) * copy
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_declarations_fit_together(name: str) -> None:
+    backend: Backend = BACKENDS[name]
+    assert backend.available("cpu") is None
+    assert set(backend.rules or RULES) <= set(RULES)
+    assert backend.passes == ("forward",)

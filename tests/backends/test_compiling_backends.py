@@ -1,0 +1,121 @@
+"""The backends that compile: right, truly compiled, and no pool of compilers left behind."""
+
+from __future__ import annotations
+
+import logging
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from solved import BACKENDS, refusal, solved
+from verdicts import problem
+
+from attnbench.backends.compiling import no_compiler
+from attnbench.cases.identity import parse_case
+
+# torch 2.13 decorates functions of its own with what it calls deprecated, while its compiler is imported.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]
+
+FLEX = (
+    "attention/alibi/B2-H4-Hkv2-Lq17-Lk33-D8-Dv12/causal:lower_right+padding:0,20",
+    "attention/sinks/B2-H4-L16-D16/float",
+    "attention/sinks/B2-H4-Hkv1-L16-D16/causal+padding:0,9",
+    "multihead/general/B2-H4-Lq40-Lk33-D8-E24-bias/window:9",
+)
+COMPILED = (
+    "attention/alibi/B2-H4-Hkv2-Lq17-Lk33-D8-Dv12/bool",
+    "attention/additive/B2-H4-L16-D16/padding:0,9",
+    "multihead/concat_linear/B2-H4-Lq16-Lk20-D16-E24/none",
+)
+
+
+@pytest.fixture(autouse=True)
+def no_trace_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler traces itself in thousands of lines, which pytest would keep."""
+    monkeypatch.setattr(logging.getLogger("torch.__trace"), "propagate", False)
+
+
+def tasks() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("flex", text) for text in FLEX] + [("compiled", text) for text in COMPILED]
+)
+def test_the_output_is_the_oracles_and_preparation_compiled_it(name: str, text: str) -> None:
+    case, threads = solved(f"{text}/float32"), tasks()
+    with torch.inference_mode():
+        call = BACKENDS[name].prepare(case.setup)
+        compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        output = call(*case.fresh_inputs())
+        again = call(*case.fresh_inputs())
+    assert compiled > 0
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled, "compiled in the first call"
+    assert np.abs(output.numpy() - case.expected).max() < 1e-5
+    assert torch.equal(output, again)
+    assert output.data_ptr() != again.data_ptr()
+    assert tasks() == threads
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("flex", "attention/softcap/B2-H4-Hkv2-L33-D40/bool/bfloat16"),
+        ("compiled", "attention/sinks/B2-H4-Hkv2-L33-D40/causal/bfloat16"),
+    ],
+)
+def test_bfloat16(name: str, text: str) -> None:
+    assert problem(name, text, draws=2) == ""
+
+
+def attention_in(call: object, inputs: tuple[torch.Tensor, ...]) -> set[str]:
+    """Names of torch's own attention operators that a call runs."""
+    assert callable(call)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        call(*inputs)
+    return {event.name for event in profiler.events() if "scaled_dot_product" in event.name}
+
+
+def test_compiled_is_not_torchs_own_attention() -> None:
+    case = solved("attention/scaled_dot/B2-H4-L64-D32/none/float32")
+    with torch.inference_mode():
+        assert attention_in(BACKENDS["compiled"].prepare(case.setup), case.fresh_inputs()) == set()
+
+
+@pytest.mark.parametrize("matches", [True, False])
+def test_the_pattern_matcher_is_what_rewrites_attention(matches: bool) -> None:
+    def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return ((q @ k.mT) * 0.125).softmax(-1) @ v
+
+    inputs = solved("attention/scaled_dot/B2-H4-L64-D64/none/float32").inputs
+    with torch.inference_mode():
+        call = torch.compile(textbook, fullgraph=True, dynamic=False, options={"pattern_matcher": matches})
+        call(*inputs)
+        assert bool(attention_in(call, inputs)) == matches
+
+
+def test_no_compiler_is_said_in_words() -> None:
+    from torch._inductor import config
+
+    with config.patch({"cpp.cxx": ("/nonexistent/compiler",)}):
+        words = no_compiler("cpu")
+    assert words is not None
+    assert "needs a C++ compiler" in words
+
+
+def test_no_python_headers_are_said_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    words = no_compiler("cpu")
+    assert words is not None
+    assert "Python.h" in words
+
+
+def test_flex_refuses_what_it_cannot_run() -> None:
+    flex = BACKENDS["flex"]
+    assert "float64" not in flex.dtypes
+    assert refusal(flex, parse_case("attention/additive/H2-L8-D16")) == "no dot form"
+    narrow = parse_case("attention/scaled_dot/H2-L8-D8/cuda")
+    assert refusal(flex, narrow) == "flex_attention needs heads of 16 features on CUDA; here 8"
+    assert refusal(flex, parse_case("attention/scaled_dot/H2-L8-D8")) is None
