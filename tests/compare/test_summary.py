@@ -18,7 +18,7 @@ def block(round_: int, calls: int, *wall_ns: int) -> Block:
 
 
 def set_line(index: int, **blocks: list[Block]) -> SetLine:
-    return SetLine("case", index, 0, list(blocks), blocks, [], {})
+    return SetLine("case", index, 0, list(blocks), {}, blocks, [], {})
 
 
 def test_a_block_counts_per_call() -> None:
