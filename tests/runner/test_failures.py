@@ -86,8 +86,7 @@ def test_only_ok_carries_a_timing(records: dict[str, Record]) -> None:
 def test_the_others_are_unharmed(records: dict[str, Record], backend: str) -> None:
     record = records[backend]
     assert record.status == "ok", record.reason
-    assert record.sets == 4
-    assert record.verified_calls == 4
+    assert record.verified_calls == record.sets >= 3
     assert record.timed_calls > 0
     assert record.accuracy is not None
     assert record.accuracy.rms_error < 1e-5
