@@ -23,10 +23,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AttnbenchError",
+    "Backend",
     "BadCase",
     "BadFile",
     "BadInput",
-    "Backend",
     "Case",
     "DotForm",
     "Layer",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from attnbench.plugins.loading import Loaded, load
-from attnbench.types.names import unknown_name
 from attnbench.plugins.sources import Source, installed
 from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput
+from attnbench.types.names import unknown_name
 from attnbench.types.rule import Rule
 from attnbench.types.suite import Suite
 

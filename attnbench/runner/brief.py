@@ -23,8 +23,9 @@ class ArrayBlock:
 class Brief:
     """A case as its workers are told it.
 
-    rule_source: where its rule comes from. draws: inputs, those of the check first, then those of timed
-    calls. threads: of every library in its workers. pairs, flops, bytes_moved: exact counts. memory_limit_bytes: what a worker may allocate.
+    threads: of every library in its workers. rule_source: where its rule comes from. draws: inputs,
+    those of the check first, then those of timed calls. pairs, flops, bytes_moved: exact counts.
+    memory_limit_bytes: what a worker may allocate.
     """
 
     case: str

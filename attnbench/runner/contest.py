@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from attnbench.cases.identity import case_id
 from attnbench.cases.free_memory import free_memory
+from attnbench.cases.identity import case_id
 from attnbench.cases.sizes import too_large
 from attnbench.compare.summary import median_ms, ratio, timed_calls
 from attnbench.plugins.registry import Entry, Registry
@@ -119,11 +119,12 @@ def _not_refused(contest: Contest) -> list[Entry[Backend]]:
         if name in contest.before.recorded:
             continue
         entry = contest.registry.backends[name]
-        refused = refusal(
-            entry.record, contest.case, rule, cuda_devices=contest.shop.torch.cuda_devices
-        )
+        refused = refusal(entry.record, contest.case, rule, cuda_devices=contest.shop.torch.cuda_devices)
         if refused is None and name in contest.left_out:
-            refused = ("unsupported", "compiles for seconds a case, so this suite gives it a few of its cases")
+            refused = (
+                "unsupported",
+                "compiles for seconds a case, so this suite gives it a few of its cases",
+            )
         if refused is None:
             large = too_large(contest.case, rule, entry.record, free)
             refused = None if large is None else ("out_of_memory", large)
@@ -166,9 +167,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
         for index in range(len(lines), options.sets):
             contest.clock.tell(f"set {index + 1} of {options.sets}")
             dropped = {name for line in lines for name in line.failed}
-            starting = [
-                e for e in entrants if index < e.plan.sets and e.examined.name not in dropped
-            ]
+            starting = [e for e in entrants if index < e.plan.sets and e.examined.name not in dropped]
             if not starting:
                 break
             rng = Random(f"{planned.draw_entropy} {index}")

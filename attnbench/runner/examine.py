@@ -33,9 +33,9 @@ class Examined:
     notes: tuple[str, ...] = field(default=())
 
 
-def prepare_template(shop: Workshop, brief: Brief, entry: Entry[Backend] | None, cpus: tuple[int, ...]) -> (
-    tuple[WorkerLink, int]
-):
+def prepare_template(
+    shop: Workshop, brief: Brief, entry: Entry[Backend] | None, cpus: tuple[int, ...]
+) -> tuple[WorkerLink, int]:
     """A new template with a backend (None: the plain reference) prepared; gives it and the ns that took.
 
     Raises:
@@ -65,7 +65,12 @@ def give_draw(link: WorkerLink, brief: Brief, index: int, timeout_s: float, junk
 
 
 def score_output(
-    link: WorkerLink, referee: RefereeLink, request: m.Compute | m.LastOutput, who: str, index: int, timeout_s: float
+    link: WorkerLink,
+    referee: RefereeLink,
+    request: m.Compute | m.LastOutput,
+    who: str,
+    index: int,
+    timeout_s: float,
 ) -> tuple[str, int]:
     """Have an output compared; gives what is wrong with it alone ("" for nothing known) and the call's ns."""
     output, fd = link.ask(request, m.Output, timeout_s)

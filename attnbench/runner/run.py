@@ -40,7 +40,9 @@ class Order:
     command: tuple[str, ...] = ()
 
 
-def start_run(order: Order, registry: Registry, options: Options, out: Path, progress: Progress | None) -> Path:
+def start_run(
+    order: Order, registry: Registry, options: Options, out: Path, progress: Progress | None
+) -> Path:
     """Make a new run; gives its file.
 
     Raises:
@@ -130,9 +132,7 @@ def _left_out(order: Order, registry: Registry, case: str) -> frozenset[str]:
     if order.compiled_on is None or case in order.compiled_on:
         return frozenset()
     return frozenset(
-        name
-        for name in order.backends
-        if registry.backends[name].record.compiles and name not in order.named
+        name for name in order.backends if registry.backends[name].record.compiles and name not in order.named
     )
 
 

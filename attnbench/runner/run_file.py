@@ -75,7 +75,11 @@ def _manifest(path: Path, line: bytes) -> Manifest:
         head = msgspec.json.decode(line)
     except msgspec.DecodeError as failure:
         raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no JSON") from failure
-    if not isinstance(head, dict) or head.get("kind") != "manifest" or not isinstance(head.get("format"), int):
+    if (
+        not isinstance(head, dict)
+        or head.get("kind") != "manifest"
+        or not isinstance(head.get("format"), int)
+    ):
         raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no manifest")
     if head["format"] > FORMAT_VERSION:
         raise BadFile(
@@ -105,7 +109,9 @@ class RunWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except FileExistsError as there:
-            raise BadInput(f"{str(path)!r} exists; go on with it by --resume, or name another file") from there
+            raise BadInput(
+                f"{str(path)!r} exists; go on with it by --resume, or name another file"
+            ) from there
         except OSError as failure:
             raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
         writer = cls(path, fd)
@@ -115,7 +121,7 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, stored: StoredRun) -> RunWriter:
-        """Go on with a file, cutting a torn last line; raises :class:`BadInput` where another run writes it."""
+        """Go on with a file, cutting a torn last line; raises :class:`BadInput` where another run has it."""
         try:
             fd = os.open(stored.path, os.O_WRONLY | os.O_APPEND)
         except OSError as failure:
@@ -135,7 +141,7 @@ class RunWriter:
             os.fsync(self._fd)
         except OSError as failure:
             raise MeasuringFailed(
-                f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept there, "
+                f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept, "
                 f"go on with --resume {self.path}"
             ) from failure
 
@@ -168,7 +174,7 @@ def new_run_path(out: Path, run_id: str) -> Path:
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """Files, and for folders the .jsonl files in them, by name; raises :class:`BadFile` for an empty folder."""
+    """Files, and for folders the .jsonl files in them; raises :class:`BadFile` for a folder without any."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():

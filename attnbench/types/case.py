@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import Mask
+from attnbench.types.mask import EVERYTHING, Mask
 
 Operation = Literal["attention", "multihead"]
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
@@ -57,7 +57,7 @@ class Case:
     D: int
     Dv: int
     layer: Layer | None = None
-    mask: Mask = Mask()
+    mask: Mask = EVERYTHING
     dtype: Dtype = "float32"
     device: str = "cpu"
     pass_: Pass = "forward"
@@ -81,18 +81,25 @@ class Case:
         if self.seed < 0:
             raise BadCase(f"seed = {self.seed}: a seed is 0 or more")
         if self.H % self.Hkv:
-            raise BadCase(f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "
-                          "each key/value head serves the same number of query heads")
+            raise BadCase(
+                f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "
+                "each key/value head serves the same number of query heads"
+            )
         if (self.operation == "multihead") != (self.layer is not None):
-            raise BadCase("multihead needs a model width E" if self.layer is None
-                          else "attention has no model width E: that belongs to multihead")
+            raise BadCase(
+                "multihead needs a model width E"
+                if self.layer is None
+                else "attention has no model width E: that belongs to multihead"
+            )
         if self.layer is not None and self.layer.E < 1:
             raise BadCase(f"E = {self.layer.E}: sizes are 1 or more")
         padding = self.mask.padding
         if isinstance(padding, tuple):
             if len(padding) != self.B:
-                raise BadCase(f"padding gives {len(padding)} lengths for a batch of {self.B}: "
-                              "give one length for each batch element")
+                raise BadCase(
+                    f"padding gives {len(padding)} lengths for a batch of {self.B}: "
+                    "give one length for each batch element"
+                )
             if max(padding) > self.Lk:
                 raise BadCase(f"padding length {max(padding)} is more than Lk = {self.Lk}")
 

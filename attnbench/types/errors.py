@@ -1,11 +1,11 @@
 """What attnbench raises, and the exit status that each ends a command with.
 
-    AttnbenchError              anything this package raises on purpose
-    ├── BadInput                the user's words can't be used (exit 2)
-    │   ├── BadCase             a case that can't exist: sizes, masks, dtypes
-    │   └── BadFile             a file that can't be read as what it should be
-    ├── MeasuringFailed         the machinery itself could not go on (exit 3)
-    └── Interrupted             the user ended a run by Ctrl-C (exit 130)
+AttnbenchError              anything this package raises on purpose
+├── BadInput                the user's words can't be used (exit 2)
+│   ├── BadCase             a case that can't exist: sizes, masks, dtypes
+│   └── BadFile             a file that can't be read as what it should be
+├── MeasuringFailed         the machinery itself could not go on (exit 3)
+└── Interrupted             the user ended a run by Ctrl-C (exit 130)
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Mask:
     @property
     def is_none(self) -> bool:
         """Whether every pair is kept and nothing is added."""
-        return self == Mask()
+        return self == EVERYTHING
 
     @property
     def is_only_causal(self) -> bool:
@@ -61,3 +61,7 @@ class Mask:
         at the last key, as in decoding.
         """
         return 0 if self.causal == "upper_left" else Lk - Lq
+
+
+EVERYTHING = Mask()
+"""Every pair is kept and nothing is added."""

@@ -119,9 +119,10 @@ class Failure(Struct, frozen=True):
 class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     """One fresh child process for each contender and all rounds measured with them.
 
-    order: contenders in the order they were started. draw: which of the case's secret inputs they computed
-    on. warmup_ns: by backend, the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose last timed output was compared
-    with the oracle and right. failed: those that dropped out, wrong outputs included.
+    order: contenders in the order they were started. draw: which of the case's secret inputs they
+    computed on. warmup_ns: by backend, the trace of its warm-up per call. blocks: by backend, in the
+    order measured. verified: backends whose last timed output was compared with the oracle and right.
+    failed: those that dropped out, wrong outputs included.
     """
 
     case: str

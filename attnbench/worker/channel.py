@@ -81,5 +81,3 @@ def close_all(fds: list[int]) -> None:
     """Close descriptors."""
     for fd in fds:
         os.close(fd)
-
-

@@ -178,8 +178,8 @@ Reply = Done | Failed | Forked | Ended | TorchFacts | Prepared | Output | Warmed
 class OpenCase(Struct, frozen=True, tag=True):
     """Make a case's parameters and get ready to judge it; forgets the case before.
 
-    timed_entropy: what seeds the inputs of timed calls. oracle_flops: what solving one draw may cost before rows
-    are sampled. Answer: :class:`CaseOpened` with the parameters in a descriptor.
+    timed_entropy: what seeds the inputs of timed calls. oracle_flops: what solving one draw may cost
+    before rows are sampled. Answer: :class:`CaseOpened` with the parameters in a descriptor.
     """
 
     case: str
@@ -199,7 +199,10 @@ class GetDraw(Struct, frozen=True, tag=True):
 
 
 class Score(Struct, frozen=True, tag=True):
-    """Compare an output (in the descriptor) on a draw. who "" is the plain reference. Answer: :class:`Scored`."""
+    """Compare an output (in the descriptor) on a draw. Answer: :class:`Scored`.
+
+    who: the backend; "" is the plain reference.
+    """
 
     who: str
     index: int

@@ -96,13 +96,13 @@ def _answer(
     except WrongOutput as wrong:
         return held, m.Failed("mismatch", str(wrong)), ()
     except BaseException as failure:
-        doing = "the call" if isinstance(request, m.Compute | m.WarmUp | m.Measure) else type(request).__name__
+        doing = (
+            "the call" if isinstance(request, m.Compute | m.WarmUp | m.Measure) else type(request).__name__
+        )
         return held, m.Failed(*classify(failure, doing)), ()
 
 
-def _answer_prepared(
-    request: m.Request, fds: list[int], held: Held
-) -> tuple[Held, m.Reply, tuple[int, ...]]:
+def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[Held, m.Reply, tuple[int, ...]]:
     timer = timer_for(held.case.device)
     if isinstance(request, m.Activations):
         junk = bytearray(request.junk_bytes)

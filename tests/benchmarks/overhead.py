@@ -54,7 +54,7 @@ def per_call_overhead_ns() -> float:
 
 
 class FirstBlocks:
-    """Watches a run: seconds from asking for a fork to its first measured block, warm-up and waiting left out."""
+    """Watches a run: seconds from asking for a fork to its first measured block, waiting left out."""
 
     def __init__(self) -> None:
         self.spent_s: dict[int, float] = {}
@@ -81,11 +81,12 @@ class FirstBlocks:
 
 
 def productive_share(stored: StoredRun) -> tuple[float, float]:
-    """Share of the wall time after start-up in blocks, warm-up and checks; and the same without the checks."""
+    """Share of the time after start-up in blocks, warm-up and checks; and the same without the checks."""
     assert stored.finished is not None
-    blocks_s = sum(
-        sum(block.wall_ns) for line in stored.sets for blocks in line.blocks.values() for block in blocks
-    ) / 1e9
+    blocks_s = (
+        sum(sum(block.wall_ns) for line in stored.sets for blocks in line.blocks.values() for block in blocks)
+        / 1e9
+    )
     warmup_s = sum(sum(trace) for line in stored.sets for trace in line.warmup_ns.values()) / 1e9
     phases_s = stored.finished.phases_s
     checks_s = phases_s["check"] + phases_s["oracle"]
@@ -107,13 +108,18 @@ def main(words: list[str]) -> None:
         wall_s = time.perf_counter() - start
         stored = read_run(run.path)
     ready = sorted(watch.ready_s)
-    print(f"fork to first measured block: median {median(ready) * 1e3:.1f} ms, "
-          f"95th percentile {ready[int(0.95 * len(ready))] * 1e3:.1f} ms, over {len(ready)} children")
+    print(
+        f"fork to first measured block: median {median(ready) * 1e3:.1f} ms, "
+        f"95th percentile {ready[int(0.95 * len(ready))] * 1e3:.1f} ms, over {len(ready)} children"
+    )
     share, without_checks = productive_share(stored)
+    assert stored.finished is not None
     print(f"{len(run.records)} records in {wall_s:.1f} s")
-    print(f"in blocks, warm-up or checks: {share:.1%} of the time after start-up; {without_checks:.1%} without the checks")
-    print(f"phases: { {k: round(v, 2) for k, v in stored.finished.phases_s.items()} if stored.finished else None}")
-    print(f"machine: {stored.manifest.environment['cpu']}, load {stored.manifest.environment['load_average']}")
+    print(f"in blocks, warm-up or checks: {share:.1%} of the time after start-up")
+    print(f"in blocks or warm-up, of the time that isn't checks: {without_checks:.1%}")
+    print(", ".join(f"{phase} {spent_s:.1f} s" for phase, spent_s in stored.finished.phases_s.items()))
+    environment = stored.manifest.environment
+    print(f"machine: {environment['cpu']}, load {environment['load_average']}")
 
 
 if __name__ == "__main__":

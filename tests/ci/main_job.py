@@ -12,7 +12,8 @@ import sys
 import time
 
 RULES = {
-    "dot", "scaled_dot", "general", "additive", "additive_sum", "concat_linear", "cosine", "alibi", "softcap", "sinks",
+    "dot", "scaled_dot", "general", "additive", "additive_sum", "concat_linear", "cosine", "alibi", "softcap",
+    "sinks",
 }  # fmt: skip
 ON_CPU = {
     "eager", "sdpa_flash", "sdpa_math", "bmm", "weighted_sum", "per_head_loop", "fused_multihead",
@@ -36,7 +37,11 @@ def main(folder: str) -> None:
     problems = [
         *(f"no ok row for the rule {name}" for name in RULES - {record["rule"] for record in ok}),
         *(f"no ok row for the backend {name}" for name in wanted - {record["backend"] for record in ok}),
-        *(f"{r['backend']} on {r['case']}: {r['status']}: {r['reason']}" for r in records if r["status"] not in FINE),
+        *(
+            f"{r['backend']} on {r['case']}: {r['status']}: {r['reason']}"
+            for r in records
+            if r["status"] not in FINE
+        ),
         *(
             f"{r['backend']} is {r['status']}, not unavailable"
             for r in records

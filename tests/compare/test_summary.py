@@ -71,5 +71,7 @@ def test_the_ratio_of_the_inverse_pair_is_the_inverse(pairs: list[tuple[int, int
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=9), st.integers(1, 1000))
 def test_a_machine_uniformly_slower_leaves_the_ratio(times: list[int], factor: int) -> None:
     quick = [set_line(i, a=[block(0, 1, t)], b=[block(0, 1, 7 * t)]) for i, t in enumerate(times)]
-    slow = [set_line(i, a=[block(0, 1, factor * t)], b=[block(0, 1, 7 * factor * t)]) for i, t in enumerate(times)]
+    slow = [
+        set_line(i, a=[block(0, 1, factor * t)], b=[block(0, 1, 7 * factor * t)]) for i, t in enumerate(times)
+    ]
     assert ratio(slow, "a", "b") == pytest.approx(ratio(quick, "a", "b"))

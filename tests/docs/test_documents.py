@@ -26,7 +26,9 @@ def blocks(path: Path, language: str) -> list[str]:
 
 def shell_lines(path: Path) -> list[str]:
     return [
-        line.partition("#")[0].strip() for line in path.read_text().splitlines() if line.startswith("    attnbench ")
+        line.partition("#")[0].strip()
+        for line in path.read_text().splitlines()
+        if line.startswith("    attnbench ")
     ]
 
 
@@ -37,12 +39,16 @@ def run_attnbench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_first_python_block_runs_as_it_stands(tmp_path: Path) -> None:
     script = blocks(ROOT / "README.md", "python")[0]
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "bmm" in done.stdout
 
 
-def test_the_plugin_of_the_readme_stands_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_of_the_readme_stands_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = blocks(ROOT / "README.md", "python")[1]
     (entry,) = (text for text in blocks(ROOT / "README.md", "toml") if "entry-points" in text)
     points = tomllib.loads(entry)["project"]["entry-points"]["attnbench"]
@@ -55,7 +61,17 @@ def test_the_plugin_of_the_readme_stands_in_the_table(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     words = ["attention/scaled_dot/H2-L16-D8", "attention/scaled_dot/H2-L16-D8/causal"]
     done = run_attnbench(
-        "run", *words, "--backend", "mine", "--budget", "0.01", "--sets", "2", "--format", "json", cwd=tmp_path
+        "run",
+        *words,
+        "--backend",
+        "mine",
+        "--budget",
+        "0.01",
+        "--sets",
+        "2",
+        "--format",
+        "json",
+        cwd=tmp_path,
     )
     plain, causal = json.loads(done.stdout)
     assert (plain["status"], causal["status"]) == ("ok", "unsupported"), done.stderr

@@ -109,5 +109,7 @@ def test_no_process_is_left(records: dict[str, Record]) -> None:
     """Not even the children that a backend started."""
     mine = psutil.Process(os.getpid()).children(recursive=True)
     assert [p.cmdline() for p in mine if "attnbench" in " ".join(p.cmdline())] == []
-    left = [p for p in psutil.process_iter(["cmdline"]) if "attnbench.worker" in " ".join(p.info["cmdline"] or [])]
+    left = [
+        p for p in psutil.process_iter(["cmdline"]) if "attnbench.worker" in " ".join(p.info["cmdline"] or [])
+    ]
     assert [p for p in left if str(os.getpid()) in p.info["cmdline"]] == []

@@ -176,5 +176,3 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(tmp_path: Path) ->
     with RunWriter.reopen(stored) as writer:
         writer.append(RECORD)
     assert len(read_run(path).records) == len(stored.records) + 1
-
-

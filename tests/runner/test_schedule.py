@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 from hypothesis import given
@@ -29,7 +30,7 @@ def test_every_round_has_every_contender_once(size: int, rounds: int, seed: int)
 @given(st.integers(2, 9), SEEDS)
 def test_no_contender_follows_itself_between_rounds(size: int, seed: int) -> None:
     orders = balanced_orders(names(size), 30, Random(seed))
-    assert all(before[-1] != after[0] for before, after in zip(orders, orders[1:], strict=False))
+    assert all(before[-1] != after[0] for before, after in pairwise(orders))
 
 
 @given(st.integers(2, 8), SEEDS)
@@ -47,7 +48,7 @@ def test_who_follows_whom_is_balanced() -> None:
     follows: Counter[tuple[str, str]] = Counter()
     for seed in range(200):
         for order in balanced_orders(names(4), 4, Random(seed)):
-            follows.update(zip(order, order[1:], strict=False))
+            follows.update(pairwise(order))
     assert len(follows) == 12
     assert max(follows.values()) < 1.25 * min(follows.values())
 

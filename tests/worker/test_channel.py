@@ -13,7 +13,6 @@ from attnbench.types.record import Block
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
 
-
 Ends = tuple[Channel[m.Request, m.Reply], Channel[m.Reply, m.Request], socket.socket]
 
 
