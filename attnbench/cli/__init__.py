@@ -16,12 +16,12 @@ EPILOG = (
 
 @click.group(
     cls=LazyGroup,
-    commands_in={
-        "run": "attnbench.cli.run",
-        "check": "attnbench.cli.check",
-        "report": "attnbench.cli.report",
-        "list": "attnbench.cli.list",
-        "plugins": "attnbench.cli.plugins",
+    summaries={
+        "run": "Check and time backends on cases.",
+        "check": "Check backends against the oracle, without timing.",
+        "report": "Print the records of stored runs.",
+        "list": "List the rules, backends, suites or cases that there are.",
+        "plugins": "List plugins, what each brings, and what failed to load.",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,

@@ -9,9 +9,6 @@ from typing import Any
 
 import click
 
-from attnbench.types.errors import AttnbenchError
-from attnbench.types.names import unknown_name
-
 
 class Failure(click.ClickException):
     """A failure that ends a command with one line on stderr and its own exit status."""
@@ -36,6 +33,8 @@ class NamingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it, but for the sentence."""
+        from attnbench.types.names import unknown_name
+
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
@@ -43,25 +42,30 @@ class NamingGroup(click.Group):
 
 
 class LazyGroup(NamingGroup):
-    """The group of all commands.
+    """The group of all commands, each held as ``command`` by the module of its name beside this one.
 
-    commands_in: the module of each command, which holds it as ``command``.
+    summaries: one line for each, so that listing them imports none.
     """
 
-    def __init__(self, *args: Any, commands_in: Mapping[str, str], **rest: Any) -> None:
+    def __init__(self, *args: Any, summaries: Mapping[str, str], **rest: Any) -> None:
         super().__init__(*args, **rest)
-        self.commands_in = commands_in
+        self.summaries = summaries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names, in the order in which a newcomer needs them."""
-        return list(self.commands_in)
+        return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, imported now."""
-        if cmd_name not in self.commands_in:
+        if cmd_name not in self.summaries:
             return None
-        command: click.Command = import_module(self.commands_in[cmd_name]).command
+        command: click.Command = import_module(f"attnbench.cli.{cmd_name}").command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands and their summaries."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries.items()))
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -74,6 +78,8 @@ class LazyGroup(NamingGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; wrong usage and failures of ours or the machine's become a :class:`Failure`."""
+        from attnbench.types.errors import AttnbenchError
+
         try:
             return super().invoke(ctx)
         except click.UsageError as wrong:
