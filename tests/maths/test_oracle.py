@@ -38,6 +38,15 @@ def test_some_rows_are_those_of_all_rows(case: Case, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("layer", [None, Layer(8)], ids=["attention", "multihead"])
+def test_every_rule_solves_rows_out_of_the_middle(rule: str, layer: Layer | None) -> None:
+    case = small_case(rule, layer=layer, mask=Mask(explicit="float"))
+    rows = np.array([1, 3, 4])
+    expected = np.take(solved(case), rows, axis=2 if layer is None else 1)
+    np.testing.assert_allclose(solved(case, rows), expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
 def test_chunks_change_nothing(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = small_case(rule, Lq=9, mask=Mask(explicit="float", padding="seeded"))
     whole = solved(case)
@@ -106,6 +115,14 @@ def test_scores_beyond_exp_are_no_matter() -> None:
     out = solve(case, RULES["dot"], Parameters({}, {}), (q, k, v))
     e = np.exp(-2.0)
     np.testing.assert_allclose(out, [[[[(1 + 2 * e) / (1 + e)]]]], rtol=1e-15)
+
+
+@pytest.mark.parametrize(("sink", "share"), [(1000.0, 0.0), (0.0, 0.5), (-1000.0, 1.0)])
+def test_a_sink_of_any_size_takes_its_share(sink: float, share: float) -> None:
+    case = small_case("sinks", B=1, H=1, Hkv=1, Lq=1, Lk=1, D=1, Dv=1)
+    inputs = (np.zeros((1, 1, 1, 1)), np.ones((1, 1, 1, 1)), np.full((1, 1, 1, 1), 8.0))
+    out = solve(case, RULES["sinks"], Parameters({"sink": np.array([sink])}, {}), inputs)
+    assert out.item() == 8 * share
 
 
 def test_a_head_reads_the_key_head_of_its_group() -> None:

@@ -73,6 +73,8 @@ def test_exact_results_pass_where_the_reference_is_exact_and_values_are_zero() -
 def test_a_wrong_reference_does_not_raise_the_limit(dtype: str) -> None:
     accuracy, problem = judged(errors(0.9, 2.0), errors(0.9, 2.0), dtype)
     assert accuracy.rms_limit <= 2 * (MOST_RMS[dtype] + 1) * EPS[dtype] * 1.0001
+    far_off, _ = judged(errors(0.9, 1e6), errors(0.9, 1e6), dtype)
+    assert far_off.max_limit <= 4 * (4 * MOST_RMS[dtype] + 1) * EPS[dtype] * 3 * 1.0001
     if dtype in ("float32", "float64"):
         assert "do the rule's torch and NumPy forms agree?" in problem
     assert judged(errors(EPS[dtype], EPS[dtype]), errors(0.9, 2.0), dtype)[1] == ""
@@ -196,6 +198,11 @@ def random_case(rng: random.Random) -> Case:
     )
 
 
+# Of 12,000 such verdicts (seeds of 2,000 cases, six kernels each) none was a refusal; the nearest to its
+# limit stood at 0.77 of it. Here 40 cases stand for them.
+NEAREST_TO_ITS_LIMIT = 0.8
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_right_kernels_are_not_refused_on_tiny_shapes(seed: int) -> None:
     case = random_case(random.Random(seed))
@@ -203,7 +210,8 @@ def test_right_kernels_are_not_refused_on_tiny_shapes(seed: int) -> None:
     for kernel in kernels():
         accuracy, problem = judge.of(kernel)
         assert problem == "", (kernel.__name__, case)
-        assert accuracy.rms_error <= 0.6 * accuracy.rms_limit, (kernel.__name__, case)
+        assert accuracy.rms_error <= NEAREST_TO_ITS_LIMIT * accuracy.rms_limit, (kernel.__name__, case)
+        assert accuracy.max_error <= NEAREST_TO_ITS_LIMIT * accuracy.max_limit, (kernel.__name__, case)
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
