@@ -175,9 +175,9 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             contest.write(line)
             lines.append(line)
         contest.clock.spend("sets")
-        for entrant in entrants:
-            contest.write(_outcome(contest, brief, entrant, lines))
-            entrant.examined.template.kill()
+        contest.clock.tell("memory")
+        for record in shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines), entrants):
+            contest.write(record)
         contest.clock.spend("memory")
     finally:
         stable.close()
@@ -196,6 +196,7 @@ def _plan(contest: Contest, examined: Examined) -> Contender:
     return Contender(
         calls=calls.calls,
         samples=calls.samples,
+        warm_calls=calls.warm_calls,
         sets=calls.sets,
         accuracy=examined.accuracy,
         prepare_ms=examined.prepare_ns / 1e6,
@@ -213,11 +214,12 @@ def _outcome(contest: Contest, brief: Brief, entrant: Entrant, lines: list[SetLi
             failure = line.failed[name]
             return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
     baseline = contest.shop.options.baseline
-    contest.clock.tell(f"memory {name}")
     try:
         peak = measure_peak(contest.shop, brief, entrant)
     except WorkerFailed as failure:
         return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
+    finally:
+        entrant.examined.template.kill()
     time_ms = median_ms(lines, name)
     assert time_ms is not None, "a contender without samples has failed in some set"
     return Record(

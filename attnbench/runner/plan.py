@@ -9,16 +9,20 @@ from attnbench.runner.options import Options
 
 LONGEST_SAMPLE_CALLS = 1_000_000
 FEWEST_SETS = 3
+WARM_CALL_BELOW_S = 0.005
+"""A longer call fills the caches that others have used meanwhile in a small part of its own time."""
+
 _OVERRUN = 4
 """A contender whose fewest calls would take more than this many budgets takes part in fewer sets."""
 
 
 @dataclass(frozen=True)
 class Calls:
-    """calls in a sample, samples in a block, sets taken part in."""
+    """calls in a sample, samples in a block, untimed calls before a block, sets taken part in."""
 
     calls: int
     samples: int
+    warm_calls: int
     sets: int
 
 
@@ -35,4 +39,5 @@ def plan_calls(trace_ns: tuple[int, ...], options: Options) -> Calls:
     samples = max(1, int(block_s / sample_s))
     least_s = options.sets * options.rounds * call_s
     few = least_s > _OVERRUN * options.budget_s and call_s > options.budget_s
-    return Calls(calls, samples, min(options.sets, FEWEST_SETS) if few else options.sets)
+    warm = 1 if call_s < WARM_CALL_BELOW_S else 0
+    return Calls(calls, samples, warm, min(options.sets, FEWEST_SETS) if few else options.sets)

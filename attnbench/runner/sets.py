@@ -109,7 +109,7 @@ def measure_set(
             if name in failed:
                 continue
             plan = by_name[name].plan
-            request = m.Measure(number, position, plan.calls, plan.samples, warm_calls=1)
+            request = m.Measure(number, position, plan.calls, plan.samples, plan.warm_calls)
             try:
                 measured, _ = links[name].ask(request, m.Measured, timeout_s)
                 blocks[name].append(measured.block)
@@ -149,7 +149,7 @@ def measure_set(
 
 def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:
     """Peak extra bytes of one call, in a process of its own, its allocator left as the system has it."""
-    cpus, timeout_s = shop.measured_cpus(brief.threads), shop.options.timeout_s
+    cpus, timeout_s = shop.all_cpus, shop.options.timeout_s
     if entrant.plan.fresh:
         link = entrant.examined.template.fork(child=True, cpus=cpus)
     else:

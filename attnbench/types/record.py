@@ -77,14 +77,15 @@ def _ratio(part: float, whole: float) -> float:
 class Contender(Struct, frozen=True):
     """A backend that passed the check of a case, and how it's going to be measured.
 
-    calls in each sample, samples in each block, sets it takes part in (the first so many): fixed before
-    measuring, from the budget. prepare_ms: loading and preparation; first_call_ms: the first call,
+    calls in each sample, samples in each block, warm_calls before each block, sets it takes part in (the
+    first so many): fixed before measuring, from the budget. prepare_ms: loading and preparation; first_call_ms: the first call,
     compilation and allocation included; warmup_ms: the trace of the warm-up, per call.
     fresh: whether each set gets a fresh fork of it; otherwise it's started anew every few sets.
     """
 
     calls: int
     samples: int
+    warm_calls: int
     sets: int
     accuracy: Accuracy
     prepare_ms: float

@@ -77,7 +77,7 @@ class OpenedCase:
         if index < self.check_draws or who == "":
             self._scores.setdefault(who, {})[index] = errors
             return ""
-        return self._verdict(pool([errors]), {index})[1]
+        return self._verdict(pool([errors]), {index}, set(self._scores[""]))[1]
 
     def judge(self, who: str) -> tuple[Accuracy, str]:
         """The verdict on all that ``who`` has computed for the check."""
@@ -85,10 +85,12 @@ class OpenedCase:
         missing = set(range(self.check_draws)) - set(scores)
         if missing:
             raise ValueError(f"no outputs of draws {sorted(missing)} to judge")
-        return self._verdict(pool(list(scores.values())), set(scores))
+        return self._verdict(pool(list(scores.values())), set(scores), set(scores))
 
-    def _verdict(self, errors: Errors, draws: set[int]) -> tuple[Accuracy, str]:
-        reference = pool(list(self._scores[""].values()))
+    def _verdict(
+        self, errors: Errors, draws: set[int], reference_draws: set[int]
+    ) -> tuple[Accuracy, str]:
+        reference = pool([self._scores[""][index] for index in sorted(reference_draws)])
         values = np.concatenate([widen(self._draws[i][0][2], self.case.dtype).ravel() for i in sorted(draws)])
         return verdict(
             errors,

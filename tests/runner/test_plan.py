@@ -14,13 +14,14 @@ DEFAULT = Options(budget_s=0.16, sets=8, rounds=2, sample_s=0.001)
 def test_quick_calls_share_a_sample() -> None:
     plan = plan_calls((10_000, 10_000, 10_000), DEFAULT)
     assert plan.calls == 100
+    assert plan.warm_calls == 1
     assert plan.samples == 10
     assert plan.sets == 8
 
 
 def test_a_call_longer_than_a_sample_is_a_sample() -> None:
     plan = plan_calls((5_000_000,), DEFAULT)
-    assert (plan.calls, plan.samples, plan.sets) == (1, 2, 8)
+    assert (plan.calls, plan.samples, plan.warm_calls, plan.sets) == (1, 2, 0, 8)
 
 
 def test_a_call_that_breaks_the_budget_takes_part_in_fewer_sets() -> None:
