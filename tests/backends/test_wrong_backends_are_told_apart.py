@@ -10,22 +10,20 @@ import torch
 from solved import Solved, solved
 from test_backends_against_oracle import MASKS, texts
 
-Weights = Callable[[Solved, torch.Tensor, torch.Tensor], torch.Tensor]
+from attnbench.kit.masks import additive_mask, empty_rows, plus_bias
+from attnbench.kit.scores import scores_of
+from attnbench.kit.softmax import masked_softmax
+
+Kernel = Callable[[Solved, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 FOUND = 1e-6
 
 
 def right_scores(case: Solved, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    from attnbench.kit.heads import repeat_heads
-    from attnbench.kit.scores import scores_of
-
-    return scores_of(case.setup.scoring)(q, repeat_heads(k, q.shape[1]), slice(0, case.case.Lk))
+    return scores_of(case.setup.scoring)(q, k, slice(0, case.case.Lk))
 
 
 def finish(case: Solved, scores: torch.Tensor, v: torch.Tensor, *, leave_out: str = "") -> torch.Tensor:
     """Bias, mask, softmax, values, with one part left out or done wrongly."""
-    from attnbench.kit.masks import additive_mask, empty_rows, plus_bias
-    from attnbench.kit.softmax import masked_softmax
-
     c, scoring = case.case, case.setup.scoring
     added = None if leave_out == "mask" else additive_mask(c, torch.float64, "cpu")
     if leave_out == "-inf" and added is not None:
@@ -44,15 +42,15 @@ def finish(case: Solved, scores: torch.Tensor, v: torch.Tensor, *, leave_out: st
     return weights @ v[:, heads]
 
 
-def with_scale(factor: float) -> Callable[[Solved, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+def with_scale(factor: float) -> Kernel:
     return lambda case, q, k, v: finish(case, right_scores(case, q * factor, k), v)
 
 
-def without(part: str) -> Callable[[Solved, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+def without(part: str) -> Kernel:
     return lambda case, q, k, v: finish(case, right_scores(case, q, k), v, leave_out=part)
 
 
-KERNELS = {
+KERNELS: dict[str, Kernel] = {
     "right": without(""),
     "another scale": with_scale(1.001),
     "no mask": without("mask"),
