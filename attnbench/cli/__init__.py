@@ -9,7 +9,7 @@ from attnbench.cli.group import LazyGroup
 
 EPILOG = (
     "Exit status: 0 fine; 1 a check failed; 2 wrong usage; 3 something crashed, hung, ran out of memory or "
-    "could not be measured (so too a backend asked for by name that is unsupported, unavailable or suspect); "
+    "could not be measured (so too a backend asked for by name that is ok on no case); "
     "130 ended by Ctrl-C."
 )
 

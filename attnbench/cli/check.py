@@ -27,7 +27,7 @@ def command(
     backends: tuple[str, ...],
     out: Path,
     resume: Path | None,
-    timeout: float | None,
+    timeout: float,
     memory_limit: float | None,
     format_: Format,
     **chosen: Any,

@@ -75,5 +75,3 @@ def _has_cuda() -> bool:
 def gib(amount: float | None) -> int | None:
     """GiB as bytes."""
     return None if amount is None else int(amount * 2**30)
-
-

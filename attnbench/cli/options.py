@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from attnbench.cli.parameters import MaskWord, OneOf, Positive, Whole
+from attnbench.runner.options import Options
 from attnbench.types.case import DEVICES, DTYPES
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ _RUNNING = (
         help="Go on with a run that was cut off, as it was begun; prints all of it at the end.",
     ),
     click.option(
-        "--timeout", type=Positive("seconds"), metavar="SECONDS",
+        "--timeout", type=Positive("seconds"), metavar="SECONDS", default=Options.timeout_s, show_default=True,
         help="Longest wait for one answer of a backend.",
     ),
     click.option(
-        "--memory-limit", type=Positive("GiB"), metavar="GIB", help="Most memory that a backend may allocate."
+        "--memory-limit", type=Positive("GiB"), metavar="GIB", show_default="four fifths of what is free",
+        help="Most memory that a backend may allocate.",
     ),
 )  # fmt: skip
 

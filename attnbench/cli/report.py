@@ -23,7 +23,5 @@ def command(files: tuple[Path, ...], format_: Format) -> None:
 
     run = load(list(files))
     for path in run.unfinished:
-        click.echo(
-            f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True
-        )
+        click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
     print_records(run.records, format_)

@@ -11,6 +11,7 @@ from attnbench.cli.finish import check_devices, finish, gib, resumed
 from attnbench.cli.options import format_option, running_options, selected, selection_options
 from attnbench.cli.parameters import Positive, Whole
 from attnbench.cli.plugins_here import load_plugins
+from attnbench.runner.options import Options
 
 if TYPE_CHECKING:
     from attnbench.reports.formats import Format
@@ -20,11 +21,16 @@ if TYPE_CHECKING:
 @selection_options
 @running_options
 @click.option(
-    "--budget", type=Positive("seconds"), metavar="SECONDS",
+    "--budget", type=Positive("seconds"), metavar="SECONDS", default=Options.budget_s, show_default=True,
     help="Measuring time of each backend on each case.",
 )  # fmt: skip
 @click.option(
-    "--sets", type=Whole(1), metavar="N", help="Fresh processes to measure each backend in."
+    "--sets",
+    type=Whole(1),
+    metavar="N",
+    default=Options.sets,
+    show_default=True,
+    help="Fresh processes to measure each backend in.",
 )
 @click.option(
     "--baseline", default="eager", show_default=True, metavar="NAME", help="The backend that ratios refer to."
@@ -38,10 +44,10 @@ def command(
     backends: tuple[str, ...],
     out: Path,
     resume: Path | None,
-    timeout: float | None,
+    timeout: float,
     memory_limit: float | None,
-    budget: float | None,
-    sets: int | None,
+    budget: float,
+    sets: int,
     baseline: str,
     format_: Format,
     **chosen: Any,
