@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.backends import eager
 from attnbench.backends.compiling import compile_now, configure, no_compiler
+from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:
@@ -17,9 +18,11 @@ def prepare(setup: Setup) -> Call:
     import torch
 
     configure()
+    # Scaled scores become part of the softmax's loop; scaled queries would be a kernel of their own.
+    function = for_operation(eager.attention(setup, scale_queries=False), setup)
     # With its pattern matcher on, the compiler finds the attention in ``eager`` and calls torch's own.
     compiled: Call = torch.compile(
-        eager.prepare(setup), fullgraph=True, dynamic=False, options={"pattern_matcher": False}
+        function, fullgraph=True, dynamic=False, options={"pattern_matcher": False}
     )
     return compile_now(compiled, setup)
 

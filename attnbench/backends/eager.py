@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call
 
 
-def attention(setup: Setup) -> Call:
+def attention(setup: Setup, scale_queries: bool = True) -> Call:
     """The function for ``attention``: scores, softmax (float32 for half precision), weighted values."""
     case = setup.case
-    scores = scores_of(setup.scoring)
+    scores = scores_of(setup.scoring, scale_queries)
     sink = setup.scoring.sink
     added = additive_mask(case, softmax_dtype(case_dtype(case)), case.device, setup.scoring)
     empty = empty_rows(case, case.device)

@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     Scores = Callable[[Tensor, Tensor, slice], Tensor]
 
 
-def scores_of(scoring: Scoring) -> Scores:
+def scores_of(scoring: Scoring, scale_queries: bool = True) -> Scores:
     """``scores(q, k, cols)``: (B, H, rows, cols), without bias and mask.
 
     q (B, H, rows, D); k (B, Hkv, cols, D), or the keys of the rows for a rule that pairs keys with
     queries; ``cols`` says which columns these are (``slice(0, Lk)`` for all). A dot form never
     repeats keys to H heads; a free form does.
+
+    scale_queries: multiply the queries of a dot form by its scale, D numbers a row, rather than the
+    scores, Lk numbers a row. A compiler that fuses the latter into the softmax does better without.
     """
     if scoring.dot is not None:
-        return _dot_scores(scoring.dot)
+        return _dot_scores(scoring.dot, scale_queries)
     free = scoring.scores
     assert free is not None, "a rule has a dot form or a score function"
     return lambda q, k, cols: free(q, repeat_heads(k, q.shape[1]), cols)
@@ -46,12 +49,14 @@ def soft_cap(dot: DotForm, scores: Tensor) -> Tensor:
     return (scores * (1 / dot.cap)).tanh() * dot.cap
 
 
-def _dot_scores(dot: DotForm) -> Scores:
+def _dot_scores(dot: DotForm, scale_queries: bool) -> Scores:
     def scores(q: Tensor, k: Tensor, cols: slice) -> Tensor:
         mapped = map_queries(dot, q)
-        if dot.scale != 1:
-            # On the queries, D numbers a row, not on the scores, Lk numbers a row.
+        if scale_queries and dot.scale != 1:
             mapped = mapped * dot.scale
-        return soft_cap(dot, matmul_shared(mapped, map_keys(dot, k).transpose(-1, -2)))
+        product = matmul_shared(mapped, map_keys(dot, k).transpose(-1, -2))
+        if not scale_queries and dot.scale != 1:
+            product = product * dot.scale
+        return soft_cap(dot, product)
 
     return scores

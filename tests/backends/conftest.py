@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch.backends import cuda
+
+from attnbench.backends.compiling import PRECOMPILED_HEADERS
+
+# A dozen cases are compiled: worth it. Read when torch's compiler is imported.
+os.environ.setdefault(PRECOMPILED_HEADERS, "1")
 
 
 @pytest.fixture(autouse=True)

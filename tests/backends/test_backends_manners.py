@@ -139,7 +139,8 @@ def test_quadratic_copies_are_what_is_declared(name: str) -> None:
         peak = peak_extra_bytes(lambda: call(*case.inputs))
     assert peak is not None
     held = backend.quadratic_copies + (D if name == "weighted_sum" else 0)
-    assert peak < (held + 0.5) * copy
+    # Freed memory that the allocator kept apart counts too.
+    assert peak < (held + 0.75) * copy
     if name in ("eager", "sdpa_math", "bmm"):
         assert peak > (held - 0.5) * copy
 
