@@ -1,0 +1,112 @@
+"""Asking a worker: a case's arrays, what to prepare, and outputs back as arrays."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.cases.identity import parse_case
+from attnbench.inputs.draw import draw_activations, draw_parameters
+from attnbench.rules import attnbench_rules
+from attnbench.runner.link import WorkerLink
+from attnbench.worker import messages as m
+from attnbench.worker.channel import Channel, socket_pair
+from attnbench.worker.names import ACTIVATIONS, parameter_names
+from attnbench.worker.shared import pack, unpack
+
+Stored = NDArray[Any]
+
+RULES = {rule.name: rule for rule in attnbench_rules()}
+BUILT_IN_RULES = m.PluginSource("rules", "attnbench.rules", "attnbench", "0")
+BUILT_IN_BACKENDS = m.PluginSource("backends", "attnbench.backends", "attnbench", "0")
+OUTSPOKEN = m.PluginSource("outspoken", "outspoken_plugin", "outspoken", "1.0")
+ENOUGH_S = 60.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A template or child, with the case it works on."""
+
+    link: WorkerLink
+    case: str
+    made: list[WorkerLink] = field(default_factory=list)
+
+    def prepare(
+        self,
+        backend: str,
+        source: m.PluginSource | None = OUTSPOKEN,
+        rule_source: m.PluginSource = BUILT_IN_RULES,
+        parameters: Mapping[str, Stored] | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Prepare with the case's own parameters unless others are given; the ns it took."""
+        case = parse_case(self.case)
+        if parameters is None:
+            drawn = draw_parameters(case, RULES[case.rule])
+            parameters = parameter_names(drawn.rule, drawn.projections)
+        fd, specs = pack(parameters, case.dtype)
+        request = m.Prepare(self.case, backend, source, rule_source, specs, limit)
+        try:
+            return self.link.ask(request, m.Prepared, ENOUGH_S, (fd,))[0].ns
+        finally:
+            os.close(fd)
+
+    def give(self, draw: int | tuple[Stored, Stored, Stored] = 0, junk_bytes: int = 0) -> tuple[Stored, ...]:
+        """Give inputs: those of a draw, or arrays; gives them back."""
+        case = parse_case(self.case)
+        arrays = draw_activations(case, RULES[case.rule], 1, draw) if isinstance(draw, int) else draw
+        fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
+        try:
+            self.link.ask(m.Activations(specs, junk_bytes), m.Done, ENOUGH_S, (fd,))
+        finally:
+            os.close(fd)
+        return arrays
+
+    def output(self, request: m.Compute | m.LastOutput | None = None) -> Stored:
+        """The output of one call, or the last output."""
+        answer, fd = self.link.ask(request or m.Compute(), m.Output, ENOUGH_S)
+        try:
+            return unpack(fd, [answer.array])["out"]
+        finally:
+            os.close(fd)
+
+    def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
+        """One block."""
+        request = m.Measure(round=4, position=2, calls=calls, samples=samples, warm_calls=warm_calls)
+        return self.link.ask(request, m.Measured, ENOUGH_S)[0].block
+
+    def fork(self, cpus: tuple[int, ...] | None = None) -> Asked:
+        """A child of this one."""
+        child = self.link.fork(child=True, cpus=cpus or tuple(os.sched_getaffinity(0)))
+        self.made.append(child)
+        return Asked(child, self.case, self.made)
+
+
+def fork_by_hand(link: WorkerLink, child: bool) -> tuple[int, Channel[Any, Any]]:
+    """A fork and our end of its line, without the parent's code for links."""
+    ours, theirs = socket_pair()
+    with theirs:
+        cpus = tuple(os.sched_getaffinity(0))
+        forked, _ = link.ask(m.Fork(child, cpus), m.Forked, ENOUGH_S, (theirs.fileno(),))
+    return forked.pid, Channel(ours, m.Reply)  # type: ignore[arg-type]
+
+
+def ends(pid_fd: int) -> bool:
+    """Whether the process of a pidfd ends within the time that is more than enough."""
+    poll = select.poll()
+    poll.register(pid_fd, select.POLLIN)
+    return bool(poll.poll(ENOUGH_S * 1000))
+
+
+def attend(q: Stored, k: Stored, v: Stored, scale: float = 1.0) -> Stored:
+    """Attention by dot products in float64, heads repeated."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+    powers = np.exp(scale * np.einsum("bhid,bhjd->bhij", q, k))
+    return np.einsum("bhij,bhjd->bhid", powers / powers.sum(-1, keepdims=True), v)

@@ -1,0 +1,147 @@
+"""Backends and rules that say in their output what a test wants to know of the worker they run in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnbench import Backend, Parameter, Rule, Scoring, Setup, hookimpl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Call = Callable[[Tensor, Tensor, Tensor], Any]
+
+HELD_BYTES = 96 * 1024**2
+
+
+def counts_calls(setup: Setup) -> Call:
+    """The output is full of the number of calls so far, this one included."""
+    calls = 0
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return q * 0 + calls
+
+    return call
+
+
+def gives_values(setup: Setup) -> Call:
+    """v itself, seen through strides of its own."""
+    return lambda q, k, v: v.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def heads_last(setup: Setup) -> Call:
+    """Attention by dot products on (B, L, H, D), refusing anything else."""
+    case = setup.case
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        assert q.shape == (case.B, case.Lq, case.H, case.D)
+        assert k.shape == (case.B, case.Lk, case.Hkv, case.D)
+        assert q.is_contiguous()
+        k, v = (x.repeat_interleave(case.group, dim=2) for x in (k, v))
+        weights = (q.transpose(1, 2).double() @ k.permute(0, 2, 3, 1).double()).softmax(-1)
+        return (weights @ v.transpose(1, 2).double()).transpose(1, 2).to(v.dtype)
+
+    return call
+
+
+def tells_identity(setup: Setup) -> Call:
+    """1 where keys are the queries' very tensor, 2 where values are, 3 for both, 4 for keys and values."""
+    return lambda a, b, c: a * 0 + (b is a) + 2 * (c is a) + 4 * (b is c and b is not a)
+
+
+def tells_torch(setup: Setup) -> Call:
+    """Threads, whether a graph could be built, and whether something is read from stdin."""
+    import torch
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        said = [torch.get_num_threads(), int(torch.is_inference_mode_enabled()), len(sys.stdin.read())]
+        return q * 0 + torch.tensor([*said, 0.0])
+
+    return call
+
+
+def holds_memory(setup: Setup) -> Call:
+    """Holds 96 MiB for the length of a call."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        held = np.ones(HELD_BYTES, dtype=np.uint8)
+        return q * int(held[0])
+
+    return call
+
+
+def prepares_memory(setup: Setup) -> Call:
+    import torch
+
+    kept = torch.ones(HELD_BYTES // 4)
+    return lambda q, k, v: q * kept[0]
+
+
+def gives_a_parameter(setup: Setup) -> Call:
+    import torch
+
+    return lambda q, k, v: torch.nn.Parameter(q.clone(), requires_grad=False)
+
+
+def raises_once_warm(setup: Setup) -> Call:
+    """Fails at its third call."""
+    counted = counts_calls(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        output = counted(q, k, v)
+        if int(output.flatten()[0]) == 3:
+            raise ArithmeticError("tired")
+        return output
+
+    return call
+
+
+def asks_in_vain(case: object, rule: object) -> str | None:
+    raise LookupError("no idea")
+
+
+@hookimpl
+def attnbench_backends() -> Iterator[Backend]:
+    both = ("attention", "multihead")
+    for prepare in (
+        counts_calls, gives_values, tells_identity, tells_torch, holds_memory, prepares_memory,
+        gives_a_parameter, raises_once_warm,
+    ):  # fmt: skip
+        yield Backend(prepare.__name__, "outspoken", prepare, operations=both)
+    yield Backend("heads_last", "outspoken", heads_last, layout="BLHD")
+    yield Backend("asks_in_vain", "outspoken", gives_values, supports=asks_in_vain)
+    yield Backend("not_here", "outspoken", gives_values, available=lambda device: f"no kernel for {device}")
+
+
+def _dot(q: Any, k: Any, parameters: Any, positions: Any) -> Any:
+    return q @ k.T
+
+
+def _raises(q: Any, k: Any, parameters: Any, positions: Any) -> Any:
+    raise ZeroDivisionError("the reference is broken")
+
+
+def _exits(q: Any, k: Any, parameters: Any, positions: Any) -> Any:
+    sys.exit(7)
+
+
+def _nan(q: Any, k: Any, parameters: Any, positions: Any) -> Any:
+    return q @ k.T * np.nan
+
+
+@hookimpl
+def attnbench_rules() -> Iterator[Rule]:
+    plain = Rule("outspoken", "q·k", "here", _dot, lambda case, parameters: Scoring())
+    yield plain
+    yield replace(plain, name="raises", reference=_raises)
+    yield replace(plain, name="exits", reference=_exits)
+    yield replace(plain, name="nan", reference=_nan)
+    wrong = Parameter("w", (3,), lambda rng, H, shape: rng.standard_normal((H + 1, *shape)))
+    yield replace(plain, name="misdraws", parameters=lambda case: (wrong,))

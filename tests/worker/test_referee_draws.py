@@ -1,0 +1,142 @@
+"""What a referee hands out: parameters, counts and draws; and what it can't open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from asked import BUILT_IN_RULES, OUTSPOKEN
+
+from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
+from attnbench.worker import messages as m
+from attnbench.worker.shared import unpack
+
+SMALL = "attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/causal/float32"
+
+
+def opening(case: str, entropy: int = 1, source: m.PluginSource = BUILT_IN_RULES) -> m.OpenCase:
+    return m.OpenCase(case, source, entropy, timed_draws=2, oracle_flops=1e9)
+
+
+def opened(referee: RefereeLink, request: m.OpenCase) -> tuple[m.CaseOpened, dict[str, np.ndarray]]:
+    answer, fd = referee.ask(request, m.CaseOpened)
+    parameters = unpack(fd, answer.parameters)
+    os.close(fd)
+    return answer, parameters
+
+
+def draw(referee: RefereeLink, index: int) -> dict[str, np.ndarray]:
+    answer, fd = referee.ask(m.GetDraw(index), m.Arrays)
+    arrays = unpack(fd, answer.arrays)
+    os.close(fd)
+    return arrays
+
+
+def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
+    return all(left[name].tobytes() == right[name].tobytes() for name in "abc")
+
+
+@pytest.fixture
+def new_referee(plugins_on_path: None) -> Iterator[RefereeLink]:
+    link = RefereeLink(60)
+    yield link
+    link.close()
+
+
+def test_nothing_is_drawn_or_judged_before_a_case_is_open(new_referee: RefereeLink) -> None:
+    for request in (m.GetDraw(0), m.Score("a", 0, m.ArraySpec("out", "float32", (1,), 0)), m.Judge("a")):
+        with pytest.raises(RefereeGaveUp) as failure:
+            new_referee.ask(request, m.Arrays)
+        assert str(failure.value) == f"the oracle failed: {type(request).__name__} before a case is open"
+    assert new_referee.alive
+
+
+def test_counts_are_exact_and_parameters_are_named(referee: RefereeLink) -> None:
+    answer, parameters = opened(referee, opening(SMALL))
+    # Three queries at the last three of five keys see 3, 4 and 5 of them, unless the first is at the first.
+    assert answer.pairs == 2 * 4 * (1 + 2 + 3)
+    assert answer.flops == 2 * answer.pairs * (4 + 6)
+    items = 2 * (4 * 3 * 4 + 2 * 5 * 4 + 2 * 5 * 6 + 4 * 3 * 6)
+    assert answer.bytes_moved == 4 * items
+    assert (answer.check_draws, parameters) == (16, {})
+    assert {name: x.shape for name, x in draw(referee, 0).items()} == {
+        "a": (2, 4, 3, 4),
+        "b": (2, 2, 5, 4),
+        "c": (2, 2, 5, 6),
+    }
+    layer = "multihead/general/B1-H2-L64-D4-E64-bias/none/bfloat16"
+    answer, parameters = opened(referee, opening(layer))
+    assert {name: x.shape for name, x in parameters.items()} == {
+        "rule.w": (2, 4, 4), "w_q": (8, 64), "w_k": (8, 64), "w_v": (8, 64), "w_o": (64, 8),
+        "b_q": (8,), "b_k": (8,), "b_v": (8,), "b_o": (64,),
+    }  # fmt: skip
+    assert {x.dtype for x in parameters.values()} == {np.dtype(np.uint16)}
+    # 4096 output elements are enough; two draws are the fewest.
+    assert answer.check_draws == 2
+
+
+def test_draws_of_the_check_are_the_same_for_everybody_and_timed_ones_are_secret(
+    referee: RefereeLink,
+) -> None:
+    case = "attention/dot/H4-L64-D16/none/float32"
+    first, _ = opened(referee, opening(case, entropy=1))
+    assert first.check_draws == 2
+    one = [draw(referee, index) for index in range(4)]
+    opened(referee, opening(case, entropy=2))
+    two = {index: draw(referee, index) for index in (3, 1, 0, 2)}
+    opened(referee, opening(case, entropy=1))
+    again = {index: draw(referee, index) for index in (2, 0, 3, 1)}
+    assert [same(one[i], two[i]) for i in range(4)] == [True, True, False, False]
+    assert [same(one[i], again[i]) for i in range(4)] == [True] * 4
+    everything = [*one, two[2], two[3]]
+    assert not any(same(x, y) for i, x in enumerate(everything) for y in everything[:i])
+    opened(referee, opening(case + "/seed1", entropy=1))
+    assert [same(one[i], draw(referee, i)) for i in range(4)] == [False, False, True, True]
+
+
+def test_a_source_that_serves_twice_is_stored_once(referee: RefereeLink) -> None:
+    opened(referee, opening("multihead/dot/H1-L4-D2-E3/none/float32"))
+    answer, fd = referee.ask(m.GetDraw(0), m.Arrays)
+    size = os.fstat(fd).st_size
+    os.close(fd)
+    assert [spec.offset for spec in answer.arrays] == [0, 0, 0]
+    assert size < 2 * 4 * 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("case", "source", "words"),
+    [
+        ("attention/dto/H1-L2-D2", BUILT_IN_RULES,
+         "ValueError: attnbench 0 (attnbench.rules) brings no rule 'dto' here"),
+        ("attention/dot/H1-L2", BUILT_IN_RULES, "BadCase: case 'attention/dot/H1-L2': the size D is missing"),
+        ("attention/x/H1-L2-D2", m.PluginSource("b", "does_not_load", "broken", "2"),
+         "ValueError: broken 2 (does_not_load): does not import: OSError: a library is missing"),
+        ("attention/misdraws/H2-L2-D2", OUTSPOKEN,
+         "ValueError: rule 'misdraws' draws 'w' of shape (3, 3); it declares (2, 3)"),
+    ],
+)  # fmt: skip
+def test_a_case_that_can_not_be_opened_leaves_none_open(
+    referee: RefereeLink, case: str, source: m.PluginSource, words: str
+) -> None:
+    opened(referee, opening(SMALL))
+    with pytest.raises(RefereeGaveUp) as failure:
+        referee.ask(opening(case, source=source), m.CaseOpened)
+    assert str(failure.value).startswith(f"the oracle failed: {words}")
+    with pytest.raises(RefereeGaveUp, match="GetDraw before a case is open"):
+        referee.ask(m.GetDraw(0), m.Arrays)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [("raises", "ZeroDivisionError: the reference is broken"), ("exits", "SystemExit: 7")],
+)
+def test_a_reference_that_fails_fails_its_case_alone(referee: RefereeLink, rule: str, words: str) -> None:
+    opened(referee, opening(f"attention/{rule}/H1-L2-D2", source=OUTSPOKEN))
+    for _ in range(2):
+        with pytest.raises(RefereeGaveUp) as failure:
+            referee.ask(m.GetDraw(0), m.Arrays)
+        assert str(failure.value) == f"the oracle failed: {words}"
+    opened(referee, opening(SMALL))
+    assert draw(referee, 0)["a"].shape == (2, 4, 3, 4)

@@ -1,0 +1,212 @@
+"""A referee's words on outputs: right ones pass, wrong ones are named to the element."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from asked import BUILT_IN_RULES, OUTSPOKEN, attend
+
+from attnbench.inputs.rounding import store, widen
+from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
+from attnbench.worker import messages as m
+from attnbench.worker.shared import pack, unpack
+
+Change = Callable[[np.ndarray], None]
+
+TWO_DRAWS = "attention/dot/B2-H4-Hkv2-L64-D8/none/float32"
+
+
+class Opened:
+    """A case that is open at a referee, and outputs computed for it by loops in float64."""
+
+    def __init__(
+        self,
+        referee: RefereeLink,
+        case: str,
+        oracle_flops: float = 1e9,
+        source: m.PluginSource = BUILT_IN_RULES,
+    ) -> None:
+        self.referee = referee
+        self.dtype = case.rsplit("/", 1)[1]
+        answer, fd = referee.ask(m.OpenCase(case, source, 5, 2, oracle_flops), m.CaseOpened)
+        os.close(fd)
+        self.check_draws = answer.check_draws
+
+    def right(self, index: int) -> np.ndarray:
+        answer, fd = self.referee.ask(m.GetDraw(index), m.Arrays)
+        arrays = unpack(fd, answer.arrays)
+        os.close(fd)
+        return store(attend(*(widen(arrays[name], self.dtype) for name in "abc")), self.dtype)
+
+    def score(self, who: str, index: int, output: np.ndarray) -> str:
+        fd, (spec,) = pack({"out": output}, self.dtype)
+        try:
+            return self.referee.ask(m.Score(who, index, spec), m.Scored, fd)[0].problem
+        finally:
+            os.close(fd)
+
+    def judge(self, who: str) -> m.Judged:
+        return self.referee.ask(m.Judge(who), m.Judged)[0]
+
+    def score_all(self, who: str, change: Change = lambda output: None, timed: bool = False) -> list[str]:
+        words = []
+        for index in range(self.check_draws + (2 if timed else 0)):
+            output = self.right(index)
+            if index == 1:
+                change(output)
+            words.append(self.score(who, index, output))
+        return words
+
+
+def test_right_outputs_pass_with_their_errors_in_numbers(referee: RefereeLink) -> None:
+    opened = Opened(referee, TWO_DRAWS)
+    assert opened.score_all("") == opened.score_all("mine") == ["", ""]
+    judged = opened.judge("mine")
+    accuracy = judged.accuracy
+    assert judged.problem == ""
+    assert (accuracy.rows, accuracy.rows_of, accuracy.draws) == (64, 64, 2)
+    # Rounded once to float32: off by less than half a unit in the last place, and not by nothing.
+    assert 0 < accuracy.rms_error < 2.0**-24 * 2
+    assert (accuracy.rms_error, accuracy.max_error) == (accuracy.reference_rms, accuracy.reference_max)
+    assert accuracy.error_budget == accuracy.max_error_budget == 1
+
+
+def test_one_wrong_element_is_named_with_what_was_expected(referee: RefereeLink) -> None:
+    opened = Opened(referee, TWO_DRAWS)
+    opened.score_all("")
+    seen: list[float] = []
+
+    def nudge(output: np.ndarray) -> None:
+        seen.append(float(output[1, 0, 2, 3]))
+        output[1, 0, 2, 3] += 0.5
+
+    # Of a draw of the check nothing is said by itself: the draws are judged together.
+    assert opened.score_all("mine", nudge) == ["", ""]
+    problem = opened.judge("mine").problem
+    assert f"worst at (b=1, h=0, i=2, d=3): got {seen[0] + 0.5:.6g}, expected {seen[0]:.6g}" in problem
+    assert "largest error 0.5 is above" in problem
+    assert opened.score_all("yours") == ["", ""]
+    assert opened.judge("yours").problem == ""
+
+
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
+def test_what_is_not_finite_is_named(referee: RefereeLink, value: float, word: str) -> None:
+    opened = Opened(referee, TWO_DRAWS)
+    opened.score_all("")
+
+    def spoil(output: np.ndarray) -> None:
+        output[1, 3, 60:62, 7] = value
+
+    opened.score_all("mine", spoil)
+    problem = opened.judge("mine").problem
+    assert problem.startswith(
+        f"element (b=1, h=3, i=60, d=7) and 1 more are not finite: got {word}, expected "
+    )
+
+
+def test_a_timed_output_is_judged_at_once(referee: RefereeLink) -> None:
+    opened = Opened(referee, TWO_DRAWS)
+    opened.score_all("", timed=True)
+    assert opened.score_all("mine", timed=True) == [""] * 4
+    late = opened.right(3)
+    assert "RMS error" in opened.score("mine", 3, opened.right(2))
+    late[0, 1, 2, 3] = np.nan
+    assert opened.score("mine", 3, late).startswith("element (b=0, h=1, i=2, d=3) is not finite")
+    # It counts in no verdict on the check.
+    assert opened.judge("mine").problem == ""
+    assert opened.judge("mine").accuracy.draws == 2
+
+
+def test_no_verdict_before_all_draws_are_scored(referee: RefereeLink) -> None:
+    opened = Opened(referee, TWO_DRAWS)
+    opened.score_all("")
+    with pytest.raises(RefereeGaveUp, match=r"ValueError: no outputs of draws \[0, 1\] to judge$"):
+        opened.judge("mine")
+    opened.score("mine", 1, opened.right(1))
+    with pytest.raises(RefereeGaveUp, match=r"ValueError: no outputs of draws \[0\] to judge$"):
+        opened.judge("mine")
+    opened.score("mine", 0, opened.right(0))
+    assert opened.judge("mine").problem == ""
+    # A draw that is scored anew counts as it was last.
+    opened.score("mine", 0, opened.right(1))
+    assert "RMS error" in opened.judge("mine").problem
+
+
+def test_no_verdict_without_the_plain_reference(referee: RefereeLink) -> None:
+    opened = Opened(referee, TWO_DRAWS)
+    opened.score_all("mine")
+    words = r"ValueError: no plain reference of draws \[0, 1\] to judge by$"
+    with pytest.raises(RefereeGaveUp, match=words):
+        opened.judge("mine")
+    with pytest.raises(RefereeGaveUp, match=words):
+        opened.score("mine", 2, opened.right(2))
+    opened.score_all("")
+    assert opened.judge("mine").problem == ""
+
+
+def test_another_shape_is_no_output(referee: RefereeLink) -> None:
+    opened = Opened(referee, TWO_DRAWS)
+    turned = np.ascontiguousarray(opened.right(0).swapaxes(1, 2))
+    assert opened.score("mine", 0, turned) == "the output has shape (2, 64, 4, 8)"
+    fd, _ = pack({"out": np.zeros(3, np.float32)}, "float32")
+    with pytest.raises(RefereeGaveUp, match="ValueError: buffer"):
+        referee.ask(m.Score("mine", 0, m.ArraySpec("out", "float32", (2, 4, 64, 8), 0)), m.Scored, fd)
+    os.close(fd)
+    with pytest.raises(RefereeGaveUp, match=r"no outputs of draws \[0, 1\]"):
+        opened.judge("mine")
+
+
+def test_where_the_oracle_costs_too_much_rows_are_compared(referee: RefereeLink) -> None:
+    opened = Opened(referee, "attention/dot/B1-H2-Lq256-Lk32-D16/none/float32", oracle_flops=1)
+    edges = [0, 63, 64, 127, 128, 255]
+    opened.score_all("")
+
+    def spoil_others(output: np.ndarray) -> None:
+        output[:, :, 1:] += 1
+
+    opened.score_all("mine", spoil_others)
+    judged = opened.judge("mine")
+    assert (judged.accuracy.rows, judged.accuracy.rows_of) == (16, 256)
+    assert "(i counts the 16 rows compared)" in judged.problem
+    for row in edges:
+
+        def spoil(output: np.ndarray, row: int = row) -> None:
+            output[0, 1, row, 5] = np.nan
+
+        opened.score_all("mine", spoil)
+        assert "is not finite" in opened.judge("mine").problem
+    # Of the others ten are compared: 240 can be wrong unseen, and no more.
+    unseen = 0
+    for row in range(1, 256):
+
+        def spoil(output: np.ndarray, row: int = row) -> None:
+            output[0, 1, row, 5] = np.nan
+
+        output = opened.right(1)
+        spoil(output)
+        opened.score("mine", 1, output)
+        unseen += opened.judge("mine").problem == ""
+    assert unseen == 240
+
+
+def test_half_precision_is_compared_by_its_numbers(referee: RefereeLink) -> None:
+    opened = Opened(referee, "attention/dot/B2-H4-L64-D8/none/bfloat16")
+    opened.score_all("")
+    opened.score_all("mine")
+    assert opened.judge("mine").problem == ""
+
+    def flip_sign(output: np.ndarray) -> None:
+        output[0, 0, 0, 0] ^= 0x8000
+
+    opened.score_all("mine", flip_sign)
+    assert "worst at (b=0, h=0, i=0, d=0)" in opened.judge("mine").problem
+
+
+def test_an_oracle_of_nan_lets_nobody_pass(referee: RefereeLink) -> None:
+    opened = Opened(referee, "attention/nan/B2-H4-L64-D8/none/float32", source=OUTSPOKEN)
+    opened.score_all("", lambda output: None)
+    opened.score_all("mine", lambda output: output.fill(np.nan))
+    assert "not finite" in opened.judge("mine").problem

@@ -1,0 +1,156 @@
+"""A worker's answers to every request, from real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, attend
+
+from attnbench.runner.link import WorkerFailed
+from attnbench.worker import messages as m
+
+New = Callable[[str], Asked]
+
+SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
+SQUARE = "attention/dot/B2-H2-L3-D4/none"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        m.Activations(()), m.Compute(), m.WarmUp(), m.Measure(0, 0, 1, 1, 0), m.LastOutput(),
+        m.MeasureMemory(),
+    ],
+    ids=lambda r: type(r).__name__,
+)  # fmt: skip
+def test_nothing_is_done_before_prepare(template: New, request_: m.Request) -> None:
+    with pytest.raises(WorkerFailed) as failure:
+        template(SMALL).link.ask(request_, m.Done, ENOUGH_S)
+    assert (failure.value.status, failure.value.reason) == (
+        "error",
+        f"{type(request_).__name__} before Prepare",
+    )
+
+
+def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("counts_calls")
+    for request in (m.Compute(), m.WarmUp(), m.Measure(0, 0, 1, 1, 0), m.LastOutput(), m.MeasureMemory()):
+        with pytest.raises(WorkerFailed, match=f"^{type(request).__name__} before Activations$"):
+            worker.link.ask(request, m.Output, ENOUGH_S)
+    worker.give()
+    worker.block(calls=1, samples=1)
+    assert set(worker.output(m.LastOutput()).ravel()) == {1}
+    # With new inputs the output of the old ones is gone: it can't pass for a new one.
+    worker.give(1)
+    with pytest.raises(WorkerFailed, match="is a NoneType"):
+        worker.output(m.LastOutput())
+
+
+def test_facts_are_those_of_the_process_that_loaded_torch(template: New) -> None:
+    facts, _ = template(SMALL).link.ask(m.Facts(), m.TorchFacts, ENOUGH_S)
+    assert facts.torch.split("+")[0] == version("torch").split("+")[0]
+    assert facts.flags["threads"] == "1"
+    assert facts.flags["float32_matmul_precision"] == "highest"
+    assert facts.flags["build"].startswith("PyTorch built with:")
+    assert "\n" not in facts.flags["build"]
+
+
+def test_a_worker_runs_one_thread_builds_no_graph_and_reads_nothing(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("tells_torch")
+    worker.give()
+    assert worker.output()[0, 0, 0].tolist() == [1, 1, 0, 0]
+    assert worker.fork().output()[1, 1, 2].tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("draw", [0, 1])
+def test_an_output_is_that_of_the_inputs_given_last(template: New, draw: int) -> None:
+    worker = template("attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/none/float64")
+    assert worker.prepare("eager", BUILT_IN_BACKENDS) > 0
+    worker.give(7)
+    arrays = worker.give(draw)
+    np.testing.assert_allclose(worker.output(), attend(*arrays), rtol=1e-12)
+
+
+def test_heads_last_is_given_and_taken_in_that_layout(template: New) -> None:
+    worker = template("attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/none/float32")
+    worker.prepare("heads_last")
+    arrays = worker.give()
+    output = worker.output()
+    assert output.shape == (2, 4, 3, 6)
+    np.testing.assert_allclose(output, attend(*arrays), rtol=1e-6)
+
+
+SPECIAL = {
+    "float64": [0x7FF8000000000001, 0xFFF0000000000000, 0x8000000000000000, 1],
+    "float32": [0x7FC00001, 0xFF800000, 0x80000000, 1],
+    "float16": [0x7E01, 0xFC00, 0x8000, 1],
+    "bfloat16": [0x7FC1, 0xFF80, 0x8000, 1],
+}
+
+
+@pytest.mark.parametrize("dtype", SPECIAL)
+def test_bits_go_through_a_worker_unchanged(template: New, dtype: str) -> None:
+    """NaN with a payload, -inf, -0, the smallest number; back through strides."""
+    bits = np.arange(2 * 2 * 3 * 4, dtype=f"u{2 if dtype == 'bfloat16' else np.dtype(dtype).itemsize}")
+    bits[:4] = SPECIAL[dtype]
+    values = bits.reshape(2, 2, 3, 4)
+    values = values if dtype == "bfloat16" else values.view(dtype)
+    worker = template(f"{SQUARE}/{dtype}")
+    worker.prepare("gives_values")
+    worker.give((np.zeros_like(values), np.zeros_like(values), values))
+    assert worker.output().tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rule", "said"),
+    [("L3-D2-E4", "dot", 3), ("L3-D2-E4-cross", "dot", 4), ("Lq2-Lk3-D2-E4", "dot", 4),
+     ("Lq2-Lk3-D2-E4", "concat_linear", 0)],
+)  # fmt: skip
+def test_one_source_that_serves_twice_is_one_tensor(template: New, sizes: str, rule: str, said: int) -> None:
+    worker = template(f"multihead/{rule}/B2-H2-{sizes}/none/float32")
+    worker.prepare("tells_identity")
+    worker.give()
+    assert worker.output().tolist() == np.full((2, 2 if "Lq2" in sizes else 3, 4), said).tolist()
+
+
+def test_the_last_output_is_that_of_the_last_timed_call(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("counts_calls")
+    worker.give()
+    block = worker.block(calls=3, samples=4, warm_calls=5)
+    assert (block.round, block.position, block.calls) == (4, 2, 3)
+    vitals = (block.wall_ns, block.cpu_ns, block.switches, block.faults)
+    assert [len(each) for each in vitals] == [4] * 4
+    assert min(block.wall_ns) > 0
+    assert set(worker.output(m.LastOutput()).ravel()) == {5 + 3 * 4}
+    # Asking for it makes no call; computing does, and leaves it alone.
+    assert set(worker.output().ravel()) == {18}
+    assert set(worker.output(m.LastOutput()).ravel()) == {17}
+
+
+@pytest.mark.parametrize("most_calls", [0, 1, 3])
+def test_warming_up_makes_as_many_calls_as_it_traces(template: New, most_calls: int) -> None:
+    worker = template(SMALL)
+    worker.prepare("counts_calls")
+    worker.give()
+    warmed, _ = worker.link.ask(m.WarmUp(most_calls, 60.0), m.Warmed, ENOUGH_S)
+    assert (len(warmed.trace_ns), warmed.settled) == (most_calls, False)
+    assert set(worker.output().ravel()) == {most_calls + 1}
+
+
+def test_peak_memory_is_that_of_a_call_in_the_worker(template: New) -> None:
+    worker = template(SMALL)
+    peaks = []
+    for backend in ("holds_memory", "counts_calls"):
+        worker.prepare(backend)
+        worker.give()
+        peak, _ = worker.link.ask(m.MeasureMemory(), m.PeakMemory, ENOUGH_S)
+        assert peak.bytes is not None
+        peaks.append(peak.bytes / 1024**2)
+    assert peaks[0] == pytest.approx(96, abs=2)
+    assert peaks[1] < 2
