@@ -94,11 +94,14 @@ def decide(contest: Contest) -> None:
             examine_plain(shop, brief)
             passed = _examine(contest, brief, entries)
             contest.clock.spend("check")
-            if shop.options.timed and passed:
-                _measure(contest, brief, opening.timed_entropy, passed)
-            else:
+            try:
+                if shop.options.timed and passed:
+                    _measure(contest, brief, opening.timed_entropy, passed)
+                else:
+                    for examined in passed:
+                        contest.record(examined.name, "ok", accuracy=examined.accuracy)
+            finally:
                 for examined in passed:
-                    contest.record(examined.name, "ok", accuracy=examined.accuracy)
                     examined.template.kill()
     except RefereeGaveUp as failure:
         _record_all(contest, entries, "error", str(failure))
@@ -218,8 +221,6 @@ def _outcome(contest: Contest, brief: Brief, entrant: Entrant, lines: list[SetLi
         peak = measure_peak(contest.shop, brief, entrant)
     except WorkerFailed as failure:
         return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
-    finally:
-        entrant.examined.template.kill()
     time_ms = median_ms(lines, name)
     assert time_ms is not None, "a contender without samples has failed in some set"
     return Record(

@@ -92,9 +92,13 @@ class WorkerLink:
         """Fork this worker; gives the link to the new process."""
         ours, theirs = socket_pair()
         with theirs:
-            forked, _ = self.ask(
-                m.Fork(child, cpus, pin_allocator), m.Forked, START_TIMEOUT_S, (theirs.fileno(),)
-            )
+            try:
+                forked, _ = self.ask(
+                    m.Fork(child, cpus, pin_allocator), m.Forked, START_TIMEOUT_S, (theirs.fileno(),)
+                )
+            except BaseException:
+                ours.close()
+                raise
         return WorkerLink(ours, forked.pid, self, None)
 
     def pin(self, cpus: tuple[int, ...]) -> None:
