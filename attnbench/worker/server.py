@@ -20,10 +20,11 @@ def main(argv: list[str]) -> None:
     import torch
 
     torch.set_num_threads(threads)
-    # The forward pass builds no graph in any worker; entered once, so that no call pays for it.
-    torch.inference_mode(True).__enter__()
-    silence()
-    serve(socket.socket(fileno=descriptor))
+    # The forward pass builds no graph in any worker; entered once, so that no call pays for it. The mode
+    # ends when nothing holds its guard any more: this frame does, in every fork.
+    with torch.inference_mode():
+        silence()
+        serve(socket.socket(fileno=descriptor))
 
 
 if __name__ == "__main__":
