@@ -109,7 +109,8 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
         held = held.with_inputs(unpack(fds[0], request.arrays))
         del junk
         return held, m.Done(), ()
-    assert held.inputs is not None
+    if held.inputs is None:
+        return held, m.Failed("error", f"{type(request).__name__} before Activations"), ()
     a, b, c = held.inputs
     match request:
         case m.Compute():
