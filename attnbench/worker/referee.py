@@ -77,7 +77,8 @@ class OpenedCase:
         if index < self.check_draws or who == "":
             self._scores.setdefault(who, {})[index] = errors
             return ""
-        return self._verdict(pool([errors]), {index}, set(self._scores[""]))[1]
+        known = {*range(self.check_draws), *self._scores.get("", {})}
+        return self._verdict(pool([errors]), {index}, known)[1]
 
     def judge(self, who: str) -> tuple[Accuracy, str]:
         """The verdict on all that ``who`` has computed for the check."""
@@ -87,10 +88,12 @@ class OpenedCase:
             raise ValueError(f"no outputs of draws {sorted(missing)} to judge")
         return self._verdict(pool(list(scores.values())), set(scores), set(scores))
 
-    def _verdict(
-        self, errors: Errors, draws: set[int], reference_draws: set[int]
-    ) -> tuple[Accuracy, str]:
-        reference = pool([self._scores[""][index] for index in sorted(reference_draws)])
+    def _verdict(self, errors: Errors, draws: set[int], reference_draws: set[int]) -> tuple[Accuracy, str]:
+        plain = self._scores.get("", {})
+        missing = reference_draws - set(plain)
+        if missing:
+            raise ValueError(f"no plain reference of draws {sorted(missing)} to judge by")
+        reference = pool([plain[index] for index in sorted(reference_draws)])
         values = np.concatenate([widen(self._draws[i][0][2], self.case.dtype).ravel() for i in sorted(draws)])
         return verdict(
             errors,
