@@ -1,0 +1,87 @@
+"""Progress: where the time went adds up, and the estimate is the mean of the cases that are done."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.runner import moment
+from attnbench.runner.moment import Clock, Moment
+
+
+class Time:
+    """A monotonic clock that goes when it is told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    stopped = Time()
+    monkeypatch.setattr(moment, "time", stopped)
+    return stopped
+
+
+def test_moments_say_which_case_and_what_is_done(time: Time) -> None:
+    told: list[Moment] = []
+    clock = Clock(2, told.append)
+    clock.tell("start")
+    time.now += 5
+    clock.begin_case("a")
+    clock.tell("oracle")
+    time.now += 2
+    clock.begin_case("b")
+    clock.tell("set 1 of 8")
+    assert told == [
+        Moment(0, 2, "", "start", 0.0, None),
+        Moment(1, 2, "a", "oracle", 5.0, None),
+        Moment(2, 2, "b", "set 1 of 8", 7.0, 2.0),
+    ]
+
+
+def test_the_start_of_the_run_is_no_part_of_the_estimate(time: Time) -> None:
+    """Loading torch takes long once, not for each case."""
+    told: list[Moment] = []
+    clock = Clock(10, told.append)
+    time.now += 100
+    for name in "abc":
+        clock.begin_case(name)
+        time.now += 3
+    clock.tell("check eager")
+    # Two are done in 9 s, of which 3 belong to the one that goes on; 8 are left, the present one included.
+    assert told[0].left_s == pytest.approx(9 / 2 * 8)
+
+
+def test_before_a_case_is_done_there_is_no_estimate(time: Time) -> None:
+    told: list[Moment] = []
+    clock = Clock(3, told.append)
+    clock.begin_case("a")
+    time.now += 50
+    clock.tell("check")
+    assert told[0].left_s is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000)), max_size=20))
+def test_phases_add_up_to_the_time_elapsed(spent: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        time = Time()
+        patch.setattr(moment, "time", time)
+        clock = Clock(1, None)
+        for phase, seconds in spent:
+            time.now += seconds
+            clock.spend(phase)
+    assert sum(clock.phases_s.values()) == sum(seconds for _, seconds in spent)
+    for phase in "abc":
+        assert clock.phases_s.get(phase, 0) == sum(s for name, s in spent if name == phase)
+
+
+def test_nobody_listening_is_fine() -> None:
+    clock = Clock(1, None)
+    clock.begin_case("a")
+    clock.tell("check")
+    assert clock.elapsed_s >= 0

@@ -1,0 +1,66 @@
+"""The dials: what is impossible is refused in words, and all of them are in the manifest."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.api import make_options
+from attnbench.runner.options import Options
+from attnbench.types.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("dials", "sentence"),
+    [
+        ({"budget_s": 0}, "a budget of 0 s: give a positive number of seconds"),
+        ({"budget_s": -1.5}, "a budget of -1.5 s: give a positive number of seconds"),
+        ({"budget_s": math.inf}, "a budget of inf s: give a positive number of seconds"),
+        ({"budget_s": math.nan}, "a budget of nan s: give a positive number of seconds"),
+        ({"sets": 0}, "0 sets: at least 1 is needed, and 8 for a 99 % interval"),
+        ({"timeout_s": 0}, "a timeout of 0 s: give a positive number of seconds"),
+        ({"timeout_s": math.nan}, "a timeout of nan s: give a positive number of seconds"),
+        ({"memory_limit_bytes": 0}, "a memory limit of 0 bytes: give a positive number"),
+    ],
+)
+def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        Options(**dials)
+    assert str(caught.value) == sentence
+    assert caught.value.exit_code == 2
+
+
+@given(
+    st.builds(
+        Options,
+        budget_s=st.floats(1e-6, 1e6),
+        sets=st.integers(1, 99),
+        rounds=st.integers(1, 9),
+        baseline=st.text(max_size=9),
+        timeout_s=st.floats(1e-3, 1e5),
+        memory_limit_bytes=st.none() | st.integers(1, 2**50),
+        timed=st.booleans(),
+    )
+)
+def test_what_the_manifest_states_gives_the_same_options_again(options: Options) -> None:
+    """A run is resumed by what its file says, after a trip through JSON."""
+    told = json.loads(json.dumps(options.protocol()))
+    assert set(told) == {field.name for field in fields(Options)}
+    assert Options(**told) == options
+
+
+def test_what_is_not_said_is_the_default() -> None:
+    assert make_options() == Options()
+    assert make_options(sets=2, timed=False) == Options(sets=2, timed=False)
+
+
+@pytest.mark.parametrize("dial", ["budget", "sets", "timeout", "memory_limit"])
+def test_zero_is_said_and_not_left_out(dial: str) -> None:
+    with pytest.raises(BadInput, match=r"\b0\b"):
+        make_options(**{dial: 0})

@@ -1,0 +1,122 @@
+"""Every limit that a backend declares refuses what is beyond it, in one exact sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.plugins.registry import load_registry
+from attnbench.runner.refusals import refusal
+from attnbench.types.backend import Backend
+from attnbench.types.case import DTYPES, Case, Layer
+
+CASE = Case("attention", "dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
+RULES = {name: entry.record for name, entry in load_registry().rules.items()}
+GPU = ("some GPU",)
+
+
+def backend(**limits: Any) -> Backend:
+    return Backend("mine", "a test", prepare=lambda setup: lambda q, k, v: v, **limits)
+
+
+def refused(case: Case = CASE, cuda: tuple[str, ...] = GPU, **limits: Any) -> tuple[str, str] | None:
+    return refusal(backend(**limits), case, RULES[case.rule], cuda_devices=cuda)
+
+
+MULTIHEAD = replace(CASE, operation="multihead", layer=Layer(16))
+ON_CUDA = replace(CASE, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("limits", "case", "status", "sentence"),
+    [
+        ({"devices": ("cpu",)}, ON_CUDA, "unavailable", "runs on cpu only"),
+        ({"devices": ("cuda",)}, CASE, "unavailable", "runs on cuda only"),
+        ({}, MULTIHEAD, "unsupported", "computes attention, not multihead"),
+        ({"operations": ("multihead",)}, CASE, "unsupported", "computes multihead, not attention"),
+        ({"rules": ("cosine",)}, CASE, "unsupported", "computes cosine, not dot"),
+        ({"rules": ("cosine", "alibi")}, CASE, "unsupported", "computes cosine and alibi, not dot"),
+        (
+            {"rules": ("cosine", "alibi", "additive")}, CASE, "unsupported",
+            "computes cosine, alibi and additive, not dot",
+        ),
+        (
+            {"needs_dot_form": True}, replace(CASE, rule="additive"), "unsupported",
+            "needs a dot product; additive has no such form",
+        ),
+        ({"dtypes": ("float16",)}, CASE, "unsupported", "computes in float16, not float32"),
+        (
+            {"dtypes": ("float16", "bfloat16")}, CASE, "unsupported",
+            "computes in float16 and bfloat16, not float32",
+        ),
+        ({}, replace(CASE, pass_="backward"), "unsupported", "computes the forward pass, not backward"),
+        (
+            {"passes": ("backward", "both")}, CASE, "unsupported",
+            "computes the backward and both pass, not forward",
+        ),
+    ],
+)  # fmt: skip
+def test_each_limit_has_its_sentence(limits: dict[str, Any], case: Case, status: str, sentence: str) -> None:
+    assert refused(case, **limits) == (status, sentence)
+
+
+def test_without_a_gpu_nothing_runs_on_it_whatever_else_is_wrong() -> None:
+    says = ("unavailable", "this machine has no CUDA device")
+    assert refused(ON_CUDA, cuda=()) == says
+    assert refused(ON_CUDA, cuda=(), devices=("cpu",), rules=("cosine",)) == says
+
+
+def test_without_a_gpu_the_cpu_still_runs() -> None:
+    assert refused(CASE, cuda=()) is None
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_what_needs_a_dot_product_is_refused_exactly_the_rules_without_one(rule: str) -> None:
+    said = refused(replace(CASE, rule=rule), needs_dot_form=True)
+    assert (said is None) == RULES[rule].has_dot_form
+
+
+@given(
+    dtypes=st.lists(st.sampled_from(DTYPES), min_size=1, unique=True),
+    rules=st.none() | st.lists(st.sampled_from(sorted(RULES)), min_size=1, unique=True),
+    operations=st.lists(st.sampled_from(("attention", "multihead")), min_size=1, unique=True),
+    dtype=st.sampled_from(DTYPES),
+    rule=st.sampled_from(sorted(RULES)),
+)
+def test_none_exactly_where_every_limit_holds_the_case(
+    dtypes: list[str], rules: list[str] | None, operations: list[str], dtype: str, rule: str
+) -> None:
+    case = replace(CASE, rule=rule, dtype=dtype)
+    said = refused(
+        case,
+        dtypes=tuple(dtypes),
+        rules=None if rules is None else tuple(rules),
+        operations=tuple(operations),
+    )
+    within = dtype in dtypes and (rules is None or rule in rules) and "attention" in operations
+    assert (said is None) == within
+    if said is not None:
+        status, sentence = said
+        assert status == "unsupported"
+        assert sentence.split(" ")[-1] in (dtype, rule, "attention")
+
+
+@pytest.mark.parametrize("name", sorted(load_registry().backends))
+def test_every_built_in_takes_some_case_that_it_declares(name: str) -> None:
+    """Its own limits do not shut it out of everything."""
+    mine = load_registry().backends[name].record
+    operation = mine.operations[0]
+    case = replace(
+        CASE,
+        operation=operation,
+        layer=Layer(16) if operation == "multihead" else None,
+        rule="scaled_dot" if mine.rules is None else mine.rules[0],
+        dtype=mine.dtypes[0],
+        device=mine.devices[0],
+        pass_=mine.passes[0],
+    )
+    assert refusal(mine, case, RULES[case.rule], cuda_devices=GPU) is None
