@@ -56,7 +56,8 @@ def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple
 
     if type(output) is not torch.Tensor:
         raise WrongOutput(f"the output is a {type(output).__name__}, not a torch.Tensor")
-    expected = (shape[0], shape[2], shape[1], shape[3]) if layout == "BLHD" and len(shape) == 4 else shape
+    exchanged = layout == "BLHD" and len(shape) == 4
+    expected = (shape[0], shape[2], shape[1], shape[3]) if exchanged else shape
     if tuple(output.shape) != expected:
         raise WrongOutput(f"the output has shape {tuple(output.shape)}; {expected} is asked for")
     if output.dtype != torch_dtype(case):
@@ -64,7 +65,7 @@ def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple
     if output.device.type != case.device:
         raise WrongOutput(f"the output is on {output.device}; {case.device} is asked for")
     plain = output.detach()
-    if expected != shape:
+    if exchanged:
         plain = plain.transpose(1, 2)
     plain = plain.contiguous().cpu()
     if case.dtype == "bfloat16":
