@@ -2,20 +2,32 @@
 
 The measure is what a plain computation in that dtype is wrong by (:mod:`attnbench.check.plain`):
 
-    RMS error    <= 2 * reference + 2 * eps * rms(v)
-    largest      <= 4 * reference + 4 * eps * max|v|
+    RMS error    <= 2 * reference + 2 * eps * rms(out)
+    largest      <= 4 * reference + 4 * eps * max|out|
 
-The second terms let a kernel differ where the reference happens to be exact. A reference that is off by more
-than rounding explains (a rule whose torch and NumPy forms disagree) counts no further than rounding could
-go: its own mistake must not let others through.
+The second terms let a kernel differ where the reference happens to be exact. They count in units of the
+exact output, not of v: an average over many values is far smaller than they are, and in half precision
+a kernel that leaves out every fifth key would pass.
+
+A reference that is off by more than rounding explains (a rule whose torch and NumPy forms disagree) counts
+no further than rounding could go: its own mistake must not let others through.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from attnbench.check.errors import Errors, element
 from attnbench.inputs.rounding import EPS
 from attnbench.types.case import Dtype
 from attnbench.types.record import Accuracy
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
 
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0
 
@@ -24,12 +36,26 @@ MOST_RMS: dict[Dtype, float] = {"float64": 64, "float32": 64, "bfloat16": 16, "f
 error. Over all rules at D = 1 ... 8192 the worst seen are 14 (and 38) in float32, 4.3 (and 12.4) in half."""
 
 
+@dataclass(frozen=True)
+class Scale:
+    """How large numbers are: their root mean square, and the largest magnitude."""
+
+    rms: float
+    largest: float
+
+
+def scale_of(arrays: Sequence[Array]) -> Scale:
+    """The scale of several arrays taken together."""
+    flat = np.concatenate([np.ravel(array) for array in arrays])
+    return Scale(float(np.sqrt(np.mean(np.square(flat)))), float(np.max(np.abs(flat))))
+
+
 def verdict(
     errors: Errors,
     reference: Errors,
     *,
-    values_rms: float,
-    values_max: float,
+    output: Scale,
+    values: Scale,
     dtype: Dtype,
     rows: int,
     rows_of: int,
@@ -38,12 +64,12 @@ def verdict(
     """The check in numbers, and why it failed in words ("" where it didn't).
 
     errors, reference: of the backend and the plain computation, pooled over the same draws.
-    values_rms, values_max: of v (or of the source of values). rows: how many query rows were
-    compared, of ``rows_of``. draws: how many outputs.
+    output, values: of the exact output, and of v (or of the source of values). rows: how many query rows
+    were compared, of ``rows_of``. draws: how many outputs.
     """
-    rms_unit, max_unit = EPS[dtype] * values_rms, EPS[dtype] * values_max
-    counted_rms = min(reference.rms, MOST_RMS[dtype] * rms_unit)
-    counted_max = min(reference.max_abs, 4 * MOST_RMS[dtype] * max_unit)
+    rms_unit, max_unit = EPS[dtype] * output.rms, EPS[dtype] * output.largest
+    counted_rms = min(reference.rms, MOST_RMS[dtype] * EPS[dtype] * values.rms)
+    counted_max = min(reference.max_abs, 4 * MOST_RMS[dtype] * EPS[dtype] * values.largest)
     accuracy = Accuracy(
         rms_error=errors.rms,
         max_error=errors.max_abs,

@@ -52,8 +52,8 @@ _RUNNING = (
         help="Go on with a run that was cut off, as it was begun; prints all of it at the end.",
     ),
     click.option(
-        "--timeout", type=Positive("seconds"), metavar="SECONDS", default=Options.timeout_s, show_default=True,
-        help="Longest wait for one answer of a backend.",
+        "--timeout", type=Positive("seconds"), metavar="SECONDS", default=Options.timeout_s,
+        show_default=True, help="Longest wait for one answer of a backend.",
     ),
     click.option(
         "--memory-limit", type=Positive("GiB"), metavar="GIB", show_default="four fifths of what is free",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +13,11 @@ import pluggy
 
 from attnbench import hookspecs
 from attnbench.plugins.sources import Source
+from attnbench.plugins.validating import fault
 from attnbench.types.backend import Backend
 from attnbench.types.rule import Rule
 from attnbench.types.suite import Suite
+from attnbench.types.words import one_line
 
 _KINDS: dict[str, type] = {
     "attnbench_rules": Rule,
@@ -39,12 +43,18 @@ def load(source: Source) -> Loaded:
     An import or a hook that raises (``SystemExit`` included) becomes a fault, as does a hook name
     that doesn't exist and a record of the wrong type; what works is kept.
     """
+    # What a plugin prints while it loads must not stand among the data on stdout.
+    with contextlib.redirect_stdout(sys.stderr):
+        return _load(source)
+
+
+def _load(source: Source) -> Loaded:
     try:
         module = importlib.import_module(source.module)
     except KeyboardInterrupt:
         raise
     except BaseException as failure:
-        return Loaded(source, faults=(f"{source}: does not import: {_words(failure)}",))
+        return Loaded(source, faults=(f"{source}: does not import: {one_line(failure)}",))
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     faults: list[str] = []
@@ -52,7 +62,7 @@ def load(source: Source) -> Loaded:
         manager.register(module, name=source.name)
         manager.check_pending()
     except pluggy.PluginValidationError as failure:
-        faults.append(f"{source}: {_words(failure)}")
+        faults.append(f"{source}: {one_line(failure)}")
     found = {hook: _records(manager, hook, source, faults) for hook in _KINDS}
     return Loaded(
         source,
@@ -69,17 +79,14 @@ def _records(manager: pluggy.PluginManager, hook: str, source: Source, faults: l
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
             for record in implementation.function():
-                if isinstance(record, kind):
-                    kept.append(record)
-                else:
+                if not isinstance(record, kind):
                     faults.append(f"{source}: {hook} gave {record!r}, which is no {kind.__name__}")
+                elif (wrong := fault(record)) is not None:
+                    faults.append(f"{source}: {hook} gave a {kind.__name__} that can't be used: {wrong}")
+                else:
+                    kept.append(record)
         except KeyboardInterrupt:
             raise
         except BaseException as failure:
-            faults.append(f"{source}: {hook} raised {_words(failure)}")
+            faults.append(f"{source}: {hook} raised {one_line(failure)}")
     return kept
-
-
-def _words(failure: BaseException) -> str:
-    text = " ".join(str(failure).split())
-    return f"{type(failure).__name__}: {text}" if text else type(failure).__name__

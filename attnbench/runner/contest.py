@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from attnbench.cases.free_memory import free_memory
@@ -19,7 +19,7 @@ from attnbench.runner.moment import Clock
 from attnbench.runner.plan import plan_calls
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.refusals import refusal
-from attnbench.runner.sets import Entrant, Stable, measure_peak, measure_set
+from attnbench.runner.sets import Entrant, SetUnderWay, Stable, measure_peak
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -54,6 +54,7 @@ class Contest:
     clock: Clock
     write: Callable[[Line], None]
     before: Before
+    recorded: set[str] = field(default_factory=set)
 
     @property
     def id(self) -> str:
@@ -64,7 +65,13 @@ class Contest:
         self, backend: str, status: Status, reason: str = "", accuracy: Accuracy | None = None
     ) -> None:
         """Write the record of a backend that has no timing."""
-        self.write(Record(self.id, self.case.rule, backend, status, reason, accuracy=accuracy))
+        self.put(Record(self.id, self.case.rule, backend, status, reason, accuracy=accuracy))
+
+    def put(self, record: Record) -> None:
+        """Write a record, once for each backend."""
+        if record.backend not in self.recorded:
+            self.recorded.add(record.backend)
+            self.write(record)
 
     def record_failure(self, backend: str, failure: WorkerFailed) -> None:
         """Write the record of a backend that failed."""
@@ -83,7 +90,7 @@ def decide(contest: Contest) -> None:
         case=contest.id,
         rule_source=wire(contest.registry.rules[case.rule].source),
         timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
-        timed_draws=shop.options.timed_draws if shop.options.timed else 0,
+        timed_draws=shop.options.timed_draws,
         oracle_flops=shop.options.oracle_flops,
     )
     limit = shop.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
@@ -174,13 +181,13 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             if not starting:
                 break
             rng = Random(f"{planned.draw_entropy} {index}")
-            line = measure_set(shop, brief, stable, starting, planned.rounds, index, rng)
+            line = SetUnderWay(shop, brief, stable, index, planned.rounds, rng).measure(starting)
             contest.write(line)
             lines.append(line)
         contest.clock.spend("sets")
         contest.clock.tell("memory")
         for record in shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines), entrants):
-            contest.write(record)
+            contest.put(record)
         contest.clock.spend("memory")
     finally:
         stable.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 
 from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import Brief
 from attnbench.runner.link import WorkerFailed, WorkerLink
-from attnbench.runner.referee_link import RefereeLink
+from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.backend import Backend
 from attnbench.types.record import Accuracy
@@ -48,7 +49,7 @@ def prepare_template(
         backend_source=None if entry is None else wire(entry.source),
         rule_source=brief.rule_source,
         parameters=brief.parameters.arrays,
-        memory_limit_bytes=brief.memory_limit_bytes,
+        memory_limit_bytes=None if entry is None else brief.memory_limit_bytes,
     )
     try:
         prepared, _ = template.ask(request, m.Prepared, shop.options.timeout_s, (brief.parameters.fd,))
@@ -58,10 +59,12 @@ def prepare_template(
     return template, prepared.ns
 
 
-def give_draw(link: WorkerLink, brief: Brief, index: int, timeout_s: float, junk_bytes: int = 0) -> None:
-    """Give a worker the inputs of a draw."""
+def give_draw(
+    link: WorkerLink, brief: Brief, index: int, timeout_s: float, *, fresh: bool = False, junk_bytes: int = 0
+) -> None:
+    """Give a worker the inputs of a draw, into the storage of those before unless ``fresh``."""
     draw = brief.draws[index]
-    link.ask(m.Activations(draw.arrays, junk_bytes), m.Done, timeout_s, (draw.fd,))
+    link.ask(m.Activations(draw.arrays, fresh, junk_bytes), m.Done, timeout_s, (draw.fd,))
 
 
 def score_output(
@@ -74,8 +77,14 @@ def score_output(
 ) -> tuple[str, int]:
     """Have an output compared; gives what is wrong with it alone ("" for nothing known) and the call's ns."""
     output, fd = link.ask(request, m.Output, timeout_s)
+    if fd < 0:
+        raise WorkerFailed("crashed", "answered without its output")
     try:
         scored, _ = referee.ask(m.Score(who, index, output.array), m.Scored, fd)
+    except RefereeGaveUp as failure:
+        if not referee.alive:
+            raise
+        raise WorkerFailed("mismatch", f"its output can't be compared: {failure}") from failure
     finally:
         os.close(fd)
     return scored.problem, output.ns
@@ -106,7 +115,9 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
     template, prepare_ns = prepare_template(shop, brief, entry, shop.all_cpus)
     try:
         first_ns = 0
-        for index in range(brief.check_draws):
+        # Where nothing will be timed, the secret draws are part of the check.
+        draws = brief.check_draws if shop.options.timed else len(brief.draws)
+        for index in range(draws):
             give_draw(template, brief, index, timeout_s)
             problem, ns = score_output(template, shop.referee, m.Compute(), name, index, timeout_s)
             if problem:
@@ -155,7 +166,15 @@ def examine_all(
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
     futures = {entry.record.name: shop.pool.submit(one, entry) for entry in slow_first}
-    outcomes = {name: future.result() for name, future in futures.items()}
+    # All of them before any failure is raised: what they use is closed by whoever catches it.
+    wait(futures.values())
+    outcomes = {name: future.result() for name, future in futures.items() if not future.exception()}
+    broken = [failure for future in futures.values() if (failure := future.exception()) is not None]
+    if broken:
+        for outcome in outcomes.values():
+            if isinstance(outcome, Examined):
+                outcome.template.kill()
+        raise broken[0]
     passed: list[Examined] = []
     for entry in entries:
         outcome = outcomes[entry.record.name]

@@ -101,6 +101,11 @@ class WorkerLink:
                 raise
         return WorkerLink(ours, forked.pid, self, None)
 
+    @property
+    def alive(self) -> bool:
+        """Whether a process that the parent started itself still runs."""
+        return self._ended is None and self._started is not None and self._started.process.poll() is None
+
     def pin(self, cpus: tuple[int, ...]) -> None:
         """Let the process run on these cores alone, from now on."""
         with contextlib.suppress(ProcessLookupError):

@@ -19,11 +19,11 @@ def allowed_cpus() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def cpu_quota() -> int:
+def cpu_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """How many cores this process really has: its affinity, and its control group's quota."""
     cores = len(allowed_cpus())
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (cgroup / "cpu.max").read_text().split()
     except (OSError, ValueError):
         return cores
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))

@@ -8,6 +8,7 @@ from statistics import median
 from attnbench.runner.options import Options
 
 LONGEST_SAMPLE_CALLS = 1_000_000
+MOST_SAMPLES = 2_000
 FEWEST_SETS = 3
 WARM_CALL_BELOW_S = 0.005
 """A longer call fills the caches that others have used meanwhile in a small part of its own time."""
@@ -37,6 +38,10 @@ def plan_calls(trace_ns: tuple[int, ...], options: Options) -> Calls:
     sample_s = calls * call_s
     block_s = options.budget_s / (options.sets * options.rounds)
     samples = max(1, int(block_s / sample_s))
+    if samples > MOST_SAMPLES:
+        # Of a large budget longer samples, not more: a block is one message.
+        calls = min(calls * -(-samples // MOST_SAMPLES), LONGEST_SAMPLE_CALLS)
+        samples = MOST_SAMPLES
     least_s = options.sets * options.rounds * call_s
     few = least_s > _OVERRUN * options.budget_s and call_s > options.budget_s
     warm = 1 if call_s < WARM_CALL_BELOW_S else 0

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from attnbench.runner.brief import Brief
 from attnbench.runner.examine import Examined, give_draw, prepare_template, score_output
@@ -63,88 +68,133 @@ class Stable:
             link.kill()
 
 
-def measure_set(
-    shop: Workshop,
-    brief: Brief,
-    stable: Stable,
-    entrants: list[Entrant],
-    rounds: int,
-    index: int,
-    rng: Random,
-) -> SetLine:
-    """Measure one set; a contender that fails drops out of it and of all that follow."""
-    timeout_s = shop.options.timeout_s
-    draw = brief.timed_draw(index)
-    order = rng.sample(entrants, len(entrants))
-    links: dict[str, WorkerLink] = {}
-    failed: dict[str, Failure] = {}
-    warmup_ns: dict[str, list[int]] = {}
-    blocks: dict[str, list[Block]] = {}
-    verified: list[str] = []
-    by_name = {entrant.examined.name: entrant for entrant in entrants}
-    junk = [rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
+class SetUnderWay:
+    """A set while it's measured. A contender that fails drops out of it, and of all that follow."""
 
-    def start(entrant: Entrant, junk_bytes: int) -> WorkerLink | WorkerFailed:
-        try:
-            link = stable.child(entrant, index)
-            give_draw(link, brief, draw, timeout_s, junk_bytes)
-        except WorkerFailed as failure:
-            return failure
-        return link
+    def __init__(
+        self, shop: Workshop, brief: Brief, stable: Stable, index: int, rounds: int, rng: Random
+    ) -> None:
+        self._shop, self._brief, self._stable = shop, brief, stable
+        self._index, self._rng = index, rng
+        self._timeout_s = shop.options.timeout_s
+        self._draws = [brief.timed_draw(index + number) for number in range(rounds)]
+        self._entrants: dict[str, Entrant] = {}
+        self._links: dict[str, WorkerLink] = {}
+        self._warmup_ns: dict[str, list[int]] = {}
+        self._blocks: dict[str, list[Block]] = {}
+        self._failed: dict[str, Failure] = {}
+        self._verified: list[str] = []
 
-    for entrant, started in zip(order, shop.pool.map(start, order, junk), strict=True):
-        name = entrant.examined.name
+    def measure(self, entrants: list[Entrant]) -> SetLine:
+        """Start a process of each contender, measure all rounds, have the last outputs compared."""
+        self._start(entrants)
+        for number, names in enumerate(balanced_orders(list(self._links), len(self._draws), self._rng)):
+            if number > 0:
+                self._renew_inputs(self._draws[number])
+            for position, name in enumerate(names):
+                if name not in self._failed:
+                    with self._dropping(name):
+                        self._take_block(name, number, position)
+        self._finish()
+        return SetLine(
+            case=self._brief.case,
+            index=self._index,
+            draws=self._draws,
+            order=list(self._entrants),
+            warmup_ns=self._warmup_ns,
+            blocks={name: taken for name, taken in self._blocks.items() if name not in self._failed},
+            verified=self._verified,
+            failed=self._failed,
+        )
+
+    @contextmanager
+    def _dropping(self, name: str) -> Iterator[None]:
         try:
-            if isinstance(started, WorkerFailed):
-                raise started
-            links[name] = started
-            started.pin(shop.measured_cpus(brief.threads))
-            warmed, _ = started.ask(_CHILD_WARM_UP, m.Warmed, timeout_s)
-            warmup_ns[name] = list(warmed.trace_ns)
-            blocks[name] = []
+            yield
         except WorkerFailed as failure:
-            failed[name] = Failure(failure.status, failure.reason)
-    for number, names in enumerate(balanced_orders(list(links), rounds, rng)):
-        for position, name in enumerate(names):
-            if name in failed:
-                continue
-            plan = by_name[name].plan
-            request = m.Measure(number, position, plan.calls, plan.samples, plan.warm_calls)
+            self._failed[name] = Failure(failure.status, failure.reason)
+
+    def _start(self, entrants: list[Entrant]) -> None:
+        """Fork in random order, on all cores at once; warm up one by one, on the measured cores."""
+        order = self._rng.sample(entrants, len(entrants))
+        self._entrants = {entrant.examined.name: entrant for entrant in order}
+        junk = [self._rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
+
+        def start(entrant: Entrant, junk_bytes: int) -> WorkerLink | WorkerFailed:
             try:
-                measured, _ = links[name].ask(request, m.Measured, timeout_s)
-                blocks[name].append(measured.block)
+                link = self._stable.child(entrant, self._index)
+                give_draw(
+                    link, self._brief, self._draws[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes
+                )
             except WorkerFailed as failure:
-                failed[name] = Failure(failure.status, failure.reason)
+                return failure
+            return link
 
-    def finish(name: str) -> Failure | None:
-        """Have the last timed output compared; gives what is wrong with it."""
-        try:
-            problem, _ = score_output(links[name], shop.referee, m.LastOutput(), name, draw, timeout_s)
-        except WorkerFailed as failure:
-            return Failure(failure.status, failure.reason)
-        finally:
-            stable.release(by_name[name], links[name])
-        return Failure("mismatch", f"in the output of a timed call: {problem}") if problem else None
+        for entrant, started in zip(order, self._shop.pool.map(start, order, junk), strict=True):
+            name = entrant.examined.name
+            with self._dropping(name):
+                if isinstance(started, WorkerFailed):
+                    raise started
+                self._links[name] = started
+                started.pin(self._shop.measured_cpus(self._brief.threads))
+                warmed, _ = started.ask(_CHILD_WARM_UP, m.Warmed, self._timeout_s)
+                self._warmup_ns[name] = list(warmed.trace_ns)
+                self._blocks[name] = []
 
-    measured_whole = [name for name in links if name not in failed]
-    for name, outcome in zip(measured_whole, shop.pool.map(finish, measured_whole), strict=True):
-        if outcome is not None:
-            failed[name] = outcome
-        else:
-            verified.append(name)
-    for name in failed.keys() & links.keys():
-        stable.release(by_name[name], links[name])
-    kept = {name: taken for name, taken in blocks.items() if name not in failed}
-    return SetLine(
-        case=brief.case,
-        index=index,
-        draw=draw,
-        order=[entrant.examined.name for entrant in order],
-        warmup_ns=warmup_ns,
-        blocks=kept,
-        verified=verified,
-        failed=failed,
-    )
+    def _renew_inputs(self, draw: int) -> None:
+        """Other values in the same storage: what a backend remembers by address or by call is wrong now."""
+        for name, link in self._links.items():
+            if name not in self._failed:
+                with self._dropping(name):
+                    give_draw(link, self._brief, draw, self._timeout_s)
+
+    def _take_block(self, name: str, number: int, position: int) -> None:
+        plan = self._entrants[name].plan
+        request = m.Measure(number, position, plan.calls, plan.samples, plan.warm_calls)
+        patience_s = self._timeout_s + 3 * self._shop.options.budget_s
+        start = time.perf_counter_ns()
+        measured, _ = self._links[name].ask(request, m.Measured, patience_s)
+        asked_ns = time.perf_counter_ns() - start
+        wrong = block_problem(measured.block, request)
+        if wrong:
+            raise WorkerFailed("error", wrong)
+        self._blocks[name].append(msgspec.structs.replace(measured.block, asked_ns=asked_ns))
+
+    def _finish(self) -> None:
+        """Have the last timed outputs compared, and let the processes go."""
+
+        def finish(name: str) -> Failure | None:
+            referee, draw = self._shop.referee, self._draws[-1]
+            try:
+                problem, _ = score_output(
+                    self._links[name], referee, m.LastOutput(), name, draw, self._timeout_s
+                )
+            except WorkerFailed as failure:
+                return Failure(failure.status, failure.reason)
+            finally:
+                self._stable.release(self._entrants[name], self._links[name])
+            return Failure("mismatch", f"in the output of a timed call: {problem}") if problem else None
+
+        whole = [name for name in self._links if name not in self._failed]
+        for name, failure in zip(whole, self._shop.pool.map(finish, whole), strict=True):
+            if failure is None:
+                self._verified.append(name)
+            else:
+                self._failed[name] = failure
+        for name in self._failed.keys() & self._links.keys():
+            self._stable.release(self._entrants[name], self._links[name])
+
+
+def block_problem(block: Block, asked: m.Measure) -> str:
+    """What makes a block none that was asked for, or impossible; "" where nothing does."""
+    columns = (block.wall_ns, block.cpu_ns, block.switches, block.faults)
+    if (block.round, block.position, block.calls) != (asked.round, asked.position, asked.calls):
+        return "the worker measured another block than it was asked for"
+    if any(len(column) != asked.samples for column in columns):
+        return f"the worker took {len(block.wall_ns)} samples where {asked.samples} were asked for"
+    if min(block.wall_ns) <= 0:
+        return f"a sample of {min(block.wall_ns)} ns: the worker's clock does not go forward"
+    return ""
 
 
 def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:
@@ -155,7 +205,7 @@ def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:
     else:
         link, _ = prepare_template(shop, brief, entrant.examined.entry, cpus)
     try:
-        give_draw(link, brief, brief.check_draws, timeout_s)
+        give_draw(link, brief, brief.check_draws, timeout_s, fresh=True)
         peak, _ = link.ask(m.MeasureMemory(), m.PeakMemory, timeout_s)
     finally:
         link.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
@@ -25,6 +26,7 @@ class Workshop:
         self.options = options
         self.all_cpus = allowed_cpus()
         self._servers: dict[int, WorkerLink] = {}
+        self._replacing = threading.Lock()
         self.pool = ThreadPoolExecutor(max_workers=len(self.all_cpus))
         self._referee = RefereeLink(options.timeout_s * 5)
         self.torch = self._torch_facts()
@@ -32,15 +34,19 @@ class Workshop:
     @property
     def referee(self) -> RefereeLink:
         """The referee, a new one where it ended. A new one knows no case."""
-        if not self._referee.alive:
-            self._referee.close()
-            self._referee = RefereeLink(self.options.timeout_s * 5)
-        return self._referee
+        with self._replacing:
+            if not self._referee.alive:
+                self._referee.close()
+                self._referee = RefereeLink(self.options.timeout_s * 5)
+            return self._referee
 
     def start_server(self, threads: int) -> None:
         """Start the server for a number of threads, where there is none. From the main thread alone: the
         system ends a server with the thread that started it."""
-        if threads not in self._servers:
+        server = self._servers.get(threads)
+        if server is not None and not server.alive:
+            server.kill()
+        if server is None or not server.alive:
             self._servers[threads] = start_server(threads)
 
     def new_template(self, threads: int, cpus: tuple[int, ...]) -> WorkerLink:

@@ -19,17 +19,17 @@ def peak_extra_bytes(call: Callable[[], object]) -> int | None:
     the system first, so that reuse of it is. Pages are counted, so small calls show as a few
     kilobytes. None where the system doesn't tell (only Linux does).
     """
+    call()
+    gc.collect()
+    _give_back_free_memory()
     try:
-        call()
-        gc.collect()
-        _give_back_free_memory()
         _CLEAR.write_text(_RESET_PEAK)
         before = _status_kib("VmRSS")
-        output = call()
-        peak = _status_kib("VmHWM")
-        del output
     except OSError:
         return None
+    output = call()
+    peak = _status_kib("VmHWM")
+    del output
     return max(0, peak - before) * 1024
 
 

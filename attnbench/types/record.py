@@ -27,7 +27,7 @@ class Block(Struct, frozen=True):
     round: which round of its set. position: its place in the round's order. calls: back-to-back calls
     in each sample; wall_ns[i] / calls is the time per call of sample i.
     wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor): one number a sample, read
-    outside the timed window.
+    outside the timed window. asked_ns: how long the parent waited for the whole block, by its own clock.
     """
 
     round: int
@@ -37,6 +37,7 @@ class Block(Struct, frozen=True):
     cpu_ns: list[int]
     switches: list[int]
     faults: list[int]
+    asked_ns: int = 0
 
 
 class Accuracy(Struct, frozen=True):
@@ -78,8 +79,9 @@ class Contender(Struct, frozen=True):
     """A backend that passed the check of a case, and how it's going to be measured.
 
     calls in each sample, samples in each block, warm_calls before each block, sets it takes part in (the
-    first so many): fixed before measuring, from the budget. prepare_ms: loading and preparation; first_call_ms: the first call,
-    compilation and allocation included; warmup_ms: the trace of the warm-up, per call.
+    first so many): fixed before measuring, from the budget. prepare_ms: loading and preparation;
+    first_call_ms: the first call, compilation and allocation included; warmup_ms: the trace of the
+    warm-up, per call.
     fresh: whether each set gets a fresh fork of it; otherwise it's started anew every few sets.
     """
 
@@ -120,15 +122,15 @@ class Failure(Struct, frozen=True):
 class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     """One fresh child process for each contender and all rounds measured with them.
 
-    order: contenders in the order they were started. draw: which of the case's secret inputs they
-    computed on. warmup_ns: by backend, the trace of its warm-up per call. blocks: by backend, in the
-    order measured. verified: backends whose last timed output was compared with the oracle and right.
-    failed: those that dropped out, wrong outputs included.
+    order: contenders in the order they were started. draws: which of the case's secret inputs they
+    computed on in each round. warmup_ns: by backend, the trace of its warm-up per call. blocks: by
+    backend, in the order measured. verified: backends whose last timed output was compared with the
+    oracle and right. failed: those that dropped out, wrong outputs included.
     """
 
     case: str
     index: int
-    draw: int
+    draws: list[int]
     order: list[str]
     warmup_ns: dict[str, list[int]]
     blocks: dict[str, list[Block]]

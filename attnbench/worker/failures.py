@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from attnbench.types.record import Status
+from attnbench.types.words import one_line
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory", "unable to allocate")
-_LONGEST_REASON = 600
 
 
 def classify(failure: BaseException, doing: str) -> tuple[Status, str]:
@@ -16,13 +16,3 @@ def classify(failure: BaseException, doing: str) -> tuple[Status, str]:
     if isinstance(failure, SystemExit):
         return "crashed", f"{doing} called exit({failure.code!r})"
     return "error", f"{doing} raised {words}"
-
-
-def one_line(failure: BaseException) -> str:
-    """Type and message of an exception on one line of bounded length."""
-    try:
-        message = " ".join(str(failure).split())
-    except Exception:
-        message = "(its message can't be read)"
-    text = f"{type(failure).__name__}: {message}" if message else type(failure).__name__
-    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 1] + "…"

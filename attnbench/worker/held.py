@@ -17,6 +17,7 @@ from attnbench.types.case import Case
 from attnbench.types.record import Status
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import projection_shapes
+from attnbench.types.words import clean
 from attnbench.worker.failures import classify
 from attnbench.worker.messages import PluginSource, Prepare
 from attnbench.worker.names import ACTIVATIONS, rule_key
@@ -47,12 +48,20 @@ class Held:
     inputs: tuple[Any, Any, Any] | None = None
     output: Any = field(default=None, repr=False)
 
-    def with_inputs(self, stored: Mapping[str, Stored]) -> Held:
-        """The same backend with other inputs, in its layout, on its device."""
+    def with_inputs(self, stored: Mapping[str, Stored], *, fresh: bool) -> Held:
+        """The same backend with other inputs, in its layout, on its device.
+
+        Where there are inputs and ``fresh`` isn't said, the new ones go into their storage: to a backend that
+        remembers by address they look the same.
+        """
         tensors = to_tensors(stored, self.case)
         laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
         a, b, c = (laid[id(tensors[name])] for name in ACTIVATIONS)
-        return replace(self, inputs=(a, b, c), output=None)
+        if fresh or self.inputs is None:
+            return replace(self, inputs=(a, b, c), output=None)
+        for old, new in zip(self.inputs, (a, b, c), strict=True):
+            old.copy_(new)
+        return replace(self, output=None)
 
 
 def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, int]:
@@ -82,7 +91,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, i
 
 
 def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
-    missing = [name for name in backend.requires if find_spec(name) is None]
+    missing = [name for name in backend.requires if not _importable(name)]
     if missing:
         raise NotPrepared("unavailable", f"needs {', '.join(missing)}, which is not installed")
     try:
@@ -91,9 +100,9 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
     except BaseException as failure:
         raise NotPrepared(*classify(failure, "asking what it supports")) from failure
     if absent is not None:
-        raise NotPrepared("unavailable", absent)
+        raise NotPrepared("unavailable", clean(absent))
     if reason is not None:
-        raise NotPrepared("unsupported", reason)
+        raise NotPrepared("unsupported", clean(reason))
 
 
 def _brought(source: PluginSource, kind: str, name: str) -> Any:
@@ -102,4 +111,12 @@ def _brought(source: PluginSource, kind: str, name: str) -> Any:
         if record.name == name:
             return record
     why = "; ".join(loaded.faults) or f"{loaded.source} brings no {name!r} here"
-    raise NotPrepared("error", why)
+    raise NotPrepared("error", clean(why))
+
+
+def _importable(name: str) -> bool:
+    """Whether a module can be found, without importing it; a dotted name imports its parents."""
+    try:
+        return find_spec(name) is not None
+    except ImportError:
+        return False

@@ -66,9 +66,14 @@ class Prepare(Struct, frozen=True, tag=True):
 
 
 class Activations(Struct, frozen=True, tag=True):
-    """Take these inputs (in the descriptor) for the calls to come. Answer: :class:`Done`."""
+    """Take these inputs (in the descriptor) for the calls to come. Answer: :class:`Done`.
+
+    fresh: into new tensors, after a junk allocation of junk_bytes that shifts their addresses; otherwise
+    into the storage of the inputs before.
+    """
 
     arrays: tuple[ArraySpec, ...]
+    fresh: bool = False
     junk_bytes: int = 0
 
 

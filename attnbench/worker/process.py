@@ -21,6 +21,13 @@ def die_with_parent(parent_pid: int) -> None:
             os._exit(1)
 
 
+def live_by_line() -> None:
+    """Undo :func:`die_with_parent`: a server sees the end of its line, and then ends what it forked."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def leave_terminal() -> None:
     """Ctrl-C is for the parent, which ends its workers itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

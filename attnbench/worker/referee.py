@@ -17,7 +17,7 @@ from attnbench.cases.counts import bytes_moved, flops
 from attnbench.cases.identity import parse_case
 from attnbench.check.draws import pooled_draws
 from attnbench.check.errors import Errors, compare, pool
-from attnbench.check.verdict import verdict
+from attnbench.check.verdict import scale_of, verdict
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters
 from attnbench.inputs.rounding import widen
 from attnbench.masks import kept_pairs
@@ -29,9 +29,9 @@ from attnbench.types.case import Case
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
+from attnbench.types.words import one_line
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
-from attnbench.worker.failures import one_line
 from attnbench.worker.names import ACTIVATIONS, parameter_names
 from attnbench.worker.process import die_with_parent, leave_terminal, silence
 from attnbench.worker.shared import Stored, pack, unpack
@@ -94,12 +94,11 @@ class OpenedCase:
         if missing:
             raise ValueError(f"no plain reference of draws {sorted(missing)} to judge by")
         reference = pool([plain[index] for index in sorted(reference_draws)])
-        values = np.concatenate([widen(self._draws[i][0][2], self.case.dtype).ravel() for i in sorted(draws)])
         return verdict(
             errors,
             reference,
-            values_rms=float(np.sqrt(np.mean(np.square(values)))),
-            values_max=float(np.max(np.abs(values))),
+            output=scale_of([self._draws[i][1] for i in sorted(draws)]),
+            values=scale_of([widen(self._draws[i][0][2], self.case.dtype) for i in sorted(draws)]),
             dtype=self.case.dtype,
             rows=self.case.Lq if self.rows is None else len(self.rows),
             rows_of=self.case.Lq,

@@ -24,7 +24,7 @@ from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, prepare
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
 from attnbench.worker.shared import unpack
-from attnbench.worker.tensors import WrongOutput, write_output
+from attnbench.worker.tensors import WrongOutput, check_unchanged, write_output
 
 Line = Channel[m.Reply, m.Request]
 
@@ -106,7 +106,7 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     timer = timer_for(held.case.device)
     if isinstance(request, m.Activations):
         junk = bytearray(request.junk_bytes)
-        held = held.with_inputs(unpack(fds[0], request.arrays))
+        held = held.with_inputs(unpack(fds[0], request.arrays), fresh=request.fresh)
         del junk
         return held, m.Done(), ()
     if held.inputs is None:
@@ -114,7 +114,9 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     a, b, c = held.inputs
     match request:
         case m.Compute():
+            before = [x.clone() for x in held.inputs]
             sample, computed = timer(held.call, a, b, c, 1)
+            check_unchanged(held.inputs, before)
             fd, spec = write_output(computed, held.case, output_shape(held.case), held.backend.layout)
             return held, m.Output(spec, sample.wall_ns), (fd,)
         case m.WarmUp():

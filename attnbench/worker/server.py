@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from attnbench.worker.process import die_with_parent, leave_terminal, silence
+from attnbench.worker.process import die_with_parent, leave_terminal, live_by_line, silence
 from attnbench.worker.serve import serve
 
 
@@ -24,6 +24,7 @@ def main(argv: list[str]) -> None:
     # ends when nothing holds its guard any more: this frame does, in every fork.
     with torch.inference_mode():
         silence()
+        live_by_line()
         serve(socket.socket(fileno=descriptor))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import tempfile
@@ -22,7 +23,7 @@ _ALIGN_BYTES = 64
 def anonymous_file() -> int:
     """A descriptor of memory without a name."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("attnbench", os.MFD_CLOEXEC)
+        return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
@@ -46,7 +47,16 @@ def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec
         for spec, array in zip(specs, arrays.values(), strict=True):
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             memory[spec.offset : spec.offset + array.nbytes] = flat.data
+            del flat
+    _seal(fd)
     return fd, tuple(specs)
+
+
+def _seal(fd: int) -> None:
+    """Nobody who gets the descriptor can change what is in it: one worker must not spoil another's inputs."""
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
 
 
 def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
@@ -60,7 +70,7 @@ def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
         return {}
     found: dict[str, Stored] = {}
     by_offset: dict[int, Stored] = {}
-    with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as memory:
+    with mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as memory:
         for spec in specs:
             if spec.offset not in by_offset:
                 if spec.dtype not in _STORAGE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +76,15 @@ def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple
     while remaining:
         remaining = remaining[os.write(fd, remaining) :]
     return fd, ArraySpec("out", case.dtype, shape, 0)
+
+
+def check_unchanged(inputs: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Raise :class:`WrongOutput` where a call has changed its inputs, bit by bit."""
+    import torch
+
+    for name, tensor, copy in zip(("first", "second", "third"), inputs, before, strict=True):
+        if not torch.equal(tensor, copy):
+            raise WrongOutput(f"the call changed its {name} input")
 
 
 def torch_dtype(case: Case) -> torch.dtype:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 from solved import BACKENDS, Solved, solved, stored_of
 
 from attnbench.check.errors import Errors, compare, pool
 from attnbench.check.plain import PLAIN
-from attnbench.check.verdict import verdict
+from attnbench.check.verdict import scale_of, verdict
 from attnbench.types.backend import Backend
 
 
@@ -19,13 +18,12 @@ def errors_of(backend: Backend, draws: list[Solved]) -> Errors:
 def problem(name: str, text: str, draws: int) -> str:
     """What the check says of a backend, "" for nothing."""
     cases = [solved(text, draw) for draw in range(draws)]
-    values = np.concatenate([each.inputs[2].double().numpy().ravel() for each in cases])
     case = cases[0].case
     _, words = verdict(
         errors_of(BACKENDS[name], cases),
         errors_of(PLAIN, cases),
-        values_rms=float(np.sqrt(np.square(values).mean())),
-        values_max=float(np.abs(values).max()),
+        output=scale_of([each.expected for each in cases]),
+        values=scale_of([each.inputs[2].double().numpy() for each in cases]),
         dtype=case.dtype,
         rows=case.Lq,
         rows_of=case.Lq,

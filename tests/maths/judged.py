@@ -11,7 +11,7 @@ from torch import Tensor
 from attnbench.check.draws import pooled_draws
 from attnbench.check.errors import compare, pool
 from attnbench.check.plain import PLAIN
-from attnbench.check.verdict import verdict
+from attnbench.check.verdict import scale_of, verdict
 from attnbench.inputs.draw import draw_activations
 from attnbench.inputs.rounding import widen
 from attnbench.oracle.solve import solve
@@ -47,8 +47,8 @@ class Judge:
         return verdict(
             pool([self.errors(output, index) for index, output in enumerate(outputs)]),
             self.reference,
-            values_rms=float(np.sqrt(np.mean(np.square(self.values)))),
-            values_max=float(np.max(np.abs(self.values))),
+            output=scale_of(self.expected),
+            values=scale_of([self.values]),
             dtype=self.case.dtype,
             rows=self.case.Lq,
             rows_of=self.case.Lq,

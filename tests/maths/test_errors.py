@@ -55,9 +55,7 @@ def test_what_is_no_number_is_named_and_left_out_of_the_sums(bad: float, dtype: 
 
 def test_many_that_are_no_numbers_are_counted() -> None:
     errors = compare(np.full((1, 2, 5), np.nan, np.float32), np.zeros((1, 2, 5)), "float32")
-    assert errors.not_finite == (
-        "element (b=0, i=0, e=0) and 9 more are not finite: got nan, expected 0"
-    )
+    assert errors.not_finite == ("element (b=0, i=0, e=0) and 9 more are not finite: got nan, expected 0")
     assert (errors.count, errors.rms) == (0, 0.0)
 
 

@@ -13,12 +13,13 @@ from right_kernels import kernels, online, scores_of, unfused
 
 from attnbench.check.errors import Errors
 from attnbench.check.plain import PLAIN
-from attnbench.check.verdict import MOST_RMS, verdict
+from attnbench.check.verdict import MOST_RMS, Scale, verdict
 from attnbench.inputs.rounding import EPS
 from attnbench.types.backend import Setup
 from attnbench.types.case import DTYPES, Case, Layer
 from attnbench.types.mask import Mask
 
+OUTPUT, VALUES = Scale(0.5, 2.0), Scale(1.0, 3.0)
 SIZES = [1, 2, 3, 4, 5, 7, 8, 12, 16, 17]
 
 
@@ -27,16 +28,14 @@ def errors(rms: float, largest: float, not_finite: str = "") -> Errors:
 
 
 def judged(mine: Errors, reference: Errors, dtype: str = "float32", rows: int = 8):
-    return verdict(
-        mine, reference, values_rms=1.0, values_max=3.0, dtype=dtype, rows=rows, rows_of=8, draws=2
-    )
+    return verdict(mine, reference, output=OUTPUT, values=VALUES, dtype=dtype, rows=rows, rows_of=8, draws=2)
 
 
 def test_the_limits_are_those_of_the_design() -> None:
     eps = EPS["float32"]
     accuracy, problem = judged(errors(1e-7, 5e-7), errors(2e-7, 6e-7))
-    assert accuracy.rms_limit == pytest.approx(2 * 2e-7 + 2 * eps)
-    assert accuracy.max_limit == pytest.approx(4 * 6e-7 + 4 * eps * 3)
+    assert accuracy.rms_limit == pytest.approx(2 * 2e-7 + 2 * eps * 0.5)
+    assert accuracy.max_limit == pytest.approx(4 * 6e-7 + 4 * eps * 2)
     assert (accuracy.reference_rms, accuracy.reference_max) == (2e-7, 6e-7)
     assert accuracy.error_budget == pytest.approx(0.5)
     assert (accuracy.rows, accuracy.rows_of, accuracy.draws) == (8, 8, 2)
@@ -46,12 +45,12 @@ def test_the_limits_are_those_of_the_design() -> None:
 def test_a_reason_names_both_limits_and_the_worst_element() -> None:
     _, problem = judged(errors(0.1, 0.5), errors(0.0, 0.0))
     assert problem == (
-        "RMS error 0.1 is above 2.38e-07, largest error 0.5 is above 1.43e-06; "
+        "RMS error 0.1 is above 1.19e-07, largest error 0.5 is above 9.54e-07; "
         "worst at (b=0, h=1, i=2, d=3): got 1.5, expected 1"
     )
     _, problem = judged(errors(1e-8, 0.5), errors(0.0, 0.0), rows=3)
     assert problem == (
-        "largest error 0.5 is above 1.43e-06; "
+        "largest error 0.5 is above 9.54e-07; "
         "worst at (b=0, h=1, i=2, d=3) (i counts the 3 rows compared): got 1.5, expected 1"
     )
 
@@ -64,7 +63,7 @@ def test_what_is_no_number_is_refused_however_small_the_rest() -> None:
 def test_exact_results_pass_where_the_reference_is_exact_and_values_are_zero() -> None:
     exact = errors(0.0, 0.0)
     _, problem = verdict(
-        exact, exact, values_rms=0.0, values_max=0.0, dtype="float32", rows=8, rows_of=8, draws=2
+        exact, exact, output=Scale(0, 0), values=Scale(0, 0), dtype="float32", rows=8, rows_of=8, draws=2
     )
     assert problem == ""
 
