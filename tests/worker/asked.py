@@ -63,7 +63,7 @@ class Asked:
         arrays = draw_activations(case, RULES[case.rule], 1, draw) if isinstance(draw, int) else draw
         fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
         try:
-            self.link.ask(m.Activations(specs, junk_bytes), m.Done, ENOUGH_S, (fd,))
+            self.link.ask(m.Activations(specs, junk_bytes=junk_bytes), m.Done, ENOUGH_S, (fd,))
         finally:
             os.close(fd)
         return arrays
