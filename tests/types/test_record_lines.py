@@ -1,0 +1,105 @@
+"""Lines of a run file: written and read back they are the same, whatever they hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.types import record as r
+from attnbench.types.record import Accuracy
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(max_size=20)
+INTS = st.integers(0, 2**63 - 1)
+NS = st.lists(INTS, max_size=4)
+ACCURACIES = st.builds(Accuracy, *[NUMBERS] * 6, *[INTS] * 3)
+BLOCKS = st.builds(r.Block, INTS, INTS, INTS, NS, NS, NS, NS)
+RECORDS = st.builds(
+    r.Record,
+    case=TEXTS,
+    rule=TEXTS,
+    backend=TEXTS,
+    status=st.sampled_from(r.STATUSES),
+    reason=TEXTS,
+    median_ms=st.none() | NUMBERS,
+    ratio=st.none() | NUMBERS,
+    accuracy=st.none() | ACCURACIES,
+    warmup_ms=st.lists(NUMBERS, max_size=3),
+    timed_calls=INTS,
+    notes=st.lists(TEXTS, max_size=3),
+)
+SETS = st.builds(
+    r.SetLine,
+    case=TEXTS,
+    index=INTS,
+    draws=NS,
+    order=st.lists(TEXTS, max_size=3),
+    warmup_ns=st.dictionaries(TEXTS, NS, max_size=2),
+    blocks=st.dictionaries(TEXTS, st.lists(BLOCKS, max_size=2), max_size=2),
+    verified=st.lists(TEXTS, max_size=2),
+    failed=st.dictionaries(TEXTS, st.builds(r.Failure, st.sampled_from(r.STATUSES), TEXTS), max_size=2),
+)
+ENDS = st.builds(r.EndLine, TEXTS, NUMBERS, st.dictionaries(TEXTS, NUMBERS, max_size=3))
+
+
+@given(RECORDS | SETS | ENDS)
+def test_a_line_comes_back_and_is_one_line(line: Any) -> None:
+    text = msgspec.json.encode(line)
+    assert b"\n" not in text
+    assert msgspec.json.decode(text, type=r.Line) == line
+
+
+def test_kinds_tell_lines_apart() -> None:
+    kinds = {cls.__struct_config__.tag: cls for cls in get_args(r.Line)}
+    assert list(kinds) == ["manifest", "case", "set", "record", "end"]
+    assert {cls.__struct_config__.tag_field for cls in kinds.values()} == {"kind"}
+    end = r.EndLine("2026-01-01", 1.5, {"check": 0.5})
+    assert json.loads(msgspec.json.encode(end)) == {
+        "kind": "end", "finished": "2026-01-01", "wall_s": 1.5, "phases_s": {"check": 0.5},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"kind":"end","finished":"x","wall_s":1.5}',
+        b'{"kind":"record","case":"c","rule":"r","backend":"b","status":"fine"}',
+        b'{"kind":"rekord","case":"c"}',
+        b'{"case":"c","rule":"r","backend":"b","status":"ok"}',
+        b'{"kind":"end","finished":"x","wall_s":"1.5","phases_s":{}}',
+        b'{"kind":"end","finished":"x","wall_s":1.5,"phases_s":{}',
+    ],
+    ids=["missing", "status", "kind", "no kind", "type", "torn"],
+)
+def test_what_is_no_line_is_refused(text: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.json.decode(text, type=r.Line)
+
+
+def test_a_field_that_a_later_version_adds_is_left_out() -> None:
+    text = b'{"kind":"end","finished":"x","wall_s":1,"phases_s":{},"more":[1,2]}'
+    assert msgspec.json.decode(text, type=r.Line) == r.EndLine("x", 1.0, {})
+
+
+def test_only_statuses_that_stand_carry_a_timing() -> None:
+    assert {"ok"} <= r.TIMED < set(r.STATUSES)
+    assert r.TIMED.isdisjoint({"mismatch", "error", "crashed", "timeout", "out_of_memory"})
+
+
+@pytest.mark.parametrize(
+    ("error", "reference", "budget"),
+    [(3e-7, 1.5e-7, 2.0), (0.0, 1e-7, 0.0), (0.0, 0.0, 0.0), (1e-9, 0.0, math.inf)],
+)
+def test_the_error_budget_is_a_ratio_even_where_the_reference_is_exact(
+    error: float, reference: float, budget: float
+) -> None:
+    rms = Accuracy(error, 9.0, reference, 3.0, 1.0, 1.0, 1, 1, 1)
+    largest = Accuracy(9.0, error, 3.0, reference, 1.0, 1.0, 1, 1, 1)
+    assert (rms.error_budget, rms.max_error_budget) == (pytest.approx(budget), 3)
+    assert (largest.error_budget, largest.max_error_budget) == (3, pytest.approx(budget))
