@@ -125,15 +125,17 @@ class WorkerLink:
         return self._ended
 
     def _end(self) -> int:
-        self._line.close()
         if self._started is not None:
             # The server ends by itself when its line closes, and takes its templates with it.
+            self._line.close()
             code, self._last_words = self._started.end(CLOSING_S)
             return code
         assert self._forked_by is not None
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
+        # Not before: it would end by itself, and how it ended would be a matter of luck.
+        self._line.close()
         try:
             ended, _ = self._forked_by.ask(m.Reap(self.pid), m.Ended, START_TIMEOUT_S)
         except WorkerFailed:
