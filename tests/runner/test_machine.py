@@ -1,0 +1,139 @@
+"""What the machine has, and how its cores are shared between what is measured and the rest."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.runner import machine
+from attnbench.runner.machine import allowed_cpus, check_threads, cpu_quota, environment, split_cpus
+from attnbench.runner.proc import oom_kills, wait_until_ended
+from attnbench.types.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("told", "cores"),
+    [
+        ("max 100000\n", 8),
+        ("300000 100000\n", 3),
+        ("250000 100000\n", 2),  # half a core is no core to pin to
+        ("50000 100000\n", 1),  # but there is always one
+        ("6400000 100000\n", 8),  # a quota of more than there are gives no more
+        ("200000 50000\n", 4),
+        ("", 8),
+        ("nonsense\n", 8),
+        (None, 8),
+    ],
+)
+def test_the_quota_of_the_control_group_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, cores: int
+) -> None:
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: tuple(range(8)))
+    if told is not None:
+        (tmp_path / "cpu.max").write_text(told)
+    assert cpu_quota(tmp_path) == cores
+
+
+def test_affinity_limits_the_quota() -> None:
+    """A process pinned to one core has one, whatever the machine has."""
+    script = "from attnbench.runner.machine import *; print(cpu_quota(), allowed_cpus(), split_cpus((3,), 1))"
+    core = allowed_cpus()[-1]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}]); {script}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"1 ({core},) ((3,), (3,))\n"
+
+
+@pytest.mark.parametrize(
+    ("quota", "threads", "sentence"),
+    [
+        (1, 2, "2 threads: this process has 1 core; ask for 1 or fewer"),
+        (4, 9, "9 threads: this process has 4 cores; ask for 4 or fewer"),
+    ],
+)
+def test_more_threads_than_cores_are_refused(
+    monkeypatch: pytest.MonkeyPatch, quota: int, threads: int, sentence: str
+) -> None:
+    monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
+    check_threads(quota)
+    with pytest.raises(BadInput) as caught:
+        check_threads(threads)
+    assert str(caught.value) == sentence
+
+
+@given(st.sets(st.integers(0, 255), min_size=1, max_size=16).map(lambda s: tuple(sorted(s))), st.data())
+def test_cores_are_split_so_that_nothing_else_runs_where_it_is_measured(
+    cpus: tuple[int, ...], data: st.DataObject
+) -> None:
+    threads = data.draw(st.integers(1, len(cpus)))
+    measured, rest = split_cpus(cpus, threads)
+    assert len(measured) == threads
+    assert set(measured) <= set(cpus)
+    if threads < len(cpus):
+        assert sorted(measured + rest) == list(cpus)
+        # The first core serves most interrupts: it is the last to be measured on.
+        assert cpus[0] in rest
+    else:
+        assert measured == rest == cpus
+
+
+def test_the_facts_of_the_machine_name_neither_user_nor_host() -> None:
+    facts = environment()
+    told = json.dumps(facts)
+    assert facts["python"] == platform.python_version()
+    assert facts["cpus_allowed"] == list(allowed_cpus())
+    assert 1 <= facts["cpu_quota"] <= len(facts["cpus_allowed"])
+    assert facts["memory_bytes"] > 2**28
+    assert facts["libraries"]["torch"]
+    assert facts["libraries"]["numpy"]
+    for secret in (getpass.getuser(), socket.gethostname(), str(Path.home())):
+        assert f'"{secret}"' not in told
+    assert socket.gethostname() not in facts["system"]
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert environment()["git_commit"] is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment()["git_commit"] is None
+
+
+def test_a_zombie_has_ended_and_a_living_process_has_not() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with process:
+        assert not wait_until_ended(process.pid, 0.0)
+        process.kill()
+        assert wait_until_ended(process.pid, 30)
+        # Nobody has waited for it yet: there is still a zombie, whose end can be told.
+        assert process.wait(0) == -signal.SIGKILL
+    assert wait_until_ended(process.pid, 0.0)
+
+
+def test_a_process_with_a_confusing_name_is_read_right(tmp_path: Path) -> None:
+    """The name in /proc/PID/stat may hold spaces and brackets, and here it looks like a zombie's."""
+    sleeper = tmp_path / "a) Z 1 (b"
+    sleeper.symlink_to("/bin/sleep")
+    process = subprocess.Popen([str(sleeper), "3600"])
+    try:
+        assert not wait_until_ended(process.pid, 0.0)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_processes_killed_for_want_of_memory_are_counted_as_the_system_does() -> None:
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    told = dict(line.split() for line in lines)
+    assert oom_kills() >= int(told.get("oom_kill", "0"))

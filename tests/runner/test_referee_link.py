@@ -1,0 +1,151 @@
+"""The line to the referee: what it can't do, its death and its silence are one sentence each."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attnbench.plugins.registry import load_registry
+from attnbench.runner.brief import open_brief
+from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
+from attnbench.runner.workshop import Workshop, wire
+from attnbench.types.errors import MeasuringFailed
+from attnbench.worker import messages as m
+
+CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
+
+
+def opening(case: str = CASE, timed_draws: int = 2) -> m.OpenCase:
+    rule = case.split("/")[1]
+    source = wire(load_registry().rules[rule].source)
+    return m.OpenCase(case, source, timed_entropy=7, timed_draws=timed_draws, oracle_flops=1e9)
+
+
+@pytest.fixture
+def referee() -> Iterator[RefereeLink]:
+    link = RefereeLink(60)
+    yield link
+    link.close()
+
+
+def pid(link: RefereeLink) -> int:
+    return link._started.process.pid
+
+
+def open_files() -> set[Path]:
+    return set(Path("/proc/self/fd").iterdir())
+
+
+def sentence(link: RefereeLink) -> str:
+    with pytest.raises(RefereeGaveUp) as caught:
+        link.ask(opening(), m.CaseOpened)
+    return str(caught.value)
+
+
+def test_nothing_is_judged_before_a_case_is_open(referee: RefereeLink) -> None:
+    with pytest.raises(RefereeGaveUp, match=r"^the oracle failed: GetDraw before a case is open$"):
+        referee.ask(m.GetDraw(0), m.Arrays)
+    assert referee.alive
+
+
+def test_a_referee_that_dies_says_so_ever_after(referee: RefereeLink) -> None:
+    os.kill(pid(referee), signal.SIGKILL)
+    assert sentence(referee) == "the oracle's process ended: "
+    assert not referee.alive
+    assert sentence(referee) == "the oracle's process ended: "
+    assert referee.close() == referee.close() == ""
+
+
+def test_a_referee_that_hangs_is_killed() -> None:
+    link = RefereeLink(0.2)
+    os.kill(pid(link), signal.SIGSTOP)
+    # Stopped, it can't even end by itself when its line closes.
+    assert sentence(link) == "the oracle took more than 0.2 s"
+    assert not link.alive
+    assert link._started.process.returncode == -signal.SIGKILL
+
+
+def test_an_answer_of_another_kind_is_a_fault_of_ours(referee: RefereeLink) -> None:
+    before = open_files()
+    with pytest.raises(MeasuringFailed, match=r"^the referee answered CaseOpened to OpenCase$"):
+        referee.ask(opening(), m.Scored)
+    assert open_files() == before
+
+
+def test_a_case_that_can_not_be_is_the_oracles_failure(referee: RefereeLink) -> None:
+    with pytest.raises(RefereeGaveUp, match=r"^the oracle failed: ValueError: .* brings no rule 'dto' here$"):
+        referee.ask(replace_case(opening(), CASE.replace("dot", "dto")), m.CaseOpened)
+    assert referee.ask(opening(timed_draws=0), m.CaseOpened)[0].pairs == 2 * 16 * 16
+
+
+def replace_case(request: m.OpenCase, case: str) -> m.OpenCase:
+    return m.OpenCase(
+        case, request.rule_source, request.timed_entropy, request.timed_draws, request.oracle_flops
+    )
+
+
+def test_a_brief_closes_what_it_opened(referee: RefereeLink) -> None:
+    before = open_files()
+    with open_brief(referee, opening(), 1, 2**30) as brief:
+        assert len(brief.draws) == brief.check_draws + 2
+        assert len(open_files() - before) == len(brief.draws) + 1
+        assert [brief.timed_draw(i) - brief.check_draws for i in range(5)] == [0, 1, 0, 1, 0]
+        assert replace(brief, draws=brief.draws[:-1]).timed_draw(3) == brief.check_draws
+    assert open_files() == before
+
+
+def test_a_brief_that_breaks_off_closes_what_it_opened(referee: RefereeLink) -> None:
+    before = open_files()
+    with pytest.raises(ZeroDivisionError), open_brief(referee, opening(), 1, 2**30):
+        1 / 0  # noqa: B018
+    assert open_files() == before
+
+
+def test_threads_may_share_the_referee(referee: RefereeLink) -> None:
+    """Each gets the draw that it asked for: the same bits as when asked alone."""
+
+    def drawn(index: int) -> bytes:
+        arrays, fd = referee.ask(m.GetDraw(index), m.Arrays)
+        try:
+            return repr(arrays).encode() + os.pread(fd, 2**20, 0)
+        finally:
+            os.close(fd)
+
+    _, fd = referee.ask(opening(), m.CaseOpened)
+    os.close(fd)
+    alone = [drawn(index) for index in range(3)]
+    assert len(set(alone)) == 3
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(drawn, [0, 1, 2] * 10)) == alone * 10
+
+
+def test_a_workshop_replaces_a_referee_that_died(shop: Workshop) -> None:
+    first = shop.referee
+    assert shop.referee is first
+    os.kill(pid(first), signal.SIGKILL)
+    assert "process ended" in sentence(first)
+    second = shop.referee
+    assert second is not first
+    assert second.ask(opening(timed_draws=0), m.CaseOpened)[0].check_draws > 0
+
+
+def test_draws_depend_on_the_entropy_only_where_they_are_timed(referee: RefereeLink) -> None:
+    """The check is the same on every machine; what is timed is drawn anew for each run."""
+
+    def draws(entropy: int) -> list[bytes]:
+        request = m.OpenCase(CASE, opening().rule_source, entropy, 2, 1e9)
+        with open_brief(referee, request, 1, 2**30) as brief:
+            assert brief.check_draws > 0
+            return [os.pread(draw.fd, 2**20, 0) for draw in brief.draws]
+
+    first, second = draws(1), draws(2)
+    check = len(first) - 2
+    assert first[:check] == second[:check]
+    assert set(first[check:]).isdisjoint(second[check:])
+    assert draws(1) == first

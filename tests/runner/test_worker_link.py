@@ -1,0 +1,188 @@
+"""The line to a worker: however a real process ends, hangs or answers, the parent says what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from attnbench.runner import link as link_module
+from attnbench.runner.link import WorkerFailed, WorkerLink, start_process
+from attnbench.runner.machine import allowed_cpus
+from attnbench.runner.workshop import Workshop
+from attnbench.worker import messages as m
+from attnbench.worker.channel import socket_pair
+
+ENOUGH_S = 60
+
+
+@pytest.fixture
+def template(shop: Workshop) -> Iterator[WorkerLink]:
+    link = shop.new_template(1, shop.all_cpus)
+    yield link
+    link.kill()
+
+
+def failure_of(link: WorkerLink, timeout_s: float = ENOUGH_S) -> WorkerFailed:
+    with pytest.raises(WorkerFailed) as caught:
+        link.ask(m.Facts(), m.TorchFacts, timeout_s)
+    return caught.value
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGABRT", "SIGTERM", "SIGBUS"])
+def test_a_worker_killed_by_a_signal_has_crashed_of_it(template: WorkerLink, name: str) -> None:
+    os.kill(template.pid, signal.Signals[name])
+    failed = failure_of(template)
+    assert (failed.status, failed.reason) == ("crashed", f"died of {name} during Facts")
+    assert is_gone(template.pid), "not even a zombie is left"
+
+
+def test_a_kill_that_the_system_counts_as_out_of_memory_is_called_so(
+    template: WorkerLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "oom_kills", lambda: 2**62)
+    os.kill(template.pid, signal.SIGKILL)
+    failed = failure_of(template)
+    assert failed.status == "out_of_memory"
+    assert failed.reason == "killed by the system during Facts: the machine ran out of memory"
+
+
+def test_a_worker_that_hangs_is_killed_in_time(template: WorkerLink) -> None:
+    os.kill(template.pid, signal.SIGSTOP)
+    failed = failure_of(template, 0.2)
+    assert (failed.status, failed.reason) == ("timeout", "no answer to Facts within 0.2 s; killed")
+    assert is_gone(template.pid)
+
+
+def test_an_answer_of_another_kind_ends_the_worker(template: WorkerLink) -> None:
+    with pytest.raises(WorkerFailed, match=r"^answered Facts with TorchFacts$") as caught:
+        template.ask(m.Facts(), m.Measured, ENOUGH_S)
+    assert caught.value.status == "crashed"
+    assert is_gone(template.pid)
+
+
+def test_an_answer_that_is_no_message_ends_the_worker(shop: Workshop) -> None:
+    """A backend can write into the line of its process: what it writes is not believed."""
+    server = shop._servers[1]
+    template = shop.new_template(1, shop.all_cpus)
+    ours, theirs = socket_pair()
+    impostor = WorkerLink(ours, template.pid, server, None)
+    with theirs:
+        theirs.send(b"\xff rubbish")
+        failed = failure_of(impostor)
+    assert (failed.status, failed.reason) == ("crashed", "answered Facts with something that is no message")
+    assert is_gone(template.pid)
+    template.kill()
+
+
+def test_what_a_worker_refuses_is_its_own_words_and_it_lives_on(template: WorkerLink) -> None:
+    with pytest.raises(WorkerFailed, match=r"^WarmUp before Prepare$") as caught:
+        template.ask(m.WarmUp(), m.Warmed, ENOUGH_S)
+    assert caught.value.status == "error"
+    assert template.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+
+
+def test_killing_twice_is_killing_once(template: WorkerLink) -> None:
+    template.kill()
+    template.kill()
+    template.pin(allowed_cpus())
+    failed = failure_of(template)
+    assert (failed.status, failed.reason) == ("crashed", "died of SIGKILL during Facts")
+
+
+def test_threads_may_share_a_link(template: WorkerLink) -> None:
+    """Each gets an answer to its own question, though the worker answers one after the other."""
+
+    def one(number: int) -> str:
+        if number % 2:
+            return template.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+        with pytest.raises(WorkerFailed) as caught:
+            template.ask(m.WarmUp(), m.Warmed, ENOUGH_S)
+        return caught.value.reason
+
+    version = template.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(one, range(64)))
+    assert answers == ["WarmUp before Prepare", version] * 32
+
+
+def test_threads_that_wait_for_a_worker_that_dies_all_hear_of_it(template: WorkerLink) -> None:
+    os.kill(template.pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(failure_of, template) for _ in range(4)]
+        os.kill(template.pid, signal.SIGKILL)
+        failures = [future.result(ENOUGH_S) for future in waiting]
+    assert {failed.status for failed in failures} == {"crashed"}
+    assert is_gone(template.pid)
+
+
+def test_children_run_where_they_are_told_and_move_when_told(template: WorkerLink) -> None:
+    core = allowed_cpus()[-1]
+    child = template.fork(child=True, cpus=(core,), pin_allocator=True)
+    child.ask(m.Facts(), m.TorchFacts, ENOUGH_S)  # it sets its cores before it answers anything
+    assert os.sched_getaffinity(child.pid) == {core}
+    child.pin(allowed_cpus())
+    assert os.sched_getaffinity(child.pid) == set(allowed_cpus())
+    child.kill()
+
+
+def test_a_child_is_of_the_group_of_its_template_and_ends_with_it(template: WorkerLink) -> None:
+    child = template.fork(child=True, cpus=allowed_cpus())
+    grandchild = child.fork(child=True, cpus=allowed_cpus())
+    processes = [psutil.Process(link.pid) for link in (template, child, grandchild)]
+    assert {os.getpgid(p.pid) for p in processes} == {template.pid}
+    template.kill()
+    assert psutil.wait_procs(processes, timeout=ENOUGH_S)[1] == []
+    assert failure_of(child).status == failure_of(grandchild).status == "crashed"
+
+
+def test_a_template_is_of_a_group_of_its_own_and_its_end_harms_no_other(shop: Workshop) -> None:
+    first, second = (shop.new_template(1, shop.all_cpus) for _ in range(2))
+    first.kill()
+    assert os.getpgid(second.pid) == second.pid
+    assert second.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+    second.kill()
+
+
+def kill_it(link: WorkerLink) -> None:
+    link.kill()
+
+
+def fork_from_it(link: WorkerLink) -> None:
+    os.kill(link.pid, signal.SIGKILL)
+    with pytest.raises(WorkerFailed, match="died of SIGKILL during Fork"):
+        link.fork(child=True, cpus=allowed_cpus())
+
+
+def hang_it(link: WorkerLink) -> None:
+    os.kill(link.pid, signal.SIGSTOP)
+    failure_of(link, 0.05)
+
+
+@pytest.mark.parametrize("end", [kill_it, fork_from_it, hang_it])
+def test_no_descriptor_is_left_open(shop: Workshop, end: Callable[[WorkerLink], None]) -> None:
+    def descriptors() -> set[Path]:
+        return set(Path("/proc/self/fd").iterdir())
+
+    before = descriptors()
+    for _ in range(3):
+        end(shop.new_template(1, shop.all_cpus))
+    assert descriptors() == before
+
+
+def test_a_server_that_does_not_start_says_its_last_words() -> None:
+    started = start_process("attnbench.worker.server", ["many"], {})
+    failed = failure_of(WorkerLink(started.sock, started.process.pid, None, started))
+    assert failed.status == "crashed"
+    assert failed.reason == (
+        "exited with status 1 during Facts: ValueError: invalid literal for int() with base 10: 'many'"
+    )
