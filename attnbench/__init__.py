@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from attnbench.hookspecs import hookimpl
     from attnbench.types.backend import Backend, Setup
     from attnbench.types.case import Case, Layer
-    from attnbench.types.errors import AttnbenchError, BadCase, BadFile, BadInput
+    from attnbench.types.errors import (
+        AttnbenchError,
+        BadCase,
+        BadFile,
+        BadInput,
+        Interrupted,
+        MeasuringFailed,
+    )
     from attnbench.types.mask import Mask
     from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
     from attnbench.types.suite import Suite
@@ -29,8 +36,10 @@ __all__ = [
     "BadInput",
     "Case",
     "DotForm",
+    "Interrupted",
     "Layer",
     "Mask",
+    "MeasuringFailed",
     "Parameter",
     "Rule",
     "Run",
@@ -52,8 +61,10 @@ _HOMES = {
     "Backend": "attnbench.types.backend",
     "Case": "attnbench.types.case",
     "DotForm": "attnbench.types.rule",
+    "Interrupted": "attnbench.types.errors",
     "Layer": "attnbench.types.case",
     "Mask": "attnbench.types.mask",
+    "MeasuringFailed": "attnbench.types.errors",
     "Parameter": "attnbench.types.rule",
     "Rule": "attnbench.types.rule",
     "Run": "attnbench.api",

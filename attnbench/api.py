@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnbench.types.case import Case
+from attnbench.types.errors import BadInput
 from attnbench.types.record import Manifest, Record
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Run:
 
 def run(
     cases: Cases = "smoke",
-    backends: Iterable[str] | None = None,
+    backends: str | Iterable[str] | None = None,
     *,
     budget: float | None = None,
     sets: int | None = None,
@@ -97,7 +98,7 @@ def run(
 
 def start(
     selection: Selection,
-    backends: Iterable[str] | None,
+    backends: str | Iterable[str] | None,
     registry: Registry,
     options: Options,
     out: Path,
@@ -111,8 +112,8 @@ def start(
     from attnbench.cases.identity import case_id
     from attnbench.runner.run import Order, start_run
 
-    named = () if backends is None else tuple(dict.fromkeys(backends))
-    for name in named:
+    named = _names(backends)
+    for name in (*named, options.baseline):
         registry.backend(name)
     on = selection.compiled_on
     order = Order(
@@ -142,6 +143,8 @@ def load(paths: str | Path | Sequence[str | Path]) -> Run:
     from attnbench.runner.run_file import expand, read_run
 
     several = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not all(str(path) for path in several) or not several:
+        raise BadInput("no path to read: name a run file, or a folder of them")
     stored = [read_run(path) for path in expand([Path(path) for path in several])]
     return Run(
         paths=tuple(s.path for s in stored),
@@ -149,6 +152,15 @@ def load(paths: str | Path | Sequence[str | Path]) -> Run:
         records=tuple(record for s in stored for record in s.records),
         unfinished=tuple(s.path for s in stored if s.finished is None),
     )
+
+
+def _names(backends: str | Iterable[str] | None) -> tuple[str, ...]:
+    if backends is None:
+        return ()
+    names = (backends,) if isinstance(backends, str) else tuple(dict.fromkeys(backends))
+    if not names:
+        raise BadInput("no backends: name at least one, or leave them out for all that are installed")
+    return names
 
 
 def make_options(
@@ -164,6 +176,9 @@ def make_options(
     from attnbench.runner.options import Options
 
     default = Options()
+    for what, number in (("budget", budget), ("timeout", timeout)):
+        if number is not None and not isinstance(number, int | float):
+            raise BadInput(f"a {what} of {number!r}: give a number of seconds")
     return Options(
         budget_s=default.budget_s if budget is None else budget,
         sets=default.sets if sets is None else sets,

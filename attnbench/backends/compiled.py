@@ -29,7 +29,7 @@ def prepare(setup: Setup) -> Call:
 
 COMPILED = Backend(
     name="compiled",
-    summary="torch.compile of eager, not rewritten to scaled_dot_product_attention",
+    summary="torch.compile of eager, kept from being rewritten to SDPA",
     prepare=prepare,
     available=no_compiler,
     operations=("attention", "multihead"),

@@ -76,7 +76,7 @@ def _module_mask(case: Case) -> Tensor | None:
 
 NN_MULTIHEAD_ATTENTION = Backend(
     name="nn_multihead_attention",
-    summary="torch.nn.MultiheadAttention in eval mode",
+    summary="nn.MultiheadAttention in eval mode",
     prepare=prepare,
     supports=supports,
     operations=("multihead",),

@@ -17,9 +17,10 @@ def supports(case: Case, rule: Rule) -> str | None:
     """What torch says of the case."""
     return refuse_cap(case, rule) or refuse_on_cuda(case, rule, "cudnn")
 
+
 SDPA_CUDNN = Backend(
     name="sdpa_cudnn",
-    summary="scaled_dot_product_attention pinned to cuDNN's kernel",
+    summary="torch SDPA pinned to cuDNN's kernel",
     prepare=partial(prepare, kernel="cudnn"),
     supports=supports,
     operations=("attention", "multihead"),

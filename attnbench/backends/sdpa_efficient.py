@@ -17,9 +17,10 @@ def supports(case: Case, rule: Rule) -> str | None:
     """What torch says of the case."""
     return refuse_cap(case, rule) or refuse_on_cuda(case, rule, "efficient")
 
+
 SDPA_EFFICIENT = Backend(
     name="sdpa_efficient",
-    summary="scaled_dot_product_attention pinned to its memory-efficient kernel",
+    summary="torch SDPA pinned to its memory-efficient kernel",
     prepare=partial(prepare, kernel="efficient"),
     supports=supports,
     operations=("attention", "multihead"),

@@ -22,9 +22,10 @@ def supports(case: Case, rule: Rule) -> str | None:
         return f"torch's flash kernel for the CPU needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
     return None
 
+
 SDPA_FLASH = Backend(
     name="sdpa_flash",
-    summary="scaled_dot_product_attention pinned to its flash kernel",
+    summary="torch SDPA pinned to its flash kernel",
     prepare=partial(prepare, kernel="flash"),
     supports=supports,
     operations=("attention", "multihead"),

@@ -9,7 +9,7 @@ from attnbench.types.backend import Backend
 
 SDPA_MATH = Backend(
     name="sdpa_math",
-    summary="scaled_dot_product_attention pinned to its unfused math",
+    summary="torch SDPA pinned to its unfused math",
     prepare=partial(prepare, kernel="math"),
     supports=refuse_cap,
     operations=("attention", "multihead"),

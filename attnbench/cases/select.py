@@ -66,8 +66,7 @@ def select(
     for suite in suites:
         if timed and suite.check_only:
             raise BadInput(
-                f"the suite {suite.name!r} is for checking, not for timing: "
-                f"use attnbench check {suite.name}"
+                f"the suite {suite.name!r} is for checking, not for timing: use attnbench check {suite.name}"
             )
     chosen: dict[Case, bool] = {}
     for suite in suites:

@@ -6,6 +6,7 @@ import click
 
 from attnbench import __version__
 from attnbench.cli.group import LazyGroup
+from attnbench.cli.process import end_like_ctrl_c, open_missing_streams
 
 EPILOG = (
     "Exit status: 0 fine; 1 a check failed; 2 wrong usage; 3 something crashed, hung, ran out of memory or "
@@ -40,4 +41,6 @@ def attnbench() -> None:
 
 def main() -> None:
     """Run the command line of this process; exits."""
+    open_missing_streams()
+    end_like_ctrl_c()
     attnbench(prog_name="attnbench")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import click
+
+TRACEBACK = "ATTNBENCH_TRACEBACK"
+"""The variable of the environment that shows a traceback where one sentence stands otherwise."""
 
 
 class Failure(click.ClickException):
@@ -94,6 +98,15 @@ class LazyGroup(NamingGroup):
                 raise
             where = f" {str(failure.filename)!r}" if failure.filename is not None else ""
             raise Failure(f"{failure.strerror or failure}{where}", 3) from failure
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as failure:
+            # A mistake of ours, or of a plugin's code that runs here: never status 1, a failed check.
+            if os.environ.get(TRACEBACK):
+                raise
+            from attnbench.types.words import one_line
+
+            raise Failure(f"unexpected {one_line(failure)} (set {TRACEBACK}=1 to see where)", 3) from failure
 
 
 def _one_line(wrong: click.UsageError) -> click.ClickException:

@@ -24,4 +24,12 @@ def command(files: tuple[Path, ...], format_: Format) -> None:
     run = load(list(files))
     for path in run.unfinished:
         click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
-    print_records(run.records, format_)
+    if format_ != "table" or len(run.paths) == 1:
+        print_records(run.records, format_)
+        return
+    for path in run.paths:
+        one = load(path)
+        (manifest,) = one.manifests
+        click.echo(f"{path}: {manifest.started}, {manifest.environment.get('cpu')}\n")
+        print_records(one.records, format_)
+        click.echo()

@@ -21,7 +21,6 @@ ELEMENTS_AT_ONCE = 1 << 20
 """Elements held for the scores of a chunk: fits a cache, and holds memory to a few such arrays."""
 
 
-
 def weights_of(
     case: Case, rule: Rule, parameters: Mapping[str, Array], q: Array, k: Array, rows: NDArray[np.intp]
 ) -> Iterator[tuple[int, int, slice, Array]]:
@@ -41,6 +40,11 @@ def weights_of(
                 scores = rule.reference(
                     q[b, h, at], keys[at] if rule.pairs_keys else keys, of_head[h], positions[at]
                 )
+                if scores.shape != (at.stop - at.start, case.Lk):
+                    raise ValueError(
+                        f"the reference of the rule {rule.name} gives scores of shape {scores.shape} "
+                        f"where {(at.stop - at.start, case.Lk)} is asked for"
+                    )
                 if added is not None:
                     scores = scores + _of_batch(added, b)
                 if keep is not None:

@@ -9,7 +9,8 @@ from attnbench.cases.counts import FLOP_CONVENTION
 from attnbench.types.record import STATUSES, Record
 
 RATIO_CONVENTION = (
-    "time is the median of a call; a ratio is time over the baseline's, so below 1 is faster"
+    "time is the median of a call, ± how far the sets lie apart (half of it); a ratio is time over the "
+    "baseline's, so below 1 is faster, taken from pairs measured next to each other, not from the times shown"
 )
 ERROR_CONVENTION = (
     "every row was checked against the float64 oracle; rms/ref and max/ref are its errors over those of the "
@@ -27,6 +28,9 @@ def footer(records: Sequence[Record], heads: Collection[str]) -> list[str]:
     lines = [f"{cases} {'case' if cases == 1 else 'cases'}: {said or 'no records'}"]
     if "time" in heads:
         lines.append(RATIO_CONVENTION)
+    timed = [record for record in records if record.median_ms is not None]
+    if timed and all(record.ratio is None for record in timed):
+        lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too, or name another")
     if "rms/ref" in heads:
         lines.append(ERROR_CONVENTION)
     if any(r.accuracy is not None and r.accuracy.rows < r.accuracy.rows_of for r in records):

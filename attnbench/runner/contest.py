@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from statistics import median
 
 from attnbench.cases.free_memory import free_memory
 from attnbench.cases.identity import case_id
 from attnbench.cases.sizes import too_large
-from attnbench.compare.summary import median_ms, ratio, timed_calls
+from attnbench.compare.summary import clock_problem, ratio, set_medians_ms, timed_calls
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.brief import Brief, open_brief
 from attnbench.runner.examine import Examined, MismatchFound, examine_all, examine_plain
@@ -228,14 +229,19 @@ def _outcome(contest: Contest, brief: Brief, entrant: Entrant, lines: list[SetLi
         peak = measure_peak(contest.shop, brief, entrant)
     except WorkerFailed as failure:
         return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
-    time_ms = median_ms(lines, name)
-    assert time_ms is not None, "a contender without samples has failed in some set"
+    medians = set_medians_ms(lines, name)
+    if not medians:
+        return Record(brief.case, contest.case.rule, name, "error", "no set with samples of it is stored")
+    time_ms, doubt = median(medians), clock_problem(lines, name)
     return Record(
         case=brief.case,
         rule=contest.case.rule,
         backend=name,
-        status="ok",
+        status="suspect" if doubt else "ok",
+        reason=doubt,
         median_ms=time_ms,
+        low_ms=min(medians),
+        high_ms=max(medians),
         ratio=ratio(lines, name, baseline),
         baseline=baseline,
         accuracy=plan.accuracy,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Clock:
         self._phase_start = self._start
         self._number = 0
         self._case = ""
-        self._first_case_start: float | None = None
+        self._case_start: float | None = None
+        self._durations_s: list[float] = []
 
     @property
     def elapsed_s(self) -> float:
@@ -42,8 +44,10 @@ class Clock:
 
     def begin_case(self, case: str) -> None:
         """The next case begins."""
-        if self._first_case_start is None:
-            self._first_case_start = time.monotonic()
+        now = time.monotonic()
+        if self._case_start is not None:
+            self._durations_s.append(now - self._case_start)
+        self._case_start = now
         self._number += 1
         self._case = case
 
@@ -61,7 +65,9 @@ class Clock:
         self._phase_start = now
 
     def _left_s(self) -> float | None:
-        done = self._number - 1
-        if done < 1 or self._first_case_start is None:
+        if not self._durations_s or self._case_start is None:
             return None
-        return (time.monotonic() - self._first_case_start) / done * (self.cases - done)
+        # The median, because the few cases on which backends compile take many times longer.
+        typical_s = median(self._durations_s)
+        begun_s = time.monotonic() - self._case_start
+        return max(0.0, typical_s - begun_s) + typical_s * (self.cases - self._number)

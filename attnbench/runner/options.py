@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from attnbench.types.errors import BadInput
+from attnbench.types.errors import BadFile, BadInput
+
+LEAST_MEMORY_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,34 @@ class Options:
             raise BadInput(f"{self.sets} sets: at least 1 is needed, and 8 for a 99 % interval")
         if not self.timeout_s > 0:
             raise BadInput(f"a timeout of {self.timeout_s:g} s: give a positive number of seconds")
-        if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
-            raise BadInput(f"a memory limit of {self.memory_limit_bytes} bytes: give a positive number")
+        if self.memory_limit_bytes is not None and self.memory_limit_bytes < LEAST_MEMORY_BYTES:
+            raise BadInput(
+                f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs {LEAST_MEMORY_BYTES} at least"
+            )
+
+        if min(self.rounds, self.timed_draws) < 1 or not self.sample_s > 0 or not self.oracle_flops > 0:
+            raise BadInput(
+                "rounds, timed draws, seconds of a sample and operations of the oracle are above 0"
+            )
 
     def protocol(self) -> dict[str, Any]:
         """All dials by name, for the manifest."""
         return asdict(self)
+
+
+def options_of(protocol: dict[str, Any]) -> Options:
+    """The options that a manifest states, every dial of them.
+
+    Raises:
+        BadFile: a dial is missing, unknown, or of the wrong kind: other dials would mix two protocols.
+    """
+    import msgspec
+
+    names = {field.name for field in fields(Options)}
+    if set(protocol) != names:
+        odd = ", ".join(sorted(set(protocol) ^ names))
+        raise BadFile(f"the protocol in the manifest is not one of this attnbench: {odd}")
+    try:
+        return msgspec.convert(protocol, Options)
+    except (msgspec.ValidationError, BadInput) as failure:
+        raise BadFile(f"the protocol in the manifest can't be used: {failure}") from failure

@@ -16,8 +16,8 @@ from attnbench.plugins.registry import Registry
 from attnbench.runner.contest import Before, Contest, decide
 from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.moment import Clock, Progress
-from attnbench.runner.options import Options
-from attnbench.runner.run_file import RunWriter, StoredRun, new_run_path, read_run
+from attnbench.runner.options import Options, options_of
+from attnbench.runner.run_file import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.workshop import Workshop
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, Interrupted
@@ -55,6 +55,7 @@ def start_run(
     if not order.backends:
         raise BadInput("nothing to run: no backends")
     check_threads(max(case.threads for case in order.cases))
+    check_new(new_run_path(out, "a new run"))
     with Workshop(options) as shop:
         manifest = _manifest(order, registry, options, shop)
         path = new_run_path(out, manifest.run_id)
@@ -70,14 +71,14 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
         BadFile, BadInput: the file can't be read or written, or names a plugin that isn't here.
         MeasuringFailed, Interrupted: as in :func:`start_run`.
     """
-    stored = read_run(path)
-    order = _order_of(stored.manifest)
-    for name in order.backends:
-        registry.backend(name)
-    for case in order.cases:
-        registry.rule(case.rule)
-    options = Options(**stored.manifest.protocol)
-    with RunWriter.reopen(stored) as writer, _interruptible(path):
+    writer, stored = RunWriter.reopen(path)
+    with writer, _interruptible(path):
+        order = _order_of(stored.manifest)
+        for name in order.backends:
+            registry.backend(name)
+        for case in order.cases:
+            registry.rule(case.rule)
+        options = options_of(stored.manifest.protocol)
         if stored.finished is None:
             check_threads(max(case.threads for case in order.cases))
             with Workshop(options) as shop:

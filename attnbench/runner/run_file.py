@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
-from attnbench.types.record import FORMAT_VERSION, CaseLine, EndLine, Line, Manifest, Record, SetLine
+from attnbench.types.record import FORMAT_VERSION, Block, CaseLine, EndLine, Line, Manifest, Record, SetLine
 
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(Line).decode
@@ -43,20 +43,30 @@ def read_run(path: Path) -> StoredRun:
         BadFile: missing, unreadable, not ours, of a newer format, or damaged elsewhere than at its end.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise BadFile(f"{str(path)!r} is no run of attnbench: it is no file")
         data = path.read_bytes()
     except OSError as failure:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
+    return _parse(path, data)
+
+
+def _parse(path: Path, data: bytes) -> StoredRun:
     complete = data.rfind(b"\n") + 1
     lines = data[:complete].splitlines()
     if not lines:
         raise BadFile(f"{str(path)!r} is no run of attnbench: it holds no complete line")
     manifest = _manifest(path, lines[0])
     rest: list[Any] = []
+    seen: set[tuple[str, str | int]] = set()
     for number, line in enumerate(lines[1:], start=2):
         try:
             rest.append(_DECODE(line))
-        except msgspec.DecodeError as failure:
+        except (msgspec.DecodeError, RecursionError) as failure:
             raise BadFile(f"{str(path)!r}, line {number}: damaged ({failure})") from failure
+        wrong = _misplaced(rest[-1], manifest, seen)
+        if wrong:
+            raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
     ends = [line for line in rest if isinstance(line, EndLine)]
     return StoredRun(
         path=path,
@@ -70,10 +80,35 @@ def read_run(path: Path) -> StoredRun:
     )
 
 
+def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str | int]]) -> str:
+    """What is wrong with a line where it stands, in words; "" for nothing. Remembers what it has seen."""
+    if isinstance(line, Manifest):
+        return "a second manifest: these are two runs in one file; keep each in its own"
+    if isinstance(line, EndLine):
+        return ""
+    if line.case not in manifest.cases:
+        return f"a case that the manifest doesn't name, {line.case!r}"
+    if isinstance(line, CaseLine):
+        return ""
+    what: str | int = line.index if isinstance(line, SetLine) else line.backend
+    if isinstance(line, Record) and line.backend not in manifest.backends:
+        return f"a backend that the manifest doesn't name, {line.backend!r}"
+    if (line.case, what) in seen:
+        return f"{what} of {line.case!r} stands here a second time"
+    seen.add((line.case, what))
+    if isinstance(line, SetLine) and not all(_sound(b) for blocks in line.blocks.values() for b in blocks):
+        return "a block without samples, or with impossible ones"
+    return ""
+
+
+def _sound(block: Block) -> bool:
+    return block.calls >= 1 and bool(block.wall_ns) and min(block.wall_ns) > 0
+
+
 def _manifest(path: Path, line: bytes) -> Manifest:
     try:
         head = msgspec.json.decode(line)
-    except msgspec.DecodeError as failure:
+    except (msgspec.DecodeError, RecursionError) as failure:
         raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no JSON") from failure
     if (
         not isinstance(head, dict)
@@ -81,6 +116,8 @@ def _manifest(path: Path, line: bytes) -> Manifest:
         or not isinstance(head.get("format"), int)
     ):
         raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no manifest")
+    if head["format"] < 1:
+        raise BadFile(f"{str(path)!r} is no run of attnbench: there is no format {head['format']}")
     if head["format"] > FORMAT_VERSION:
         raise BadFile(
             f"{str(path)!r} has format {head['format']}; this attnbench reads up to {FORMAT_VERSION}: "
@@ -105,13 +142,9 @@ class RunWriter:
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
         """Begin a new file; raises :class:`BadInput` where it exists or can't be written."""
+        check_new(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        except FileExistsError as there:
-            raise BadInput(
-                f"{str(path)!r} exists; go on with it by --resume, or name another file"
-            ) from there
         except OSError as failure:
             raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
         writer = cls(path, fd)
@@ -120,16 +153,27 @@ class RunWriter:
         return writer
 
     @classmethod
-    def reopen(cls, stored: StoredRun) -> RunWriter:
-        """Go on with a file, cutting a torn last line; raises :class:`BadInput` where another run has it."""
+    def reopen(cls, path: Path) -> tuple[RunWriter, StoredRun]:
+        """Go on with a file, cutting a torn last line; gives what it holds.
+
+        Raises:
+            BadFile: as :func:`read_run`. BadInput: it can't be written, or another run is writing it.
+        """
+        read_run(path)
         try:
-            fd = os.open(stored.path, os.O_WRONLY | os.O_APPEND)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND)
         except OSError as failure:
-            raise BadInput(f"can't write {str(stored.path)!r}: {failure.strerror}") from failure
-        writer = cls(stored.path, fd)
+            raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
+        writer = cls(path, fd)
         writer._lock()
+        # Read again under the lock: another run may have gone on with it meanwhile.
+        try:
+            stored = read_run(path)
+        except BadFile:
+            writer.close()
+            raise
         os.ftruncate(fd, stored.complete_bytes)
-        return writer
+        return writer, stored
 
     def append(self, line: Line) -> None:
         """Write one line and force it to disk; raises :class:`MeasuringFailed` where that fails."""
@@ -168,20 +212,37 @@ class RunWriter:
         self.close()
 
 
+def check_new(path: Path) -> None:
+    """Make the folder of a new run file; raises :class:`BadInput` where the file can't be made there."""
+    folder = path.parent
+    if path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder; a name ending in .jsonl is the file itself")
+    if path.exists() or path.is_symlink():
+        raise BadInput(f"{str(path)!r} exists; go on with it by --resume, or name another file")
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{str(folder)!r} is no folder; give a folder, or a file whose name ends in .jsonl")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise BadInput(f"can't make the folder {str(folder)!r}: {failure.strerror}") from failure
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInput(f"can't write into the folder {str(folder)!r}: permission denied")
+
+
 def new_run_path(out: Path, run_id: str) -> Path:
     """The file of a new run: ``out`` itself where it ends in .jsonl, else a new name in that folder."""
     return out if out.suffix == ".jsonl" else out / f"{run_id}.jsonl"
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """Files, and for folders the .jsonl files in them; raises :class:`BadFile` for a folder without any."""
-    found: list[Path] = []
+    """Files, and for folders the .jsonl files in them, each once; raises :class:`BadFile` where none are."""
+    found: dict[Path, Path] = {}
     for path in paths:
         if path.is_dir():
             inside = sorted(path.glob("*.jsonl"))
             if not inside:
                 raise BadFile(f"the folder {str(path)!r} holds no run (*.jsonl)")
-            found += inside
         else:
-            found.append(path)
-    return found
+            inside = [path]
+        found |= {file.resolve(): file for file in inside if file.resolve() not in found}
+    return list(found.values())

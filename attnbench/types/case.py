@@ -18,6 +18,9 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 PASSES: tuple[Pass, ...] = get_args(Pass)
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 DEVICES = ("cpu", "cuda")
+LARGEST = 2**31 - 1
+"""Of every size and of the seed; what is counted from them fits 64 bits then for any case that runs."""
+
 ITEM_BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -78,8 +81,10 @@ class Case:
         for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads"):
             if getattr(self, name) < 1:
                 raise BadCase(f"{name} = {getattr(self, name)}: sizes are 1 or more")
-        if self.seed < 0:
-            raise BadCase(f"seed = {self.seed}: a seed is 0 or more")
+            if getattr(self, name) > LARGEST:
+                raise BadCase(f"{name} = {getattr(self, name)}: sizes are {LARGEST} or less")
+        if not 0 <= self.seed <= LARGEST:
+            raise BadCase(f"seed = {self.seed}: a seed is 0 to {LARGEST}")
         if self.H % self.Hkv:
             raise BadCase(
                 f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "

@@ -142,9 +142,10 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     """The outcome of one backend on one case. A timing stands only on ``ok`` (and ``suspect``).
 
     case: its id. reason: why the status isn't ``ok``, in words. median_ms: median over sets of the
-    set's median time per call. ratio: time over the baseline's, the median over sets of the median
-    paired ratio. tflops, gbps: from exact counts. peak_extra_bytes: of one call. prepare_ms: loading
-    and preparation; first_call_ms: the first call, compilation and allocation included.
+    set's median time per call; low_ms, high_ms: the least and the greatest of these medians. ratio: time
+    over the baseline's, the median over sets of the median paired ratio. tflops, gbps: from exact counts.
+    peak_extra_bytes: of one call. prepare_ms: loading and preparation; first_call_ms: the first call,
+    compilation and allocation included.
     timed_calls: calls inside timed samples. verified_calls: outputs of those compared with the oracle.
     notes: what a reader should know, in words.
     """
@@ -155,6 +156,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     status: Status
     reason: str = ""
     median_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
     ratio: float | None = None
     baseline: str | None = None
     accuracy: Accuracy | None = None

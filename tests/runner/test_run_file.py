@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.runner.run_file import RunWriter, expand, new_run_path, read_run
+from attnbench.runner.run_file import RunWriter, check_new, expand, new_run_path, read_run
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.record import Block, EndLine, Manifest, Record, SetLine
 
 MANIFEST = Manifest(
     format=1,
@@ -23,7 +25,7 @@ MANIFEST = Manifest(
     attnbench="0.1.0",
     command=["attnbench", "run"],
     cases=["attention/dot/B1-H1-Lq2-Lk2-D2/none/float32/cpu/forward"],
-    backends=["eager"],
+    backends=["eager", "bmm", "numpy", *(f"b{i}" for i in range(1000))],
     named=[],
     compiled_on=None,
     protocol={"sets": 8},
@@ -31,6 +33,8 @@ MANIFEST = Manifest(
     environment={"cpu": "x"},
 )
 RECORD = Record(MANIFEST.cases[0], "dot", "eager", "ok", median_ms=1.5)
+OTHER = Record(MANIFEST.cases[0], "dot", "bmm", "ok", median_ms=2.5)
+THIRD = Record(MANIFEST.cases[0], "dot", "numpy", "ok", median_ms=3.5)
 
 
 def written(path: Path, *lines: Record | EndLine) -> bytes:
@@ -68,7 +72,7 @@ def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "run.jsonl"
-    data = written(path, RECORD, RECORD, RECORD)
+    data = written(path, RECORD, OTHER, THIRD)
     first = data.index(b"\n") + 1
     size = first + cut % (len(data) - first + 1)
     path.write_bytes(data[:size])
@@ -81,15 +85,16 @@ def test_going_on_cuts_the_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     data = written(path, RECORD)
     path.write_bytes(data + b'{"kind":"rec')
-    with RunWriter.reopen(read_run(path)) as writer:
-        writer.append(RECORD)
-    assert read_run(path).records == (RECORD, RECORD)
+    writer, _ = RunWriter.reopen(path)
+    with writer:
+        writer.append(OTHER)
+    assert read_run(path).records == (RECORD, OTHER)
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with RunWriter.create(path, MANIFEST), pytest.raises(BadInput, match="being written by another run"):
-        RunWriter.reopen(read_run(path))
+        RunWriter.reopen(path)
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
@@ -109,6 +114,8 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
         (b"[1, 2]\n", "its first line is no manifest"),
         (b'{"kind":"manifest","format":99}\n', "has format 99; this attnbench reads up to 1"),
         (b'{"kind":"manifest","format":1}\n', "its manifest is damaged"),
+        (b'{"kind":"manifest","format":-5}\n', "there is no format -5"),
+        (b"[" * 200_000 + b"\n", "its first line is no JSON"),
     ],
 )
 def test_files_that_are_not_ours(tmp_path: Path, data: bytes, says: str) -> None:
@@ -120,10 +127,50 @@ def test_files_that_are_not_ours(tmp_path: Path, data: bytes, says: str) -> None
 
 def test_damage_in_the_middle_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    lines = written(path, RECORD, RECORD).splitlines(keepends=True)
+    lines = written(path, RECORD, OTHER).splitlines(keepends=True)
     path.write_bytes(lines[0] + b"rubbish\n" + lines[2])
     with pytest.raises(BadFile, match="line 2: damaged"):
         read_run(path)
+
+
+STRANGE = Record("attention/dot/B9-H1-Lq2-Lk2-D2/none/float32/cpu/forward", "dot", "eager", "ok")
+ODD = Record(MANIFEST.cases[0], "dot", "nobody", "ok")
+HOLLOW = SetLine(MANIFEST.cases[0], 0, [0], [], {}, {"eager": [Block(0, 0, 1, [], [], [], [])]}, [], {})
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ((RECORD, RECORD), "stands here a second time"),
+        ((STRANGE,), "a case that the manifest doesn't name"),
+        ((ODD,), "a backend that the manifest doesn't name"),
+        ((RECORD, MANIFEST), "a second manifest"),
+        ((HOLLOW,), "a block without samples"),
+    ],
+)
+def test_lines_that_do_not_belong_are_named(tmp_path: Path, lines: tuple[Any, ...], says: str) -> None:
+    path = tmp_path / "run.jsonl"
+    written(path, *lines)
+    with pytest.raises(BadFile, match=rf"line {len(lines) + 1}: .*{says}"):
+        read_run(path)
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(BadFile, match="it is no file"):
+        read_run(tmp_path / "pipe.jsonl")
+    with pytest.raises(BadFile, match="it is no file"):
+        read_run(Path("/dev/zero"))
+
+
+def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("mine")
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(BadInput, match=r"is no folder; give a folder, or a file whose name ends in \.jsonl"):
+        check_new(new_run_path(tmp_path / "plain.txt", "id"))
+    with pytest.raises(BadInput, match="is a folder"):
+        check_new(tmp_path / "folder.jsonl")
+    assert (tmp_path / "plain.txt").read_text() == "mine"
 
 
 def test_a_missing_file_and_a_folder_without_runs(tmp_path: Path) -> None:
@@ -134,7 +181,7 @@ def test_a_missing_file_and_a_folder_without_runs(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_can_not_be_written() -> None:
-    with pytest.raises(BadInput, match="can't write"):
+    with pytest.raises(BadInput, match="can't make the folder"):
         RunWriter.create(Path("/proc/nowhere/run.jsonl"), MANIFEST)
 
 
@@ -154,8 +201,8 @@ manifest = msgspec.json.decode(sys.argv[2].encode(), type=Manifest)
 writer = RunWriter.create(Path(sys.argv[1]), manifest)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 try:
-    for _ in range(1000):
-        writer.append(Record("case", "dot", "eager", "ok"))
+    for i in range(1000):
+        writer.append(Record(manifest.cases[0], "dot", f"b{i}", "ok"))
 except MeasuringFailed as failure:
     print(failure)
 """
@@ -166,13 +213,14 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(tmp_path: Path) ->
     path = tmp_path / "run.jsonl"
     manifest = msgspec.json.encode(MANIFEST).decode()
     done = subprocess.run(
-        [sys.executable, "-c", _FILL_DISK, str(path), manifest, "4000"],
+        [sys.executable, "-c", _FILL_DISK, str(path), manifest, str(len(manifest) + 6000)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "can't write" in done.stdout
     assert f"--resume {path}" in done.stdout
     stored = read_run(path)
     assert len(stored.records) > 10
-    with RunWriter.reopen(stored) as writer:
+    writer, _ = RunWriter.reopen(path)
+    with writer:
         writer.append(RECORD)
-    assert len(read_run(path).records) == len(stored.records) + 1
+    assert read_run(path).records == (*stored.records, RECORD)

@@ -1,0 +1,25 @@
+"""What the process of a command does before anything else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+
+def open_missing_streams() -> None:
+    """Where a standard stream was closed by whoever started us, open it on nothing: writing to it is no failure."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+def end_like_ctrl_c() -> None:
+    """A terminated command ends as by Ctrl-C: it says how to go on, and leaves no process behind."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is signal.SIG_DFL:
+            signal.signal(ending, signal.default_int_handler)
