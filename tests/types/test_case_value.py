@@ -29,7 +29,7 @@ LAYER = replace(CASE, operation="multihead", layer=Layer(E=10), Lk=4)
         ({"B": 0}, "B = 0: sizes are 1 or more"),
         ({"Lk": -3}, "Lk = -3: sizes are 1 or more"),
         ({"threads": 0}, "threads = 0: sizes are 1 or more"),
-        ({"seed": -1}, "seed = -1: a seed is 0 or more"),
+        ({"seed": -1}, "seed = -1: a seed is "),
         ({"D": 8.0}, "D = 8.0: a whole number is needed"),
         ({"D": True}, "D = True: a whole number is needed"),
         ({"Dv": np.int64(8)}, "Dv = np.int64(8): a whole number is needed"),

@@ -1,0 +1,92 @@
+"""Small cases for the kit, and the definition of attention in float64 over Python's own numbers."""
+
+from __future__ import annotations
+
+from math import exp, inf
+
+import torch
+from hypothesis import strategies as st
+
+from attnbench.types.backend import Setup
+from attnbench.types.case import Case, Layer
+from attnbench.types.mask import Mask
+from attnbench.types.rule import DotForm, Rule, Scoring
+
+Rows = list[list[float]]
+
+torch.set_num_threads(1)
+
+MASKS = st.builds(
+    Mask,
+    causal=st.sampled_from([None, "upper_left", "lower_right"]),
+    window=st.none() | st.integers(1, 4),
+    explicit=st.sampled_from([None, "bool", "float"]),
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn, square: bool = False, **fields: object) -> Case:
+    """Cases of up to 6 queries and keys, of every grouping and mask, padding to nothing included."""
+    B, Hkv, Lk = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    mask = draw(MASKS)
+    padding = draw(st.none() | st.tuples(*[st.integers(0, Lk)] * B))
+    made: dict[str, object] = {
+        "operation": "attention",
+        "rule": "dot",
+        "B": B,
+        "H": Hkv * draw(st.integers(1, 3)),
+        "Hkv": Hkv,
+        "Lq": Lk if square else draw(st.integers(1, 6)),
+        "Lk": Lk,
+        "D": draw(st.integers(1, 4)),
+        "Dv": draw(st.integers(1, 4)),
+        "mask": Mask(mask.causal, mask.window, padding, mask.explicit),
+        "dtype": "float64",
+        "seed": draw(st.integers(0, 9)),
+    }
+    return Case(**(made | fields))  # type: ignore[arg-type]
+
+
+def keeps(case: Case, b: int, i: int, j: int) -> bool:
+    """Whether causal, window and padding keep a pair, word by word."""
+    mask = case.mask
+    at = i if mask.causal == "upper_left" else i + case.Lk - case.Lq
+    if mask.causal is not None and j > at:
+        return False
+    if mask.window is not None and abs(at - j) >= mask.window:
+        return False
+    return not isinstance(mask.padding, tuple) or j < mask.padding[b]
+
+
+def weights_of_row(scores: list[float], sink: float | None = None) -> list[float]:
+    """Softmax over the scores that aren't -inf and the sink; zeros where there is nothing."""
+    logits = scores if sink is None else [*scores, sink]
+    largest = max(logits)
+    if largest == -inf:
+        return [0.0] * len(scores)
+    powers = [exp(score - largest) for score in logits]
+    return [power / sum(powers) for power in powers[: len(scores)]]
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rule(concatenates: bool = False) -> Rule:
+    return Rule(
+        "dot", "q·k", "here", lambda q, k, p, at: q @ k.T, lambda case, p: Scoring(dot=DotForm()),
+        concatenates=concatenates,
+    )  # fmt: skip
+
+
+def layer_setup(case: Case, concatenates: bool = False) -> Setup:
+    """A setup with random projections of a layer."""
+    assert isinstance(case.layer, Layer)
+    E, H, Hkv, D, Dv = case.layer.E, case.H, case.Hkv, case.D, case.Dv
+    shapes: dict[str, tuple[int, ...]] = {"w_q": (H * D, E), "w_k": (Hkv * D, E), "w_v": (Hkv * Dv, E)}
+    if case.layer.out:
+        shapes["w_o"] = (E, H * Dv + (H * D if concatenates else 0))
+    if case.layer.bias:
+        shapes |= {f"b_{name[-1]}": shape[:1] for name, shape in shapes.items()}
+    projections = {name: randn(*shape, seed=at) for at, (name, shape) in enumerate(shapes.items())}
+    return Setup(case, rule(concatenates), Scoring(dot=DotForm()), {}, projections)

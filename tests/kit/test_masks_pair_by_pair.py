@@ -1,0 +1,132 @@
+"""The kit's masks, pair by pair, on masks of every combination and lengths of every kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import cases, keeps
+
+from attnbench.kit import masks
+from attnbench.kit.masks import additive_mask, empty_rows, keep_mask, mask_rows, plus_bias
+from attnbench.types.case import Case
+from attnbench.types.mask import Mask
+from attnbench.types.rule import Scoring
+
+
+def whole(mask: torch.Tensor | None, case: Case, otherwise: float) -> torch.Tensor:
+    """The mask of every batch element; ``otherwise`` everywhere where there is none."""
+    if mask is None:
+        return torch.full((case.B, case.Lq, case.Lk), otherwise, dtype=torch.float64)
+    return mask.double()[:, 0].expand(case.B, case.Lq, case.Lk)
+
+
+@given(cases())
+def test_without_a_random_part_every_pair_is_as_the_words_say(case: Case) -> None:
+    case = replace(case, mask=replace(case.mask, explicit=None))
+    kept = whole(keep_mask(case, "cpu"), case, 1)
+    for b, i, j in np.ndindex(case.B, case.Lq, case.Lk):
+        assert bool(kept[b, i, j]) == keeps(case, b, i, j), (b, i, j)
+
+
+@given(cases())
+def test_a_random_part_only_takes_pairs_away(case: Case) -> None:
+    words = whole(keep_mask(replace(case, mask=replace(case.mask, explicit=None)), "cpu"), case, 1)
+    alone = whole(keep_mask(replace(case, mask=Mask(explicit=case.mask.explicit)), "cpu"), case, 1)
+    if case.mask.explicit is not None:
+        assert torch.equal(whole(keep_mask(case, "cpu"), case, 1), words * alone)
+
+
+@given(cases(), st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]))
+def test_what_is_added_agrees_with_what_is_kept(case: Case, dtype: torch.dtype) -> None:
+    kept = whole(keep_mask(case, "cpu"), case, 1).bool()
+    mask = additive_mask(case, dtype, "cpu")
+    assert mask is None or mask.dtype == dtype
+    added = whole(mask, case, 0)
+    assert torch.equal(added.isneginf(), ~kept)
+    assert added[kept].isfinite().all()
+    if case.mask.explicit != "float":
+        assert not added[kept].any()
+
+
+@given(cases())
+def test_rows_without_a_key_are_empty(case: Case) -> None:
+    kept = whole(keep_mask(case, "cpu"), case, 1).bool()
+    empty = empty_rows(case, "cpu")
+    expected = ~kept.any(-1, keepdim=True)
+    if empty is None:
+        assert not expected.any()
+    else:
+        assert empty.dtype == torch.bool
+        assert torch.equal(empty[:, 0].expand(case.B, case.Lq, 1), expected)
+        assert empty.any()
+
+
+@given(cases(), st.data())
+def test_some_rows_are_those_of_the_whole(case: Case, data: st.DataObject) -> None:
+    rows = np.array(data.draw(st.lists(st.integers(0, case.Lq - 1), min_size=1, unique=True).map(sorted)))
+    part, mask = mask_rows(case, rows), additive_mask(case, torch.float64, "cpu")
+    chosen = whole(mask, case, 0)[:, rows]
+    shown = torch.zeros_like(chosen) if part is None else part[:, 0].expand_as(chosen)
+    assert torch.equal(shown, chosen)
+
+
+@given(cases(), st.integers(1, 40))
+def test_a_mask_made_in_pieces_is_the_same(case: Case, pairs_at_once: int) -> None:
+    once = [f(case) for f in (keeping, adding, emptying)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(masks, "_PAIRS_AT_ONCE", pairs_at_once)
+        pieces = [f(case) for f in (keeping, adding, emptying)]
+    for one, other in zip(once, pieces, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or (one.shape == other.shape and torch.equal(one, other))
+
+
+def keeping(case: Case) -> torch.Tensor | None:
+    return keep_mask(case, "cpu")
+
+
+def adding(case: Case) -> torch.Tensor | None:
+    return additive_mask(case, torch.float32, "cpu")
+
+
+def emptying(case: Case) -> torch.Tensor | None:
+    return empty_rows(case, "cpu")
+
+
+def bias_of(case: Case) -> Scoring:
+    """100·h + 10·i + j: head, row and column can be read from it."""
+
+    def bias(rows: slice, cols: slice) -> torch.Tensor:
+        h = torch.arange(case.H).view(-1, 1, 1)
+        i = torch.arange(case.Lq)[rows].view(1, -1, 1)
+        j = torch.arange(case.Lk)[cols].view(1, 1, -1)
+        return (100 * h + 10 * i + j).double()
+
+    return Scoring(bias=bias)
+
+
+@given(cases())
+def test_a_bias_is_added_by_head_and_never_fills_what_is_dropped(case: Case) -> None:
+    scoring = bias_of(case)
+    plain = whole(additive_mask(case, torch.float64, "cpu"), case, 0)
+    mask = additive_mask(case, torch.float64, "cpu", scoring)
+    assert mask is not None
+    assert mask.shape[1:] == (case.H, case.Lq, case.Lk)
+    for b, h, i, j in np.ndindex(case.B, case.H, case.Lq, case.Lk):
+        of_batch = b if len(mask) > 1 else 0
+        assert float(mask[of_batch, h, i, j]) == float(plain[b, i, j]) + 100 * h + 10 * i + j
+
+
+def test_the_bias_of_a_part_is_added_to_that_part() -> None:
+    case = Case("attention", "dot", 1, 2, 2, 4, 5, 3, 3)
+    added = torch.zeros(1, 1, 2, 3)
+    part = plus_bias(added, bias_of(case), slice(1, 3), slice(2, 5), torch.float32)
+    assert part is not None
+    assert part.dtype == torch.float32
+    assert part[0, 1].tolist() == [[112, 113, 114], [122, 123, 124]]
+    assert not added.any()
