@@ -25,7 +25,7 @@ class Brief:
 
     threads: of every library in its workers. rule_source: where its rule comes from. draws: inputs,
     those of the check first, then those of timed calls. pairs, flops, bytes_moved: exact counts.
-    memory_limit_bytes: what a worker may allocate.
+    memory_limit_bytes: what a worker may allocate. referee: who opened the case; another knows nothing of it.
     """
 
     case: str
@@ -38,6 +38,7 @@ class Brief:
     flops: float
     bytes_moved: float
     memory_limit_bytes: int
+    referee: RefereeLink
 
     def timed_draw(self, set_index: int) -> int:
         """Which draw a set computes on: the timed ones in turn."""
@@ -70,6 +71,7 @@ def open_brief(
             flops=opened.flops,
             bytes_moved=opened.bytes_moved,
             memory_limit_bytes=memory_limit_bytes,
+            referee=referee,
         )
     finally:
         for block in blocks:

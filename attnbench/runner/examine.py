@@ -100,7 +100,7 @@ def examine_plain(shop: Workshop, brief: Brief) -> None:
     try:
         for index in range(len(brief.draws)):
             give_draw(template, brief, index, shop.options.timeout_s)
-            score_output(template, shop.referee, m.Compute(), PLAIN, index, shop.options.timeout_s)
+            score_output(template, brief.referee, m.Compute(), PLAIN, index, shop.options.timeout_s)
     finally:
         template.kill()
 
@@ -119,11 +119,11 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
         draws = brief.check_draws if shop.options.timed else len(brief.draws)
         for index in range(draws):
             give_draw(template, brief, index, timeout_s)
-            problem, ns = score_output(template, shop.referee, m.Compute(), name, index, timeout_s)
+            problem, ns = score_output(template, brief.referee, m.Compute(), name, index, timeout_s)
             if problem:
                 raise WorkerFailed("mismatch", problem)
             first_ns = first_ns or ns
-        judged, _ = shop.referee.ask(m.Judge(name), m.Judged)
+        judged, _ = brief.referee.ask(m.Judge(name), m.Judged)
         if judged.problem:
             raise MismatchFound(judged.problem, judged.accuracy)
         trace: tuple[int, ...] = ()

@@ -13,6 +13,7 @@ import msgspec
 from attnbench.runner.brief import Brief
 from attnbench.runner.examine import Examined, give_draw, prepare_template, score_output
 from attnbench.runner.link import WorkerFailed, WorkerLink
+from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.schedule import balanced_orders
 from attnbench.runner.workshop import Workshop
 from attnbench.types.record import Block, Contender, Failure, SetLine
@@ -163,26 +164,32 @@ class SetUnderWay:
     def _finish(self) -> None:
         """Have the last timed outputs compared, and let the processes go."""
 
-        def finish(name: str) -> Failure | None:
-            referee, draw = self._shop.referee, self._draws[-1]
+        def finish(name: str) -> Failure | RefereeGaveUp | None:
+            referee, draw = self._brief.referee, self._draws[-1]
             try:
                 problem, _ = score_output(
                     self._links[name], referee, m.LastOutput(), name, draw, self._timeout_s
                 )
             except WorkerFailed as failure:
                 return Failure(failure.status, failure.reason)
+            except RefereeGaveUp as failure:
+                return failure
             finally:
                 self._stable.release(self._entrants[name], self._links[name])
             return Failure("mismatch", f"in the output of a timed call: {problem}") if problem else None
 
         whole = [name for name in self._links if name not in self._failed]
-        for name, failure in zip(whole, self._shop.pool.map(finish, whole), strict=True):
-            if failure is None:
-                self._verified.append(name)
-            else:
-                self._failed[name] = failure
+        outcomes = dict(zip(whole, self._shop.pool.map(finish, whole), strict=True))
         for name in self._failed.keys() & self._links.keys():
             self._stable.release(self._entrants[name], self._links[name])
+        # Not before every process has been let go.
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, RefereeGaveUp):
+                raise outcome
+            if outcome is None:
+                self._verified.append(name)
+            else:
+                self._failed[name] = outcome
 
 
 def block_problem(block: Block, asked: m.Measure) -> str:
