@@ -1,0 +1,49 @@
+"""Small runs with a registry of one's own, for tests of the runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from attnbench.cases.identity import parse_case
+from attnbench.plugins.registry import Entry, Registry, load_registry
+from attnbench.runner.moment import Moment
+from attnbench.runner.options import Options
+from attnbench.runner.run import Order, start_run
+from attnbench.runner.run_file import StoredRun, read_run
+from attnbench.types.record import Record
+
+PLAIN = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
+CAUSAL = "attention/dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/forward"
+
+
+def declared(registry: Registry, name: str, **limits: Any) -> Registry:
+    """The registry, with one backend declared otherwise; its worker still loads the real one."""
+    entry = registry.backends[name]
+    changed = Entry(replace(entry.record, **limits), entry.source)
+    return replace(registry, backends=registry.backends | {name: changed})
+
+
+def run_of(
+    out: Path,
+    cases: tuple[str, ...],
+    backends: tuple[str, ...],
+    *,
+    registry: Registry | None = None,
+    named: tuple[str, ...] = (),
+    compiled_on: frozenset[str] | None = None,
+    progress: Callable[[Moment], None] | None = None,
+    **options: Any,
+) -> StoredRun:
+    """Run and read what was written."""
+    order = Order(tuple(parse_case(text) for text in cases), backends, named, compiled_on)
+    dials = Options(**({"budget_s": 0.01, "sets": 2, "timeout_s": 60} | options))
+    return read_run(start_run(order, registry or load_registry(), dials, out, progress))
+
+
+def by_backend(stored: StoredRun, case: str = PLAIN) -> dict[str, Record]:
+    found = {record.backend: record for record in stored.records if record.case == case}
+    assert len(found) == sum(record.case == case for record in stored.records), "two records of one backend"
+    return found
