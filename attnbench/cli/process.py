@@ -8,7 +8,7 @@ import sys
 
 
 def open_missing_streams() -> None:
-    """Where a standard stream was closed by whoever started us, open it on nothing: writing to it is no failure."""
+    """Open on nothing what whoever started us has closed: to write there is no failure."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)

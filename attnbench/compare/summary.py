@@ -43,8 +43,8 @@ def median_ms(sets: Iterable[SetLine], backend: str) -> float | None:
 def clock_problem(sets: Iterable[SetLine], backend: str) -> str:
     """What makes the worker's clock doubtful against the parent's; "" for nothing.
 
-    The parent waits for whole blocks: samples, calls before them, and messages. A worker that accounts for less
-    than a fourth of that wait, messages left out, has not told its time.
+    The parent waits for whole blocks: samples, calls before them, and messages. A worker that accounts
+    for less than a fourth of that wait, messages left out, has not told its time.
     """
     blocks = [block for line in sets for block in line.blocks.get(backend, [])]
     told_ns = sum(sum(block.wall_ns) for block in blocks)

@@ -42,7 +42,8 @@ class Options:
             raise BadInput(f"a timeout of {self.timeout_s:g} s: give a positive number of seconds")
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < LEAST_MEMORY_BYTES:
             raise BadInput(
-                f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs {LEAST_MEMORY_BYTES} at least"
+                f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "
+                f"{LEAST_MEMORY_BYTES} at least"
             )
 
         if min(self.rounds, self.timed_draws) < 1 or not self.sample_s > 0 or not self.oracle_flops > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -157,7 +158,91 @@ CALLS = {
     )
 }  # fmt: skip
 
-PREPARES = {f.__name__: f for f in (only_when_timed, crash_when_timed, fail_to_prepare, record_process)}
+
+def remember_by_address(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Answer from memory where the same storage comes again, whatever is in it."""
+    honest = right(setup)
+    answers: dict[int, Tensor] = {}
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if q.data_ptr() not in answers:
+            answers[q.data_ptr()] = honest(q, k, v)
+        return answers[q.data_ptr()].clone()
+
+    return call
+
+
+def remember_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The same, but only in the process that is timed."""
+    honest, remembering = right(setup), remember_by_address(setup)
+    prepared_in = os.getpid()
+    return lambda q, k, v: (honest if os.getpid() == prepared_in else remembering)(q, k, v)
+
+
+def change_inputs(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Leave the answer where the values were, and give it back from there."""
+    honest = right(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        output = honest(q, k, v)
+        v.copy_(output)
+        return output
+
+    return call
+
+
+def slow_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """In the process that is timed, let the worker's clock run at a hundredth of its speed."""
+    import attnbench.timing.sample as sample
+
+    honest = right(setup)
+    prepared_in = os.getpid()
+    true_clock = sample.perf_counter_ns
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if os.getpid() != prepared_in:
+            sample.perf_counter_ns = lambda: true_clock() // 100  # type: ignore[assignment]
+        return honest(q, k, v)
+
+    return call
+
+
+def stop_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """In the process that is timed, let the worker's clock stand still."""
+    import attnbench.timing.sample as sample
+
+    honest = right(setup)
+    prepared_in = os.getpid()
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if os.getpid() != prepared_in:
+            sample.perf_counter_ns = lambda: 1  # type: ignore[assignment]
+        return honest(q, k, v)
+
+    return call
+
+
+def spoil_shared_memory(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Write zeros over every piece of shared memory that this process can reach, the inputs of others."""
+    honest = right(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        for fd in range(3, 64):
+            with contextlib.suppress(OSError):
+                if "memfd:attnbench" in os.readlink(f"/proc/self/fd/{fd}"):
+                    os.pwrite(fd, bytes(4096), 0)
+        return honest(q, k, v)
+
+    return call
+
+
+PREPARES = {
+    f.__name__: f
+    for f in (
+        only_when_timed, crash_when_timed, fail_to_prepare, record_process, remember_by_address,
+        remember_when_timed, change_inputs, slow_the_clock, stop_the_clock, spoil_shared_memory,
+    )
+}  # fmt: skip
 
 
 @hookimpl

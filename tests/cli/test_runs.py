@@ -22,7 +22,7 @@ from attnbench.types.record import EndLine, Manifest, Record
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 MANIFEST = Manifest(
     format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
-    backends=["eager"], named=[], compiled_on=None, protocol={}, plugins=[], environment={},
+    backends=["eager", "bmm", "one", "two", "numpy", "three"], named=[], compiled_on=None, protocol={}, plugins=[], environment={},
 )  # fmt: skip
 
 
@@ -163,8 +163,14 @@ def test_failures_are_one_line(
     assert (result.stdout, result.stderr, result.exit_code) == ("", f"attnbench: {line}\n", code)
 
 
-def test_a_bug_is_not_dressed_up(invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_never_the_status_of_a_failed_check(
+    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attnbench.api, "start", lambda *_: 1 / 0)
+    result = invoke("run", CASE)
+    assert result.exit_code == 3
+    assert "unexpected ZeroDivisionError: division by zero (set ATTNBENCH_TRACEBACK=1" in result.stderr
+    monkeypatch.setenv("ATTNBENCH_TRACEBACK", "1")
     assert isinstance(invoke("run", CASE).exception, ZeroDivisionError)
 
 

@@ -17,13 +17,13 @@ Install = Callable[..., Path]
 RULE = """
 from attnbench import Rule, hookimpl
 def rule(name):
-    return Rule(name, "q·k", "a test", reference=None, bind=None)
+    return Rule(name, "q·k", "a test", reference=print, bind=print, parameters=print)
 """
 BACKEND = """
 from attnbench import Backend, hookimpl
 @hookimpl
 def attnbench_backends():
-    yield Backend("mini", "a test", prepare=None)
+    yield Backend("mini", "a test", prepare=print)
 """
 
 

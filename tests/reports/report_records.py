@@ -29,6 +29,8 @@ def ok(backend: str, ms: float, *, case: str = GQA, rule: str = "scaled_dot", sc
         backend=backend,
         status="ok",
         median_ms=ms,
+        low_ms=0.98 * ms,
+        high_ms=1.02 * ms,
         ratio=ms / 0.5,
         baseline="eager",
         accuracy=accuracy(scale),

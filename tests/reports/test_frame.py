@@ -47,7 +47,7 @@ def test_kinds_do_not_depend_on_what_is_missing() -> None:
     whole, none = frame(RUN), frame([])
     refused = frame([record for record in RUN if record.status == "unsupported"])
     numbers = whole.select_dtypes("number").columns
-    assert len(numbers) == 27
+    assert len(numbers) == 29
     kinds = whole.dtypes[numbers]
     assert refused.dtypes[numbers].equals(kinds)
     assert none.dtypes[numbers].equals(kinds)

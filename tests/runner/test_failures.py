@@ -62,6 +62,11 @@ def records(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         ("no_tensor", "mismatch", "is a list, not a torch.Tensor"),
         ("only_when_timed", "mismatch", "in the output of a timed call"),
         ("crash_when_timed", "crashed", "died of SIGABRT"),
+        ("remember_by_address", "mismatch", "is above"),
+        ("remember_when_timed", "mismatch", "in the output of a timed call"),
+        ("change_inputs", "mismatch", "the call changed its third input"),
+        ("slow_the_clock", "suspect", "by the worker's clock"),
+        ("stop_the_clock", "error", "the worker's clock does not go forward"),
         ("needs_what_is_not_there", "unavailable", "needs no_such_module_anywhere"),
         ("supports_nothing", "unsupported", "only on Sundays"),
     ],
@@ -75,13 +80,22 @@ def test_each_failure_has_its_status_and_reason(
     assert "\n" not in record.reason
 
 
-def test_only_ok_carries_a_timing(records: dict[str, Record]) -> None:
+def test_only_ok_and_suspect_carry_a_timing(records: dict[str, Record]) -> None:
     for record in records.values():
-        assert (record.median_ms is not None) == (record.status == "ok"), record
+        assert (record.median_ms is not None) == (record.status in ("ok", "suspect")), record
 
 
 @pytest.mark.parametrize(
-    "backend", ["eager", HARMLESS, "print_rubbish", "leave_a_child", "record_process", "can_not_be_forked"]
+    "backend",
+    [
+        "eager",
+        HARMLESS,
+        "spoil_shared_memory",
+        "print_rubbish",
+        "leave_a_child",
+        "record_process",
+        "can_not_be_forked",
+    ],
 )
 def test_the_others_are_unharmed(records: dict[str, Record], backend: str) -> None:
     record = records[backend]
