@@ -45,9 +45,7 @@ def test_refused_first_then_failed_then_measured_each_in_the_order_asked_for(
 @pytest.mark.parametrize(
     ("compiled_on", "named", "refused"),
     [
-        (None, (), []),
         (frozenset({PLAIN}), (), [CAUSAL]),
-        (frozenset(), (), [PLAIN, CAUSAL]),
         (frozenset(), ("bmm",), []),
     ],
 )
@@ -95,9 +93,7 @@ def test_what_can_be_forked_is_prepared_once(
     assert len(list(pids.iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("sets", "restarts"), [(1, 1), (2, 2), (3, 3), (5, 3), (6, 3)], ids=lambda number: str(number)
-)
+@pytest.mark.parametrize(("sets", "restarts"), [(2, 2), (5, 3)], ids=lambda number: str(number))
 def test_what_can_not_be_forked_is_started_anew_at_most_three_times(
     odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int, restarts: int
 ) -> None:
@@ -123,8 +119,8 @@ def test_with_several_threads_nothing_is_forked_once_prepared(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("backends", "baseline"),
-    [(("bmm",), "eager"), (("bmm", "zeros"), "zeros"), (("bmm", "only_when_timed"), "only_when_timed")],
-    ids=["not asked for", "fails its check", "fails when timed"],
+    [(("bmm",), "eager"), (("bmm", "only_when_timed"), "only_when_timed")],
+    ids=["not asked for", "fails when timed"],
 )
 def test_without_the_baseline_there_is_a_time_and_no_ratio(
     odd_plugins: None, tmp_path: Path, backends: tuple[str, ...], baseline: str
@@ -132,10 +128,6 @@ def test_without_the_baseline_there_is_a_time_and_no_ratio(
     record = by_backend(run_of(tmp_path, (PLAIN,), backends, baseline=baseline))["bmm"]
     assert record.median_ms is not None
     assert record.ratio is None
-
-
-def test_the_baseline_is_one_to_itself(tmp_path: Path) -> None:
-    assert by_backend(run_of(tmp_path, (PLAIN,), ("bmm",), baseline="bmm"))["bmm"].ratio == 1.0
 
 
 @pytest.mark.parametrize("when", ["check bmm", "set 1 of 3", "set 2 of 3"])
@@ -166,12 +158,3 @@ def test_a_referee_killed_in_the_middle_costs_its_case_alone(
         assert second[name].status == "ok", second[name].reason
     if when != "check bmm":
         assert first["raise_error"].reason.startswith("the call raised ValueError: first line")
-
-
-def test_checking_alone_times_nothing(tmp_path: Path) -> None:
-    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), timed=False)
-    assert stored.cases == stored.sets == ()
-    for record in stored.records:
-        assert (record.status, record.median_ms, record.sets) == ("ok", None, 0)
-        assert record.accuracy is not None
-        assert record.accuracy.rms_error <= record.accuracy.rms_limit

@@ -45,11 +45,9 @@ def outcome(stored: StoredRun) -> set[tuple[str, str, str, str, int]]:
     ("kept", "sets_measured"),
     [
         pytest.param(1, 4, id="only the manifest"),
-        pytest.param(2, 4, id="a refusal"),
         pytest.param(3, 4, id="the plan"),
         pytest.param(5, 2, id="all sets of a case and none of its records"),
         pytest.param(6, 2, id="some of the records"),
-        pytest.param(7, 2, id="a case"),
         pytest.param(13, 0, id="everything but the end"),
     ],
 )

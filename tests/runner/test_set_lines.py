@@ -152,6 +152,7 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(
     assert record.median_ms == pytest.approx(median(medians) / 1e6) == median_ms(lines, name)
     assert (record.low_ms, record.high_ms) == pytest.approx((min(medians) / 1e6, max(medians) / 1e6))
     assert record.ratio == ratio(lines, name, "eager")
+    assert (record.ratio == 1.0) == (name == "eager")
     assert record.timed_calls == timed_calls(lines, name)
     contender = planned.contenders[name]
     assert record.timed_calls == contender.calls * contender.samples * ROUNDS * SETS
