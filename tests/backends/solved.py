@@ -49,7 +49,6 @@ class Solved:
         a, b, c = (copies[id(x)] for x in self.inputs)
         return a, b, c
 
-
     def on(self, device: str) -> Solved:
         """The same numbers on another device."""
         case = replace(self.case, device=device)

@@ -229,7 +229,7 @@ def spoil_shared_memory(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tens
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         for fd in range(3, 64):
             with contextlib.suppress(OSError):
-                if "memfd:attnbench" in os.readlink(f"/proc/self/fd/{fd}"):
+                if "memfd:attnbench" in str(Path(f"/proc/self/fd/{fd}").readlink()):
                     os.pwrite(fd, bytes(4096), 0)
         return honest(q, k, v)
 

@@ -116,7 +116,10 @@ def test_what_is_no_case_is_said_in_a_sentence(text: str, sentence: str) -> None
     assert str(caught.value) == f"case {text!r}: {sentence}"
 
 
-@given(st.text(max_size=60) | st.from_regex(r"attention/dot/[BHLDkvq0-9-]{0,20}(/[a-z0-9:+]{0,9}){0,3}", fullmatch=True))
+@given(
+    st.text(max_size=60)
+    | st.from_regex(r"attention/dot/[BHLDkvq0-9-]{0,20}(/[a-z0-9:+]{0,9}){0,3}", fullmatch=True)
+)
 def test_any_text_is_a_case_or_a_bad_case(text: str) -> None:
     try:
         case = parse_case(text)

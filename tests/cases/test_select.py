@@ -60,7 +60,9 @@ def test_the_other_options_change_every_case_and_may_multiply_it() -> None:
         "dot/B1-H2-Lq8-Lk8-D4/none/bfloat16/cuda/forward/threads2/seed1",
         "scaled_dot/B1-H2-Lq8-Lk8-D4/causal/bfloat16/cuda/forward/threads2/seed1",
     ]
-    assert ids(chosen("attention/dot/H2-L8-D4", dtypes=("float64", "float32"), masks=(Mask(), Mask(window=3)))) == [
+    assert ids(
+        chosen("attention/dot/H2-L8-D4", dtypes=("float64", "float32"), masks=(Mask(), Mask(window=3)))
+    ) == [
         "dot/B1-H2-Lq8-Lk8-D4/none/float64/cpu/forward",
         "dot/B1-H2-Lq8-Lk8-D4/window:3/float64/cpu/forward",
         "dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward",
@@ -98,7 +100,9 @@ def test_a_suite_for_checking_is_not_timed() -> None:
         (["attention/concat_linear/H1-Lq2-Lk3-D4"], {}, "case 'attention/concat_linear/B1-H1-Lq2-Lk3-D4/none/float32/cpu/forward': the rule concat_linear can't be: it pairs each query with a key"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_selected_is_said_in_a_sentence(words: list[str], overrides: dict[str, object], sentence: str) -> None:
+def test_what_cannot_be_selected_is_said_in_a_sentence(
+    words: list[str], overrides: dict[str, object], sentence: str
+) -> None:
     with pytest.raises(BadInput) as caught:
         chosen(*words, **overrides)
     assert str(caught.value) == sentence

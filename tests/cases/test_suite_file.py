@@ -154,7 +154,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "sentence"), BAD)
-def test_what_is_wrong_is_said_in_a_sentence_that_names_the_file(tmp_path: Path, text: str, sentence: str) -> None:
+def test_what_is_wrong_is_said_in_a_sentence_that_names_the_file(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(BadFile) as caught:

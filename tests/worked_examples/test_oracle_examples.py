@@ -61,9 +61,7 @@ def test_2_scaled_dot_over_five_tokens() -> None:
 
 
 def test_3_unscaled_dot_with_projections() -> None:
-    case = Case(
-        "multihead", "dot", 1, 1, 1, 3, 3, 3, 3, layer=Layer(4, out=False), dtype="float64"
-    )
+    case = Case("multihead", "dot", 1, 1, 1, 3, 3, 3, 3, layer=Layer(4, out=False), dtype="float64")
     x = PROJECTED[None]
     # The textbook multiplies x by its matrices; a layer by their transposes.
     parameters = Parameters({}, {"w_q": W_Q.T, "w_k": W_K.T, "w_v": W_V.T})

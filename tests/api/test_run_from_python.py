@@ -1,0 +1,158 @@
+"""attnbench.run and attnbench.load: what they take, what they give, and what they refuse in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import attnbench
+from attnbench.reports.rows import COLUMNS
+from attnbench.runner.machine import cpu_quota
+from attnbench.runner.moment import Moment
+from attnbench.types.case import Case
+
+ID = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
+CASE = Case("attention", "scaled_dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
+BACKENDS = ["eager", "bmm", "fused_multihead"]
+
+
+@pytest.fixture(scope="module")
+def moments() -> list[Moment]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, moments: list[Moment]) -> attnbench.Run:
+    folder = tmp_path_factory.mktemp("api") / "a" / "new" / "folder"
+    cases = ["attention/dot/H2-L16-D8", CASE]
+    return attnbench.run(cases, BACKENDS, budget=0.01, sets=2, out=folder, progress=moments.append)
+
+
+def test_cases_are_ids_and_values_in_the_order_given(run: attnbench.Run) -> None:
+    (manifest,) = run.manifests
+    assert manifest.cases == [ID, ID.replace("/dot/", "/scaled_dot/")]
+    assert manifest.backends == manifest.named == BACKENDS
+    assert manifest.compiled_on is None
+    assert manifest.protocol["budget_s"] == 0.01
+    assert manifest.protocol["sets"] == 2
+
+
+def test_a_folder_gets_a_file_named_for_the_run(run: attnbench.Run) -> None:
+    assert run.paths == (run.path,)
+    assert run.path.name == f"{run.manifests[0].run_id}.jsonl"
+    assert re.fullmatch(r"\d{8}T\d{6}-[0-9a-f]{8}", run.path.stem)
+    assert [path.name for path in run.path.parent.iterdir()] == [run.path.name]
+
+
+def test_every_pair_has_a_row_and_every_column_its_kind(run: attnbench.Run) -> None:
+    frame = run.frame
+    assert list(frame.columns) == list(COLUMNS)
+    assert len(frame) == len(run.records) == 2 * len(BACKENDS)
+    assert set(zip(frame["case"], frame["backend"], strict=True)) == {
+        (case, name) for case in run.manifests[0].cases for name in BACKENDS
+    }
+    for name in ("median_ms", "ratio", "error_budget", "tflops", "gbps", "prepare_ms"):
+        assert str(frame[name].dtype) == "float64", name
+    for name in ("sets", "timed_calls", "verified_calls", "Lq", "Dv", "threads", "seed"):
+        assert str(frame[name].dtype) == "int64", name
+    for name in ("peak_extra_bytes", "rows", "E"):
+        assert str(frame[name].dtype) == "Int64", name
+
+
+def test_what_was_refused_has_no_numbers_and_the_rest_has_all(run: attnbench.Run) -> None:
+    frame = run.frame.set_index(["rule", "backend"]).sort_index()
+    refused = frame.loc[("dot", "fused_multihead")]
+    assert (refused["status"], refused["reason"]) == ("unsupported", "computes multihead, not attention")
+    assert refused[["median_ms", "ratio", "error_budget", "peak_extra_bytes"]].isna().all()
+    assert (refused["sets"], refused["timed_calls"], refused["Lk"]) == (0, 0, 16)
+    eager = frame.loc[("scaled_dot", "eager")]
+    assert (eager["status"], eager["ratio"], eager["baseline"]) == ("ok", 1.0, "eager")
+    assert eager["median_ms"] > 0
+    assert eager["verified_calls"] == eager["sets"] == 2
+
+
+def test_a_backend_asked_for_by_name_that_runs_nowhere_is_a_failure(run: attnbench.Run) -> None:
+    assert run.exit_code == 3
+    served = [record for record in run.records if record.backend != "fused_multihead"]
+    assert attnbench.Run(run.paths, run.manifests, tuple(served)).exit_code == 0
+
+
+def test_progress_tells_cases_in_order_and_each_step_of_them(
+    run: attnbench.Run, moments: list[Moment]
+) -> None:
+    assert run.unfinished == ()
+    for number, case in enumerate(run.manifests[0].cases, start=1):
+        doing = [moment.doing for moment in moments if moment.number == number]
+        assert doing[0] == "oracle"
+        assert set(doing[1:3]) == {"check eager", "check bmm"}
+        assert doing[3:] == ["set 1 of 2", "set 2 of 2", "memory"]
+        assert {moment.case for moment in moments if moment.number == number} == {case}
+    assert [moment.number for moment in moments] == sorted(moment.number for moment in moments)
+    assert {moment.cases for moment in moments} == {2}
+    assert all((moment.left_s is None) == (moment.number == 1) for moment in moments)
+
+
+def test_a_name_ending_in_jsonl_is_the_file_and_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    done = attnbench.run(CASE, ["eager"], timed=False, out=path)
+    assert done.path == path
+    data = path.read_bytes()
+    with pytest.raises(attnbench.BadInput, match=r"exists; go on with it by --resume, or name another file"):
+        attnbench.run(CASE, ["eager"], timed=False, out=path)
+    assert path.read_bytes() == data
+
+
+def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path) -> None:
+    half = tmp_path / "half.jsonl"
+    half.write_bytes(b"".join(run.path.read_bytes().splitlines(keepends=True)[:4]))
+    (tmp_path / "notes.txt").write_text("no run")
+    both = attnbench.load([run.path, tmp_path])
+    assert both.paths == (run.path, half)
+    assert both.unfinished == (half,)
+    assert both.records[: len(run.records)] == run.records
+    assert len(both.frame) == len(run.records) + sum(b'"record"' in line for line in half.open("rb"))
+    assert attnbench.load(str(run.path.parent)).records == run.records
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"cases": "somke"}, "no suite 'somke'; did you mean 'smoke'?"),
+        ({"cases": "attention/dto/H2-L16-D8"}, "no rule 'dto'; did you mean 'dot'?"),
+        ({"cases": [CASE, "somke"]}, "no suite 'somke'; did you mean 'smoke'?"),
+        ({"backends": ["eagre"]}, "no backend 'eagre'; did you mean 'eager'?"),
+        ({"backends": "eagre"}, "no backend 'eagre'; did you mean 'eager'?"),
+        (
+            {"backends": []},
+            "no backends: name at least one, or leave them out for all that are installed",
+        ),
+        ({"baseline": "eagre"}, "no backend 'eagre'; did you mean 'eager'?"),
+        ({"cases": []}, "nothing to run: no cases"),
+        ({"budget": 0}, "a budget of 0 s: give a positive number of seconds"),
+        ({"sets": 0}, "0 sets: at least 1 is needed, and 8 for a 99 % interval"),
+        ({"threads": 0}, f"case '{ID}' with what the options change: threads = 0: sizes are 1 or more"),
+        ({"cases": "edges"}, "the suite 'edges' is for checking, not for timing: use attnbench check edges"),
+    ],
+)
+def test_what_can_not_be_is_one_sentence_before_anything_is_written(
+    tmp_path: Path, words: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(attnbench.BadInput) as caught:
+        attnbench.run(**({"cases": ID, "out": tmp_path} | words))
+    assert str(caught.value) == sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_threads_than_cores_are_refused(tmp_path: Path) -> None:
+    many = cpu_quota() + 1
+    with pytest.raises(attnbench.BadInput, match=rf"^{many} threads: this process has \d+ cores?; ask for "):
+        attnbench.run(CASE, ["eager"], threads=many, out=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("paths", [[], "", [""]])
+def test_nothing_to_read_is_a_sentence(paths: list[str] | str) -> None:
+    with pytest.raises(attnbench.BadInput, match=r"^no path to read: name a run file, or a folder of them$"):
+        attnbench.load(paths)
