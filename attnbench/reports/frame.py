@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FLOATS = (
-    "median_ms", "ratio", "rms_error", "max_error", "error_budget", "max_error_budget", "tflops", "gbps",
-    "prepare_ms", "first_call_ms",
+    "median_ms", "low_ms", "high_ms", "ratio", "rms_error", "max_error", "error_budget", "max_error_budget",
+    "tflops", "gbps", "prepare_ms", "first_call_ms",
 )  # fmt: skip
 _COUNTS = (
     "sets", "timed_calls", "verified_calls", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads", "seed",

@@ -14,7 +14,8 @@ Row = dict[str, Any]
 MEASURED = (
     "case", "rule", "backend", "status", "reason", "median_ms", "low_ms", "high_ms", "ratio", "baseline",
     "rms_error", "max_error", "error_budget", "max_error_budget", "tflops", "gbps", "peak_extra_bytes",
-    "prepare_ms", "first_call_ms", "sets", "timed_calls", "verified_calls", "rows", "rows_of", "draws", "notes",
+    "prepare_ms", "first_call_ms", "sets", "timed_calls", "verified_calls", "rows", "rows_of",
+    "draws", "notes",
 )  # fmt: skip
 OF_THE_CASE = (
     "operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "E", "mask", "dtype", "device", "pass", "cache",

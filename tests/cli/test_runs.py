@@ -22,7 +22,8 @@ from attnbench.types.record import EndLine, Manifest, Record
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 MANIFEST = Manifest(
     format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
-    backends=["eager", "bmm", "one", "two", "numpy", "three"], named=[], compiled_on=None, protocol={}, plugins=[], environment={},
+    backends=["eager", "bmm", "one", "two", "numpy", "three"], named=[], compiled_on=None,
+    protocol={}, plugins=[], environment={},
 )  # fmt: skip
 
 

@@ -65,7 +65,6 @@ def records(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         ("remember_by_address", "mismatch", "is above"),
         ("remember_when_timed", "mismatch", "in the output of a timed call"),
         ("change_inputs", "mismatch", "the call changed its third input"),
-        ("slow_the_clock", "suspect", "by the worker's clock"),
         ("stop_the_clock", "error", "the worker's clock does not go forward"),
         ("needs_what_is_not_there", "unavailable", "needs no_such_module_anywhere"),
         ("supports_nothing", "unsupported", "only on Sundays"),
@@ -108,6 +107,15 @@ def test_the_others_are_unharmed(records: dict[str, Record], backend: str) -> No
 
 def test_what_can_not_be_forked_says_so(records: dict[str, Record]) -> None:
     assert any("restarted" in note for note in records["can_not_be_forked"].notes)
+
+
+def test_a_clock_that_runs_slow_is_suspect(broken_plugin: str, tmp_path: Path) -> None:
+    """Its samples are kept, and rank nowhere."""
+    run = attnbench.run(CASE, ["slow_the_clock"], budget=0.3, sets=3, out=tmp_path)
+    (record,) = run.records
+    assert record.status == "suspect"
+    assert "by the worker's clock" in record.reason
+    assert record.median_ms is not None
 
 
 @pytest.mark.parametrize("backend", ["raise_error", "only_when_timed"])

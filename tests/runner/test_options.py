@@ -26,7 +26,7 @@ from attnbench.types.errors import BadInput
         ({"sets": 0}, "0 sets: at least 1 is needed, and 8 for a 99 % interval"),
         ({"timeout_s": 0}, "a timeout of 0 s: give a positive number of seconds"),
         ({"timeout_s": math.nan}, "a timeout of nan s: give a positive number of seconds"),
-        ({"memory_limit_bytes": 0}, "a memory limit of 0 bytes: give a positive number"),
+        ({"memory_limit_bytes": 0}, "a memory limit of 0 bytes: a worker needs 67108864 at least"),
     ],
 )
 def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> None:
@@ -44,7 +44,7 @@ def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> N
         rounds=st.integers(1, 9),
         baseline=st.text(max_size=9),
         timeout_s=st.floats(1e-3, 1e5),
-        memory_limit_bytes=st.none() | st.integers(1, 2**50),
+        memory_limit_bytes=st.none() | st.integers(2**26, 2**50),
         timed=st.booleans(),
     )
 )
