@@ -9,10 +9,12 @@ from random import Random
 def balanced_orders(contenders: Sequence[str], rounds: int, rng: Random) -> list[list[str]]:
     """``rounds`` orders of the contenders.
 
-    Taken from Williams designs with the contenders' places drawn anew for each: within a whole design
-    every contender stands in every place equally often and follows every other equally often. (Williams,
+    Taken from Williams designs with the contenders' places drawn anew for each: within a design every
+    contender stands in every place equally often and follows every other equally often. (Williams,
     Experimental designs balanced for the estimation of residual effects of treatments, 1949.)
-    No contender follows itself from one round to the next where there are more than one.
+    No contender follows itself from one round to the next where there are more than one: an order in which
+    one would is turned round. That is worth more than the balance of places, which then holds only on
+    average over sets, each of which draws its orders anew. Two contenders keep one order within a set.
     """
     if not contenders:
         return [[] for _ in range(rounds)]

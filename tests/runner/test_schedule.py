@@ -38,7 +38,7 @@ def test_places_are_balanced_over_a_whole_design(size: int, seed: int) -> None:
     rounds = size if size % 2 == 0 else 2 * size
     orders = balanced_orders(names(size), rounds, Random(seed))
     places = Counter((name, place) for order in orders for place, name in enumerate(order))
-    # An order is turned round where a contender would follow itself, which can move one place by one.
+    # An order is turned round where a contender would follow itself, which unbalances places a little.
     assert max(places.values()) <= 2 * rounds // size
     assert sum(places.values()) == rounds * size
 

@@ -132,3 +132,10 @@ def test_equal_cases_are_one_key() -> None:
     again = Case("attention", "dot", 2, 6, 3, 4, 5, 8, 7, mask=Mask())
     assert {CASE: 1}[again] == 1
     assert replace(CASE, seed=1) not in {CASE}
+
+
+@pytest.mark.parametrize(("field", "value"), [("seed", 2**63), ("Lk", 2**31), ("B", 10**30)])
+def test_what_no_machine_could_count_is_refused_by_its_own_name(field: str, value: int) -> None:
+    sizes = {"B": 1, "H": 1, "Hkv": 1, "Lq": 4, "Lk": 4, "D": 4, "Dv": 4} | {field: value}
+    with pytest.raises(BadCase, match=f"^{field} = {value}: "):
+        Case("attention", "dot", **sizes)
