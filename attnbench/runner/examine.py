@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import Brief
@@ -31,7 +31,6 @@ class Examined:
     first_call_ns: int
     trace_ns: tuple[int, ...]
     accuracy: Accuracy
-    notes: tuple[str, ...] = field(default=())
 
 
 def prepare_template(

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import socket
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -133,7 +134,7 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
                 output = None
                 sample, output = timer(held.call, a, b, c, request.calls)
                 samples.append(sample)
-            return _hold_output(held, output), m.Measured(_block(request, samples)), ()
+            return replace(held, output=output), m.Measured(_block(request, samples)), ()
         case m.LastOutput():
             fd, spec = write_output(held.output, held.case, output_shape(held.case), held.backend.layout)
             return held, m.Output(spec, 0), (fd,)
@@ -141,10 +142,6 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, m.PeakMemory(peak_extra_bytes(lambda: held.call(a, b, c))), ()
         case _:
             return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
-
-
-def _hold_output(held: Held, output: Any) -> Held:
-    return Held(held.case, held.rule, held.backend, held.call, held.inputs, output)
 
 
 def _block(request: m.Measure, samples: list[Sample]) -> Block:

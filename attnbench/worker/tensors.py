@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
 from attnbench.types.shapes import Shape
@@ -60,7 +61,7 @@ def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple
     expected = (shape[0], shape[2], shape[1], shape[3]) if exchanged else shape
     if tuple(output.shape) != expected:
         raise WrongOutput(f"the output has shape {tuple(output.shape)}; {expected} is asked for")
-    if output.dtype != torch_dtype(case):
+    if output.dtype != case_dtype(case):
         raise WrongOutput(f"the output has dtype {_word(output.dtype)}; {case.dtype} is asked for")
     if output.device.type != case.device:
         raise WrongOutput(f"the output is on {output.device}; {case.device} is asked for")
@@ -85,15 +86,6 @@ def check_unchanged(inputs: Sequence[Tensor], before: Sequence[Tensor]) -> None:
     for name, tensor, copy in zip(("first", "second", "third"), inputs, before, strict=True):
         if not torch.equal(tensor, copy):
             raise WrongOutput(f"the call changed its {name} input")
-
-
-def torch_dtype(case: Case) -> torch.dtype:
-    """torch's name for the case's dtype."""
-    import torch
-
-    dtype = getattr(torch, case.dtype)
-    assert isinstance(dtype, torch.dtype)
-    return dtype
 
 
 def _word(dtype: torch.dtype) -> str:
