@@ -7,6 +7,8 @@ import gc
 from collections.abc import Callable
 from pathlib import Path
 
+from attnbench.timing.allocator import return_freed_memory
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
@@ -17,8 +19,10 @@ def peak_extra_bytes(call: Callable[[], object]) -> int | None:
 
     The call is made once before, so that what it keeps is not counted, and freed memory goes back to
     the system first, so that reuse of it is. Pages are counted, so small calls show as a few
-    kilobytes. None where the system doesn't tell (only Linux does).
+    kilobytes. None where the system doesn't tell (only Linux does). The process is for nothing else
+    afterwards: its allocator gives large arrays back at once from then on.
     """
+    return_freed_memory()
     call()
     gc.collect()
     _give_back_free_memory()
