@@ -15,29 +15,42 @@ class Options:
     """How to measure.
 
     budget_s: measuring time of each backend on each case. sets: fresh processes each is measured in;
-    fixed before measuring. rounds: blocks of each backend in a set. baseline: the backend that ratios
-    refer to. sample_s: what one sample should last. timeout_s: the longest wait for any one answer of a
+    fixed before measuring. stretches: parts of a set between which inputs are renewed. baseline: the backend
+    that ratios refer to. delta: the least effect that counts in a verdict, as a fraction. turn_s: what one
+    sample should last, warm_s: untimed calls before it. timeout_s: the longest wait for any one answer of a
     worker. memory_limit_bytes: what a worker may allocate; None for four fifths of what is free.
     oracle_flops: what solving one draw in float64 may cost before query rows are sampled.
     timed: False for checking alone.
+    Parts of the protocol that can be switched off, to see what they are worth: pinned, every contender on the
+    same core; shuffled, started in random order; balanced, turns in balanced random order; lockstep, turns
+    shorter than a block; allocator_pinned, freed memory kept in the process.
     """
 
     budget_s: float = 0.1
-    sets: int = 8
-    rounds: int = 2
+    sets: int = 9
+    stretches: int = 2
     baseline: str = "eager"
-    sample_s: float = 0.001
+    delta: float = 0.02
+    turn_s: float = 0.0004
+    warm_s: float = 0.0001
     timeout_s: float = 120.0
     memory_limit_bytes: int | None = None
     oracle_flops: float = 4e9
     timed_draws: int = 2
     timed: bool = True
+    pinned: bool = True
+    shuffled: bool = True
+    balanced: bool = True
+    lockstep: bool = True
+    allocator_pinned: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.budget_s < float("inf"):
             raise BadInput(f"a budget of {self.budget_s:g} s: give a positive number of seconds")
         if self.sets < 1:
-            raise BadInput(f"{self.sets} sets: at least 1 is needed, and 8 for a 99 % interval")
+            raise BadInput(f"{self.sets} sets: at least 1 is needed, and 9 for a verdict")
+        if not 0 < self.delta < 1:
+            raise BadInput(f"a delta of {self.delta:g}: give a fraction between 0 and 1, as 0.02 for 2 %")
         if not self.timeout_s > 0:
             raise BadInput(f"a timeout of {self.timeout_s:g} s: give a positive number of seconds")
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < LEAST_MEMORY_BYTES:
@@ -45,11 +58,12 @@ class Options:
                 f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "
                 f"{LEAST_MEMORY_BYTES} at least"
             )
-
-        if min(self.rounds, self.timed_draws) < 1 or not self.sample_s > 0 or not self.oracle_flops > 0:
+        if min(self.stretches, self.timed_draws) < 1 or min(self.turn_s, self.oracle_flops) <= 0:
             raise BadInput(
-                "rounds, timed draws, seconds of a sample and operations of the oracle are above 0"
+                "stretches, timed draws, seconds of a turn and operations of the oracle are above 0"
             )
+        if not 0 <= self.warm_s < float("inf"):
+            raise BadInput(f"{self.warm_s:g} s of warm calls: give 0 or more")
 
     def protocol(self) -> dict[str, Any]:
         """All dials by name, for the manifest."""

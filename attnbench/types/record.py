@@ -22,22 +22,23 @@ TIMED: frozenset[Status] = frozenset({"ok", "suspect"})
 
 
 class Block(Struct, frozen=True):
-    """A few samples of one backend, taken back to back.
+    """The samples of one backend in one stretch of a set, a sample for each of its turns.
 
-    round: which round of its set. position: its place in the round's order. calls: back-to-back calls
-    in each sample; wall_ns[i] / calls is the time per call of sample i.
-    wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor): one number a sample, read
-    outside the timed window. asked_ns: how long the parent waited for the whole block, by its own clock.
+    stretch: which part of its set; inputs are renewed between two. turns: the places of its samples in the
+    stretch's order of turns, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is the
+    time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor): one
+    number a sample, read outside the timed window. asked_ns: how long each turn took by the clocks of the
+    processes before and after it (the parent's at the ends); 0 where they did not tell.
     """
 
-    round: int
-    position: int
+    stretch: int
+    turns: list[int]
     calls: int
     wall_ns: list[int]
     cpu_ns: list[int]
     switches: list[int]
     faults: list[int]
-    asked_ns: int = 0
+    asked_ns: list[int]
 
 
 class Accuracy(Struct, frozen=True):
@@ -78,8 +79,8 @@ def _ratio(part: float, whole: float) -> float:
 class Contender(Struct, frozen=True):
     """A backend that passed the check of a case, and how it's going to be measured.
 
-    calls in each sample, samples in each block, warm_calls before each block, sets it takes part in (the
-    first so many): fixed before measuring, from the budget. prepare_ms: loading and preparation;
+    calls in each sample, samples (turns) in each block, warm_calls before each sample, sets it takes part in
+    (the first so many): fixed before measuring, from the budget. prepare_ms: loading and preparation;
     first_call_ms: the first call, compilation and allocation included; warmup_ms: the trace of the
     warm-up, per call.
     fresh: whether each set gets a fresh fork of it; otherwise it's started anew every few sets.
@@ -104,7 +105,7 @@ class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
     """
 
     case: str
-    rounds: int
+    stretches: int
     draw_entropy: int
     pairs: int
     flops: float
@@ -119,11 +120,25 @@ class Failure(Struct, frozen=True):
     reason: str
 
 
+class MachineScale(Struct, frozen=True):
+    """What the machine could do while a set was measured, in a process of its own on the measured core.
+
+    gemm_ns: the time of each product of two square matrices, by their side n (2n³ operations).
+    copy_bytes: read and written by one copy, the case's own working set; copy_ns: the time of each.
+    empty_ns: per call of a function that does nothing, one number a sample.
+    """
+
+    gemm_ns: dict[int, list[int]]
+    copy_bytes: int
+    copy_ns: list[int]
+    empty_ns: list[float]
+
+
 class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
-    """One fresh child process for each contender and all rounds measured with them.
+    """One fresh child process for each contender and all that was measured with them.
 
     order: contenders in the order they were started. draws: which of the case's secret inputs they
-    computed on in each round. warmup_ns: by backend, the trace of its warm-up per call. blocks: by
+    computed on in each stretch. scale: the machine's, None where it was not measured. warmup_ns: by backend, the trace of its warm-up per call. blocks: by
     backend, in the order measured. verified: backends whose last timed output was compared with the
     oracle and right. failed: those that dropped out, wrong outputs included.
     """
@@ -136,16 +151,22 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     blocks: dict[str, list[Block]]
     verified: list[str]
     failed: dict[str, Failure]
+    scale: MachineScale | None = None
 
 
 class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     """The outcome of one backend on one case. A timing stands only on ``ok`` (and ``suspect``).
 
     case: its id. reason: why the status isn't ``ok``, in words. median_ms: median over sets of the
-    set's median time per call; low_ms, high_ms: the least and the greatest of these medians. ratio: time
-    over the baseline's, the median over sets of the median paired ratio. tflops, gbps: from exact counts.
-    peak_extra_bytes: of one call. prepare_ms: loading and preparation; first_call_ms: the first call,
-    compilation and allocation included.
+    set's median time per call; low_ms, high_ms: its interval at ``confidence``. ratio: time over the
+    baseline's, the median over sets of the median of paired ratios; ratio_low, ratio_high: its interval at
+    ``ratio_confidence``. Intervals are exact, from order statistics over sets, at the least confidence of
+    0.95 or more that these sets allow; None where they allow none. p_value: of the sign test that the ratio is 1.
+    delta: the least effect that counts in a verdict. pairs: those the ratio stands on; pairs_left_out: those
+    left out because either side was preempted. best: the fastest backend of the case; ratio_to_best: as ratio.
+    tflops, gbps: from exact counts. limit_share: the time that the machine, as measured in this run, needs at
+    least, over the time taken. peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
+    prepare_ms: loading and preparation; first_call_ms: the first call, compilation and allocation included.
     timed_calls: calls inside timed samples. verified_calls: outputs of those compared with the oracle.
     notes: what a reader should know, in words.
     """
@@ -158,12 +179,24 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     median_ms: float | None = None
     low_ms: float | None = None
     high_ms: float | None = None
+    confidence: float | None = None
     ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    ratio_confidence: float | None = None
+    p_value: float | None = None
     baseline: str | None = None
+    delta: float | None = None
+    pairs: int = 0
+    pairs_left_out: int = 0
+    best: str | None = None
+    ratio_to_best: float | None = None
     accuracy: Accuracy | None = None
     tflops: float | None = None
     gbps: float | None = None
+    limit_share: float | None = None
     peak_extra_bytes: int | None = None
+    faults_per_call: float | None = None
     prepare_ms: float | None = None
     first_call_ms: float | None = None
     warmup_ms: list[float] = field(default_factory=list)
