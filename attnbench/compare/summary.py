@@ -1,74 +1,106 @@
-"""From the samples of sets to one time and one ratio."""
+"""From the samples of sets to the time of one backend, and what to know about it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from statistics import median
+from dataclasses import dataclass
+from statistics import median, quantiles
 
+from attnbench.compare.interval import Interval, median_interval
+from attnbench.compare.samples import Sample, samples_of
+from attnbench.compare.speeds import two_speeds
 from attnbench.types.record import Block, SetLine
 
-MESSAGE_NS = 2_000_000
-"""More than a request and its answer take between two processes, on a busy machine too."""
+BATON_NS = 200_000
+"""More than it takes one process to wake the next, most of the time."""
+
+_CLOCK_FACTOR = 4
 
 
-def block_ns(block: Block) -> float:
-    """The median time per call of a block, in nanoseconds."""
-    return median(wall / block.calls for wall in block.wall_ns)
+@dataclass(frozen=True)
+class Timing:
+    """The time of one backend on one case.
 
-
-def set_median_ns(blocks: Sequence[Block]) -> float:
-    """The median time per call over all samples of one backend in one set, in nanoseconds."""
-    return median(wall / block.calls for block in blocks for wall in block.wall_ns)
-
-
-def paired_log_ratio(blocks: Sequence[Block], baseline: Sequence[Block]) -> float | None:
-    """The median over rounds of log(time / baseline's time in the same round); None without a pair."""
-    base = {block.round: block_ns(block) for block in baseline}
-    logs = [math.log(block_ns(b) / base[b.round]) for b in blocks if b.round in base]
-    return median(logs) if logs else None
-
-
-def set_medians_ms(sets: Iterable[SetLine], backend: str) -> list[float]:
-    """A backend's set medians in milliseconds, of the sets that have samples of it."""
-    return [set_median_ns(line.blocks[backend]) / 1e6 for line in sets if line.blocks.get(backend)]
-
-
-def median_ms(sets: Iterable[SetLine], backend: str) -> float | None:
-    """The median over sets of a backend's set median, in milliseconds; None where there are no samples."""
-    medians = set_medians_ms(sets, backend)
-    return median(medians) if medians else None
-
-
-def clock_problem(sets: Iterable[SetLine], backend: str) -> str:
-    """What makes the worker's clock doubtful against the parent's; "" for nothing.
-
-    The parent waits for whole blocks: samples, calls before them, and messages. A worker that accounts
-    for less than a fourth of that wait, messages left out, has not told its time.
+    median_ms: the median over sets of the set's median time per call, in milliseconds; interval: its exact
+    interval at 95 % or more, in milliseconds, None where the sets are too few. sets: those with samples of
+    it. timed_calls: calls inside timed samples. bimodal: its calls have two speeds, and the other backends
+    measured in the same sets don't: the median is one of the two, or lies where no call is.
+    Where most of the others have two speeds as well it is the machine that has them, which cancels in ratios.
+    A backend measured alone is judged by itself. contended: more than half of its samples were disturbed.
+    faults_per_call: minor page faults while timed.
     """
-    blocks = [block for line in sets for block in line.blocks.get(backend, [])]
-    told_ns = sum(sum(block.wall_ns) for block in blocks)
-    asked_ns = sum(block.asked_ns - MESSAGE_NS for block in blocks if block.asked_ns)
-    if asked_ns > 4 * told_ns:
-        return (
-            f"its samples add up to {told_ns / 1e6:.3g} ms by the worker's clock, "
-            f"and took {asked_ns / 1e6:.3g} ms by the parent's"
-        )
-    return ""
+
+    median_ms: float
+    interval: Interval | None
+    sets: int
+    timed_calls: int
+    bimodal: bool
+    contended: bool
+    faults_per_call: float
 
 
-def ratio(sets: Iterable[SetLine], backend: str, baseline: str) -> float | None:
-    """Time over the baseline's time: the median over sets of the set's paired ratio; None without pairs."""
-    logs = [
-        log
-        for line in sets
-        if line.blocks.get(backend) and line.blocks.get(baseline)
-        for log in [paired_log_ratio(line.blocks[backend], line.blocks[baseline])]
-        if log is not None
-    ]
-    return math.exp(median(logs)) if logs else None
+def summarise(sets: Iterable[SetLine], backend: str) -> Timing | None:
+    """The timing of a backend over all sets that have samples of it; None where none has."""
+    lines = [line for line in sets if line.blocks.get(backend)]
+    by_set = [found for line in lines if (found := _flat(line.blocks[backend]))]
+    if not by_set:
+        return None
+    medians = [median(sample.ns for sample in samples) / 1e6 for samples in by_set]
+    samples = [sample for samples in by_set for sample in samples]
+    blocks = [block for line in lines for block in line.blocks[backend]]
+    calls = timed_calls(lines, backend)
+    return Timing(
+        median_ms=median(medians),
+        interval=median_interval(medians),
+        sets=len(medians),
+        timed_calls=calls,
+        bimodal=two_speeds(s.ns for s in samples) is not None and not _others_have_two_speeds(lines, backend),
+        contended=2 * sum(sample.disturbed for sample in samples) > len(samples),
+        faults_per_call=sum(sum(block.faults) for block in blocks) / max(1, calls),
+    )
 
 
 def timed_calls(sets: Iterable[SetLine], backend: str) -> int:
     """How many calls were made inside timed samples."""
     return sum(b.calls * len(b.wall_ns) for line in sets for b in line.blocks.get(backend, []))
+
+
+def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0) -> str:
+    """What makes the worker's clock doubtful against those of the others; "" for nothing.
+
+    A turn is ``warm_calls`` untimed calls, one sample, and waking the next process, whose clocks tell how
+    long it took. The clock is doubted where three quarters of all turns took over four times as long as the
+    median turn should by the worker's own clock, and ``BATON_NS`` more. A median that is a lie needs a lie in
+    half of the samples; honest turns that have to wait for the core are longer as well, but not three in four
+    of them by so much.
+    """
+    told, asked = [], []
+    for line in sets:
+        for block in line.blocks.get(backend, []):
+            for wall, turn in zip(block.wall_ns, block.asked_ns, strict=False):
+                if turn > 0:
+                    told.append(wall * (1 + warm_calls / max(1, block.calls)))
+                    asked.append(turn)
+    if not told:
+        return ""
+    own = median(told)
+    others = quantiles(asked, n=4, method="inclusive")[0] if len(asked) > 1 else float(asked[0])
+    if others <= _CLOCK_FACTOR * own + BATON_NS:
+        return ""
+    return (
+        f"its turns take {own / 1e6:.3g} ms by its own clock (median), "
+        f"and {others / 1e6:.3g} ms or more by the clocks of the others (in three of four)"
+    )
+
+
+def _flat(blocks: Sequence[Block]) -> list[Sample]:
+    return [sample for stretch in samples_of(blocks).values() for sample in stretch]
+
+
+def _others_have_two_speeds(lines: list[SetLine], backend: str) -> bool:
+    others = {name for line in lines for name, blocks in line.blocks.items() if blocks} - {backend}
+    with_two = sum(
+        two_speeds(s.ns for line in lines for s in _flat(line.blocks.get(name, []))) is not None
+        for name in others
+    )
+    return 2 * with_two > len(others)

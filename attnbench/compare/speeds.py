@@ -1,0 +1,75 @@
+"""Whether times have two modes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil, exp, inf, log, sqrt
+
+LEAST_SHARE = 0.125
+"""A mode holds at least this share of the samples."""
+
+LEAST_FACTOR = 1.25
+"""Modes nearer to each other than this are one, for a reader of a table."""
+
+FEWEST = 5
+"""A mode holds at least so many samples."""
+
+_CUTS = 100
+_DEVIATIONS = 2.5
+
+
+@dataclass(frozen=True)
+class TwoSpeeds:
+    """fast, slow: the typical times of the two modes, in the unit given; slow_share: of samples in the slow
+    one."""
+
+    fast: float
+    slow: float
+    slow_share: float
+
+
+def two_speeds(times: Iterable[float]) -> TwoSpeeds | None:
+    """The two modes of some times; None where they have but one, or that can't be told.
+
+    The sorted logarithms are cut in two so that their absolute deviations from the medians of the two parts
+    are least. They have two modes where each part has ``LEAST_SHARE`` and ``FEWEST``, the two medians are a
+    factor of ``LEAST_FACTOR`` apart, and there is a valley between them: with the way from median to median
+    cut in thirds, the middle third holds at most half as many samples as either of the equally long stretches
+    around the medians, by more than two and a half standard deviations of a fair count. With one mode,
+    however skewed, heavy in the tail or flat, the density in the middle is never below both sides.
+    What can't be a time (0, negative, not finite) is left out.
+    """
+    logs = sorted(log(time) for time in times if 0 < time < inf)
+    n = len(logs)
+    fewest = max(FEWEST, ceil(LEAST_SHARE * n))
+    if n < 2 * fewest:
+        return None
+    cut = _best_cut(logs, fewest)
+    low, high = logs[cut // 2], logs[(cut + n) // 2]
+    third = (high - low) / 3
+    if high - low < log(LEAST_FACTOR):
+        return None
+    edges = [low - third / 2, low + third / 2, high - third / 2, high + third / 2]
+    fast = bisect_right(logs, edges[1]) - bisect_left(logs, edges[0])
+    middle = bisect_left(logs, edges[2]) - bisect_right(logs, edges[1])
+    slow = bisect_right(logs, edges[3]) - bisect_left(logs, edges[2])
+    side = min(fast, slow)
+    if 2 * middle > side or side - middle < _DEVIATIONS * sqrt(side + middle):
+        return None
+    return TwoSpeeds(exp(low), exp(high), (n - cut) / n)
+
+
+def _best_cut(ordered: list[float], fewest: int) -> int:
+    """How many of the sorted values make the lower part; a hundred cuts are tried, which is near enough."""
+    n = len(ordered)
+    sums = [0.0, *accumulate(ordered)]
+
+    def deviations(start: int, stop: int) -> float:
+        half = (stop - start) // 2
+        return (sums[stop] - sums[stop - half]) - (sums[start + half] - sums[start])
+
+    step = max(1, (n - 2 * fewest) // _CUTS)
+    return min(range(fewest, n - fewest + 1, step), key=lambda cut: deviations(0, cut) + deviations(cut, n))
