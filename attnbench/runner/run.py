@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import secrets
 import sys
 from collections.abc import Iterator
@@ -126,7 +127,7 @@ def _go_on(
             )
         )
         clock.spend("other")
-    writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s))
+    writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
 
 
 def _left_out(order: Order, registry: Registry, case: str) -> frozenset[str]:

@@ -14,13 +14,19 @@ Call = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """``calls`` calls took ``wall_ns``. cpu_ns: of this thread. switches, faults: involuntary, minor."""
+    """``calls`` calls took ``wall_ns``. cpu_ns: of this thread. switches, faults: involuntary, minor.
+
+    On a device, wall_ns is its own time; host_ns is what this thread took to launch, and cpu_ns what of that
+    it had a core; clock_mhz is the device's, 0 where it doesn't tell.
+    """
 
     calls: int
     wall_ns: int
     cpu_ns: int
     switches: int
     faults: int
+    host_ns: int = 0
+    clock_mhz: int = 0
 
 
 def take_sample(call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
@@ -47,20 +53,3 @@ def take_sample(call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample,
         after.ru_minflt - before.ru_minflt,
     )
     return sample, output
-
-
-def take_sample_synchronised(
-    call: Call, a: Any, b: Any, c: Any, calls: int, synchronise: Callable[[], None]
-) -> tuple[Sample, Any]:
-    """The same for a device that works on its own: idle before the window, idle again at its end."""
-    synchronise()
-
-    def last(a: Any, b: Any, c: Any) -> Any:
-        for _ in repeat(None, calls - 1):
-            call(a, b, c)
-        output = call(a, b, c)
-        synchronise()
-        return output
-
-    sample, output = take_sample(last, a, b, c, 1)
-    return Sample(calls, sample.wall_ns, sample.cpu_ns, sample.switches, sample.faults), output

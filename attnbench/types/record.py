@@ -20,8 +20,12 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 TIMED: frozenset[Status] = frozenset({"ok", "suspect"})
 """Statuses that may carry a timing; all others carry none."""
 
+DeviceMode = Literal["", "batch", "launches", "cold"]
+"""What a sample of a device is: calls replayed back to back, or launched back to back, or each alone with an
+overwritten cache. "" on the CPU, where the case says it all."""
 
-class Block(Struct, frozen=True):
+
+class Block(Struct, frozen=True, omit_defaults=True):
     """The samples of one backend in one stretch of a set, a sample for each of its turns.
 
     stretch: which part of its set; inputs are renewed between two. turns: the places of its samples in the
@@ -29,6 +33,9 @@ class Block(Struct, frozen=True):
     time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor): one
     number a sample, read outside the timed window. asked_ns: how long each turn took by the clocks of the
     processes before and after it (the parent's at the ends); 0 where they did not tell.
+    Of a device alone: mode; host_ns, what the thread took to launch, and cpu_ns what of that it had a core;
+    clock_mhz at the end of each sample, 0 where it wasn't told; default_clock_mhz, what the device runs at
+    when nothing slows it down.
     """
 
     stretch: int
@@ -39,6 +46,10 @@ class Block(Struct, frozen=True):
     switches: list[int]
     faults: list[int]
     asked_ns: list[int]
+    mode: DeviceMode = ""
+    host_ns: list[int] = field(default_factory=list)
+    clock_mhz: list[int] = field(default_factory=list)
+    default_clock_mhz: int = 0
 
 
 class Accuracy(Struct, frozen=True):
@@ -125,13 +136,15 @@ class MachineScale(Struct, frozen=True):
 
     gemm_ns: the time of each product of two square matrices, by their side n (2n³ operations).
     copy_bytes: read and written by one copy, the case's own working set; copy_ns: the time of each.
-    empty_ns: per call of a function that does nothing, one number a sample.
+    empty_ns: per call of a function that does nothing, one number a sample. copy_call_ns: of a copy of one
+    element, which is what calling a copy takes.
     """
 
     gemm_ns: dict[int, list[int]]
     copy_bytes: int
     copy_ns: list[int]
     empty_ns: list[float]
+    copy_call_ns: list[float] = field(default_factory=list)
 
 
 class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
@@ -237,11 +250,15 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
 
 
 class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):
-    """The last line of a run that went to its end. phases_s: where its wall time went."""
+    """The last line of a run that went to its end. phases_s: where its wall time went.
+
+    load_average: of the machine then, over 1, 5 and 15 minutes; its own work is part of it.
+    """
 
     finished: str
     wall_s: float
     phases_s: dict[str, float]
+    load_average: list[float] = field(default_factory=list)
 
 
 Line = Manifest | CaseLine | SetLine | Record | EndLine

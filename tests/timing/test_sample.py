@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 
-from attnbench.timing.sample import take_sample, take_sample_synchronised
+from attnbench.timing.sample import take_sample
 
 
 class Counter:
@@ -43,16 +43,3 @@ def test_page_faults_of_a_call_are_counted() -> None:
 
     sample, _ = take_sample(touch, 1, 2, 3, 5)
     assert sample.faults >= 5 * pages
-
-
-def test_a_device_is_idle_before_and_at_the_end() -> None:
-    happened: list[str] = []
-
-    def call(a: int, b: int, c: int) -> str:
-        happened.append("call")
-        return "out"
-
-    sample, output = take_sample_synchronised(call, 1, 2, 3, 3, lambda: happened.append("idle"))
-    assert happened == ["idle", "call", "call", "call", "idle"]
-    assert output == "out"
-    assert sample.calls == 3

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.timing.memory import peak_extra_bytes
-from attnbench.timing.sample import take_sample, take_sample_synchronised
-from attnbench.timing.timer import timer_for
+from attnbench.timing.sample import take_sample
+from attnbench.timing.timer import device_fields, timer_for
 from attnbench.timing.warmup import settled, warm_up
+from attnbench.types.case import CacheMode
 
 
 def busy_ns(ns: int) -> None:
@@ -21,34 +22,43 @@ def busy_ns(ns: int) -> None:
         pass
 
 
-def test_a_cpu_waits_for_no_device_and_a_gpu_is_idle_around_its_sample(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    happened: list[str] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("idle"))
+def test_a_cpu_waits_for_no_device_and_adds_nothing() -> None:
+    timer = timer_for("cpu")
+    seen: list[int] = []
 
     def call(a: int, b: int, c: int) -> int:
-        happened.append("call")
-        return a + b + c
+        seen.append(a + b + c)
+        return len(seen)
 
-    assert timer_for("cpu")(call, 1, 2, 3, 2)[1] == 6
-    assert happened == ["call"] * 2
-    happened.clear()
-    assert timer_for("cuda")(call, 1, 2, 3, 2)[1] == 6
-    assert happened == ["idle", "call", "call", "idle"]
+    timer.warm(call, 1, 2, 3, 3)
+    timer.settle()
+    assert timer(call, 1, 2, 3, 2)[1] == 5
+    assert seen == [6] * 5
+    assert type(timer).__call__ is take_sample
+    assert (timer.mode, device_fields(timer, [])) == ("", {})
+    assert timer_for("cpu") is timer
 
 
-def test_the_work_of_a_device_is_in_its_sample() -> None:
-    """A call that only queues: the time passes while the device is waited for at the end, not before."""
-    queued = [5]
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("cache", "mode"), [("hot", "batch"), ("rotating", "cold")])
+def test_on_a_real_device_twice_the_work_takes_about_twice_as_long(cache: CacheMode, mode: str) -> None:
+    timer = timer_for("cuda", cache)
+    a, b = (torch.rand(4096, 4096, device="cuda") for _ in range(2))
 
-    def wait() -> None:
-        busy_ns(10_000_000 * len(queued))
-        queued.clear()
+    def once(a: torch.Tensor, b: torch.Tensor, c: None) -> torch.Tensor:
+        return a @ b
 
-    sample, _ = take_sample_synchronised(lambda a, b, c: queued.append(a), 1, 2, 3, 3, wait)
-    assert sample.wall_ns >= 30_000_000
-    assert sample.calls == 3
+    def twice(a: torch.Tensor, b: torch.Tensor, c: None) -> torch.Tensor:
+        return (a @ b) @ b
+
+    walls = []
+    for call, expected in ((once, a @ b), (twice, (a @ b) @ b)):
+        samples = [timer(call, a, b, None, 4) for _ in range(9)]
+        torch.testing.assert_close(samples[-1][1], expected)
+        walls.append(sorted(sample.wall_ns for sample, _ in samples)[4])
+    assert timer.mode == mode
+    assert 1.5 < walls[1] / walls[0] < 2.5
 
 
 @given(st.integers(1, 20))

@@ -1,0 +1,309 @@
+"""Timing on a CUDA device, by events around what it does.
+
+Two answers, both named in what is recorded:
+
+- ``batch``: back-to-back calls, replayed from a CUDA graph, so that what the host does between them costs
+  nothing; the caches are as hot as the calls make them. Calls that can't be captured are launched one after
+  another instead (``launches``).
+- ``cold``: single launches, the L2 cache overwritten before each.
+
+A sample begins and ends with an idle device. The host gets a head start: the device spins until what is
+timed is queued, as nvbench has it, so that the events hold the time of the device and not that of launching.
+
+Events see the current stream alone. A call that leaves work on another is found by one look before it is
+timed; it gets no head start, in which that work would go by unseen, and what the device still does after the
+last event is added.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import repeat
+from time import perf_counter_ns, thread_time_ns
+from typing import Any, Protocol
+
+from attnbench.timing.sample import Call, Sample
+from attnbench.types.record import DeviceMode
+
+WARM_CALLS_BEFORE_CAPTURE = 3
+MOST_CAPTURED_CALLS = 1000
+"""In one graph; more calls replay it several times."""
+
+LOOKED_AT_CALLS = 8
+STRAY_FROM_NS = 20_000
+"""Waiting longer than this for a device whose stream has come to its end is work on other streams."""
+
+_FLUSHED_L2_SIZES = 2
+_UNKNOWN_L2_BYTES = 128 * 2**20
+_HEAD_START_NS = 20_000
+_FIRST_LAUNCH_NS = 50_000
+_LONGEST_HEAD_START_NS = 5_000_000
+
+
+class Cuda(Protocol):
+    """What is used of ``torch.cuda``; its documentation holds."""
+
+    def Event(self, enable_timing: bool) -> Any:  # noqa: N802
+        """A mark in the current stream."""
+
+    def Stream(self) -> Any:  # noqa: N802
+        """A queue of work."""
+
+    def CUDAGraph(self) -> Any:  # noqa: N802
+        """Work to be replayed."""
+
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the current one."""
+
+    def current_stream(self) -> Any:
+        """The current stream."""
+
+    def graph(self, graph: Any, *, stream: Any) -> AbstractContextManager[Any]:
+        """Capture work into a graph instead of doing it."""
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+
+    def current_device(self) -> int:
+        """Its number."""
+
+    def get_device_properties(self, device: int) -> Any:
+        """L2_cache_size in bytes, clock_rate in kHz, and more."""
+
+    def clock_rate(self) -> int:
+        """The SM clock now, MHz; raises where the system can't tell."""
+
+
+def cuda_timer(*, cold: bool) -> CudaTimer:
+    """The timer of torch's current CUDA device."""
+    import torch
+
+    def buffer(count: int) -> Callable[[], object]:
+        return torch.empty(count, dtype=torch.int8, device="cuda").zero_
+
+    return CudaTimer(torch.cuda, buffer, cold=cold)
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """Graphs that make the calls when they are replayed in order, and the output of the last."""
+
+    graphs: tuple[Any, ...]
+    output: Any
+
+
+class CudaTimer:
+    """A :class:`~attnbench.timing.timer.Timer` that keeps the graphs it has captured.
+
+    cuda: ``torch.cuda``, or what stands for it. overwrite: makes a buffer of so many bytes on the device and
+    gives what writes all of it. now_ns: the host's clock.
+    """
+
+    def __init__(
+        self,
+        cuda: Cuda,
+        overwrite: Callable[[int], Callable[[], object]],
+        *,
+        cold: bool,
+        now_ns: Callable[[], int] = perf_counter_ns,
+    ) -> None:
+        self._cuda = cuda
+        self._overwrite = overwrite
+        self._cold = cold
+        self._now_ns = now_ns
+        self._launch_ns = float(_FIRST_LAUNCH_NS)
+        self._flush: Callable[[], object] | None = None
+        self._can_tell_clock = True
+        self._default_clock_mhz: int | None = None
+        self._of: tuple[Any, ...] = ()
+        self._uses = 0
+        self._strays = False
+        self._captured: dict[int, _Captured] = {}
+        self.refused = ""
+        """Why the calls can't be captured, in the words of what failed; "" where they can."""
+
+    @property
+    def mode(self) -> DeviceMode:
+        """``cold``, ``batch``, or ``launches`` where a batch could not be captured."""
+        if self._cold:
+            return "cold"
+        return "launches" if self.refused else "batch"
+
+    @property
+    def default_clock_mhz(self) -> int:
+        """The device's own clock rate; 0 where torch doesn't say."""
+        if self._default_clock_mhz is None:
+            self._default_clock_mhz = int(getattr(self._properties(), "clock_rate", 0)) // 1000
+        return self._default_clock_mhz
+
+    def __call__(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
+        """Take a sample of ``calls`` calls; a single one is never captured."""
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        taken, output = self._take(call, a, b, c, calls)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        sample = Sample(
+            calls,
+            max(1, taken.device_ns),
+            taken.cpu_ns,
+            after.ru_nivcsw - before.ru_nivcsw,
+            after.ru_minflt - before.ru_minflt,
+            host_ns=taken.host_ns,
+            clock_mhz=self._clock_mhz(),
+        )
+        return sample, output
+
+    def warm(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> None:
+        """Launch calls that are not timed."""
+        for _ in repeat(None, calls):
+            call(a, b, c)
+
+    def settle(self) -> None:
+        """Wait until the device is idle."""
+        self._cuda.synchronize()
+
+    def _take(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
+        self._look_at(call, a, b, c)
+        if self._cold:
+            return self._single_launches(call, a, b, c, calls)
+        captured = self._capture(call, a, b, c, calls) if calls > 1 else None
+        self._cuda.synchronize()
+        if captured is None:
+
+            def launch() -> Any:
+                output = None
+                for _ in repeat(None, calls):
+                    output = call(a, b, c)
+                return output
+
+            return self._window(launch, calls)
+
+        def replay() -> Any:
+            for graph in captured.graphs:
+                graph.replay()
+            return captured.output
+
+        return self._window(replay, len(captured.graphs))
+
+    def _single_launches(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
+        if self._flush is None:
+            l2_bytes = int(getattr(self._properties(), "L2_cache_size", 0)) or _UNKNOWN_L2_BYTES
+            self._flush = self._overwrite(_FLUSHED_L2_SIZES * l2_bytes)
+        total, output = _Taken(0, 0, 0), None
+        self._cuda.synchronize()
+        for _ in repeat(None, calls):
+            output = None
+            self._flush()
+            taken, output = self._window(lambda: call(a, b, c), 1)
+            total = _Taken(
+                total.device_ns + taken.device_ns, total.host_ns + taken.host_ns, total.cpu_ns + taken.cpu_ns
+            )
+        return total, output
+
+    def _look_at(self, call: Call, a: Any, b: Any, c: Any) -> None:
+        """Forget what was known of another call or other inputs; the second time, look for stray work.
+
+        Not the first time: a call's first may take seconds, and whoever asks wants to know.
+        """
+        of = (call, a, b, c)
+        if len(self._of) != len(of) or any(x is not y for x, y in zip(self._of, of, strict=True)):
+            self._of, self._uses, self._strays, self._captured, self.refused = of, 0, False, {}, ""
+        self._uses += 1
+        if self._uses == 2:
+            self._cuda.synchronize()
+            end = self._cuda.Event(enable_timing=True)
+            self.warm(call, a, b, c, LOOKED_AT_CALLS)
+            end.record()
+            self._strays = self._stray_ns(end) > 0
+            if self._strays:
+                self.refused = "it leaves work on other streams"
+
+    def _stray_ns(self, end: Any) -> int:
+        """Wait for the last event, then for the whole device; the time between the two where it is long."""
+        end.synchronize()
+        ended = self._now_ns()
+        self._cuda.synchronize()
+        stray_ns = self._now_ns() - ended
+        return stray_ns if stray_ns > STRAY_FROM_NS else 0
+
+    def _window(self, launch: Callable[[], Any], launches: int) -> tuple[_Taken, Any]:
+        """Queue work between two events and wait for it."""
+        start, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
+        if self._strays:
+            self._cuda.synchronize()
+        else:
+            self._spin(1.5 * self._launch_ns * launches + _HEAD_START_NS)
+        cpu_start, host_start = thread_time_ns(), self._now_ns()
+        start.record()
+        output = launch()
+        end.record()
+        host_ns, cpu_ns = self._now_ns() - host_start, thread_time_ns() - cpu_start
+        stray_ns = self._stray_ns(end)
+        self._launch_ns = host_ns / launches
+        return _Taken(round(start.elapsed_time(end) * 1e6) + stray_ns, host_ns, cpu_ns), output
+
+    def _spin(self, ns: float) -> None:
+        """Keep the device from what comes next until the host has queued it, where torch can."""
+        sleep = getattr(self._cuda, "_sleep", None)
+        if sleep is not None and self.default_clock_mhz:
+            sleep(int(min(ns, _LONGEST_HEAD_START_NS) * self.default_clock_mhz / 1000))
+
+    def _capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> _Captured | None:
+        """Graphs of so many calls, captured once; None where that failed before."""
+        if calls not in self._captured and not self.refused:
+            try:
+                self._captured[calls] = self._captured_now(call, a, b, c, calls)
+            except Exception as failure:
+                # Not only what torch raises: a call that waits for the device fails here in its own words.
+                # Where it is the call that's wrong, launching it says so.
+                self.refused = f"{type(failure).__name__}: {failure}"
+        return None if self.refused else self._captured[calls]
+
+    def _captured_now(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> _Captured:
+        cuda = self._cuda
+        side, current = cuda.Stream(), cuda.current_stream()
+        side.wait_stream(current)
+        graphs: list[Any] = []
+        output = None
+        whole, rest = divmod(calls, MOST_CAPTURED_CALLS)
+        # The stream is entered here, because torch stays in its own where a capture fails.
+        with cuda.stream(side):
+            for _ in repeat(None, WARM_CALLS_BEFORE_CAPTURE):
+                call(a, b, c)
+            for count, times in ((MOST_CAPTURED_CALLS, whole), (rest, 1)):
+                if count and times:
+                    graph = cuda.CUDAGraph()
+                    with cuda.graph(graph, stream=side):
+                        for _ in repeat(None, count):
+                            output = call(a, b, c)
+                    graphs += [graph] * times
+        current.wait_stream(side)
+        for graph in graphs:
+            # The first replay also carries the graph to the device.
+            graph.replay()
+        cuda.synchronize()
+        return _Captured(tuple(graphs), output)
+
+    def _clock_mhz(self) -> int:
+        if not self._can_tell_clock:
+            return 0
+        try:
+            return int(self._cuda.clock_rate())
+        except Exception:
+            # It takes a library and a driver that may each be missing, and each has an error of its own.
+            self._can_tell_clock = False
+            return 0
+
+    def _properties(self) -> Any:
+        return self._cuda.get_device_properties(self._cuda.current_device())
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """device_ns: between the events. host_ns: this thread, while it launched; cpu_ns: of that, on a core."""
+
+    device_ns: int
+    host_ns: int
+    cpu_ns: int
