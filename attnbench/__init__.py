@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attnbench.types.mask import Mask
     from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
     from attnbench.types.suite import Suite
+    from attnbench.types.verdict import VerdictRule
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ __all__ = [
     "Scoring",
     "Setup",
     "Suite",
+    "VerdictRule",
     "__version__",
     "hookimpl",
     "load",
@@ -71,6 +73,7 @@ _HOMES = {
     "Scoring": "attnbench.types.rule",
     "Setup": "attnbench.types.backend",
     "Suite": "attnbench.types.suite",
+    "VerdictRule": "attnbench.types.verdict",
     "hookimpl": "attnbench.hookspecs",
     "load": "attnbench.api",
     "resume": "attnbench.api",

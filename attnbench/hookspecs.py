@@ -18,6 +18,7 @@ import pluggy
 from attnbench.types.backend import Backend
 from attnbench.types.rule import Rule
 from attnbench.types.suite import Suite
+from attnbench.types.verdict import VerdictRule
 
 PROJECT = "attnbench"
 
@@ -38,3 +39,8 @@ def attnbench_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
 @hookspec
 def attnbench_suites() -> Iterable[Suite]:  # type: ignore[empty-body]
     """Suites that the plugin brings."""
+
+
+@hookspec
+def attnbench_verdict_rules() -> Iterable[VerdictRule]:  # type: ignore[empty-body]
+    """Rules that say which of two is the faster, for the self-test to score beside attnbench's own."""

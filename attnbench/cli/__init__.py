@@ -21,7 +21,7 @@ EPILOG = (
         "run": "Check and time backends on cases.",
         "check": "Check backends against the oracle, without timing.",
         "report": "Print the records of stored runs.",
-        "list": "List the rules, backends, suites or cases that there are.",
+        "list": "List the rules, backends, suites, cases or verdict rules that there are.",
         "plugins": "List plugins, what each brings, and what failed to load.",
     },
     context_settings={"help_option_names": ["-h", "--help"]},

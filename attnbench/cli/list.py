@@ -1,4 +1,4 @@
-"""``attnbench list``: the rules, backends, suites and cases that there are."""
+"""``attnbench list``: the rules, backends, suites, cases and verdict rules that there are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group("list", cls=NamingGroup)
 def command() -> None:
-    """List the rules, backends, suites or cases that there are."""
+    """List the rules, backends, suites, cases or verdict rules that there are."""
 
 
 @command.command("rules")
@@ -81,6 +81,17 @@ def suites(format_: Format) -> None:
         for name, entry in load_plugins().suites.items()
     ]
     print_listing(rows, ("name", "cases", "summary"), format_)
+
+
+@command.command("verdicts")
+@format_option
+def verdicts(format_: Format) -> None:
+    """Rules that attnbench selftest scores beside attnbench's own verdicts."""
+    rows = [
+        {"name": name, "summary": entry.record.summary, "plugin": entry.source.distribution}
+        for name, entry in load_plugins().verdict_rules.items()
+    ]
+    print_listing(rows, ("name", "summary", "plugin"), format_)
 
 
 @command.command("cases")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnbench.plugins.sources import Source
     from attnbench.reports.formats import Format
 
-COLUMNS = ("name", "distribution", "version", "module", "rules", "backends", "suites", "faults")
+COLUMNS = ("name", "distribution", "version", "module", "rules", "backends", "suites", "verdicts", "faults")
 
 
 @click.command("plugins")
@@ -38,5 +38,6 @@ def _row(source: Source, registry: Registry) -> dict[str, Any]:
         "rules": brought(registry.rules),
         "backends": brought(registry.backends),
         "suites": brought(registry.suites),
+        "verdicts": brought(registry.verdict_rules),
         "faults": [fault for fault in registry.faults if str(source) in fault],
     }

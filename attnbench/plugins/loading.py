@@ -17,12 +17,14 @@ from attnbench.plugins.validating import fault
 from attnbench.types.backend import Backend
 from attnbench.types.rule import Rule
 from attnbench.types.suite import Suite
+from attnbench.types.verdict import VerdictRule
 from attnbench.types.words import one_line
 
 _KINDS: dict[str, type] = {
     "attnbench_rules": Rule,
     "attnbench_backends": Backend,
     "attnbench_suites": Suite,
+    "attnbench_verdict_rules": VerdictRule,
 }
 
 
@@ -34,6 +36,7 @@ class Loaded:
     rules: tuple[Rule, ...] = ()
     backends: tuple[Backend, ...] = ()
     suites: tuple[Suite, ...] = ()
+    verdict_rules: tuple[VerdictRule, ...] = ()
     faults: tuple[str, ...] = field(default=())
 
 
@@ -69,6 +72,7 @@ def _load(source: Source) -> Loaded:
         rules=tuple(found["attnbench_rules"]),
         backends=tuple(found["attnbench_backends"]),
         suites=tuple(found["attnbench_suites"]),
+        verdict_rules=tuple(found["attnbench_verdict_rules"]),
         faults=tuple(faults),
     )
 

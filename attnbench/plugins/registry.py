@@ -1,4 +1,4 @@
-"""All plugins together: every rule, backend and suite by name, with who brought it."""
+"""All plugins together: every rule, backend, suite and verdict rule by name, with who brought it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from attnbench.types.errors import BadInput
 from attnbench.types.names import unknown_name
 from attnbench.types.rule import Rule
 from attnbench.types.suite import Suite
+from attnbench.types.verdict import VerdictRule
 
-T = TypeVar("T", Rule, Backend, Suite)
+T = TypeVar("T", Rule, Backend, Suite, VerdictRule)
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,12 @@ class Entry(Generic[T]):
 
 @dataclass(frozen=True)
 class Registry:
-    """Every rule, backend and suite by name. ``faults`` says in one sentence each what failed to load."""
+    """Everything plugins bring, by name. ``faults`` says in one sentence each what failed to load."""
 
     rules: dict[str, Entry[Rule]]
     backends: dict[str, Entry[Backend]]
     suites: dict[str, Entry[Suite]]
+    verdict_rules: dict[str, Entry[VerdictRule]]
     plugins: tuple[Source, ...]
     faults: tuple[str, ...]
 
@@ -65,6 +67,7 @@ def load_registry(sources: Iterable[Source] | None = None) -> Registry:
         rules=_gather("rule", loaded, lambda p: p.rules, faults),
         backends=_gather("backend", loaded, lambda p: p.backends, faults),
         suites=_gather("suite", loaded, lambda p: p.suites, faults),
+        verdict_rules=_gather("verdict rule", loaded, lambda p: p.verdict_rules, faults),
         plugins=tuple(p.source for p in loaded),
         faults=tuple(faults),
     )

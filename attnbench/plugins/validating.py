@@ -10,13 +10,14 @@ from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import DEVICES, DTYPES, OPERATIONS, PASSES, Case
 from attnbench.types.rule import Rule
 from attnbench.types.suite import Suite
+from attnbench.types.verdict import VerdictRule
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
 """Names stand in ids, files, tables and on command lines."""
 
 
 def fault(record: object) -> str | None:
-    """What is wrong with a rule, a backend or a suite, in words; None where nothing is."""
+    """What is wrong with what a plugin brings, in words; None where nothing is."""
     name = getattr(record, "name", None)
     if not isinstance(name, str) or not NAME.fullmatch(name):
         return f"the name {name!r}: letters, digits, '_', '.' and '-', beginning with a letter or digit"
@@ -24,9 +25,11 @@ def fault(record: object) -> str | None:
         wrong = _backend_fault(record)
     elif isinstance(record, Rule):
         wrong = _rule_fault(record)
-    else:
-        assert isinstance(record, Suite)
+    elif isinstance(record, Suite):
         wrong = _suite_fault(record)
+    else:
+        assert isinstance(record, VerdictRule)
+        wrong = _not_text("summary", record.summary) or _not_callable("decide", record.decide)
     return None if wrong is None else f"{name}: {wrong}"
 
 

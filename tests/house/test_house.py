@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "attnbench").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 LONGEST_LINES = 300
-LAZY = {"torch", "pandas", "rich"}
+LAZY = {"torch", "pandas", "rich", "scipy"}
 LIGHT = ("types", "plugins", "hookspecs.py", "cli", "api.py", "__init__.py", "__main__.py")
 
 sources = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -120,7 +120,7 @@ def test_every_room_has_tests() -> None:
         word for path in TESTS for word in re.findall(r"\b(?:from|import) attnbench\.(\w+)", path.read_text())
     }
     # A room whose code comes in as a plugin is tested through the registry.
-    assert rooms - tested <= {"backends", "suites", "rules"}
+    assert rooms - tested <= {"backends", "suites", "rules", "verdicts"}
 
 
 def test_what_must_hold_before_a_change_lands_includes_the_readmes_test_command() -> None:
@@ -144,18 +144,24 @@ def test_built_ins_come_in_by_the_entry_points_of_the_distribution_alone() -> No
     assert not {"eager", "bmm", "sdpa_flash"} & set(without.backends)
     assert not {"dot", "scaled_dot", "additive"} & set(without.rules)
     assert "smoke" not in without.suites
+    assert "t_test" not in without.verdict_rules
 
 
-@pytest.mark.parametrize("kind", ["rules", "backends", "suites"])
+@pytest.mark.parametrize("kind", ["rules", "backends", "suites", "verdicts"])
 def test_every_file_of_a_room_of_plugins_brings_something(kind: str) -> None:
     """What is registered is all there is: a kernel in a file that nobody yields would be dead code."""
     (source,) = (s for s in installed() if s.module == f"attnbench.{kind}")
     registry = load_registry([source])
     assert registry.faults == ()
-    others = {"rules", "backends", "suites"} - {kind}
-    assert getattr(registry, kind)
-    assert all(getattr(registry, other) == {} for other in others)
-    assert {entry.source.distribution for entry in getattr(registry, kind).values()} == {"attnbench"}
+    brought = {
+        "rules": registry.rules,
+        "backends": registry.backends,
+        "suites": registry.suites,
+        "verdicts": registry.verdict_rules,
+    }
+    assert brought[kind]
+    assert all(not entries for other, entries in brought.items() if other != kind)
+    assert {entry.source.distribution for entry in brought[kind].values()} == {"attnbench"}
     room = ROOT / "attnbench" / kind
     text = {path.stem: path.read_text() for path in room.glob("*.py")}
     for stem in text:

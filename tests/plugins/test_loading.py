@@ -26,6 +26,13 @@ def attnbench_backends():
     yield Backend("mini", "a test", prepare=print)
 """
 
+VERDICT = """
+from attnbench import VerdictRule, hookimpl
+@hookimpl
+def attnbench_verdict_rules():
+    yield VerdictRule("mini", "a test", decide=lambda contender, baseline: "unclear")
+"""
+
 
 def source_of(module: str) -> Source:
     return next(source for source in installed() if source.name == module)
@@ -89,6 +96,16 @@ def test_a_hook_that_fails_is_said_and_what_came_before_is_kept(
     assert plugin.faults == (f"attnbench-mini_plugin 1.0 (mini_plugin): {words}",)
     assert [rule.name for rule in plugin.rules] == kept
     assert [backend.name for backend in plugin.backends] == ["mini"]
+
+
+def test_a_plugin_may_bring_verdict_rules(install: Install) -> None:
+    registry = both(install, VERDICT, VERDICT)
+    assert list(registry.verdict_rules) == ["mini"]
+    assert registry.verdict_rules["mini"].record.decide([], []) == "unclear"
+    assert registry.faults == (
+        "two plugins bring a verdict rule 'mini': attnbench-a 1.0 (mini_a) and attnbench-b 2.0 (mini_b); "
+        "the first is used",
+    )
 
 
 def test_a_backend_where_a_rule_belongs_is_said(install: Install) -> None:

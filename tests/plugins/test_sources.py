@@ -13,7 +13,8 @@ def test_our_own_plugins_come_in_by_entry_points_and_first(install: Install) -> 
     sources = list(installed())
     ours = [source for source in sources if source.distribution == "attnbench"]
     assert sources[: len(ours)] == ours
-    assert {source.module for source in ours} == {"attnbench.rules", "attnbench.backends", "attnbench.suites"}
+    kinds = ("rules", "backends", "suites", "verdicts")
+    assert {source.module for source in ours} == {f"attnbench.{kind}" for kind in kinds}
 
 
 def test_others_follow_by_distribution(install: Install) -> None:

@@ -14,6 +14,7 @@ from attnbench.plugins.validating import fault
 from attnbench.types.backend import Backend
 from attnbench.types.rule import Rule
 from attnbench.types.suite import Suite
+from attnbench.types.verdict import VerdictRule
 
 BACKEND = Backend("mine", "a test", prepare=lambda setup: lambda q, k, v: v)
 RULE = Rule(
@@ -25,15 +26,17 @@ RULE = Rule(
     parameters=lambda case: (),
 )
 SUITE = Suite("mine", "a test", ())
+VERDICT = VerdictRule("mine", "a test", decide=lambda contender, baseline: "unclear")
 
 
 def test_good_records_have_no_fault() -> None:
-    assert [fault(record) for record in (BACKEND, RULE, SUITE)] == [None, None, None]
+    assert [fault(record) for record in (BACKEND, RULE, SUITE, VERDICT)] == [None] * 4
 
 
 def test_no_built_in_has_a_fault() -> None:
     registry = load_registry()
-    entries = [*registry.backends.values(), *registry.rules.values(), *registry.suites.values()]
+    kinds = (registry.backends, registry.rules, registry.suites, registry.verdict_rules)
+    entries = [entry for kind in kinds for entry in kind.values()]
     assert len(entries) > 30
     assert {entry.record.name: wrong for entry in entries if (wrong := fault(entry.record))} == {}
 
@@ -42,7 +45,7 @@ def test_no_built_in_has_a_fault() -> None:
     "name", ["", None, ["mine"], "two words", "a/b", "a,b", "a|b", "\x1b[31m", "\udcff", "-x", "ä"]
 )
 def test_names_that_can_not_stand_in_an_id_or_a_table(name: Any) -> None:
-    for record in (BACKEND, RULE, SUITE):
+    for record in (BACKEND, RULE, SUITE, VERDICT):
         words = fault(replace(record, name=name))
         assert words is not None
         assert words.startswith(f"the name {name!r}: letters, digits")
@@ -71,6 +74,8 @@ def test_any_plain_name_will_do(name: str) -> None:
         (RULE, "formula", 3, "mine: formula = 3: a text is needed"),
         (RULE, "reference", None, "mine: reference = None: a function is needed"),
         (RULE, "sink", 3, "mine: sink = 3: a function is needed"),
+        (VERDICT, "summary", 3, "mine: summary = 3: a text is needed"),
+        (VERDICT, "decide", "slower", "mine: decide = 'slower': a function is needed"),
         (SUITE, "cases", None, "mine: cases: a tuple of Case is needed"),
         (SUITE, "cases", ("attention/dot/H1-L8-D8",), "mine: cases: a tuple of Case is needed"),
     ],
