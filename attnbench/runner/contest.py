@@ -6,19 +6,18 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from statistics import median
 
 from attnbench.cases.free_memory import free_memory
 from attnbench.cases.identity import case_id
 from attnbench.cases.sizes import too_large
-from attnbench.compare.summary import clock_problem, ratio, set_medians_ms, timed_calls
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.brief import Brief, open_brief
 from attnbench.runner.examine import Examined, MismatchFound, examine_all, examine_plain
 from attnbench.runner.link import WorkerFailed
 from attnbench.runner.moment import Clock
-from attnbench.runner.plan import plan_calls
+from attnbench.runner.plan import Calls, plan_all
 from attnbench.runner.referee_link import RefereeGaveUp
+from attnbench.runner.outcome import fastest, timed_record
 from attnbench.runner.refusals import refusal
 from attnbench.runner.sets import Entrant, SetUnderWay, Stable, measure_peak
 from attnbench.runner.workshop import Workshop, wire
@@ -162,18 +161,19 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
     if planned is None:
         planned = CaseLine(
             case=brief.case,
-            rounds=options.rounds,
+            stretches=options.stretches,
             draw_entropy=draw_entropy,
             pairs=brief.pairs,
             flops=brief.flops,
             bytes_moved=brief.bytes_moved,
-            contenders={examined.name: _plan(contest, examined) for examined in passed},
+            contenders=_plans(contest, passed),
         )
         contest.write(planned)
     entrants = [Entrant(e, planned.contenders[e.name]) for e in passed if e.name in planned.contenders]
     lines = list(contest.before.sets)
     stable = Stable(shop, brief, options.sets)
-    shop.keep_off_measured_cores(brief.threads)
+    if options.pinned:
+        shop.keep_off_measured_cores(brief.threads)
     try:
         for index in range(len(lines), options.sets):
             contest.clock.tell(f"set {index + 1} of {options.sets}")
@@ -182,12 +182,13 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             if not starting:
                 break
             rng = Random(f"{planned.draw_entropy} {index}")
-            line = SetUnderWay(shop, brief, stable, index, planned.rounds, rng).measure(starting)
+            line = SetUnderWay(shop, brief, stable, index, planned.stretches, rng).measure(starting)
             contest.write(line)
             lines.append(line)
         contest.clock.spend("sets")
         contest.clock.tell("memory")
-        for record in shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines), entrants):
+        best = fastest(lines)
+        for record in shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines, best), entrants):
             contest.put(record)
         contest.clock.spend("memory")
     finally:
@@ -195,9 +196,13 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
         shop.use_all_cores()
 
 
-def _plan(contest: Contest, examined: Examined) -> Contender:
+def _plans(contest: Contest, passed: list[Examined]) -> dict[str, Contender]:
+    calls = plan_all({examined.name: examined.trace_ns for examined in passed}, contest.shop.options)
+    return {examined.name: _plan(contest, examined, calls[examined.name]) for examined in passed}
+
+
+def _plan(contest: Contest, examined: Examined, calls: Calls) -> Contender:
     options, backend = contest.shop.options, examined.entry.record
-    calls = plan_calls(examined.trace_ns, options)
     fresh = backend.forkable and contest.case.device == "cpu" and contest.case.threads == 1
     notes = []
     if not fresh:
@@ -218,41 +223,16 @@ def _plan(contest: Contest, examined: Examined) -> Contender:
     )
 
 
-def _outcome(contest: Contest, brief: Brief, entrant: Entrant, lines: list[SetLine]) -> Record:
-    name, plan = entrant.examined.name, entrant.plan
+def _outcome(
+    contest: Contest, brief: Brief, entrant: Entrant, lines: list[SetLine], best: str | None
+) -> Record:
+    name = entrant.examined.name
     for line in lines:
         if name in line.failed:
             failure = line.failed[name]
             return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
-    baseline = contest.shop.options.baseline
     try:
         peak = measure_peak(contest.shop, brief, entrant)
     except WorkerFailed as failure:
         return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
-    medians = set_medians_ms(lines, name)
-    if not medians:
-        return Record(brief.case, contest.case.rule, name, "error", "no set with samples of it is stored")
-    time_ms, doubt = median(medians), clock_problem(lines, name)
-    return Record(
-        case=brief.case,
-        rule=contest.case.rule,
-        backend=name,
-        status="suspect" if doubt else "ok",
-        reason=doubt,
-        median_ms=time_ms,
-        low_ms=min(medians),
-        high_ms=max(medians),
-        ratio=ratio(lines, name, baseline),
-        baseline=baseline,
-        accuracy=plan.accuracy,
-        tflops=brief.flops / time_ms / 1e9,
-        gbps=brief.bytes_moved / time_ms / 1e6,
-        peak_extra_bytes=peak,
-        prepare_ms=plan.prepare_ms,
-        first_call_ms=plan.first_call_ms,
-        warmup_ms=plan.warmup_ms,
-        sets=sum(bool(line.blocks.get(name)) for line in lines),
-        timed_calls=timed_calls(lines, name),
-        verified_calls=sum(name in line.verified for line in lines),
-        notes=plan.notes,
-    )
+    return timed_record(brief, contest.case, entrant, lines, contest.shop.options, best, peak)

@@ -65,10 +65,21 @@ class WorkerLink:
                 ended, or whatever status it answered with.
         """
         doing = type(request).__name__
+        with self._asking:
+            self.tell(request, fds)
+            return self.hear(doing, expects, timeout_s)
+
+    def tell(self, request: m.Request, fds: tuple[int, ...] = ()) -> None:
+        """Send a request without waiting; :meth:`hear` must follow. Raises :class:`WorkerFailed`."""
         try:
-            with self._asking:
-                self._line.send(request, fds)
-                reply, received = self._line.receive(timeout_s)
+            self._line.send(request, fds)
+        except (ChannelClosed, OSError) as gone:
+            raise WorkerFailed(*self._describe_death(self._death(), type(request).__name__)) from gone
+
+    def hear(self, doing: str, expects: type[T], timeout_s: float) -> tuple[T, int]:
+        """Wait for the answer to what was told; as :meth:`ask`."""
+        try:
+            reply, received = self._line.receive(timeout_s)
         except ChannelTimeout as late:
             self.kill()
             raise WorkerFailed("timeout", f"no answer to {doing} within {timeout_s:g} s; killed") from late
@@ -87,6 +98,10 @@ class WorkerLink:
         fd = received.pop(0) if received else -1
         close_all(received)
         return reply, fd
+
+    def fileno(self) -> int:
+        """For waiting on several at once."""
+        return self._line.fileno()
 
     def fork(self, *, child: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
         """Fork this worker; gives the link to the new process."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from attnbench.runner.options import Options
 
 LONGEST_SAMPLE_CALLS = 1_000_000
-MOST_SAMPLES = 2_000
+MOST_SAMPLES = 1_000
+"""In a stretch: they are told in one message."""
 FEWEST_SETS = 3
 WARM_CALL_BELOW_S = 0.005
 """A longer call fills the caches that others have used meanwhile in a small part of its own time."""
@@ -17,9 +18,15 @@ _OVERRUN = 4
 """A contender whose fewest calls would take more than this many budgets takes part in fewer sets."""
 
 
+_ALIKE = 4
+_SETS = ((4.0, 25), (1.0, 20), (0.25, 17), (0.0, 9))
+"""From which budget (s) on how many sets. 9 is the least at which a sign test can be sure enough for a
+verdict; all of them have an exact interval at a little over 95 %."""
+
+
 @dataclass(frozen=True)
 class Calls:
-    """calls in a sample, samples in a block, untimed calls before a block, sets taken part in."""
+    """calls in a sample, samples in a stretch, untimed calls before each, sets taken part in."""
 
     calls: int
     samples: int
@@ -27,22 +34,52 @@ class Calls:
     sets: int
 
 
-def plan_calls(trace_ns: tuple[int, ...], options: Options) -> Calls:
-    """Plan from the warm-up's trace (ns per call, at least one).
+def sets_for(budget_s: float) -> int:
+    """How many sets to divide a budget into, where the user doesn't say."""
+    return next(sets for least_s, sets in _SETS if budget_s >= least_s)
 
-    A sample lasts about ``sample_s`` or one call. Blocks fill the budget; a call so slow that one sample
-    a block already breaks it by far takes part in fewer sets.
+
+def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, Calls]:
+    """A plan for each contender, from the traces of their warm-up (ns per call, at least one each).
+
+    The first calls of a turn find other processes' data in the caches and are slower than the rest. Between
+    contenders that are called equally often this cancels; between 4 calls and 9 of the same code it made 8 %. So
+    all that are about as fast as the baseline - within what noise makes of one and the same call - are called exactly
+    as often as it is.
     """
-    call_s = max(median(trace_ns[-3:]), 1) / 1e9
-    calls = min(max(1, round(options.sample_s / call_s)), LONGEST_SAMPLE_CALLS)
+    call_ns = {name: call_time_ns(trace) for name, trace in traces_ns.items()}
+    anchor_ns = call_ns.get(options.baseline) or min(call_ns.values(), default=0)
+    alike = {
+        name: anchor_ns if anchor_ns / _ALIKE <= ns <= anchor_ns * _ALIKE else ns
+        for name, ns in call_ns.items()
+    }
+    return {name: plan_calls(ns, options) for name, ns in alike.items()}
+
+
+def call_time_ns(trace_ns: Sequence[int]) -> int:
+    """What a call takes when nothing is in its way: the least of its warm-up.
+
+    On a shared machine the typical one may be twice that, in one warm-up and not in the next.
+    """
+    return max(1, min(trace_ns))
+
+
+def plan_calls(call_ns: float, options: Options) -> Calls:
+    """The plan for a call of so many nanoseconds.
+
+    A sample lasts about ``turn_s`` or one call. Samples fill the budget; a call so slow that one sample
+    a stretch already breaks it by far takes part in fewer sets.
+    """
+    call_s = call_ns / 1e9
+    calls = min(max(1, round(options.turn_s / call_s)), LONGEST_SAMPLE_CALLS)
     sample_s = calls * call_s
-    block_s = options.budget_s / (options.sets * options.rounds)
-    samples = max(1, int(block_s / sample_s))
+    stretch_s = options.budget_s / (options.sets * options.stretches)
+    samples = max(1, int(stretch_s / sample_s))
     if samples > MOST_SAMPLES:
-        # Of a large budget longer samples, not more: a block is one message.
+        # Of a large budget longer samples, not more.
         calls = min(calls * -(-samples // MOST_SAMPLES), LONGEST_SAMPLE_CALLS)
         samples = MOST_SAMPLES
-    least_s = options.sets * options.rounds * call_s
+    least_s = options.sets * options.stretches * call_s
     few = least_s > _OVERRUN * options.budget_s and call_s > options.budget_s
-    warm = 1 if call_s < WARM_CALL_BELOW_S else 0
+    warm = max(1, round(options.warm_s / call_s)) if call_s < WARM_CALL_BELOW_S else 0
     return Calls(calls, samples, warm, min(options.sets, FEWEST_SETS) if few else options.sets)

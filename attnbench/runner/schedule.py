@@ -1,9 +1,32 @@
-"""In which order contenders are measured: random, and balanced over who follows whom."""
+"""In which order contenders take turns: random, and balanced over who follows whom."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+
+
+def order_of_turns(
+    samples: Mapping[str, int], rng: Random, *, balanced: bool = True, lockstep: bool = True
+) -> list[str]:
+    """The contenders of a stretch, one for each turn; each has as many turns as samples.
+
+    Turns go in rounds. A contender with fewer samples than another takes part in rounds spread evenly.
+    Not balanced: the same order in every round. Not in lockstep: all turns of one contender in a row.
+    """
+    names = list(samples)
+    rounds = max(samples.values(), default=0)
+    if not lockstep:
+        names = rng.sample(names, len(names)) if balanced else names
+        return [name for name in names for _ in range(samples[name])]
+    takes_part = {name: _spread(samples[name], rounds) for name in names}
+    orders = balanced_orders(names, rounds, rng) if balanced else [names] * rounds
+    return [name for number, order in enumerate(orders) for name in order if number in takes_part[name]]
+
+
+def _spread(count: int, rounds: int) -> frozenset[int]:
+    """``count`` of the rounds, evenly apart, the same distance from both ends."""
+    return frozenset((2 * place + 1) * rounds // (2 * count) for place in range(count))
 
 
 def balanced_orders(contenders: Sequence[str], rounds: int, rng: Random) -> list[list[str]]:
@@ -14,7 +37,7 @@ def balanced_orders(contenders: Sequence[str], rounds: int, rng: Random) -> list
     Experimental designs balanced for the estimation of residual effects of treatments, 1949.)
     No contender follows itself from one round to the next where there are more than one: an order in which
     one would is turned round. That is worth more than the balance of places, which then holds only on
-    average over sets, each of which draws its orders anew. Two contenders keep one order within a set.
+    average over sets, each of which draws its orders anew. Two contenders simply alternate within a stretch.
     """
     if not contenders:
         return [[] for _ in range(rounds)]

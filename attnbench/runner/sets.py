@@ -1,20 +1,18 @@
-"""One set: a fresh process of every contender, rounds of one block each in balanced random order."""
+"""One set: a fresh process of every contender, all taking turns on the same core."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
-import msgspec
-
+from attnbench.runner.baton import take_stretch
 from attnbench.runner.brief import Brief
 from attnbench.runner.examine import Examined, give_draw, prepare_template, score_output
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp
-from attnbench.runner.schedule import balanced_orders
+from attnbench.runner.schedule import order_of_turns
 from attnbench.runner.workshop import Workshop
 from attnbench.types.record import Block, Contender, Failure, SetLine
 from attnbench.worker import messages as m
@@ -47,7 +45,9 @@ class Stable:
         """A process of the contender for set ``index``, not yet pinned to the measured cores."""
         examined, cpus = entrant.examined, self._shop.all_cpus
         if entrant.plan.fresh:
-            return examined.template.fork(child=True, cpus=cpus, pin_allocator=True)
+            return examined.template.fork(
+                child=True, cpus=cpus, pin_allocator=self._shop.options.allocator_pinned
+            )
         stretch = index // self._stretch
         kept = self._kept.get(examined.name)
         if kept is None or kept[0] != stretch:
@@ -73,12 +73,12 @@ class SetUnderWay:
     """A set while it's measured. A contender that fails drops out of it, and of all that follow."""
 
     def __init__(
-        self, shop: Workshop, brief: Brief, stable: Stable, index: int, rounds: int, rng: Random
+        self, shop: Workshop, brief: Brief, stable: Stable, index: int, stretches: int, rng: Random
     ) -> None:
         self._shop, self._brief, self._stable = shop, brief, stable
         self._index, self._rng = index, rng
         self._timeout_s = shop.options.timeout_s
-        self._draws = [brief.timed_draw(index + number) for number in range(rounds)]
+        self._draws = [brief.timed_draw(index + number) for number in range(stretches)]
         self._entrants: dict[str, Entrant] = {}
         self._links: dict[str, WorkerLink] = {}
         self._warmup_ns: dict[str, list[int]] = {}
@@ -87,15 +87,12 @@ class SetUnderWay:
         self._verified: list[str] = []
 
     def measure(self, entrants: list[Entrant]) -> SetLine:
-        """Start a process of each contender, measure all rounds, have the last outputs compared."""
+        """Start a process of each contender, measure all stretches, have the last outputs compared."""
         self._start(entrants)
-        for number, names in enumerate(balanced_orders(list(self._links), len(self._draws), self._rng)):
+        for number, draw in enumerate(self._draws):
             if number > 0:
-                self._renew_inputs(self._draws[number])
-            for position, name in enumerate(names):
-                if name not in self._failed:
-                    with self._dropping(name):
-                        self._take_block(name, number, position)
+                self._renew_inputs(draw)
+            self._measure_stretch(number)
         self._finish()
         return SetLine(
             case=self._brief.case,
@@ -117,7 +114,8 @@ class SetUnderWay:
 
     def _start(self, entrants: list[Entrant]) -> None:
         """Fork in random order, on all cores at once; warm up one by one, on the measured cores."""
-        order = self._rng.sample(entrants, len(entrants))
+        options = self._shop.options
+        order = self._rng.sample(entrants, len(entrants)) if options.shuffled else entrants
         self._entrants = {entrant.examined.name: entrant for entrant in order}
         junk = [self._rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
 
@@ -137,7 +135,8 @@ class SetUnderWay:
                 if isinstance(started, WorkerFailed):
                     raise started
                 self._links[name] = started
-                started.pin(self._shop.measured_cpus(self._brief.threads))
+                if options.pinned:
+                    started.pin(self._shop.measured_cpus(self._brief.threads))
                 warmed, _ = started.ask(_CHILD_WARM_UP, m.Warmed, self._timeout_s)
                 self._warmup_ns[name] = list(warmed.trace_ns)
                 self._blocks[name] = []
@@ -149,17 +148,28 @@ class SetUnderWay:
                 with self._dropping(name):
                     give_draw(link, self._brief, draw, self._timeout_s)
 
-    def _take_block(self, name: str, number: int, position: int) -> None:
-        plan = self._entrants[name].plan
-        request = m.Measure(number, position, plan.calls, plan.samples, plan.warm_calls)
-        patience_s = self._timeout_s + 3 * self._shop.options.budget_s
-        start = time.perf_counter_ns()
-        measured, _ = self._links[name].ask(request, m.Measured, patience_s)
-        asked_ns = time.perf_counter_ns() - start
-        wrong = block_problem(measured.block, request)
-        if wrong:
-            raise WorkerFailed("error", wrong)
-        self._blocks[name].append(msgspec.structs.replace(measured.block, asked_ns=asked_ns))
+    def _measure_stretch(self, number: int) -> None:
+        """All turns of a stretch; once more without those that failed in it."""
+        options = self._shop.options
+        while True:
+            links = {name: link for name, link in self._links.items() if name not in self._failed}
+            if not links:
+                return
+            plans = {name: self._entrants[name].plan for name in links}
+            order = order_of_turns(
+                {name: plan.samples for name, plan in plans.items()},
+                self._rng,
+                balanced=options.balanced,
+                lockstep=options.lockstep,
+            )
+            patience_s = self._timeout_s + 3 * options.budget_s * len(links)
+            done = take_stretch(number, order, links, plans, patience_s)
+            for name, block in done.blocks.items():
+                self._blocks[name].append(block)
+            if not done.failed:
+                return
+            for name, failure in done.failed.items():
+                self._failed[name] = Failure(failure.status, failure.reason)
 
     def _finish(self) -> None:
         """Have the last timed outputs compared, and let the processes go."""
@@ -190,18 +200,6 @@ class SetUnderWay:
                 self._verified.append(name)
             else:
                 self._failed[name] = outcome
-
-
-def block_problem(block: Block, asked: m.Measure) -> str:
-    """What makes a block none that was asked for, or impossible; "" where nothing does."""
-    columns = (block.wall_ns, block.cpu_ns, block.switches, block.faults)
-    if (block.round, block.position, block.calls) != (asked.round, asked.position, asked.calls):
-        return "the worker measured another block than it was asked for"
-    if any(len(column) != asked.samples for column in columns):
-        return f"the worker took {len(block.wall_ns)} samples where {asked.samples} were asked for"
-    if min(block.wall_ns) <= 0:
-        return f"a sample of {min(block.wall_ns)} ns: the worker's clock does not go forward"
-    return ""
 
 
 def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:

@@ -10,6 +10,8 @@ import msgspec
 
 LARGEST_MESSAGE_BYTES = 192 * 1024
 """A sequenced packet must fit the kernel's default send buffer; arrays travel as descriptors."""
+MOST_FDS = 253
+"""As many descriptors as Linux lets travel with one message (SCM_MAX_FD)."""
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -54,7 +56,7 @@ class Channel(Generic[S, R]):
         """
         self.sock.settimeout(timeout_s)
         try:
-            data, fds, _, _ = socket.recv_fds(self.sock, LARGEST_MESSAGE_BYTES, 4)
+            data, fds, _, _ = socket.recv_fds(self.sock, LARGEST_MESSAGE_BYTES, MOST_FDS)
         except TimeoutError as late:
             raise ChannelTimeout from late
         except ConnectionResetError as gone:
@@ -66,6 +68,10 @@ class Channel(Generic[S, R]):
         except msgspec.DecodeError:
             close_all(fds)
             raise
+
+    def fileno(self) -> int:
+        """For waiting on several lines at once."""
+        return self.sock.fileno()
 
     def close(self) -> None:
         """Close this end."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from attnbench.types.record import Accuracy, Block, Status
+from attnbench.types.case import Dtype
+from attnbench.types.record import Accuracy, Block, MachineScale, Status
 
 
 class ArraySpec(Struct, frozen=True):
@@ -88,13 +89,18 @@ class WarmUp(Struct, frozen=True, tag=True):
     most_s: float = 0.3
 
 
-class Measure(Struct, frozen=True, tag=True):
-    """Take one block. Answer: :class:`Measured`."""
+class TakeTurns(Struct, frozen=True, tag=True):
+    """Take one sample in each of these turns of a stretch, waiting for the baton before each.
 
-    round: int
-    position: int
+    Descriptors: an eventfd of its own, then those it passes the baton to. turns: the places of its turns in the
+    stretch. successors: for each, which descriptor is written afterwards; 0 is its own, -1 nobody's.
+    calls: in each sample. warm_calls: before it, untimed. Answer: :class:`TurnsTaken`.
+    """
+
+    stretch: int
+    turns: tuple[int, ...]
+    successors: tuple[int, ...]
     calls: int
-    samples: int
     warm_calls: int
 
 
@@ -106,8 +112,29 @@ class MeasureMemory(Struct, frozen=True, tag=True):
     """Measure the peak extra memory of one call. Answer: :class:`PeakMemory`."""
 
 
+class MeasureScale(Struct, frozen=True, tag=True):
+    """Measure what the machine can do; needs no :class:`Prepare`. Answer: :class:`ScaleMeasured`.
+
+    working_set_bytes: what a call of the case reads and writes.
+    """
+
+    dtype: Dtype
+    device: str
+    working_set_bytes: int
+
+
 Request = (
-    Fork | Reap | Facts | Prepare | Activations | Compute | WarmUp | Measure | LastOutput | MeasureMemory
+    Fork
+    | Reap
+    | Facts
+    | Prepare
+    | Activations
+    | Compute
+    | WarmUp
+    | TakeTurns
+    | LastOutput
+    | MeasureMemory
+    | MeasureScale
 )
 
 
@@ -162,10 +189,15 @@ class Warmed(Struct, frozen=True, tag=True):
     settled: bool
 
 
-class Measured(Struct, frozen=True, tag=True):
-    """One measured block."""
+class TurnsTaken(Struct, frozen=True, tag=True):
+    """The samples of all turns; of fewer where the stretch was called off.
+
+    received_ns, passed_ns: when each turn began and ended, by the clock that all processes share.
+    """
 
     block: Block
+    received_ns: list[int]
+    passed_ns: list[int]
 
 
 class PeakMemory(Struct, frozen=True, tag=True):
@@ -174,7 +206,25 @@ class PeakMemory(Struct, frozen=True, tag=True):
     bytes: int | None
 
 
-Reply = Done | Failed | Forked | Ended | TorchFacts | Prepared | Output | Warmed | Measured | PeakMemory
+class ScaleMeasured(Struct, frozen=True, tag=True):
+    """What the machine could do just now."""
+
+    scale: MachineScale
+
+
+Reply = (
+    Done
+    | Failed
+    | Forked
+    | Ended
+    | TorchFacts
+    | Prepared
+    | Output
+    | Warmed
+    | TurnsTaken
+    | PeakMemory
+    | ScaleMeasured
+)
 
 
 # --- to the referee -------------------------------------------------------------------------------

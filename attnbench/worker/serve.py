@@ -7,16 +7,13 @@ import os
 import signal
 import socket
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
 from attnbench.timing.allocator import pin_allocator
 from attnbench.timing.memory import peak_extra_bytes
-from attnbench.timing.sample import Sample
 from attnbench.timing.timer import timer_for
 from attnbench.timing.warmup import warm_up
-from attnbench.types.record import Block
 from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
@@ -24,8 +21,10 @@ from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, prepare
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
+from attnbench.worker.scale import scale_measured
 from attnbench.worker.shared import unpack
 from attnbench.worker.tensors import WrongOutput, check_unchanged, write_output
+from attnbench.worker.turns import take_turns
 
 Line = Channel[m.Reply, m.Request]
 
@@ -83,6 +82,8 @@ def _answer(
         match request:
             case m.Facts():
                 return held, torch_facts(), ()
+            case m.MeasureScale():
+                return held, scale_measured(request), ()
             case m.Prepare():
                 be_first_to_go()
                 if request.memory_limit_bytes is not None:
@@ -98,7 +99,7 @@ def _answer(
         return held, m.Failed("mismatch", str(wrong)), ()
     except BaseException as failure:
         doing = (
-            "the call" if isinstance(request, m.Compute | m.WarmUp | m.Measure) else type(request).__name__
+            "the call" if isinstance(request, m.Compute | m.WarmUp | m.TakeTurns) else type(request).__name__
         )
         return held, m.Failed(*classify(failure, doing)), ()
 
@@ -125,16 +126,9 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
                 lambda: timer(held.call, a, b, c, 1)[0].wall_ns, request.most_calls, request.most_s
             )
             return held, m.Warmed(tuple(trace), settled), ()
-        case m.Measure():
-            if request.warm_calls:
-                timer(held.call, a, b, c, request.warm_calls)
-            samples: list[Sample] = []
-            output: Any = None
-            for _ in range(request.samples):
-                output = None
-                sample, output = timer(held.call, a, b, c, request.calls)
-                samples.append(sample)
-            return replace(held, output=output), m.Measured(_block(request, samples)), ()
+        case m.TakeTurns():
+            taken, output = take_turns(request, fds, held, timer)
+            return replace(held, output=output), taken, ()
         case m.LastOutput():
             fd, spec = write_output(held.output, held.case, output_shape(held.case), held.backend.layout)
             return held, m.Output(spec, 0), (fd,)
@@ -142,18 +136,6 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, m.PeakMemory(peak_extra_bytes(lambda: held.call(a, b, c))), ()
         case _:
             return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
-
-
-def _block(request: m.Measure, samples: list[Sample]) -> Block:
-    return Block(
-        round=request.round,
-        position=request.position,
-        calls=request.calls,
-        wall_ns=[s.wall_ns for s in samples],
-        cpu_ns=[s.cpu_ns for s in samples],
-        switches=[s.switches for s in samples],
-        faults=[s.faults for s in samples],
-    )
 
 
 def _fork(request: m.Fork) -> int:

@@ -1,0 +1,167 @@
+"""Letting processes take turns: who is next is settled before the start, and they tell each other."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from attnbench.runner.link import WorkerFailed, WorkerLink
+from attnbench.types.record import Block, Contender
+from attnbench.worker import messages as m
+from attnbench.worker.turns import CALLED_OFF
+
+_CALLED_OFF_S = 10.0
+"""How long a process may take over the turn it is in once the stretch is called off."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What came of one stretch: blocks of those that took all their turns, and how the others failed.
+
+    Where any failed, nobody's turns are complete: there are no blocks, and the rest may try again.
+    """
+
+    blocks: Mapping[str, Block]
+    failed: Mapping[str, WorkerFailed]
+
+
+def take_stretch(
+    number: int,
+    order: Sequence[str],
+    links: Mapping[str, WorkerLink],
+    plans: Mapping[str, Contender],
+    patience_s: float,
+) -> Stretch:
+    """Have the contenders take their turns in ``order``; waits for all of them.
+
+    This process sleeps meanwhile. A contender that fails or does not finish within ``patience_s`` has the
+    stretch called off for all.
+    """
+    batons = {name: os.eventfd(0, os.EFD_CLOEXEC) for name in links}
+    try:
+        return _take(number, order, links, plans, patience_s, batons)
+    finally:
+        for fd in batons.values():
+            os.close(fd)
+
+
+def _take(
+    number: int,
+    order: Sequence[str],
+    links: Mapping[str, WorkerLink],
+    plans: Mapping[str, Contender],
+    patience_s: float,
+    batons: Mapping[str, int],
+) -> Stretch:
+    asked: dict[str, m.TakeTurns] = {}
+    failed: dict[str, WorkerFailed] = {}
+    for name, link in links.items():
+        others = [other for other in links if other != name]
+        asked[name] = _request(number, name, order, [name, *others], plans[name])
+        try:
+            link.tell(asked[name], (batons[name], *(batons[other] for other in others)))
+        except WorkerFailed as failure:
+            failed[name] = failure
+            del asked[name]
+    begun_ns = time.perf_counter_ns()
+    if failed:
+        _call_off(batons)
+    elif order:
+        os.eventfd_write(batons[order[0]], 1)
+    taken = _hear_all({name: links[name] for name in asked}, patience_s, batons, failed)
+    ended_ns = time.perf_counter_ns()
+    if failed:
+        return Stretch({}, failed)
+    for name, turns in taken.items():
+        wrong = turns_problem(turns, asked[name])
+        if wrong:
+            failed[name] = WorkerFailed("error", wrong)
+    if failed:
+        return Stretch({}, failed)
+    return Stretch(_with_asked(order, taken, begun_ns, ended_ns), {})
+
+
+def _request(
+    number: int, name: str, order: Sequence[str], descriptors: Sequence[str], plan: Contender
+) -> m.TakeTurns:
+    turns = [place for place, who in enumerate(order) if who == name]
+    successors = [descriptors.index(order[t + 1]) if t + 1 < len(order) else -1 for t in turns]
+    return m.TakeTurns(number, tuple(turns), tuple(successors), plan.calls, plan.warm_calls)
+
+
+def _call_off(batons: Mapping[str, int]) -> None:
+    for fd in batons.values():
+        os.eventfd_write(fd, CALLED_OFF)
+
+
+def _hear_all(
+    links: Mapping[str, WorkerLink],
+    patience_s: float,
+    batons: Mapping[str, int],
+    failed: dict[str, WorkerFailed],
+) -> dict[str, m.TurnsTaken]:
+    """Wait for every answer; adds to ``failed``, whose first entry makes the others stop."""
+    taken: dict[str, m.TurnsTaken] = {}
+    waiting = {link.fileno(): name for name, link in links.items()}
+    poll = select.poll()
+    for fd in waiting:
+        poll.register(fd, select.POLLIN)
+    called_off = bool(failed)
+    end = time.monotonic() + (_CALLED_OFF_S if called_off else patience_s)
+    while waiting:
+        ready = poll.poll(max(0.0, end - time.monotonic()) * 1000)
+        late = not ready
+        for fd in list(waiting) if late and called_off else [fd for fd, _ in ready]:
+            name = waiting.pop(fd)
+            poll.unregister(fd)
+            try:
+                taken[name], _ = links[name].hear("TakeTurns", m.TurnsTaken, 0.001 if late else patience_s)
+            except WorkerFailed as failure:
+                failed[name] = failure
+        if (failed or late) and not called_off:
+            _call_off(batons)
+            called_off, end = True, time.monotonic() + _CALLED_OFF_S
+    return taken
+
+
+def turns_problem(taken: m.TurnsTaken, asked: m.TakeTurns) -> str:
+    """What makes turns none that were asked for, or impossible; "" where nothing does."""
+    block, count = taken.block, len(asked.turns)
+    columns = (
+        block.wall_ns, block.cpu_ns, block.switches, block.faults, taken.received_ns, taken.passed_ns,
+    )  # fmt: skip
+    if (block.stretch, tuple(block.turns), block.calls) != (asked.stretch, asked.turns, asked.calls):
+        return "the worker took other turns than it was asked for"
+    if any(len(column) != count for column in columns):
+        return f"the worker took {len(block.wall_ns)} samples where {count} were asked for"
+    if count and min(block.wall_ns) <= 0:
+        return f"a sample of {min(block.wall_ns)} ns: the worker's clock does not go forward"
+    return ""
+
+
+def _with_asked(
+    order: Sequence[str], taken: Mapping[str, m.TurnsTaken], begun_ns: int, ended_ns: int
+) -> dict[str, Block]:
+    """Blocks with how long each turn took by the clocks of those before and after it.
+
+    Of several turns in a row, whose bounds nobody else saw, each gets the same share.
+    """
+    received = {name: iter(turns.received_ns) for name, turns in taken.items()}
+    passed = {name: iter(turns.passed_ns) for name, turns in taken.items()}
+    bounds = [(name, next(received[name]), next(passed[name])) for name in order]
+    asked: dict[str, list[int]] = {name: [] for name in taken}
+    first = 0
+    for place, (name, _, _) in enumerate(bounds):
+        if place + 1 < len(bounds) and bounds[place + 1][0] == name:
+            continue
+        before = bounds[first - 1][2] if first else begun_ns
+        after = bounds[place + 1][1] if place + 1 < len(bounds) else ended_ns
+        count = place + 1 - first
+        asked[name] += [max(0, round((after - before) / count))] * count
+        first = place + 1
+    return {name: msgspec.structs.replace(turns.block, asked_ns=asked[name]) for name, turns in taken.items()}

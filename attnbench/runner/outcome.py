@@ -1,0 +1,98 @@
+"""From the sets of a case to the record of one backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnbench.compare.comparison import Comparison, compare
+from attnbench.compare.limit import limit_problem, limit_share, limits
+from attnbench.compare.summary import Timing, clock_problem, summarise
+from attnbench.runner.brief import Brief
+from attnbench.runner.options import Options
+from attnbench.runner.sets import Entrant
+from attnbench.types.case import Case
+from attnbench.types.record import Record, SetLine
+
+CONTENDED = (
+    "contended: more than half of its samples were preempted, so none is left out; measure when the "
+    "machine is quieter"
+)
+BIMODAL = (
+    "bimodal: its calls have two speeds, and those of the others don't; the median is one of them or lies "
+    "between, see the samples in the run file"
+)
+
+
+def fastest(lines: Sequence[SetLine]) -> str | None:
+    """The backend with the least median time of those that failed in no set."""
+    failed = {name for line in lines for name in line.failed}
+    names = {name for line in lines for name in line.blocks} - failed
+    timings = {name: timing for name in sorted(names) if (timing := summarise(lines, name)) is not None}
+    return min(timings, key=lambda name: timings[name].median_ms, default=None)
+
+
+def timed_record(
+    brief: Brief,
+    case: Case,
+    entrant: Entrant,
+    lines: Sequence[SetLine],
+    options: Options,
+    best: str | None,
+    peak_extra_bytes: int | None,
+) -> Record:
+    """The record of a backend that failed in no set."""
+    name, plan = entrant.examined.name, entrant.plan
+    timing = summarise(lines, name)
+    if timing is None:
+        return Record(brief.case, case.rule, name, "error", "no set with samples of it is stored")
+    against = None if name == options.baseline else compare(lines, name, options.baseline)
+    to_best = None if best is None else compare(lines, name, best)
+    limit = limits(lines)
+    doubt = clock_problem(lines, name, warm_calls=plan.warm_calls) or (
+        "" if limit is None else limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
+    )
+    ratio = 1.0 if name == options.baseline else None
+    return Record(
+        case=brief.case,
+        rule=case.rule,
+        backend=name,
+        status="suspect" if doubt else "ok",
+        reason=doubt,
+        median_ms=timing.median_ms,
+        low_ms=timing.interval and timing.interval.low,
+        high_ms=timing.interval and timing.interval.high,
+        confidence=timing.interval and timing.interval.confidence,
+        ratio=ratio if against is None else against.ratio,
+        ratio_low=against and against.interval and against.interval.low,
+        ratio_high=against and against.interval and against.interval.high,
+        ratio_confidence=against and against.interval and against.interval.confidence,
+        p_value=against and against.p_value,
+        baseline=options.baseline,
+        delta=options.delta,
+        pairs=against.pairs if against else 0,
+        pairs_left_out=against.left_out if against else 0,
+        best=best,
+        ratio_to_best=to_best and to_best.ratio,
+        accuracy=plan.accuracy,
+        tflops=brief.flops / timing.median_ms / 1e9,
+        gbps=brief.bytes_moved / timing.median_ms / 1e6,
+        limit_share=limit and limit_share(brief.flops, brief.bytes_moved, timing.median_ms, limit),
+        peak_extra_bytes=peak_extra_bytes,
+        faults_per_call=timing.faults_per_call,
+        prepare_ms=plan.prepare_ms,
+        first_call_ms=plan.first_call_ms,
+        warmup_ms=plan.warmup_ms,
+        sets=timing.sets,
+        timed_calls=timing.timed_calls,
+        verified_calls=sum(name in line.verified for line in lines),
+        notes=[*plan.notes, *_notes(timing, against)],
+    )
+
+
+def _notes(timing: Timing, against: Comparison | None) -> list[str]:
+    notes = []
+    if timing.contended or (against is not None and against.contended):
+        notes.append(CONTENDED)
+    if timing.bimodal:
+        notes.append(BIMODAL)
+    return notes

@@ -1,0 +1,58 @@
+"""Taking turns with other processes on the same core: a sample when the baton comes, then on to the next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Any
+
+from attnbench.timing.sample import Sample
+from attnbench.timing.timer import Timer
+from attnbench.types.record import Block
+from attnbench.worker.held import Held
+from attnbench.worker.messages import TakeTurns, TurnsTaken
+
+CALLED_OFF = 1 << 32
+"""Added to an eventfd by the parent: no more turns."""
+
+
+def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer) -> tuple[TurnsTaken, Any]:
+    """Take the turns; gives what was measured and the last output.
+
+    Between turns the process sleeps in a system call. The baton is passed before anything is written
+    down, so what follows a sample is not in the next one's way for longer than it must.
+    """
+    assert held.inputs is not None
+    a, b, c = held.inputs
+    call, calls, warm_calls, own = held.call, request.calls, request.warm_calls, fds[0]
+    samples: list[Sample] = []
+    received_ns: list[int] = []
+    passed_ns: list[int] = []
+    output: Any = None
+    for successor in request.successors:
+        if os.eventfd_read(own) >= CALLED_OFF:
+            break
+        received_ns.append(perf_counter_ns())
+        output = None
+        if warm_calls:
+            timer(call, a, b, c, warm_calls)
+        sample, output = timer(call, a, b, c, calls)
+        passed_ns.append(perf_counter_ns())
+        if successor >= 0:
+            os.eventfd_write(fds[successor], 1)
+        samples.append(sample)
+    return TurnsTaken(_block(request, samples), received_ns, passed_ns), output
+
+
+def _block(request: TakeTurns, samples: Sequence[Sample]) -> Block:
+    return Block(
+        stretch=request.stretch,
+        turns=list(request.turns[: len(samples)]),
+        calls=request.calls,
+        wall_ns=[s.wall_ns for s in samples],
+        cpu_ns=[s.cpu_ns for s in samples],
+        switches=[s.switches for s in samples],
+        faults=[s.faults for s in samples],
+        asked_ns=[],
+    )
