@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attnbench.cases.control_groups import CGROUP, PROC, control_groups, read
 
-def free_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+
+def free_memory(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
     """Bytes that a new process may take before the kernel swaps or kills; the smallest of all limits.
 
     MemAvailable of the machine, and for each control group (version 2, or 1) above this process its limit
     less what it uses, where page cache that can be dropped doesn't count as used.
     """
-    limits = [_available(proc), *(_free_in(group) for group in _groups(proc, cgroup))]
+    limits = [_available(proc), *(_free_in(group) for group in control_groups("memory", proc, cgroup))]
     return max(0, min(limit for limit in limits if limit is not None))
 
 
@@ -23,41 +25,20 @@ def _available(proc: Path) -> int:
     raise OSError(f"{proc / 'meminfo'} names no MemAvailable")
 
 
-def _groups(proc: Path, cgroup: Path) -> list[Path]:
-    """The folders of the control groups that hold this process, innermost first, where visible."""
-    folders = []
-    for line in _text(proc / "self" / "cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root = cgroup / "memory" if controllers else cgroup
-        folder = root / path.lstrip("/")
-        # In a container the path may be the host's; then only the root is there.
-        folders += [each for each in (folder, *folder.parents) if each.is_relative_to(root) and each.is_dir()]
-    return folders
-
-
 def _free_in(group: Path) -> int | None:
     for limit, used, dropped in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        most, taken = _text(group / limit).strip(), _text(group / used).strip()
+        most, taken = read(group / limit).strip(), read(group / used).strip()
         if most.isdigit() and taken.isdigit():
             return int(most) - int(taken) + _statistic(group / "memory.stat", dropped)
     return None
 
 
 def _statistic(path: Path, name: str) -> int:
-    for line in _text(path).splitlines():
+    for line in read(path).splitlines():
         key, _, value = line.partition(" ")
         if key == name:
             return int(value)
     return 0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

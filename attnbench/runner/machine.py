@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from attnbench.cases.control_groups import CGROUP, PROC, control_groups, read
 from attnbench.types.errors import BadInput
 
 _LIBRARIES = ("numpy", "torch", "pandas", "msgspec", "pluggy", "click")
@@ -19,14 +20,24 @@ def allowed_cpus() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def cpu_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """How many cores this process really has: its affinity, and its control group's quota."""
-    cores = len(allowed_cpus())
-    try:
-        quota, period = (cgroup / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return cores
-    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+def cpu_quota(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
+    """How many whole cores this process really has, at least 1.
+
+    The least of its affinity and the quotas of its control group and of all groups around that.
+    """
+    quotas = [_quota_in(group) for group in control_groups("cpu", proc, cgroup)]
+    return max(1, min([len(allowed_cpus()), *(int(quota) for quota in quotas if quota is not None)]))
+
+
+def _quota_in(group: Path) -> float | None:
+    """Cores by the quota of one group; None where it has none."""
+    for words in (
+        read(group / "cpu.max").split(),
+        [*read(group / "cpu.cfs_quota_us").split(), *read(group / "cpu.cfs_period_us").split()],
+    ):
+        if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]) > 0:
+            return int(words[0]) / int(words[1])
+    return None
 
 
 def check_threads(threads: int) -> None:

@@ -21,6 +21,26 @@ from attnbench.runner.proc import oom_kills, wait_until_ended
 from attnbench.types.errors import BadInput
 
 
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Eight cores, and folders for /proc and /sys/fs/cgroup of a machine that isn't there."""
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: tuple(range(8)))
+    proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    cgroup.mkdir()
+    return proc, cgroup
+
+
+def groups(proc: Path, text: str) -> None:
+    (proc / "self" / "cgroup").write_text(text)
+
+
+def tell(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"cpu.{name}").write_text(text)
+
+
 @pytest.mark.parametrize(
     ("told", "cores"),
     [
@@ -32,16 +52,62 @@ from attnbench.types.errors import BadInput
         ("200000 50000\n", 4),
         ("", 8),
         ("nonsense\n", 8),
-        (None, 8),
+        ("100000 0\n", 8),
     ],
 )
-def test_the_quota_of_the_control_group_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, cores: int
-) -> None:
-    monkeypatch.setattr(machine, "allowed_cpus", lambda: tuple(range(8)))
-    if told is not None:
-        (tmp_path / "cpu.max").write_text(told)
-    assert cpu_quota(tmp_path) == cores
+def test_the_quota_of_the_control_group_counts(system: tuple[Path, Path], told: str, cores: int) -> None:
+    proc, cgroup = system
+    groups(proc, "0::/\n")
+    tell(cgroup, max=told)
+    assert cpu_quota(proc, cgroup) == cores
+
+
+def test_without_control_groups_affinity_alone_counts(system: tuple[Path, Path]) -> None:
+    assert cpu_quota(*system) == 8
+
+
+def test_the_least_quota_of_all_groups_around_this_process_counts(system: tuple[Path, Path]) -> None:
+    """The root has no cpu.max; a service's is on a slice above the group it runs in."""
+    proc, cgroup = system
+    groups(proc, "0::/a.slice/b.service/c\n")
+    tell(cgroup / "a.slice" / "b.service" / "c", max="max 100000\n")
+    assert cpu_quota(proc, cgroup) == 8
+    tell(cgroup / "a.slice", max="300000 100000\n")
+    assert cpu_quota(proc, cgroup) == 3
+    tell(cgroup / "a.slice" / "b.service", max="500000 100000\n")
+    assert cpu_quota(proc, cgroup) == 3
+    tell(cgroup / "a.slice" / "b.service" / "c", max="200000 100000\n")
+    assert cpu_quota(proc, cgroup) == 2
+    tell(cgroup / "another.slice", max="100000 100000\n")
+    assert cpu_quota(proc, cgroup) == 2
+
+
+def test_a_group_named_by_the_host_falls_back_to_the_root(system: tuple[Path, Path]) -> None:
+    proc, cgroup = system
+    groups(proc, "0::/system.slice/docker-abc.scope\n")
+    tell(cgroup, max="400000 100000\n")
+    assert cpu_quota(proc, cgroup) == 4
+
+
+@pytest.mark.parametrize("folder", ["cpu,cpuacct", "cpu"])
+def test_version_1_has_its_quota_in_two_files(system: tuple[Path, Path], folder: str) -> None:
+    proc, cgroup = system
+    groups(proc, "7:memory:/box\n4:cpu,cpuacct:/box/inner\n0::/\n")
+    tell(cgroup / folder, cfs_quota_us="-1\n", cfs_period_us="100000\n")
+    tell(cgroup / folder / "box" / "inner", cfs_quota_us="-1\n", cfs_period_us="100000\n")
+    assert cpu_quota(proc, cgroup) == 8
+    tell(cgroup / folder / "box", cfs_quota_us="250000\n", cfs_period_us="50000\n")
+    assert cpu_quota(proc, cgroup) == 5
+    tell(cgroup / "memory" / "box", cfs_quota_us="100000\n", cfs_period_us="100000\n")
+    assert cpu_quota(proc, cgroup) == 5
+
+
+def test_version_2_beside_version_1_is_read_where_it_is(system: tuple[Path, Path]) -> None:
+    proc, cgroup = system
+    groups(proc, "1:cpu:/\n0::/x\n")
+    tell(cgroup / "cpu", cfs_quota_us="-1\n", cfs_period_us="100000\n")
+    tell(cgroup / "unified" / "x", max="600000 100000\n")
+    assert cpu_quota(proc, cgroup) == 6
 
 
 def test_affinity_limits_the_quota() -> None:
