@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, repeat
 from math import inf
 from typing import NamedTuple
 
@@ -11,24 +12,40 @@ from attnbench.types.record import Block
 MOST_LOST = 0.03
 """A sample that lost a larger share of its wall time to preemption is disturbed."""
 
+LEAST_CLOCK = 0.75
+"""So is one of a device that ran at a smaller share of its default clock."""
+
+_LAUNCH_GRAIN_NS = 2_000
+"""Launching takes microseconds, of which reading two clocks is a part; no preemption is as short."""
+
 
 class Sample(NamedTuple):
-    """turn: its place in the order of turns of its stretch. ns: time per call. disturbed: preempted for
-    long."""
+    """A sample: turn, its place in the turns of its stretch; ns, time per call; disturbed, see below."""
 
     turn: int
     ns: float
     disturbed: bool
 
 
-def disturbed(wall_ns: float, cpu_ns: float) -> bool:
-    """Whether more than ``MOST_LOST`` of the wall time passed without the thread running.
+def disturbed(block: Block) -> list[bool]:
+    """Of each sample, whether something else than the calls made it longer: symmetric, blind to the time.
 
-    CPU time above wall time, by the grain of the clocks, is no loss. A CPU time of 0 was not told: a thread
-    that was timed has run. With several threads this is the calling thread's time alone; where it sleeps
-    while others work, that looks like a loss, in nearly all samples: they are then kept, see ``compare``.
+    On the CPU: more than ``MOST_LOST`` of the wall time passed without the thread running. CPU time above
+    wall time, by the grain of the clocks, is no loss; a CPU time of 0 was not told, for a thread that was
+    timed has run. With several threads it is the calling thread's alone; where that sleeps while others work,
+    nearly all samples look disturbed, and are then kept, see ``comparison.compare``.
+    On a device: the same of the time the thread took to launch, or a clock under ``LEAST_CLOCK``.
     """
-    return 0 < cpu_ns < wall_ns * (1 - MOST_LOST)
+    if not block.host_ns:
+        return [
+            0 < cpu < wall * (1 - MOST_LOST) for wall, cpu in zip(block.wall_ns, block.cpu_ns, strict=False)
+        ]
+    slow_mhz = LEAST_CLOCK * block.default_clock_mhz
+    clocks = chain(block.clock_mhz, repeat(0))
+    return [
+        0 < cpu < host * (1 - MOST_LOST) - _LAUNCH_GRAIN_NS or 0 < mhz < slow_mhz
+        for host, cpu, mhz in zip(block.host_ns, block.cpu_ns, clocks, strict=False)
+    ]
 
 
 def samples_of(blocks: Iterable[Block]) -> dict[int, list[Sample]]:
@@ -40,10 +57,9 @@ def samples_of(blocks: Iterable[Block]) -> dict[int, list[Sample]]:
     for block in blocks:
         if block.calls < 1:
             continue
-        stretch = found.setdefault(block.stretch, [])
-        stretch.extend(
-            Sample(turn, wall / block.calls, disturbed(wall, cpu))
-            for turn, wall, cpu in zip(block.turns, block.wall_ns, block.cpu_ns, strict=False)
+        found.setdefault(block.stretch, []).extend(
+            Sample(turn, wall / block.calls, lost)
+            for turn, wall, lost in zip(block.turns, block.wall_ns, disturbed(block), strict=False)
             if 0 < wall < inf
         )
     for stretch in found.values():

@@ -35,11 +35,11 @@ def two_speeds(times: Iterable[float]) -> TwoSpeeds | None:
     """The two modes of some times; None where they have but one, or that can't be told.
 
     The sorted logarithms are cut in two so that their absolute deviations from the medians of the two parts
-    are least. They have two modes where each part has ``LEAST_SHARE`` and ``FEWEST``, the two medians are a
-    factor of ``LEAST_FACTOR`` apart, and there is a valley between them: with the way from median to median
-    cut in thirds, the middle third holds at most half as many samples as either of the equally long stretches
-    around the medians, by more than two and a half standard deviations of a fair count. With one mode,
-    however skewed, heavy in the tail or flat, the density in the middle is never below both sides.
+    are least. They have two modes where each part has ``LEAST_SHARE`` of them and ``FEWEST``, the two medians
+    are a factor of ``LEAST_FACTOR`` apart, and there is a valley between: of three windows as wide as a third
+    of the way from median to median, that in the middle holds at most half as many as either of those at
+    the medians, by more than two and a half standard deviations of a fair count. Where there is one mode,
+    however skewed, flat or heavy in the tail, the middle is never less dense than both sides.
     What can't be a time (0, negative, not finite) is left out.
     """
     logs = sorted(log(time) for time in times if 0 < time < inf)
@@ -49,13 +49,14 @@ def two_speeds(times: Iterable[float]) -> TwoSpeeds | None:
         return None
     cut = _best_cut(logs, fewest)
     low, high = logs[cut // 2], logs[(cut + n) // 2]
-    third = (high - low) / 3
     if high - low < log(LEAST_FACTOR):
         return None
-    edges = [low - third / 2, low + third / 2, high - third / 2, high + third / 2]
-    fast = bisect_right(logs, edges[1]) - bisect_left(logs, edges[0])
-    middle = bisect_left(logs, edges[2]) - bisect_right(logs, edges[1])
-    slow = bisect_right(logs, edges[3]) - bisect_left(logs, edges[2])
+
+    def held_at(centre: float) -> int:
+        reach = (high - low) / 6
+        return bisect_right(logs, centre + reach) - bisect_left(logs, centre - reach)
+
+    fast, middle, slow = held_at(low), held_at((low + high) / 2), held_at(high)
     side = min(fast, slow)
     if 2 * middle > side or side - middle < _DEVIATIONS * sqrt(side + middle):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from statistics import median, quantiles
 
 from attnbench.compare.interval import Interval, median_interval
@@ -68,18 +69,22 @@ def timed_calls(sets: Iterable[SetLine], backend: str) -> int:
 def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0) -> str:
     """What makes the worker's clock doubtful against those of the others; "" for nothing.
 
-    A turn is ``warm_calls`` untimed calls, one sample, and waking the next process, whose clocks tell how
-    long it took. The clock is doubted where three quarters of all turns took over four times as long as the
-    median turn should by the worker's own clock, and ``BATON_NS`` more. A median that is a lie needs a lie in
-    half of the samples; honest turns that have to wait for the core are longer as well, but not three in four
-    of them by so much.
+    A turn is ``warm_calls`` untimed calls, one sample, and waking the next process; how long it took is told
+    by the clocks of others. The clock is doubted where three quarters of all turns took over four times as
+    long as the median turn should by the worker's own clock, and ``BATON_NS`` more. Only a lie in half of the
+    samples moves a median; honest turns are longer too where they wait for the core, but hardly three in four
+    by so much. On a device launching is added; cold launches are not judged, since overwriting the cache
+    takes longer.
     """
     told, asked = [], []
     for line in sets:
         for block in line.blocks.get(backend, []):
-            for wall, turn in zip(block.wall_ns, block.asked_ns, strict=False):
+            if block.mode == "cold" or block.calls < 1:
+                continue
+            launching = chain(block.host_ns, repeat(0))
+            for wall, host, turn in zip(block.wall_ns, launching, block.asked_ns, strict=False):
                 if turn > 0:
-                    told.append(wall * (1 + warm_calls / max(1, block.calls)))
+                    told.append((wall + host) * (1 + warm_calls / block.calls))
                     asked.append(turn)
     if not told:
         return ""

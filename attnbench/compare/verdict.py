@@ -108,17 +108,19 @@ def _verdict(record: Record, p_adjusted: float, family: int) -> Verdict:
 
 def _why_unclear(record: Record, p_adjusted: float, family: int) -> str:
     needed = fewest_sets(LEVEL)
-    if record.sets < needed:
-        return f"{record.sets} sets are too few for a verdict: give --sets {needed} or more"
-    delta = record.delta or 0.0
-    if (record.p_value or 0.0) > LEVEL:
+    if record.sets < needed or record.ratio_low is None:
         return (
-            f"could be the same or differ by more than {delta:.3g}: give a larger --budget, then more --sets"
+            f"too few sets for a verdict, {needed} are needed: give --sets {needed} or more; "
+            "where a call takes long, a larger --budget"
         )
+    effect = f"the least effect of {100 * (record.delta or 0.0):.3g} %"
+    if record.p_value is None or record.p_value > LEVEL:
+        return f"sets disagree by more than {effect}: give a larger --budget, for more and longer sets"
     if p_adjusted > FALSE_DISCOVERIES:
-        needed = fewest_sets(FALSE_DISCOVERIES / family)
+        # Agreeing in so many sets it would stand out even if it were the only one that differs.
+        needed = max(fewest_sets(FALSE_DISCOVERIES / family), record.sets + 1)
         return (
-            f"might be chance, one of {family} comparisons (adjusted p {p_adjusted:.2g}): "
-            f"give --sets {max(needed, record.sets + 1)} or more"
+            f"could be chance among {family} comparisons (adjusted p {p_adjusted:.2g}): "
+            f"give --sets {needed} or more"
         )
-    return f"differs, by about the least effect of {delta:.3g}: give a larger --budget, or another --delta"
+    return f"differs, by about {effect}: give a larger --budget, or another --delta"
