@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from msgspec.structs import replace
+
 from attnbench.cases.free_memory import free_memory
 from attnbench.cases.identity import case_id
 from attnbench.cases.sizes import too_large
@@ -15,10 +17,11 @@ from attnbench.runner.brief import Brief, open_brief
 from attnbench.runner.examine import Examined, MismatchFound, examine_all, examine_plain
 from attnbench.runner.link import WorkerFailed
 from attnbench.runner.moment import Clock
+from attnbench.runner.outcome import fastest, timed_record
 from attnbench.runner.plan import Calls, plan_all
 from attnbench.runner.referee_link import RefereeGaveUp
-from attnbench.runner.outcome import fastest, timed_record
 from attnbench.runner.refusals import refusal
+from attnbench.runner.scale import Scale
 from attnbench.runner.sets import Entrant, SetUnderWay, Stable, measure_peak
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.backend import Backend
@@ -47,6 +50,7 @@ class Contest:
     """
 
     shop: Workshop
+    scale: Scale
     registry: Registry
     case: Case
     names: tuple[str, ...]
@@ -183,6 +187,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
                 break
             rng = Random(f"{planned.draw_entropy} {index}")
             line = SetUnderWay(shop, brief, stable, index, planned.stretches, rng).measure(starting)
+            line = replace(line, scale=contest.scale.measure(contest.case, brief.bytes_moved))
             contest.write(line)
             lines.append(line)
         contest.clock.spend("sets")

@@ -22,8 +22,9 @@ class Options:
     oracle_flops: what solving one draw in float64 may cost before query rows are sampled.
     timed: False for checking alone.
     Parts of the protocol that can be switched off, to see what they are worth: pinned, every contender on the
-    same core; shuffled, started in random order; balanced, turns in balanced random order; lockstep, turns
-    shorter than a block; allocator_pinned, freed memory kept in the process.
+    same core; put_first, preferred there to other processes, where the system allows it; shuffled, started in
+    random order; balanced, turns in balanced random order; lockstep, turns one after the other instead of a
+    block of each; allocator_pinned, freed memory kept in the process.
     """
 
     budget_s: float = 0.1
@@ -39,6 +40,7 @@ class Options:
     timed_draws: int = 2
     timed: bool = True
     pinned: bool = True
+    put_first: bool = True
     shuffled: bool = True
     balanced: bool = True
     lockstep: bool = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.limit import limit_problem, limit_share, limits
 from attnbench.compare.summary import Timing, clock_problem, summarise
@@ -51,32 +53,28 @@ def timed_record(
     doubt = clock_problem(lines, name, warm_calls=plan.warm_calls) or (
         "" if limit is None else limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
     )
-    ratio = 1.0 if name == options.baseline else None
-    return Record(
+    time, ratio = timing.interval, None if against is None else against.interval
+    share = None
+    if limit is not None:
+        share = limit_share(brief.flops, brief.bytes_moved, timing.median_ms, limit)
+    record = Record(
         case=brief.case,
         rule=case.rule,
         backend=name,
         status="suspect" if doubt else "ok",
         reason=doubt,
         median_ms=timing.median_ms,
-        low_ms=timing.interval and timing.interval.low,
-        high_ms=timing.interval and timing.interval.high,
-        confidence=timing.interval and timing.interval.confidence,
-        ratio=ratio if against is None else against.ratio,
-        ratio_low=against and against.interval and against.interval.low,
-        ratio_high=against and against.interval and against.interval.high,
-        ratio_confidence=against and against.interval and against.interval.confidence,
-        p_value=against and against.p_value,
+        low_ms=None if time is None else time.low,
+        high_ms=None if time is None else time.high,
+        confidence=None if time is None else time.confidence,
         baseline=options.baseline,
         delta=options.delta,
-        pairs=against.pairs if against else 0,
-        pairs_left_out=against.left_out if against else 0,
         best=best,
-        ratio_to_best=to_best and to_best.ratio,
+        ratio_to_best=None if to_best is None else to_best.ratio,
         accuracy=plan.accuracy,
         tflops=brief.flops / timing.median_ms / 1e9,
         gbps=brief.bytes_moved / timing.median_ms / 1e6,
-        limit_share=limit and limit_share(brief.flops, brief.bytes_moved, timing.median_ms, limit),
+        limit_share=share,
         peak_extra_bytes=peak_extra_bytes,
         faults_per_call=timing.faults_per_call,
         prepare_ms=plan.prepare_ms,
@@ -86,6 +84,20 @@ def timed_record(
         timed_calls=timing.timed_calls,
         verified_calls=sum(name in line.verified for line in lines),
         notes=[*plan.notes, *_notes(timing, against)],
+    )
+    if name == options.baseline:
+        return replace(record, ratio=1.0)
+    if against is None:
+        return record
+    return replace(
+        record,
+        ratio=against.ratio,
+        ratio_low=None if ratio is None else ratio.low,
+        ratio_high=None if ratio is None else ratio.high,
+        ratio_confidence=None if ratio is None else ratio.confidence,
+        p_value=against.p_value,
+        pairs=against.pairs,
+        pairs_left_out=against.left_out,
     )
 
 

@@ -43,9 +43,9 @@ def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[s
     """A plan for each contender, from the traces of their warm-up (ns per call, at least one each).
 
     The first calls of a turn find other processes' data in the caches and are slower than the rest. Between
-    contenders that are called equally often this cancels; between 4 calls and 9 of the same code it made 8 %. So
-    all that are about as fast as the baseline - within what noise makes of one and the same call - are called exactly
-    as often as it is.
+    contenders that are called equally often this cancels; between 4 calls and 9 of the same code it made
+    8 %. So all that are about as fast as the baseline - within what noise makes of one and the same call -
+    are called exactly as often as it is.
     """
     call_ns = {name: call_time_ns(trace) for name, trace in traces_ns.items()}
     anchor_ns = call_ns.get(options.baseline) or min(call_ns.values(), default=0)

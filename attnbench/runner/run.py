@@ -19,6 +19,7 @@ from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.moment import Clock, Progress
 from attnbench.runner.options import Options, options_of
 from attnbench.runner.run_file import RunWriter, StoredRun, check_new, new_run_path
+from attnbench.runner.scale import Scale
 from attnbench.runner.workshop import Workshop
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, Interrupted
@@ -110,23 +111,28 @@ def _go_on(
     ]
     clock = Clock(len(left), progress)
     clock.spend("start")
-    for case in left:
-        name = case_id(case)
-        clock.begin_case(name)
-        shop.start_server(case.threads)
-        decide(
-            Contest(
-                shop=shop,
-                registry=registry,
-                case=case,
-                names=order.backends,
-                left_out=_left_out(order, registry, name),
-                clock=clock,
-                write=writer.append,
-                before=before.get(name, Before()),
+    scale = Scale(shop)
+    try:
+        for case in left:
+            name = case_id(case)
+            clock.begin_case(name)
+            shop.start_server(case.threads)
+            decide(
+                Contest(
+                    shop=shop,
+                    scale=scale,
+                    registry=registry,
+                    case=case,
+                    names=order.backends,
+                    left_out=_left_out(order, registry, name),
+                    clock=clock,
+                    write=writer.append,
+                    before=before.get(name, Before()),
+                )
             )
-        )
-        clock.spend("other")
+            clock.spend("other")
+    finally:
+        scale.close()
     writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
 
 

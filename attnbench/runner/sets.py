@@ -137,6 +137,8 @@ class SetUnderWay:
                 self._links[name] = started
                 if options.pinned:
                     started.pin(self._shop.measured_cpus(self._brief.threads))
+                if options.put_first:
+                    started.put_first()
                 warmed, _ = started.ask(_CHILD_WARM_UP, m.Warmed, self._timeout_s)
                 self._warmup_ns[name] = list(warmed.trace_ns)
                 self._blocks[name] = []

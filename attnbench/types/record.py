@@ -151,9 +151,10 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     """One fresh child process for each contender and all that was measured with them.
 
     order: contenders in the order they were started. draws: which of the case's secret inputs they
-    computed on in each stretch. scale: the machine's, None where it was not measured. warmup_ns: by backend, the trace of its warm-up per call. blocks: by
-    backend, in the order measured. verified: backends whose last timed output was compared with the
-    oracle and right. failed: those that dropped out, wrong outputs included.
+    computed on in each stretch. scale: the machine's, None where it was not measured. warmup_ns: by backend,
+    the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose
+    last timed output was compared with the oracle and right. failed: those that dropped out, wrong outputs
+    included.
     """
 
     case: str
@@ -174,9 +175,10 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     set's median time per call; low_ms, high_ms: its interval at ``confidence``. ratio: time over the
     baseline's, the median over sets of the median of paired ratios; ratio_low, ratio_high: its interval at
     ``ratio_confidence``. Intervals are exact, from order statistics over sets, at the least confidence of
-    0.95 or more that these sets allow; None where they allow none. p_value: of the sign test that the ratio is 1.
-    delta: the least effect that counts in a verdict. pairs: those the ratio stands on; pairs_left_out: those
-    left out because either side was preempted. best: the fastest backend of the case; ratio_to_best: as ratio.
+    0.95 or more that these sets allow; None where they allow none. p_value: of the sign test that the ratio
+    is 1. delta: the least effect that counts in a verdict. pairs: those the ratio stands on; pairs_left_out:
+    those left out because either side was preempted. best: the fastest backend of the case;
+    ratio_to_best: as ratio.
     tflops, gbps: from exact counts. limit_share: the time that the machine, as measured in this run, needs at
     least, over the time taken. peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
     prepare_ms: loading and preparation; first_call_ms: the first call, compilation and allocation included.

@@ -92,8 +92,8 @@ class WarmUp(Struct, frozen=True, tag=True):
 class TakeTurns(Struct, frozen=True, tag=True):
     """Take one sample in each of these turns of a stretch, waiting for the baton before each.
 
-    Descriptors: an eventfd of its own, then those it passes the baton to. turns: the places of its turns in the
-    stretch. successors: for each, which descriptor is written afterwards; 0 is its own, -1 nobody's.
+    Descriptors: an eventfd of its own, then those it passes the baton to. turns: the places of its turns in
+    the stretch. successors: for each, which descriptor is written afterwards; 0 is its own, -1 nobody's.
     calls: in each sample. warm_calls: before it, untimed. Answer: :class:`TurnsTaken`.
     """
 
