@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
+    from attnbench.reports.judged import Judged
     from attnbench.runner.moment import Progress
     from attnbench.runner.options import Options
 
@@ -32,14 +33,26 @@ Cases = str | Case | Iterable[str | Case]
 class Run:
     """One run, or several read together.
 
-    paths: the files it is stored in. manifests: one for each file. records: one for each case and
-    backend. unfinished: files whose run was cut off.
+    paths: the files it is stored in. manifests: one for each file. by_file: for each file its records, one
+    for each case and backend. unfinished: files whose run was cut off.
     """
 
     paths: tuple[Path, ...]
     manifests: tuple[Manifest, ...]
-    records: tuple[Record, ...]
+    by_file: tuple[tuple[Record, ...], ...]
     unfinished: tuple[Path, ...] = ()
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The records of all files."""
+        return tuple(record for records in self.by_file for record in records)
+
+    @property
+    def judged(self) -> list[Judged]:
+        """The records with their verdicts. Each file is a family of its own: adding files changes none."""
+        from attnbench.reports.judged import judge
+
+        return [one for records in self.by_file for one in judge(records)]
 
     @property
     def path(self) -> Path:
@@ -48,10 +61,13 @@ class Run:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A tidy frame: a row for each case and backend, columns as in ``attnbench run --format json``."""
+        """A tidy frame: a row for each case and backend, columns as in ``attnbench run --format json``.
+
+        Times are in ms; ``verdict`` is missing where there is no ratio to judge.
+        """
         from attnbench.reports.frame import frame
 
-        return frame(self.records)
+        return frame(self.judged)
 
     @property
     def exit_code(self) -> int:
@@ -71,6 +87,8 @@ def run(
     out: str | Path = "results",
     threads: int | None = None,
     baseline: str = "eager",
+    delta: float | None = None,
+    allocator_pinned: bool = True,
     timeout: float | None = None,
     memory_limit: int | None = None,
     timed: bool = True,
@@ -80,16 +98,27 @@ def run(
 
     cases: suite names, case ids, TOML files of suites, or :class:`Case` values; one or several.
     backends: names; all that are installed unless said. budget: seconds of measuring for each backend
-    on each case. sets: fresh processes each is measured in. out: a folder, or the run file itself where it
-    ends in .jsonl. threads: in every case. baseline: what ratios refer to. timeout: the longest wait for one
-    answer of a backend, s. memory_limit: what a backend may allocate, bytes. timed: False only checks.
+    on each case. sets: fresh processes each is measured in; as many as suit the budget unless said, and at
+    least the 9 that a verdict needs. out: a folder, or the run file itself where it ends in .jsonl.
+    threads: in every case. baseline: what ratios refer to. delta: the least effect that counts in a verdict,
+    as a fraction; 0.02, which is 2 %, unless said. allocator_pinned: False leaves the C allocator as the
+    system has it while timing, so that freed memory may be faulted in anew at every call. timeout: the
+    longest wait for one answer of a backend, s. memory_limit: what a backend may allocate, bytes.
+    timed: False only checks.
 
     Raises:
         BadInput: anything unknown or impossible, in one sentence.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
     options = make_options(
-        budget=budget, sets=sets, baseline=baseline, timeout=timeout, memory_limit=memory_limit, timed=timed
+        budget=budget,
+        sets=sets,
+        baseline=baseline,
+        delta=delta,
+        allocator_pinned=allocator_pinned,
+        timeout=timeout,
+        memory_limit=memory_limit,
+        timed=timed,
     )
     registry = _registry()
     selection = _selection(cases, registry, threads=threads, timed=timed)
@@ -149,7 +178,7 @@ def load(paths: str | Path | Sequence[str | Path]) -> Run:
     return Run(
         paths=tuple(s.path for s in stored),
         manifests=tuple(s.manifest for s in stored),
-        records=tuple(record for s in stored for record in s.records),
+        by_file=tuple(s.records for s in stored),
         unfinished=tuple(s.path for s in stored if s.finished is None),
     )
 
@@ -168,24 +197,35 @@ def make_options(
     budget: float | None = None,
     sets: int | None = None,
     baseline: str = "eager",
+    delta: float | None = None,
+    allocator_pinned: bool = True,
     timeout: float | None = None,
     memory_limit: int | None = None,
     timed: bool = True,
 ) -> Options:
     """Options with the defaults where nothing is said; raises :class:`BadInput` for impossible ones."""
     from attnbench.runner.options import Options
+    from attnbench.runner.plan import sets_for
 
     default = Options()
     for what, number in (("budget", budget), ("timeout", timeout)):
         if number is not None and not isinstance(number, int | float):
             raise BadInput(f"a {what} of {number!r}: give a number of seconds")
+    if delta is not None and not isinstance(delta, int | float):
+        raise BadInput(f"a delta of {delta!r}: give a fraction between 0 and 1, as 0.02 for 2 %")
+    budget_s = default.budget_s if budget is None else budget
+    if sets is None:
+        # Where the budget is impossible, Options says so.
+        sets = sets_for(budget_s) if budget_s > 0 else default.sets
     return Options(
-        budget_s=default.budget_s if budget is None else budget,
-        sets=default.sets if sets is None else sets,
+        budget_s=budget_s,
+        sets=sets,
         baseline=baseline,
+        delta=default.delta if delta is None else delta,
         timeout_s=default.timeout_s if timeout is None else timeout,
         memory_limit_bytes=memory_limit,
         timed=timed,
+        allocator_pinned=allocator_pinned,
     )
 
 

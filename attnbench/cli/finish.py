@@ -30,10 +30,10 @@ def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format
         with progress() as tell:
             run = start(tell)
     except Interrupted as stop:
-        print_records(load(stop.path).records, format_)
+        print_records(load(stop.path).judged, format_)
         raise
     click.echo(f"stored in {run.path}", err=True)
-    print_records(run.records, format_)
+    print_records(run.judged, format_)
     ctx.exit(run.exit_code)
 
 

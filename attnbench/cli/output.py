@@ -12,16 +12,16 @@ import click
 
 if TYPE_CHECKING:
     from attnbench.reports.formats import Format
-    from attnbench.types.record import Record
+    from attnbench.reports.judged import Judged
 
 PIPE_WIDTH = 120
 
 
-def print_records(records: Sequence[Record], format_: Format) -> None:
-    """Print records in a format."""
+def print_records(judged: Sequence[Judged], format_: Format) -> None:
+    """Print records and their verdicts in a format."""
     from attnbench.reports.render import render
 
-    _print(render(records, format_, width=width(), colour=colourful()))
+    _print(render(judged, format_, width=width(), colour=colourful()))
 
 
 def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format_: Format) -> None:

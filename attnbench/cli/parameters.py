@@ -81,3 +81,20 @@ class Whole(click.ParamType):  # type: ignore[type-arg]
         if number < self.least:
             self.fail(f"{value!r}: a whole number of {self.least} or more is needed", param, ctx)
         return number
+
+
+class Fraction(click.ParamType):  # type: ignore[type-arg]
+    """A share between 0 and 1, said as a fraction or in percent."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share as a fraction: 0.02 for both ``2%`` and ``0.02``."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < 1:
+            self.fail(f"{value!r}: a share between 0 and 1 is needed, as 2% or 0.02", param, ctx)
+        return share

@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 def command(files: tuple[Path, ...], format_: Format) -> None:
     """Print the records of stored runs: files, or folders of them."""
     from attnbench.api import load
+    from attnbench.reports.judged import judge
 
     run = load(list(files))
     for path in run.unfinished:
         click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
     if format_ != "table" or len(run.paths) == 1:
-        print_records(run.records, format_)
+        print_records(run.judged, format_)
         return
-    for path in run.paths:
-        one = load(path)
-        (manifest,) = one.manifests
+    for path, manifest, records in zip(run.paths, run.manifests, run.by_file, strict=True):
         click.echo(f"{path}: {manifest.started}, {manifest.environment.get('cpu')}\n")
-        print_records(one.records, format_)
+        print_records(judge(records), format_)
         click.echo()

@@ -9,7 +9,7 @@ import click
 
 from attnbench.cli.finish import check_devices, finish, gib, resumed
 from attnbench.cli.options import format_option, running_options, selected, selection_options
-from attnbench.cli.parameters import Positive, Whole
+from attnbench.cli.parameters import Fraction, OneOf, Positive, Whole
 from attnbench.cli.plugins_here import load_plugins
 from attnbench.runner.options import Options
 
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
     help="Measuring time of each backend on each case.",
 )  # fmt: skip
 @click.option(
-    "--sets",
-    type=Whole(1),
-    metavar="N",
-    default=Options.sets,
-    show_default=True,
-    help="Fresh processes to measure each backend in.",
-)
+    "--sets", type=Whole(1), metavar="N", show_default="from the budget",
+    help="Fresh processes to measure each backend in; a verdict needs 9.",
+)  # fmt: skip
 @click.option(
     "--baseline", default="eager", show_default=True, metavar="NAME", help="The backend that ratios refer to."
 )
+@click.option(
+    "--delta", type=Fraction(), metavar="SHARE", default=Options.delta, show_default="2%",
+    help="The least effect that counts in a verdict, as 2% or 0.02.",
+)  # fmt: skip
+@click.option(
+    "--allocator", type=OneOf("allocator", ("pinned", "default")), default="pinned", show_default=True,
+    help="While timing, keep freed memory in the process, or leave the C allocator as the system has it.",
+)  # fmt: skip
 @format_option
 @click.pass_context
 def command(
@@ -47,8 +51,10 @@ def command(
     timeout: float,
     memory_limit: float | None,
     budget: float,
-    sets: int,
+    sets: int | None,
     baseline: str,
+    delta: float,
+    allocator: str,
     format_: Format,
     **chosen: Any,
 ) -> None:
@@ -63,7 +69,13 @@ def command(
     from attnbench.api import make_options, start
 
     options = make_options(
-        budget=budget, sets=sets, baseline=baseline, timeout=timeout, memory_limit=gib(memory_limit)
+        budget=budget,
+        sets=sets,
+        baseline=baseline,
+        delta=delta,
+        allocator_pinned=allocator == "pinned",
+        timeout=timeout,
+        memory_limit=gib(memory_limit),
     )
     registry.backend(baseline)
     selection = selected(registry, chosen, timed=True)

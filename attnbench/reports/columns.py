@@ -4,85 +4,187 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from attnbench.cases.sizes import human_bytes
-from attnbench.reports.units import digits, duration, error
-from attnbench.types.record import Record
+from attnbench.reports.judged import BASELINE, Judged
+from attnbench.reports.units import duration, error, interval, number, percent, plus_minus, reach
+from attnbench.types.record import Accuracy, Record
 
 GAP = 2
 """Blanks between two columns, and before the first."""
 _COUNTED_BYTES = 512 * 1024
 NAMES = "backend"
 """The head of the first column."""
+UNCERTAIN = "?"
+"""Stands where an interval would, and there were too few sets for one."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers: its head, and the cell of a record, None where it has none."""
+    """A column: its head, the cell of a record (None where it has none), and on which side cells line up."""
 
     head: str
-    cell: Callable[[Record], str | None]
+    cell: Callable[[Judged], str | None]
+    justify: Literal["left", "right"] = "right"
 
 
-def _accuracy(name: str, words: Callable[[float], str]) -> Callable[[Record], str | None]:
-    return lambda record: None if record.accuracy is None else words(getattr(record.accuracy, name))
+def _of(words: Callable[[Record], str | None]) -> Callable[[Judged], str | None]:
+    return lambda judged: words(judged.record)
 
 
-def _measured(name: str, words: Callable[[float], str]) -> Callable[[Record], str | None]:
-    def cell(record: Record) -> str | None:
+def _checked(words: Callable[[Accuracy], str]) -> Callable[[Judged], str | None]:
+    return lambda judged: None if judged.record.accuracy is None else words(judged.record.accuracy)
+
+
+def time_text(record: Record) -> str | None:
+    """The median time of a record in its unit; None where it has none."""
+    if record.median_ms is None:
+        return None
+    return duration(record.median_ms, reach(record.median_ms, record.low_ms, record.high_ms))
+
+
+def _time_spread(record: Record) -> str | None:
+    return _spread(record.median_ms, record.low_ms, record.high_ms)
+
+
+def _spread(value: float | None, low: float | None, high: float | None) -> str | None:
+    if not value:
+        return None
+    far = reach(value, low, high)
+    return UNCERTAIN if far is None else plus_minus(value, far)
+
+
+def _ratio(record: Record) -> str | None:
+    if record.ratio is None:
+        return None
+    if record.backend == record.baseline:
+        return "1"
+    far = reach(record.ratio, record.ratio_low, record.ratio_high)
+    return number(record.ratio, far) + (UNCERTAIN if far is None else "")
+
+
+def _ratio_interval(record: Record) -> str | None:
+    if record.ratio is None or record.backend == record.baseline:
+        return None
+    if record.ratio_low is None or record.ratio_high is None:
+        return UNCERTAIN
+    return interval(record.ratio, record.ratio_low, record.ratio_high)
+
+
+def _ratio_spread(record: Record) -> str | None:
+    if record.backend == record.baseline:
+        return None
+    return _spread(record.ratio, record.ratio_low, record.ratio_high)
+
+
+def _ratio_to_best(record: Record) -> str | None:
+    """To the digits of the ratio, which is measured alike; that of the baseline to those of its time."""
+    if record.ratio_to_best is None or record.backend == record.best:
+        return None if record.ratio_to_best is None else "1"
+    middle, low, high = record.ratio, record.ratio_low, record.ratio_high
+    if record.backend == record.baseline or record.ratio is None:
+        middle, low, high = record.median_ms, record.low_ms, record.high_ms
+    far = reach(middle, low, high) if middle else None
+    scaled = None if not middle or far is None else record.ratio_to_best * far / middle
+    return number(record.ratio_to_best, scaled, most=3)
+
+
+def _rate(name: str, words: Callable[[float, float | None], str]) -> Callable[[Judged], str | None]:
+    """A quantity over the time, to the digits that the time's interval justifies."""
+
+    def cell(judged: Judged) -> str | None:
+        record = judged.record
         value = getattr(record, name)
-        return None if value is None else words(value)
+        if value is None:
+            return None
+        far = None
+        if record.median_ms and record.low_ms and record.high_ms:
+            low, high = value * record.median_ms / record.high_ms, value * record.median_ms / record.low_ms
+            far = reach(value, low, high)
+        return words(value, far)
 
     return cell
 
 
-def _spread(record: Record) -> str | None:
-    if record.low_ms is None or record.high_ms is None or not record.median_ms:
-        return None
-    return f"{50 * (record.high_ms - record.low_ms) / record.median_ms:.0f}%"
+def _three_digits(value: float, far: float | None) -> str:
+    return number(value, far, most=3)
 
 
-def _extra(count: float) -> str:
+def _extra(record: Record) -> str | None:
     """Pages are counted in batches: what is less than that is told as no more than it is."""
+    count = record.peak_extra_bytes
+    if count is None:
+        return None
     return f"<{human_bytes(_COUNTED_BYTES)}" if count < _COUNTED_BYTES else human_bytes(count)
 
 
-_TIME = Column("time", _measured("median_ms", duration))
-_SPREAD = Column("±", _spread)
-_RMS_ERROR = Column("rms error", _accuracy("rms_error", error))
-_MAX_ERROR = Column("max error", _accuracy("max_error", error))
-_RMS_BUDGET = Column("rms/ref", _accuracy("error_budget", digits))
-_MAX_BUDGET = Column("max/ref", _accuracy("max_error_budget", digits))
-_TFLOPS = Column("TFLOP/s", _measured("tflops", digits))
-_GBPS = Column("GB/s", _measured("gbps", digits))
-_EXTRA = Column("extra", _measured("peak_extra_bytes", _extra))
-_PREPARE = Column("prepare", _measured("prepare_ms", duration))
-_FIRST = Column("first call", _measured("first_call_ms", duration))
+def _once(name: str) -> Callable[[Judged], str | None]:
+    """A time that was taken just once."""
 
-_REST = (
-    _RMS_ERROR, _MAX_ERROR, _RMS_BUDGET, _MAX_BUDGET, _TFLOPS, _GBPS, _EXTRA, _PREPARE, _FIRST,
+    def cell(judged: Judged) -> str | None:
+        value = getattr(judged.record, name)
+        return None if value is None else duration(value)
+
+    return cell
+
+
+def _verdict(judged: Judged) -> str | None:
+    return judged.verdict
+
+
+_TIME = Column("time", _of(time_text))
+_SPREAD = Column("±", _of(_time_spread))
+_INTERVAL = Column("interval", _of(_ratio_interval))
+_RATIO_SPREAD = Column("±", _of(_ratio_spread))
+VERDICT = Column("verdict", _verdict, "left")
+_BEST = Column("×best", _of(_ratio_to_best))
+_LIMIT = Column("limit", _rate("limit_share", percent))
+_RMS_ERROR = Column("rms error", _checked(lambda accuracy: error(accuracy.rms_error)))
+_MAX_ERROR = Column("max error", _checked(lambda accuracy: error(accuracy.max_error)))
+_RMS_BUDGET = Column("rms/ref", _checked(lambda accuracy: number(accuracy.error_budget)))
+_MAX_BUDGET = Column("max/ref", _checked(lambda accuracy: number(accuracy.max_error_budget)))
+_TFLOPS = Column("TFLOP/s", _rate("tflops", _three_digits))
+_GBPS = Column("GB/s", _rate("gbps", _three_digits))
+_EXTRA = Column("extra", _of(_extra))
+_PREPARE = Column("prepare", _once("prepare_ms"))
+_FIRST = Column("first call", _once("first_call_ms"))
+
+_DROPPED_FIRST = (
+    _FIRST, _PREPARE, _MAX_ERROR, _RMS_ERROR, _GBPS, _TFLOPS, _INTERVAL, _EXTRA, _LIMIT, _BEST, _SPREAD,
+    _RATIO_SPREAD,
 )  # fmt: skip
-_DROPPED_FIRST = (_FIRST, _PREPARE, _MAX_ERROR, _RMS_ERROR, _GBPS, _EXTRA, _TFLOPS, _SPREAD)
 """What a narrow terminal does without; JSON, CSV and a wider one have it."""
+_SHORTER = {_INTERVAL: _RATIO_SPREAD}
+"""What stands in for a column that is dropped."""
 
 
-def _ratio_column(records: Iterable[Record]) -> Column:
-    baselines = {record.baseline for record in records if record.ratio is not None}
+def all_columns(judged: Iterable[Judged]) -> list[Column]:
+    """Every column that has something to show, in order."""
+    judged = list(judged)
+    baselines = {one.record.baseline for one in judged if one.record.ratio is not None}
     head = f"×{baselines.pop()}" if len(baselines) == 1 else "ratio"
-    return Column(head, _measured("ratio", digits))
+    columns = (
+        _TIME, _SPREAD, Column(head, _of(_ratio)), _INTERVAL, VERDICT, _BEST, _LIMIT, _RMS_ERROR, _MAX_ERROR,
+        _RMS_BUDGET, _MAX_BUDGET, _TFLOPS, _GBPS, _EXTRA, _PREPARE, _FIRST,
+    )  # fmt: skip
+    return [column for column in columns if any(column.cell(one) is not None for one in judged)]
 
 
-def fitting(records: Sequence[Record], width: int) -> tuple[list[Column], list[int]]:
+def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:
     """The columns that have something to show and fit, and the widths of all, that of the names first."""
-    ratio = _ratio_column(records)
-    columns = [
-        c for c in (_TIME, _SPREAD, ratio, *_REST) if any(c.cell(record) is not None for record in records)
-    ]
+    columns = all_columns(judged)
     for dropped in (None, *_DROPPED_FIRST):
-        columns = [c for c in columns if c is not dropped]
-        widths = [max([len(NAMES), *(len(record.backend) for record in records)])]
-        widths += [max([len(c.head), *(len(c.cell(record) or "") for record in records)]) for c in columns]
+        if dropped in columns:
+            place = columns.index(dropped)
+            columns[place : place + 1] = [_SHORTER[dropped]] if dropped in _SHORTER else []
+        widths = [max([len(NAMES), *(len(one.record.backend) for one in judged)])]
+        widths += [max([len(c.head), *(len(c.cell(one) or "") for one in judged)]) for c in columns]
         if sum(widths) + GAP * len(widths) <= width:
             break
     widths[0] -= max(0, sum(widths) + GAP * len(widths) - width)
     return columns, widths
+
+
+STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELINE: "dim"}
+"""How the words of verdicts look where there is colour."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, get_args
 
 Format = Literal["table", "json", "csv", "markdown"]
@@ -27,13 +27,19 @@ def as_csv(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
     return out.getvalue()
 
 
-def as_markdown(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
-    """A table as GitHub shows it; numbers to the right, bars in texts escaped."""
+def as_markdown(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], *, right: Collection[str] = ()
+) -> str:
+    """A table as GitHub shows it; numbers and the columns ``right`` to the right, bars in texts escaped."""
     cells = [[plain(row[name]).replace("|", "\\|") for name in columns] for row in rows]
-    numeric = [all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
-    rule = ["---:" if right else "---" for right in numeric]
+    numeric = [name in right or _numeric([row[name] for row in rows]) for name in columns]
+    rule = ["---:" if to_the_right else "---" for to_the_right in numeric]
     lines = [columns, rule, *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(value, int | float | None) for value in values)
 
 
 def _exact(value: Any) -> str:

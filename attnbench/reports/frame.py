@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from attnbench.reports.judged import Judged
 from attnbench.reports.rows import COLUMNS, record_row
-from attnbench.types.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FLOATS = (
-    "median_ms", "low_ms", "high_ms", "ratio", "rms_error", "max_error", "error_budget", "max_error_budget",
-    "tflops", "gbps", "prepare_ms", "first_call_ms",
+    "median_ms", "low_ms", "high_ms", "confidence", "ratio", "ratio_low", "ratio_high", "ratio_confidence",
+    "p_value", "p_adjusted", "delta", "ratio_to_best", "rms_error", "max_error", "error_budget",
+    "max_error_budget", "tflops", "gbps", "limit_share", "faults_per_call", "prepare_ms", "first_call_ms",
 )  # fmt: skip
 _COUNTS = (
-    "sets", "timed_calls", "verified_calls", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads", "seed",
+    "sets", "pairs", "pairs_left_out", "timed_calls", "verified_calls", "B", "H", "Hkv", "Lq", "Lk", "D",
+    "Dv", "threads", "seed",
 )  # fmt: skip
 _COUNTS_OR_NONE = ("peak_extra_bytes", "rows", "rows_of", "draws", "E")
 
 
-def frame(records: Iterable[Record]) -> pd.DataFrame:
+def frame(judged: Iterable[Judged]) -> pd.DataFrame:
     """A row for each record, in their order, with the columns of :data:`attnbench.reports.rows.COLUMNS`.
 
     Times are in ms, ``ratio`` is time over the baseline's, ``error_budget`` and ``max_error_budget`` are
@@ -29,6 +31,6 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [record_row(record) for record in records]
+    rows = [record_row(one) for one in judged]
     kinds = dict.fromkeys(_FLOATS, "float64") | dict.fromkeys(_COUNTS, "int64")
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(kinds | dict.fromkeys(_COUNTS_OR_NONE, "Int64"))

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attnbench.reports.columns import NAMES, all_columns
 from attnbench.reports.formats import Format, as_csv, as_json, as_markdown
+from attnbench.reports.judged import Judged
 from attnbench.reports.rows import COLUMNS, record_row
-from attnbench.types.record import Record
-
-_MARKDOWN = (
-    "case", "backend", "status", "median_ms", "ratio", "error_budget", "max_error_budget", "tflops", "gbps",
-    "peak_extra_bytes", "reason",
-)  # fmt: skip
 
 
-def render(records: Sequence[Record], format: Format, *, width: int = 120, colour: bool = False) -> str:
+def render(judged: Sequence[Judged], format: Format, *, width: int = 120, colour: bool = False) -> str:
     """Records as text that ends in a newline.
 
-    JSON and CSV have every column of :data:`attnbench.reports.rows.COLUMNS`, Markdown the ones to look at;
-    width and colour are for the table.
+    JSON and CSV have every column of :data:`attnbench.reports.rows.COLUMNS`, in full; Markdown those of the
+    table, rounded as there, and the status; width and colour are for the table.
     """
     if format == "table":
         from attnbench.reports.table import table
 
-        return table(records, width, colour=colour)
-    rows = [record_row(record) for record in records]
-    if format == "json":
-        return as_json(rows)
-    if format == "csv":
-        return as_csv(rows, COLUMNS)
-    return as_markdown(rows, _MARKDOWN)
+        return table(judged, width, colour=colour)
+    if format == "markdown":
+        return _markdown(judged)
+    rows = [record_row(one) for one in judged]
+    return as_json(rows) if format == "json" else as_csv(rows, COLUMNS)
+
+
+def _markdown(judged: Sequence[Judged]) -> str:
+    columns = all_columns(judged)
+    rows = [
+        {"case": one.record.case, NAMES: one.record.backend, "status": one.record.status}
+        | {column.head: column.cell(one) for column in columns}
+        | {"reason": one.record.reason}
+        for one in judged
+    ]
+    heads = ["case", NAMES, "status", *(column.head for column in columns), "reason"]
+    return as_markdown(rows, heads, right=[c.head for c in columns if c.justify == "right"])

@@ -7,14 +7,17 @@ from typing import Any
 
 from attnbench.cases.identity import parse_case
 from attnbench.cases.mask_text import mask_text
+from attnbench.reports.judged import Judged
 from attnbench.types.record import Accuracy, Record
 
 Row = dict[str, Any]
 
 MEASURED = (
-    "case", "rule", "backend", "status", "reason", "median_ms", "low_ms", "high_ms", "ratio", "baseline",
-    "rms_error", "max_error", "error_budget", "max_error_budget", "tflops", "gbps", "peak_extra_bytes",
-    "prepare_ms", "first_call_ms", "sets", "timed_calls", "verified_calls", "rows", "rows_of",
+    "case", "rule", "backend", "status", "reason", "median_ms", "low_ms", "high_ms", "confidence", "ratio",
+    "ratio_low", "ratio_high", "ratio_confidence", "p_value", "p_adjusted", "verdict", "verdict_reason",
+    "baseline", "delta", "best", "ratio_to_best", "rms_error", "max_error", "error_budget",
+    "max_error_budget", "tflops", "gbps", "limit_share", "peak_extra_bytes", "faults_per_call", "prepare_ms",
+    "first_call_ms", "sets", "pairs", "pairs_left_out", "timed_calls", "verified_calls", "rows", "rows_of",
     "draws", "notes",
 )  # fmt: skip
 OF_THE_CASE = (
@@ -26,11 +29,14 @@ COLUMNS = MEASURED + OF_THE_CASE
 _OF_ACCURACY = (
     "rms_error", "max_error", "error_budget", "max_error_budget", "rows", "rows_of", "draws",
 )  # fmt: skip
+_OF_THE_VERDICT = ("p_adjusted", "verdict", "verdict_reason")
 
 
-def record_row(record: Record) -> Row:
+def record_row(judged: Judged) -> Row:
     """A record as a row: every column of :data:`COLUMNS`, None where there is nothing; never NaN or inf."""
-    found = _of_record(record) | _of_accuracy(record.accuracy) | case_fields(record.case)
+    record = judged.record
+    found = _of_record(record) | _of_verdict(judged) | _of_accuracy(record.accuracy)
+    found |= case_fields(record.case)
     return {name: _finite(found[name]) for name in COLUMNS}
 
 
@@ -58,8 +64,12 @@ def case_fields(text: str) -> Row:
 
 
 def _of_record(record: Record) -> Row:
-    names = [name for name in MEASURED if name not in _OF_ACCURACY]
+    names = [name for name in MEASURED if name not in _OF_ACCURACY + _OF_THE_VERDICT]
     return {name: getattr(record, name) for name in names} | {"notes": "; ".join(record.notes)}
+
+
+def _of_verdict(judged: Judged) -> Row:
+    return {"p_adjusted": judged.p_adjusted, "verdict": judged.verdict, "verdict_reason": judged.why}
 
 
 def _of_accuracy(accuracy: Accuracy | None) -> Row:

@@ -6,21 +6,22 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from attnbench.reports.columns import GAP, NAMES, Column, fitting
+from attnbench.reports.columns import GAP, NAMES, STYLES, VERDICT, Column, fitting, time_text
 from attnbench.reports.footer import footer
-from attnbench.reports.units import duration
+from attnbench.reports.judged import Judged
 from attnbench.types.record import STATUSES, Record
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 NARROWEST = 60
 _QUIET = ("unsupported", "unavailable")
 _STYLE = {"suspect": "yellow", "unsupported": "dim", "unavailable": "dim"}
 
 
-def table(records: Sequence[Record], width: int = 120, *, colour: bool = False) -> str:
-    """All records as a table of at most ``width`` columns (60 at least); only ids of cases may be longer."""
+def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False) -> str:
+    """The records of a run as a table of at most ``width`` columns (60 at least); only ids may be longer."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -29,41 +30,48 @@ def table(records: Sequence[Record], width: int = 120, *, colour: bool = False) 
         color_system="standard" if colour else None,
         highlight=False, markup=False, emoji=False, legacy_windows=False,
     )  # fmt: skip
-    by_case: dict[str, list[Record]] = {}
-    for record in records:
-        by_case.setdefault(record.case, []).append(record)
-    columns, widths = fitting([record for record in records if record.status == "ok"], console.width)
+    by_case: dict[str, list[Judged]] = {}
+    for one in judged:
+        by_case.setdefault(one.record.case, []).append(one)
+    columns, widths = fitting([one for one in judged if one.record.status == "ok"], console.width)
     for case, group in by_case.items():
         console.print(case, style="bold", soft_wrap=True)
         _print_block(console, group, columns, widths)
-        _print_others(console, group)
-        _print_notes(console, group)
+        _print_others(console, [one.record for one in group])
+        _print_notes(console, [one.record for one in group])
         console.print()
-    for note in footer(records, {column.head for column in columns}):
+    for note in footer(judged, {column.head for column in columns}):
         console.print(note, style="dim")
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def _print_block(
-    console: Console, group: Iterable[Record], columns: Sequence[Column], widths: Sequence[int]
+    console: Console, group: Iterable[Judged], columns: Sequence[Column], widths: Sequence[int]
 ) -> None:
     from rich.padding import Padding
     from rich.table import Table
 
-    right = sorted((record for record in group if record.status == "ok"), key=_time)
+    right = sorted((one for one in group if one.record.status == "ok"), key=_time)
     if not right:
         return
     block = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     block.add_column(NAMES, width=widths[0], overflow="fold")
     for column, width in zip(columns, widths[1:], strict=True):
-        block.add_column(column.head, width=width, justify="right", no_wrap=True)
-    for record in right:
-        block.add_row(record.backend, *(column.cell(record) or "" for column in columns))
+        block.add_column(column.head, width=width, justify=column.justify, no_wrap=True)
+    for one in right:
+        block.add_row(one.record.backend, *(_cell(column, one) for column in columns))
     console.print(Padding(block, (0, 0, 0, GAP)))
 
 
-def _time(record: Record) -> float:
-    return 0.0 if record.median_ms is None else record.median_ms
+def _cell(column: Column, judged: Judged) -> Text:
+    from rich.text import Text
+
+    text = column.cell(judged) or ""
+    return Text(text, style=STYLES.get(judged.verdict, "") if column is VERDICT else "")
+
+
+def _time(judged: Judged) -> float:
+    return 0.0 if judged.record.median_ms is None else judged.record.median_ms
 
 
 def _print_others(console: Console, group: Sequence[Record]) -> None:
@@ -76,8 +84,9 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
                 _print_indented(console, f"{status}: {'; '.join(sentences)}", status)
             continue
         for record in those:
-            time = "" if record.median_ms is None else f" at {duration(record.median_ms)}"
-            words = f"{status.replace('_', ' ')}: {record.backend}{time}: {record.reason}"
+            time = time_text(record)
+            name = record.backend if time is None else f"{record.backend} at {time}"
+            words = f"{status.replace('_', ' ')}: {name}: {record.reason}"
             _print_indented(console, words, status)
 
 

@@ -1,29 +1,85 @@
-"""Numbers for people: three digits, and a unit that fits."""
+"""Numbers for people: as many digits as their interval justifies, and a unit that fits.
+
+The rule: the last digit printed stands at the place of the first digit of the *reach*, the distance from the
+value to the farther end of its interval; so a step of it is between a tenth of the reach and all of it.
+44.13 in [41, 47] is 44, 1.0312 in [1.0299, 1.0325] is 1.031. At least one digit is printed, at most
+``MOST_DIGITS``; where there is no interval, ``DIGITS_UNTOLD``. Ends of intervals stand at the place of their
+value and are rounded outwards: what is printed holds what was computed.
+"""
 
 from __future__ import annotations
 
-from math import floor, log10
+from math import ceil, floor, isfinite, log10
+
+MOST_DIGITS = 4
+DIGITS_UNTOLD = 2
+"""Where nothing is known of how far a number may be off."""
 
 
-def digits(value: float) -> str:
-    """Three significant digits, never in powers of ten: 0.0832, 1.02, 213, 12300."""
+def reach(value: float, low: float | None, high: float | None) -> float | None:
+    """The distance from a value to the farther end of its interval; None where it has none."""
+    return None if low is None or high is None else max(value - low, high - value, 0.0)
+
+
+def last_place(value: float, reach: float | None = None, most: int = MOST_DIGITS) -> int:
+    """The power of ten of the last digit to print: -2 for hundredths."""
+    place = _place(value, reach, most)
+    # Rounding up may add a digit: 9.9996 in four is 10.00.
+    return _place(round(value, -place), reach, most)
+
+
+def _place(value: float, reach: float | None, most: int) -> int:
     if value == 0:
-        return "0"
-    places = 2 - floor(log10(abs(value)))
-    rounded = round(value, places)
-    # Rounding up may add a digit: 9.996 is 10.0.
-    places = 2 - floor(log10(abs(rounded)))
-    return f"{rounded:.{max(0, places)}f}"
+        return 0
+    first = floor(log10(abs(value)))
+    if reach is None:
+        return first - min(DIGITS_UNTOLD, most) + 1
+    finest = first - most + 1
+    if not isfinite(reach):
+        return first
+    # Ends that were computed are off by their own rounding: 0.0099999999999 is 0.01.
+    reach = float(f"{reach:.6g}")
+    return finest if reach <= 0 else min(first, max(finest, floor(log10(reach))))
 
 
-def duration(ms: float) -> str:
-    """A time in ms as 213 ns, 1.02 µs, 48.1 ms or 3.20 s."""
-    ns = ms * 1e6
+def number(value: float, reach: float | None = None, most: int = MOST_DIGITS) -> str:
+    """A number to the digits that its reach justifies, never in powers of ten."""
+    return _at(value, last_place(value, reach, most)) if isfinite(value) else str(value)
+
+
+def interval(value: float, low: float, high: float) -> str:
+    """The interval of a value: [1.01, 1.05]."""
+    place = last_place(value, reach(value, low, high))
+    unit = 10.0**place
+    ends = floor(round(low / unit, 6)) * unit, ceil(round(high / unit, 6)) * unit
+    return f"[{', '.join(_at(end, place) for end in ends)}]"
+
+
+def _at(value: float, place: int) -> str:
+    return f"{round(value, -place):.{max(0, -place)}f}"
+
+
+def percent(share: float, reach: float | None = None) -> str:
+    """A share in two digits at most: 73%."""
+    return f"{number(100 * share, None if reach is None else 100 * reach, most=2)}%"
+
+
+def plus_minus(value: float, reach: float) -> str:
+    """A reach as a share of its value: 7%, 0.3%."""
+    share = 100 * reach / abs(value)
+    if share < 0.05:
+        return "<0.1%"
+    return f"{share:.1f}%" if share < 0.95 else f"{share:.0f}%"
+
+
+def duration(ms: float, reach_ms: float | None = None) -> str:
+    """A time in ms with a unit: 213 ns, 44 µs, 48.1 ms or 3.20 s."""
+    value, off = ms * 1e6, None if reach_ms is None else reach_ms * 1e6
     for unit in ("ns", "µs", "ms"):
-        if ns < 999.5:
-            return f"{digits(ns)} {unit}"
-        ns /= 1000
-    return f"{digits(ns)} s"
+        if abs(round(value, -last_place(value, off))) < 1000:
+            return f"{number(value, off)} {unit}"
+        value, off = value / 1000, None if off is None else off / 1000
+    return f"{number(value, off)} s"
 
 
 def error(value: float) -> str:

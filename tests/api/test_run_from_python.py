@@ -76,7 +76,7 @@ def test_what_was_refused_has_no_numbers_and_the_rest_has_all(run: attnbench.Run
 def test_a_backend_asked_for_by_name_that_runs_nowhere_is_a_failure(run: attnbench.Run) -> None:
     assert run.exit_code == 3
     served = [record for record in run.records if record.backend != "fused_multihead"]
-    assert attnbench.Run(run.paths, run.manifests, tuple(served)).exit_code == 0
+    assert attnbench.Run(run.paths, run.manifests, (tuple(served),)).exit_code == 0
 
 
 def test_progress_tells_cases_in_order_and_each_step_of_them(
@@ -131,7 +131,11 @@ def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path)
         ({"baseline": "eagre"}, "no backend 'eagre'; did you mean 'eager'?"),
         ({"cases": []}, "nothing to run: no cases"),
         ({"budget": 0}, "a budget of 0 s: give a positive number of seconds"),
-        ({"sets": 0}, "0 sets: at least 1 is needed, and 8 for a 99 % interval"),
+        ({"budget": float("nan")}, "a budget of nan s: give a positive number of seconds"),
+        ({"budget": -1}, "a budget of -1 s: give a positive number of seconds"),
+        ({"sets": 0}, "0 sets: at least 1 is needed, and 9 for a verdict"),
+        ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
+        ({"delta": "2%"}, "a delta of '2%': give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"threads": 0}, f"case '{ID}' with what the options change: threads = 0: sizes are 1 or more"),
         ({"cases": "edges"}, "the suite 'edges' is for checking, not for timing: use attnbench check edges"),
     ],

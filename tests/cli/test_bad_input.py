@@ -94,6 +94,26 @@ BAD = [
         "Invalid value for '--sets': '1.5': a whole number of 1 or more is needed. Try attnbench run --help.",
     ),
     (
+        ["run", ID, "--delta", "2"],
+        "Invalid value for '--delta': '2': a share between 0 and 1 is needed, as 2% or 0.02. Try attnbench run --help.",
+    ),
+    (
+        ["run", ID, "--delta", "0%"],
+        "Invalid value for '--delta': '0%': a share between 0 and 1 is needed, as 2% or 0.02. Try attnbench run --help.",
+    ),
+    (
+        ["run", ID, "--delta", "100%"],
+        "Invalid value for '--delta': '100%': a share between 0 and 1 is needed, as 2% or 0.02. Try attnbench run --help.",
+    ),
+    (
+        ["run", ID, "--delta", "little"],
+        "Invalid value for '--delta': 'little': a share between 0 and 1 is needed, as 2% or 0.02. Try attnbench run --help.",
+    ),
+    (
+        ["run", ID, "--allocator", "pined"],
+        "Invalid value for '--allocator': no allocator 'pined'; there are pinned and default. Try attnbench run --help.",
+    ),
+    (
         ["run", ID, "--mask", "padding:9"],
         f"case '{ID.replace('H2-L8', 'B1-H2-Lq8-Lk8')}/none/float32/cpu/forward' with what the options change: padding length 9 is more than Lk = 8",
     ),

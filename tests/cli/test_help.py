@@ -12,6 +12,7 @@ SCRIPTED = {
     "run": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--budget", "--threads", "--seed", "--out",
         "--resume", "--format", "--sets", "--baseline", "--timeout", "--memory-limit",
+        "--delta", "--allocator",
     },
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",

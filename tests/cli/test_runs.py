@@ -15,6 +15,7 @@ import attnbench.api
 from attnbench.api import Run
 from attnbench.cases.identity import case_id
 from attnbench.runner.moment import Moment
+from attnbench.runner.plan import sets_for
 from attnbench.runner.run_file import RunWriter
 from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.record import EndLine, Manifest, Record
@@ -76,7 +77,8 @@ def test_run_hands_on_every_option(invoke: Callable[..., Result], started: Start
     result = invoke(
         "run", CASE, "--backend", "bmm", "--backend", "eager", "--dtype", "bfloat16", "--mask", "causal",
         "--seed", "3", "--threads", "1", "--budget", "0.25", "--sets", "9", "--baseline", "bmm",
-        "--timeout", "7", "--memory-limit", "1.5", "--out", "some/where.jsonl",
+        "--timeout", "7", "--memory-limit", "1.5", "--out", "some/where.jsonl", "--delta", "5%",
+        "--allocator", "default",
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     assert started.given["cases"] == ["attention/dot/B1-H2-Lq8-Lk8-D4/causal/bfloat16/cpu/forward/seed3"]
@@ -85,6 +87,7 @@ def test_run_hands_on_every_option(invoke: Callable[..., Result], started: Start
     options = started.given["options"]
     assert (options.budget_s, options.sets, options.baseline) == (0.25, 9, "bmm")
     assert (options.timeout_s, options.memory_limit_bytes, options.timed) == (7.0, 3 * 2**29, True)
+    assert (options.delta, options.allocator_pinned) == (0.05, False)
 
 
 def test_run_without_words_is_smoke_with_all_backends_into_results(
@@ -95,6 +98,27 @@ def test_run_without_words_is_smoke_with_all_backends_into_results(
     assert started.given["backends"] is None
     assert started.given["out"] == Path("results")
     assert len(started.given["compiled_on"]) == 1
+    options = started.given["options"]
+    assert (options.delta, options.allocator_pinned, options.baseline) == (0.02, True, "eager")
+    assert (options.budget_s, options.sets) == (0.1, 9)
+
+
+@pytest.mark.parametrize("budget", ["0.01", "0.25", "1", "4"])
+def test_sets_follow_the_budget_unless_said(
+    invoke: Callable[..., Result], started: Started, budget: str
+) -> None:
+    assert invoke("run", CASE, "--budget", budget).exit_code == 0
+    assert started.given["options"].sets == sets_for(float(budget)) >= 9
+    assert invoke("run", CASE, "--budget", budget, "--sets", "3").exit_code == 0
+    assert started.given["options"].sets == 3
+
+
+@pytest.mark.parametrize(("word", "delta"), [("2%", 0.02), ("0.02", 0.02), ("0.5 %", 0.005), (".1", 0.1)])
+def test_a_least_effect_is_a_fraction_or_a_percentage(
+    invoke: Callable[..., Result], started: Started, word: str, delta: float
+) -> None:
+    assert invoke("run", CASE, "--delta", word).exit_code == 0
+    assert started.given["options"].delta == pytest.approx(delta)
 
 
 def test_check_is_not_timed_and_takes_edges(invoke: Callable[..., Result], started: Started) -> None:
@@ -184,7 +208,7 @@ def test_resume_prints_the_whole_run_and_says_what_it_dropped(
 
     def resumed(path: Path, progress: object) -> Run:
         stored = attnbench.api.load(path)
-        return Run(stored.paths, stored.manifests, (*stored.records, record()))
+        return Run(stored.paths, stored.manifests, ((*stored.records, record()),))
 
     monkeypatch.setattr(attnbench.api, "resume", resumed)
     result = invoke("run", "--resume", str(path), "--format", "json")

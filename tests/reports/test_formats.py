@@ -8,7 +8,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_records import RUN
+from report_records import JUDGED, RUN
 
 from attnbench.reports.formats import as_csv, as_json, as_markdown, plain
 from attnbench.reports.listing import listing
@@ -33,13 +33,14 @@ def test_json_refuses_what_json_has_not() -> None:
 
 
 def test_a_run_as_json_has_every_column_and_null_where_there_is_nothing() -> None:
-    records = json.loads(render(RUN, "json"), parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
+    records = json.loads(render(JUDGED, "json"), parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
     assert [record["backend"] for record in records] == [record.backend for record in RUN]
     assert all(list(record) == list(COLUMNS) for record in records)
     missing = next(record for record in records if record["status"] == "unavailable")
     assert missing["median_ms"] is None
     assert missing["reason"] == "runs on cuda only"
     assert records[0]["median_ms"] == 0.5
+    assert [record["verdict"] for record in records] == [one.verdict for one in JUDGED]
 
 
 @given(rows)
@@ -57,7 +58,7 @@ def test_csv_keeps_every_digit() -> None:
 
 
 def test_a_run_as_csv() -> None:
-    read = list(csv.DictReader(io.StringIO(render(RUN, "csv"))))
+    read = list(csv.DictReader(io.StringIO(render(JUDGED, "csv"))))
     assert [row["status"] for row in read] == [record.status for record in RUN]
     assert float(read[2]["median_ms"]) == RUN[2].median_ms
 
@@ -67,6 +68,22 @@ def test_markdown_turns_numbers_right_and_keeps_bars_inside_cells() -> None:
     assert as_markdown(some, ["name", "n", "x"]) == (
         "| name | n | x |\n| --- | ---: | ---: |\n| a\\|b | 1 | 0.123457 |\n| two lines |  | 2 |\n"
     )
+
+
+def test_a_run_as_markdown_has_the_cells_of_the_table() -> None:
+    head, rule, *lines = render(JUDGED, "markdown").splitlines()
+    heads = [cell.strip() for cell in head.strip("|").split("|")]
+    right = {
+        name for name, line in zip(heads, rule.strip("|").split("|"), strict=True) if line.strip()[-1] == ":"
+    }
+    assert heads[:8] == ["case", "backend", "status", "time", "±", "×eager", "interval", "verdict"]
+    assert {"time", "×eager", "interval", "limit"} <= right
+    assert not right & {"case", "backend", "status", "verdict", "reason"}
+    assert len(lines) == len(RUN)
+    flash = dict(zip(heads, (cell.strip() for cell in lines[2].strip("|").split("|")), strict=True))
+    assert (flash["backend"], flash["status"], flash["verdict"]) == ("sdpa_flash", "ok", "faster")
+    assert (flash["time"], flash["×eager"], flash["interval"]) == ("21.3 µs", "0.0426", "[0.0424, 0.0428]")
+    assert render([], "markdown") == "| case | backend | status | reason |\n| --- | --- | --- | --- |\n"
 
 
 @given(st.lists(st.fixed_dictionaries({"a": texts, "b": values}), min_size=1))
@@ -100,4 +117,4 @@ def test_a_listing_keeps_its_width_and_never_cuts_a_name() -> None:
 
 
 def test_rows_are_what_render_prints() -> None:
-    assert json.loads(render(RUN[:3], "json")) == [record_row(record) for record in RUN[:3]]
+    assert json.loads(render(JUDGED[:3], "json")) == [record_row(one) for one in JUDGED[:3]]

@@ -2,10 +2,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from report_records import GQA, RUN, accuracy, failed, ok
+from report_records import GQA, JUDGED, LAYER, RUN, accuracy, failed, ok
 from syrupy.assertion import SnapshotAssertion
 
-from attnbench.reports.table import table
+from attnbench.reports.columns import fitting
+from attnbench.reports.judged import Judged, judge
+from attnbench.reports.table import table as judged_table
+from attnbench.types.record import Record
+
+
+def table(records: list[Record], width: int, *, colour: bool = False) -> str:
+    return judged_table(judge(records), width, colour=colour)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -16,7 +23,18 @@ def test_a_run(width: int, snapshot: SnapshotAssertion) -> None:
 def test_a_check_has_no_times(snapshot: SnapshotAssertion) -> None:
     checked = [
         msgspec.structs.replace(
-            record, median_ms=None, ratio=None, tflops=None, gbps=None, peak_extra_bytes=None, sets=0
+            record,
+            median_ms=None,
+            low_ms=None,
+            high_ms=None,
+            ratio=None,
+            p_value=None,
+            ratio_to_best=None,
+            limit_share=None,
+            tflops=None,
+            gbps=None,
+            peak_extra_bytes=None,
+            sets=0,
         )
         for record in RUN
         if record.status != "suspect"
@@ -53,8 +71,8 @@ def test_a_block_is_sorted_by_time_and_columns_align_between_cases() -> None:
     heads = [line for line in lines if line.startswith("  backend")]
     assert len(set(heads)) == 1
     first = lines.index(heads[0])
-    names = [line.split()[0] for line in lines[first + 1 : first + 4]]
-    assert names == ["sdpa_flash", "eager", "nn_multihead_attention"]
+    names = [line.split()[0] for line in lines[first + 1 : first + 6]]
+    assert names == ["sdpa_flash", "eager", "compiled", "flex", "nn_multihead_attention"]
 
 
 def test_no_escape_codes_unless_asked_for() -> None:
@@ -68,8 +86,9 @@ def test_text_in_brackets_is_text() -> None:
 
 
 def test_ratios_of_different_baselines_do_not_share_one_head() -> None:
-    mixed = [ok("eager", 1.0), msgspec.structs.replace(ok("bmm", 1.0), baseline="sdpa_math")]
-    assert "×" not in table(mixed, 120)
+    mixed = [ok("eager", 1.0), ok("bmm", 1.0, baseline="sdpa_math")]
+    assert "×sdpa" not in table(mixed, 120)
+    assert "×eager" not in table(mixed, 120)
     assert "ratio" in table(mixed, 120).splitlines()[1]
 
 
@@ -87,3 +106,98 @@ def test_notes_are_gathered_and_sampled_rows_are_said() -> None:
 def test_a_case_where_nothing_was_right_has_no_empty_block() -> None:
     lines = table([failed("mine", "crashed", "ended by signal 11")], 80).splitlines()
     assert lines[:3] == [GQA, "  crashed: mine: ended by signal 11", ""]
+
+
+def cells(records: list[Record], width: int = 160) -> dict[str, dict[str, str | None]]:
+    """The cells of each backend by the head of their column."""
+    judged = judge(records)
+    columns, _ = fitting(judged, width)
+    return {one.record.backend: {c.head: c.cell(one) for c in columns} for one in judged}
+
+
+@pytest.mark.parametrize("width", [60, 66, 72, 80, 93, 100, 120, 200])
+def test_time_ratio_and_verdict_are_shown_at_any_width(width: int) -> None:
+    lines = table(RUN, width).splitlines()
+    for words in (["time", "×eager", "verdict"], ["21.3 µs", "0.0426", "faster"], ["1.03", "unclear"]):
+        assert any(all(word in line for word in words) for line in lines), words
+
+
+@pytest.mark.parametrize("width", [80, 93, 100, 120, 200])
+def test_a_ratio_is_never_without_its_interval_where_there_is_room(width: int) -> None:
+    columns, widths = fitting([one for one in JUDGED if one.record.status == "ok"], width)
+    heads = [column.head for column in columns]
+    assert heads[heads.index("×eager") + 1] in ("interval", "±")
+    assert ("interval" in heads) == (width >= 120)
+    assert sum(widths) + 2 * len(widths) <= width
+
+
+def test_what_is_exact_has_no_digits_and_no_interval() -> None:
+    eager = cells(RUN[:5])["eager"]
+    assert (eager["×eager"], eager["interval"], eager["verdict"]) == ("1", None, "baseline")
+    assert cells(RUN[:5])["sdpa_flash"]["×best"] == "1"
+
+
+def test_a_ratio_to_the_best_has_the_digits_that_were_measured() -> None:
+    loose = ok("bmm", 0.6, off=0.2, best="flex", ratio_to_best=1.2345)
+    tight = ok("chunked", 0.6, off=0.002, best="flex", ratio_to_best=1.2345)
+    base = ok("eager", 0.5, low_ms=0.4, high_ms=0.6, best="flex", ratio_to_best=1.2345)
+    found = cells([base, loose, tight])
+    assert [found[name]["×best"] for name in ("eager", "bmm", "chunked")] == ["1.2", "1.2", "1.23"]
+
+
+def test_what_is_made_of_the_time_has_no_more_digits_than_the_time() -> None:
+    rough = cells([ok("bmm", 0.04413, low_ms=0.030, high_ms=0.070)])["bmm"]
+    assert (rough["time"], rough["TFLOP/s"], rough["limit"]) == ("40 µs", "1.1", "40%")
+
+
+def test_too_few_sets_for_an_interval_are_said_with_the_remedy() -> None:
+    few = ok(
+        "bmm", 0.5128, sets=2, p_value=0.5, low_ms=None, high_ms=None, confidence=None, ratio_low=None,
+        ratio_high=None, ratio_confidence=None,
+    )  # fmt: skip
+    row = cells([few])["bmm"]
+    assert [row[head] for head in ("time", "±", "×eager", "interval", "verdict")] == [
+        "510 µs", "?", "1.0?", "?", "unclear",
+    ]  # fmt: skip
+    text = " ".join(table([ok("eager", 0.5), few], 120).split())
+    assert "?: too few sets for an interval (6 are the least, 9 for a verdict): leave --sets out" in text
+    assert "unclear, 1 of 1: " in text
+    assert "--sets 9" in text
+    assert "too few sets" not in table(RUN, 120)
+
+
+def test_why_rows_are_unclear_is_said_once_for_all_of_them() -> None:
+    unclear = [
+        ok(f"b{n}", 0.513, off=0.03, p_value=0.5, case=case) for n in range(8) for case in (GQA, LAYER)
+    ]
+    text = table([ok("eager", 0.5), *unclear], 200)
+    (line,) = [line for line in text.splitlines() if line.startswith("unclear")]
+    assert line.startswith("unclear, 16 of 16: ")
+    assert "--budget" in line
+
+
+def test_many_reasons_are_cut_short() -> None:
+    few = [Judged(ok(f"b{n}", 0.6), "unclear", 0.5, f"reason {n // 2}") for n in range(3, 12)]
+    lines = [line for line in judged_table(few, 200).splitlines() if line.startswith("unclear")]
+    assert lines == [
+        "unclear, 2 of 9: reason 2",
+        "unclear, 2 of 9: reason 3",
+        "unclear, 2 of 9: reason 4",
+        "unclear, 3 more: column verdict_reason of --format json",
+    ]
+
+
+def test_the_footer_says_what_the_words_mean_in_this_run() -> None:
+    text = " ".join(table(RUN, 200).split())
+    assert "lies within 2 % of 1" in text
+    assert "Benjamini-Hochberg over the 4 ratios of the run" in text
+    wide = " ".join(table([ok("bmm", 0.6, delta=0.005)], 200).split())
+    assert "lies within 0.5 % of 1" in wide
+    assert "over the 1 ratio of the run" in wide
+    assert "verdict" not in table([failed("mine", "crashed", "why")], 200)
+
+
+def test_words_of_verdicts_have_their_colours() -> None:
+    text = table(RUN, 120, colour=True)
+    assert "\x1b[32mfaster" in text
+    assert "\x1b[33munclear" in text

@@ -1,0 +1,76 @@
+"""Runs read together: each keeps the verdicts that it has alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import attnbench
+from attnbench.api import make_options
+from attnbench.runner.options import Options
+from attnbench.runner.plan import sets_for
+from attnbench.runner.run_file import RunWriter
+from attnbench.types.record import EndLine, Manifest, Record
+
+CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
+MANIFEST = Manifest(
+    format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
+    backends=[], named=[], compiled_on=None, protocol={}, plugins=[], environment={},
+)  # fmt: skip
+SLOWER = Record(
+    CASE, "dot", "slow", "ok", median_ms=2.0, ratio=1.5, ratio_low=1.4, ratio_high=1.6, p_value=0.0039,
+    baseline="eager", delta=0.02, sets=9,
+)  # fmt: skip
+EAGER = Record(CASE, "dot", "eager", "ok", median_ms=1.3, ratio=1.0, baseline="eager", delta=0.02, sets=9)
+CHANCE = [
+    msgspec.structs.replace(SLOWER, backend=f"other{n}", ratio=1.0, ratio_low=0.9, p_value=0.9)
+    for n in range(60)
+]
+
+
+def stored(path: Path, *records: Record) -> Path:
+    names = list(dict.fromkeys(record.backend for record in records))
+    with RunWriter.create(path, msgspec.structs.replace(MANIFEST, backends=names)) as writer:
+        for record in records:
+            writer.append(record)
+        writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
+    return path
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[Path]:
+    return [stored(tmp_path / "a.jsonl", EAGER, SLOWER), stored(tmp_path / "b.jsonl", EAGER, SLOWER, *CHANCE)]
+
+
+def test_each_file_is_a_family_of_its_own(two: list[Path]) -> None:
+    both = attnbench.load(two)
+    assert [len(records) for records in both.by_file] == [2, 62]
+    assert both.records == both.by_file[0] + both.by_file[1]
+    alone = [one for path in two for one in attnbench.load(path).judged]
+    assert both.judged == alone
+    verdicts = [one.verdict for one in both.judged if one.record.backend == "slow"]
+    # What one run tells, the other can't among 61 comparisons.
+    assert verdicts == ["slower", "unclear"]
+
+
+def test_so_are_they_in_the_frame(two: list[Path]) -> None:
+    frame = attnbench.load(two).frame
+    slow = frame[frame["backend"] == "slow"]
+    assert slow["p_value"].tolist() == [0.0039, 0.0039]
+    assert slow["p_adjusted"].tolist() == pytest.approx([0.0039, 0.0039 * 61])
+    assert slow["verdict"].tolist() == ["slower", "unclear"]
+    assert frame[frame["backend"] == "eager"]["verdict"].tolist() == ["baseline"] * 2
+
+
+@pytest.mark.parametrize("budget", [None, 0.01, 0.25, 1, 30.0])
+def test_as_many_sets_as_suit_the_budget_unless_said(budget: float | None) -> None:
+    assert make_options(budget=budget).sets == sets_for(budget or Options.budget_s)
+    assert make_options(budget=budget, sets=2).sets == 2
+
+
+def test_dials_that_are_not_said_are_those_of_the_protocol() -> None:
+    assert make_options() == Options()
+    assert make_options(delta=0.05).delta == 0.05
+    assert make_options(allocator_pinned=False).allocator_pinned is False
