@@ -6,7 +6,7 @@ from attnbench.worker.messages import TorchFacts
 
 
 def torch_facts() -> TorchFacts:
-    """Version, flags and CUDA devices. Asks for devices without making a CUDA context."""
+    """Version, flags and CUDA devices. To ask for their names may make a CUDA context: never in a server."""
     import torch
 
     devices: tuple[str, ...] = ()
@@ -14,6 +14,7 @@ def torch_facts() -> TorchFacts:
         devices = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     flags = {
         "threads": str(torch.get_num_threads()),
+        "interop_threads": str(torch.get_num_interop_threads()),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
         "build": " ".join(torch.__config__.show().split()),

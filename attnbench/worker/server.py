@@ -20,6 +20,7 @@ def main(argv: list[str]) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    torch.set_num_interop_threads(threads)
     # The forward pass builds no graph in any worker; entered once, so that no call pays for it. The mode
     # ends when nothing holds its guard any more: this frame does, in every fork.
     with torch.inference_mode():
