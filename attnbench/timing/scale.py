@@ -1,0 +1,150 @@
+"""The scale of the machine: how fast it multiplies, copies and calls, here and now.
+
+Every set has one measurement, so it takes a few milliseconds. What takes longer to find out (which sizes of
+product are fastest here) is found out once in a process and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from attnbench.cases.caches import last_level_cache_bytes
+from attnbench.timing.sample import take_sample
+from attnbench.timing.timer import Timer, timer_for
+from attnbench.types.case import ITEM_BYTES, Dtype
+from attnbench.types.record import MachineScale
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SIDES = (128, 192, 256, 320, 512, 768, 1024, 2048, 4096, 8192)
+"""Of the square matrices that are tried, until a product would take longer than :data:`LONGEST_PRODUCT_NS`.
+
+On a core with AVX2 all from 192 on come within 5 % of each other in float32; in float64 those that are no
+powers of two are a third faster.
+"""
+
+SIDES_KEPT = 2
+LONGEST_PRODUCT_NS = 1_500_000
+EACH_NS = 500_000
+"""Time for the samples of each product and of the copy; one sample where a call takes longer."""
+
+MOST_SAMPLES = 8
+SHORTEST_SAMPLE_NS = 40_000
+EMPTY_SAMPLES = 3
+EMPTY_CALLS = 500
+
+LEAST_COPY_BYTES = 32 * 1024
+"""A copy of less is over before its time can be told from that of calling it."""
+
+LARGEST_COPY_BYTES = 256 * 1024 * 1024
+COPY_CACHES = 4
+"""Copies larger than this many last-level caches tell nothing new."""
+
+_NARROW = 2
+"""Bytes of the elements of float16 and bfloat16."""
+
+_WIDE: Dtype = "float32"
+
+
+def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineScale:
+    """Time products of square matrices, copies of ``working_set_bytes``, and calls that do nothing.
+
+    Products are in ``dtype``; of float16 and bfloat16 in float32 where that is the faster here, as any kernel
+    may compute so. A copy reads half of the bytes and writes the other half; they are as many as the
+    case's, so that they fit into the same cache, but 32 KiB at least and four last-level caches at most.
+    """
+    timer = timer_for(device)
+    products = {
+        side: _times_ns(timer, _multiply, *_factors(word, device, side))
+        for word, side in _fastest_products(dtype, device)
+    }
+    copy_bytes = _copy_bytes(device, working_set_bytes)
+    source, target, one = _copied(device, copy_bytes)
+    return MachineScale(
+        gemm_ns={side: [round(ns) for ns in times] for side, times in products.items()},
+        copy_bytes=copy_bytes,
+        copy_ns=[round(ns) for ns in _times_ns(timer, _copy, target, source, None)],
+        empty_ns=[
+            take_sample(_nothing, None, None, None, EMPTY_CALLS)[0].wall_ns / EMPTY_CALLS
+            for _ in range(EMPTY_SAMPLES)
+        ],
+        copy_call_ns=_times_ns(timer, _copy, one, one.clone(), None),
+    )
+
+
+def _times_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any) -> list[float]:
+    """Nanoseconds per call of a few samples, after a call that warms the caches."""
+    timer(call, a, b, c, 1)
+    ns = max(1, timer(call, a, b, c, 1)[0].wall_ns)
+    if ns > EACH_NS:
+        return [ns]
+    calls = max(1, SHORTEST_SAMPLE_NS // ns)
+    samples = max(1, min(MOST_SAMPLES, EACH_NS // (ns * calls)))
+    return [timer(call, a, b, c, calls)[0].wall_ns / calls for _ in range(samples)]
+
+
+@lru_cache(maxsize=8)
+def _fastest_products(dtype: Dtype, device: str) -> tuple[tuple[Dtype, int], ...]:
+    """The products to measure, as dtype and side: those with most operations a second here."""
+    timer = timer_for(device)
+    word = _fastest_dtype(timer, dtype, device)
+    rates: dict[int, float] = {}
+    before_ns, before = 0.0, SIDES[0]
+    for side in SIDES:
+        if before_ns * (side / before) ** 3 > LONGEST_PRODUCT_NS:
+            break
+        ns = min(_times_ns(timer, _multiply, *_factors(word, device, side)))
+        rates[side] = side**3 / ns
+        before_ns, before = ns, side
+    best = sorted(rates, key=lambda side: -rates[side])[:SIDES_KEPT]
+    _factors.cache_clear()
+    return tuple((word, side) for side in sorted(best))
+
+
+def _fastest_dtype(timer: Timer, dtype: Dtype, device: str) -> Dtype:
+    if ITEM_BYTES[dtype] > _NARROW:
+        return dtype
+    times: dict[Dtype, float] = {
+        word: min(_times_ns(timer, _multiply, *_factors(word, device, SIDES[0]))) for word in (dtype, _WIDE)
+    }
+    return min(times, key=lambda word: times[word])
+
+
+@lru_cache(maxsize=len(SIDES))
+def _factors(dtype: Dtype, device: str, side: int) -> tuple[Tensor, Tensor, Tensor]:
+    import torch
+
+    rng = torch.Generator().manual_seed(side)
+    a, b = (torch.randn(side, side, generator=rng).to(device, getattr(torch, dtype)) for _ in range(2))
+    return a, b, torch.empty_like(a)
+
+
+@lru_cache(maxsize=1)
+def _copied(device: str, copy_bytes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What is copied, where to, and one element, whose copy takes only what calling it takes."""
+    import torch
+
+    source = torch.ones(copy_bytes // 8, device=device)
+    return source, torch.zeros_like(source), torch.ones(1, device=device)
+
+
+def _copy_bytes(device: str, working_set_bytes: int) -> int:
+    most = min(COPY_CACHES * last_level_cache_bytes(device), LARGEST_COPY_BYTES)
+    return max(LEAST_COPY_BYTES, min(working_set_bytes, most)) // 8 * 8
+
+
+def _multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
+    import torch
+
+    torch.mm(a, b, out=out)
+
+
+def _copy(target: Tensor, source: Tensor, _: None) -> None:
+    target.copy_(source)
+
+
+def _nothing(a: None, b: None, c: None) -> None:
+    pass
