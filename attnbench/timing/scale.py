@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.caches import last_level_cache_bytes
+from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.timing.sample import take_sample
 from attnbench.timing.timer import Timer, timer_for
 from attnbench.types.case import ITEM_BYTES, Dtype
