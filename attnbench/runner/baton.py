@@ -7,6 +7,7 @@ import select
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import msgspec
 
@@ -16,7 +17,7 @@ from attnbench.worker import messages as m
 from attnbench.worker.turns import CALLED_OFF
 
 _CALLED_OFF_S = 10.0
-"""How long a process may take over the turn it is in once the stretch is called off."""
+"""How long a process may at least take over the turn it is in once the stretch is called off."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,17 @@ def _take(
         _call_off(batons)
     elif order:
         os.eventfd_write(batons[order[0]], 1)
-    taken = _hear_all({name: links[name] for name in asked}, patience_s, batons, failed)
+    taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, batons, failed)
     ended_ns = time.perf_counter_ns()
-    if failed:
-        return Stretch({}, failed)
-    for name, turns in taken.items():
-        wrong = turns_problem(turns, asked[name])
-        if wrong:
-            failed[name] = WorkerFailed("error", wrong)
-    if failed:
-        return Stretch({}, failed)
-    return Stretch(_with_asked(order, taken, begun_ns, ended_ns), {})
+    done = sum(len(turns.block.turns) for turns in taken.values())
+    if not failed and not in_time and done < len(order):
+        # All are well: whoever was in its turn when time was over took longer than all should.
+        slow = f"the turns of all were not over after {patience_s:g} s, and it was in one then"
+        failed[order[max(0, done - 1)]] = WorkerFailed("timeout", slow)
+    if not failed:
+        problems = {name: turns_problem(taken[name], asked[name], begun_ns, ended_ns) for name in taken}
+        failed |= {name: WorkerFailed("error", problem) for name, problem in problems.items() if problem}
+    return Stretch({} if failed else _with_asked(order, taken, begun_ns, ended_ns), failed)
 
 
 def _request(
@@ -104,36 +105,51 @@ def _hear_all(
     patience_s: float,
     batons: Mapping[str, int],
     failed: dict[str, WorkerFailed],
-) -> dict[str, m.TurnsTaken]:
-    """Wait for every answer; adds to ``failed``, whose first entry makes the others stop."""
+) -> tuple[dict[str, m.TurnsTaken], bool]:
+    """Wait for every answer; gives them, and whether time was enough for all.
+
+    Adds to ``failed``, whose first entry makes the others stop.
+    """
     taken: dict[str, m.TurnsTaken] = {}
     waiting = {link.fileno(): name for name, link in links.items()}
     poll = select.poll()
     for fd in waiting:
         poll.register(fd, select.POLLIN)
-    called_off = bool(failed)
-    end = time.monotonic() + (_CALLED_OFF_S if called_off else patience_s)
+    called_off, in_time = bool(failed), True
+    end = time.monotonic() + patience_s
     while waiting:
         ready = poll.poll(max(0.0, end - time.monotonic()) * 1000)
-        late = not ready
-        for fd in list(waiting) if late and called_off else [fd for fd, _ in ready]:
+        if not ready and called_off:
+            for name in waiting.values():
+                links[name].kill()
+                reason = f"no answer to TakeTurns within {patience_s:g} s; killed"
+                failed[name] = WorkerFailed("timeout", reason)
+            break
+        for fd, _ in ready:
             name = waiting.pop(fd)
             poll.unregister(fd)
             try:
-                taken[name], _ = links[name].hear("TakeTurns", m.TurnsTaken, 0.001 if late else patience_s)
+                taken[name], _ = links[name].hear("TakeTurns", m.TurnsTaken, patience_s)
             except WorkerFailed as failure:
                 failed[name] = failure
-        if (failed or late) and not called_off:
+        if not called_off and (failed or not ready):
             _call_off(batons)
-            called_off, end = True, time.monotonic() + _CALLED_OFF_S
-    return taken
+            called_off, in_time = True, bool(ready)
+            # One that had passed the baton on may have failed: whoever has it now keeps its time.
+            end = max(end, time.monotonic() + _CALLED_OFF_S)
+    return taken, in_time
 
 
-def turns_problem(taken: m.TurnsTaken, asked: m.TakeTurns) -> str:
-    """What makes turns none that were asked for, or impossible; "" where nothing does."""
+def turns_problem(taken: m.TurnsTaken, asked: m.TakeTurns, begun_ns: int, ended_ns: int) -> str:
+    """What makes turns none that were asked for, or impossible; "" where nothing does.
+
+    begun_ns, ended_ns: of the stretch, by the parent's clock. Times outside of it would also make the turns
+    of others look longer or shorter than they were.
+    """
     block, count = taken.block, len(asked.turns)
     columns = (
         block.wall_ns, block.cpu_ns, block.switches, block.faults, taken.received_ns, taken.passed_ns,
+        *(of_device for of_device in (block.host_ns, block.clock_mhz) if of_device),
     )  # fmt: skip
     if (block.stretch, tuple(block.turns), block.calls) != (asked.stretch, asked.turns, asked.calls):
         return "the worker took other turns than it was asked for"
@@ -141,6 +157,9 @@ def turns_problem(taken: m.TurnsTaken, asked: m.TakeTurns) -> str:
         return f"the worker took {len(block.wall_ns)} samples where {count} were asked for"
     if count and min(block.wall_ns) <= 0:
         return f"a sample of {min(block.wall_ns)} ns: the worker's clock does not go forward"
+    times = [begun_ns, *chain.from_iterable(zip(taken.received_ns, taken.passed_ns, strict=True)), ended_ns]
+    if any(later < earlier for earlier, later in pairwise(times)):
+        return "turns before it was asked, after it answered, or one before the other, by the worker's clock"
     return ""
 
 

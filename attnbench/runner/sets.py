@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from statistics import median
 
 from attnbench.runner.baton import take_stretch
 from attnbench.runner.brief import Brief
@@ -22,6 +23,10 @@ LONG_WORKERS = 3
 """How many times a contender that can't be forked is started anew over a case."""
 
 _CHILD_WARM_UP = m.WarmUp(most_calls=8, most_s=0.02)
+
+
+_SLACK = 4
+"""How much longer than after its warm-up a contender's calls may take before the stretch is called off."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +169,7 @@ class SetUnderWay:
                 balanced=options.balanced,
                 lockstep=options.lockstep,
             )
-            patience_s = self._timeout_s + 3 * options.budget_s * len(links)
+            patience_s = self._timeout_s + _SLACK * sum(_stretch_s(plan) for plan in plans.values())
             done = take_stretch(number, order, links, plans, patience_s)
             for name, block in done.blocks.items():
                 self._blocks[name].append(block)
@@ -202,6 +207,12 @@ class SetUnderWay:
                 self._verified.append(name)
             else:
                 self._failed[name] = outcome
+
+
+def _stretch_s(plan: Contender) -> float:
+    """What the turns of a contender in one stretch take, by its warm-up."""
+    call_s = median(plan.warmup_ms) / 1000 if plan.warmup_ms else 0.0
+    return plan.samples * (plan.calls + plan.warm_calls) * call_s
 
 
 def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:

@@ -31,7 +31,7 @@ def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer)
     passed_ns: list[int] = []
     output: Any = None
     for successor in request.successors:
-        if os.eventfd_read(own) >= CALLED_OFF:
+        if _wait(own) >= CALLED_OFF:
             break
         received_ns.append(perf_counter_ns())
         output = None
@@ -43,6 +43,15 @@ def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer)
             os.eventfd_write(fds[successor], 1)
         samples.append(sample)
     return TurnsTaken(_block(request, samples), received_ns, passed_ns), output
+
+
+def _wait(baton: int) -> int:
+    """Sleep until the baton comes; a signal that a library has a handler for wakes nobody up."""
+    while True:
+        try:
+            return os.eventfd_read(baton)
+        except InterruptedError:
+            continue
 
 
 def _block(request: TakeTurns, samples: Sequence[Sample]) -> Block:
