@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
     from attnbench.reports.judged import Judged
+    from attnbench.runner.forecast import Forecast
     from attnbench.runner.moment import Progress
     from attnbench.runner.options import Options
+    from attnbench.runner.order import Order
 
 Cases = str | Case | Iterable[str | Case]
 
@@ -138,21 +140,48 @@ def start(
     Raises:
         Interrupted: by Ctrl-C; what was measured is in the file it names.
     """
+    from attnbench.runner.run import start_run
+
+    order = order_of(selection, backends, registry, options)
+    return load(start_run(order, registry, options, out, progress))
+
+
+def foresee(
+    selection: Selection,
+    backends: str | Iterable[str] | None,
+    registry: Registry,
+    options: Options,
+    out: Path,
+) -> Forecast:
+    """How long :func:`start` with the same arguments would take; raises what it would raise at once."""
+    from attnbench.cases.free_memory import free_memory
+    from attnbench.runner.forecast import forecast
+    from attnbench.runner.machine import allowed_cpus
+    from attnbench.runner.run import check_order
+
+    order = order_of(selection, backends, registry, options)
+    check_order(order, out)
+    return forecast(order, registry, options, cores=len(allowed_cpus()), free_bytes=free_memory())
+
+
+def order_of(
+    selection: Selection, backends: str | Iterable[str] | None, registry: Registry, options: Options
+) -> Order:
+    """What a run of selected cases is asked to do; raises :class:`BadInput` for unknown backends."""
     from attnbench.cases.identity import case_id
-    from attnbench.runner.run import Order, start_run
+    from attnbench.runner.order import Order
 
     named = _names(backends)
     for name in (*named, options.baseline):
         registry.backend(name)
     on = selection.compiled_on
-    order = Order(
+    return Order(
         cases=selection.cases,
         backends=named or tuple(registry.backends),
         named=named,
         compiled_on=None if on is None else frozenset(case_id(case) for case in on),
         command=tuple(sys.argv),
     )
-    return load(start_run(order, registry, options, out, progress))
 
 
 def resume(path: str | Path, *, progress: Progress | None = None) -> Run:

@@ -65,8 +65,11 @@ def left_words(moment: Moment) -> str:
     """The time left in words; empty before there is an estimate."""
     if moment.left_s is None:
         return ""
-    if moment.left_s < 90:
-        return f"about {max(1, round(moment.left_s))} s left"
-    if moment.left_s < 5400:
-        return f"about {round(moment.left_s / 60)} min left"
-    return f"about {round(moment.left_s / 3600)} h left"
+    return f"about {span_words(moment.left_s)} left"
+
+
+def span_words(seconds: float) -> str:
+    """A time as long as a person cares to know it: 12 s, 3 min, 2 h."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     "--allocator", type=OneOf("allocator", ("pinned", "default")), default="pinned", show_default=True,
     help="While timing, keep freed memory in the process, or leave the C allocator as the system has it.",
 )  # fmt: skip
+@click.option("--plan", is_flag=True, help="Say how long it would take, by case, and run nothing.")
 @format_option
 @click.pass_context
 def command(
@@ -55,6 +56,7 @@ def command(
     baseline: str,
     delta: float,
     allocator: str,
+    plan: bool,
     format_: Format,
     **chosen: Any,
 ) -> None:
@@ -66,7 +68,8 @@ def command(
     registry = load_plugins()
     if resume is not None:
         finish(ctx, resumed(ctx, resume), format_)
-    from attnbench.api import make_options, start
+    from attnbench.api import foresee, make_options, start
+    from attnbench.cli.plan import plan_words, print_plan
 
     options = make_options(
         budget=budget,
@@ -80,4 +83,9 @@ def command(
     registry.backend(baseline)
     selection = selected(registry, chosen, timed=True)
     check_devices(selection)
+    foreseen = foresee(selection, backends or None, registry, options, out)
+    if plan:
+        print_plan(foreseen, options, format_)
+        return
+    click.echo(plan_words(foreseen, options), err=True)
     finish(ctx, lambda tell: start(selection, backends or None, registry, options, out, tell), format_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -24,10 +24,15 @@ Progress = Callable[[Moment], None]
 
 
 class Clock:
-    """Tells progress with an estimate of the time left, and adds up where the time went."""
+    """Tells progress with an estimate of the time left, and adds up where the time went.
 
-    def __init__(self, cases: int, progress: Progress | None) -> None:
+    expected_s: how long each case was expected to take before the run; without it nothing is told of the time
+    left before the first case is done.
+    """
+
+    def __init__(self, cases: int, progress: Progress | None, expected_s: Sequence[float] = ()) -> None:
         self.cases = cases
+        self._expected_s = expected_s
         self.phases_s: dict[str, float] = {}
         self._progress = progress
         self._start = time.monotonic()
@@ -65,9 +70,20 @@ class Clock:
         self._phase_start = now
 
     def _left_s(self) -> float | None:
-        if not self._durations_s or self._case_start is None:
+        if self._case_start is None:
             return None
-        # The median, because the few cases on which backends compile take many times longer.
-        typical_s = median(self._durations_s)
         begun_s = time.monotonic() - self._case_start
-        return max(0.0, typical_s - begun_s) + typical_s * (self.cases - self._number)
+        done = len(self._durations_s)
+        if len(self._expected_s) == self.cases:
+            mean_s = sum(self._expected_s) / self.cases
+            # As if one case more, an average one, had gone as expected: the first alone says little.
+            expected_s = sum(self._expected_s[:done]) + mean_s
+            factor = (sum(self._durations_s) + mean_s) / expected_s if expected_s else 1.0
+            now_s, after_s = self._expected_s[done] * factor, sum(self._expected_s[done + 1 :]) * factor
+        elif done:
+            # The median, because the few cases on which backends compile take many times longer.
+            now_s = median(self._durations_s)
+            after_s = now_s * (self.cases - self._number)
+        else:
+            return None
+        return max(0.0, now_s - begun_s) + after_s

@@ -8,38 +8,25 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from attnbench import __version__
+from attnbench.cases.free_memory import free_memory
 from attnbench.cases.identity import case_id, parse_case
 from attnbench.plugins.registry import Registry
 from attnbench.runner.contest import Before, Contest, decide
+from attnbench.runner.forecast import forecast
 from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.moment import Clock, Progress
 from attnbench.runner.options import Options, options_of
+from attnbench.runner.order import Order as Order
+from attnbench.runner.order import left_out
 from attnbench.runner.run_file import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.scale import Scale
 from attnbench.runner.workshop import Workshop
-from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, Interrupted
 from attnbench.types.record import FORMAT_VERSION, EndLine, Manifest, PluginLine
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a run is asked to do.
-
-    backends: in this order. named: those asked for by name, whose refusal is an error to the user.
-    compiled_on: ids of the cases on which compiling backends run unless named; None for all.
-    command: argv, for the manifest.
-    """
-
-    cases: tuple[Case, ...]
-    backends: tuple[str, ...]
-    named: tuple[str, ...] = ()
-    compiled_on: frozenset[str] | None = None
-    command: tuple[str, ...] = ()
 
 
 def start_run(
@@ -52,18 +39,23 @@ def start_run(
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
         Interrupted: by Ctrl-C; likewise.
     """
-    if not order.cases:
-        raise BadInput("nothing to run: no cases")
-    if not order.backends:
-        raise BadInput("nothing to run: no backends")
-    check_threads(max(case.threads for case in order.cases))
-    check_new(new_run_path(out, "a new run"))
+    check_order(order, out)
     with Workshop(options) as shop:
         manifest = _manifest(order, registry, options, shop)
         path = new_run_path(out, manifest.run_id)
         with RunWriter.create(path, manifest) as writer, _interruptible(path):
             _go_on(order, registry, shop, writer, {}, progress)
     return path
+
+
+def check_order(order: Order, out: Path) -> None:
+    """Raise :class:`BadInput` where there is nothing to run, too few cores, or no place for the file."""
+    if not order.cases:
+        raise BadInput("nothing to run: no cases")
+    if not order.backends:
+        raise BadInput("nothing to run: no backends")
+    check_threads(max(case.threads for case in order.cases))
+    check_new(new_run_path(out, "a new run"))
 
 
 def resume_run(path: Path, registry: Registry, progress: Progress | None) -> StoredRun:
@@ -109,7 +101,15 @@ def _go_on(
         for case in order.cases
         if before.get(case_id(case), Before()).recorded != frozenset(order.backends)
     ]
-    clock = Clock(len(left), progress)
+    expected = forecast(
+        replace(order, cases=tuple(left)),
+        registry,
+        shop.options,
+        cores=len(shop.all_cpus),
+        free_bytes=free_memory(),
+        has_cuda=bool(shop.torch.cuda_devices),
+    )
+    clock = Clock(len(left), progress, [case.total_s for case in expected.cases])
     clock.spend("start")
     scale = Scale(shop)
     try:
@@ -124,7 +124,7 @@ def _go_on(
                     registry=registry,
                     case=case,
                     names=order.backends,
-                    left_out=_left_out(order, registry, name),
+                    left_out=left_out(order, registry, name),
                     clock=clock,
                     write=writer.append,
                     before=before.get(name, Before()),
@@ -134,14 +134,6 @@ def _go_on(
     finally:
         scale.close()
     writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
-
-
-def _left_out(order: Order, registry: Registry, case: str) -> frozenset[str]:
-    if order.compiled_on is None or case in order.compiled_on:
-        return frozenset()
-    return frozenset(
-        name for name in order.backends if registry.backends[name].record.compiles and name not in order.named
-    )
 
 
 def _manifest(order: Order, registry: Registry, options: Options, shop: Workshop) -> Manifest:

@@ -11,7 +11,8 @@ from attnbench.cases.identity import parse_case
 from attnbench.plugins.registry import Entry, Registry, load_registry
 from attnbench.runner.moment import Moment
 from attnbench.runner.options import Options
-from attnbench.runner.run import Order, start_run
+from attnbench.runner.order import Order
+from attnbench.runner.run import start_run
 from attnbench.runner.run_file import StoredRun, read_run
 from attnbench.types.record import Record
 

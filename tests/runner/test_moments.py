@@ -1,4 +1,4 @@
-"""Progress: where the time went adds up, and the estimate is the median of the cases that are done."""
+"""Progress: where the time went adds up, and what is left is told from what was expected and what was."""
 
 from __future__ import annotations
 
@@ -74,6 +74,39 @@ def test_before_a_case_is_done_there_is_no_estimate(time: Time) -> None:
     time.now += 50
     clock.tell("check")
     assert told[0].left_s is None
+
+
+def test_what_was_expected_is_told_from_the_first_case_on(time: Time) -> None:
+    told: list[Moment] = []
+    clock = Clock(3, told.append, [10, 2, 3])
+    clock.begin_case("compiles")
+    clock.tell("oracle")
+    time.now += 4
+    clock.tell("check")
+    assert [moment.left_s for moment in told] == pytest.approx([15, 11])
+
+
+def test_a_machine_half_as_fast_as_expected_is_believed_more_with_each_case(time: Time) -> None:
+    told: list[Moment] = []
+    clock = Clock(100, told.append, [2.0] * 100)
+    for _ in range(100):
+        clock.begin_case("a")
+        clock.tell("oracle")
+        time.now += 4
+    assert told[0].left_s == pytest.approx(200)
+    assert told[1].left_s == pytest.approx(1.5 * 2 * 99)
+    assert told[50].left_s == pytest.approx(4 * 50, rel=0.02)
+    assert told[99].left_s == pytest.approx(4, rel=0.02)
+
+
+def test_cases_that_were_expected_to_take_no_time_at_all_are_no_trouble(time: Time) -> None:
+    """Every backend is refused on them."""
+    told: list[Moment] = []
+    clock = Clock(2, told.append, [0.0, 0.0])
+    for name in "ab":
+        clock.begin_case(name)
+        clock.tell("oracle")
+    assert [moment.left_s for moment in told] == [0, 0]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000)), max_size=20))

@@ -1,0 +1,63 @@
+"""How long a run will take, in a line before it and in a table instead of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from attnbench.cli.output import print_listing
+from attnbench.cli.progress import span_words
+
+if TYPE_CHECKING:
+    from attnbench.reports.formats import Format
+    from attnbench.runner.forecast import CaseForecast, Forecast
+    from attnbench.runner.options import Options
+
+COLUMNS = ("case", "cells", "about_s", "timing_s")
+"""Of the table; the other formats show the rest too."""
+
+
+def print_plan(foreseen: Forecast, options: Options, format_: Format) -> None:
+    """The whole plan: data by case to stdout, the line that :func:`plan_words` gives to stderr."""
+    print_listing([_row(case) for case in foreseen.cases], COLUMNS, format_)
+    click.echo(plan_words(foreseen, options), err=True)
+
+
+def plan_words(foreseen: Forecast, options: Options) -> str:
+    """The run in one line: how much there is to do, how long that takes, and what can be changed about it."""
+    parts = [
+        (sum(case.timing_s for case in foreseen.cases), f"timing ({_sets(options)})"),
+        (sum(case.processes_s for case in foreseen.cases), "starting processes"),
+        (sum(case.checking_s for case in foreseen.cases), "checking"),
+        (sum(case.compiling_s for case in foreseen.cases), "compiling"),
+    ]
+    told = ", ".join(f"{span_words(seconds)} {what}" for seconds, what in parts if seconds >= 0.5)
+    cases, cells = _count(len(foreseen.cases), "case"), _count(foreseen.cells, "cell")
+    words = f"{cases}, {cells}: about {span_words(foreseen.total_s)}"
+    words += f": {told}; --budget and --sets set it" if told else ""
+    slow = sum(case.cells for case in foreseen.cases if case.over_budget)
+    if slow:
+        words += f"; in {_count(slow, 'cell')} the fewest calls take longer than the budget"
+    return words
+
+
+def _sets(options: Options) -> str:
+    sets = "1 set" if options.sets == 1 else f"{options.sets} sets"
+    each_s = options.budget_s / options.sets
+    return f"{sets} of {span_words(each_s) if each_s >= 1 else f'{1000 * each_s:.2g} ms'} a cell"
+
+
+def _row(case: CaseForecast) -> dict[str, object]:
+    seconds = {
+        "about_s": case.total_s,
+        "timing_s": case.timing_s,
+        "processes_s": case.processes_s,
+        "checking_s": case.checking_s,
+        "compiling_s": case.compiling_s,
+    }
+    return {"case": case.case, "cells": case.cells} | {name: round(s, 1) for name, s in seconds.items()}
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,33 @@
+"""What a run is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnbench.plugins.registry import Registry
+from attnbench.types.case import Case
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a run is asked to do.
+
+    backends: in this order. named: those asked for by name, whose refusal is an error to the user.
+    compiled_on: ids of the cases on which compiling backends run unless named; None for all.
+    command: argv, for the manifest.
+    """
+
+    cases: tuple[Case, ...]
+    backends: tuple[str, ...]
+    named: tuple[str, ...] = ()
+    compiled_on: frozenset[str] | None = None
+    command: tuple[str, ...] = ()
+
+
+def left_out(order: Order, registry: Registry, case: str) -> frozenset[str]:
+    """Backends that are left out of a case (its id), though they'd run, because they compile for seconds."""
+    if order.compiled_on is None or case in order.compiled_on:
+        return frozenset()
+    return frozenset(
+        name for name in order.backends if registry.backends[name].record.compiles and name not in order.named
+    )

@@ -1,0 +1,67 @@
+"""The plan: a line on stderr before a run, a table instead of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+
+import attnbench.api
+from attnbench.cli.plan import plan_words
+from attnbench.runner.forecast import CaseForecast, Forecast
+from attnbench.runner.options import Options
+
+CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
+
+
+@pytest.mark.parametrize(
+    ("cases", "options", "words"),
+    [
+        (
+            (CaseForecast("a", 90, 16.2, 35.1, 12.4, 12.0), CaseForecast("b", 6, 0.8, 0.2, 0.1, 0.0)),
+            Options(),
+            "2 cases, 96 cells: about 80 s: 17 s timing (9 sets of 11 ms a cell), 35 s starting processes, "
+            "12 s checking, 12 s compiling; --budget and --sets set it",
+        ),
+        (
+            (CaseForecast("a", 1, 600.0, 0.2, 0.3, 0.0),),
+            Options(budget_s=600, sets=1),
+            "1 case, 1 cell: about 10 min: 10 min timing (1 set of 10 min a cell); "
+            "--budget and --sets set it",
+        ),
+        (
+            (CaseForecast("a", 4, 40.0, 2.0, 3.0, 0.0, over_budget=True), CaseForecast("b", 1, 1, 1, 1)),
+            Options(sets=20),
+            "2 cases, 5 cells: about 51 s: 41 s timing (20 sets of 5 ms a cell), 3 s starting processes, 4 s "
+            "checking; --budget and --sets set it; in 4 cells the fewest calls take longer than the budget",
+        ),
+        ((CaseForecast("a", 0),), Options(), "1 case, 0 cells: about 3 s"),
+    ],
+)  # fmt: skip
+def test_the_plan_in_words(cases: tuple[CaseForecast, ...], options: Options, words: str) -> None:
+    assert plan_words(Forecast(cases, 3.0), options) == words
+
+
+def test_plan_prints_what_would_be_run_and_runs_nothing(
+    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnbench.api, "start", lambda *_: pytest.fail("it was run"))
+    result = invoke("run", CASE, "--plan", "--backend", "eager", "--backend", "bmm", "--format", "json")
+    assert result.exit_code == 0
+    (row,) = json.loads(result.stdout)
+    assert (row["case"], row["cells"], row["compiling_s"]) == (CASE, 2, 0)
+    assert row["about_s"] >= row["timing_s"] >= 0.2
+    assert result.stderr.startswith("1 case, 2 cells: about ")
+    table = invoke("run", CASE, "--plan").stdout.splitlines()
+    assert table[0].split() == ["case", "cells", "about_s", "timing_s"]
+    assert table[1].split()[0] == CASE
+
+
+def test_what_can_not_be_run_has_no_plan(invoke: Callable[..., Result]) -> None:
+    result = invoke("run", CASE, "--plan", "--threads", "4096")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("attnbench: 4096 threads: ")
+    assert invoke("run", CASE, "--plan", "--backend", "nosuch").exit_code == 2
