@@ -1,0 +1,82 @@
+"""Sets made by hand, and strategies that make any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from hypothesis import strategies as st
+
+from attnbench.types.record import Block, SetLine
+
+
+def block(
+    wall_ns: Sequence[int],
+    *,
+    stretch: int = 0,
+    calls: int = 1,
+    cpu_ns: Sequence[int] | None = None,
+    turns: Sequence[int] | None = None,
+    faults: int = 0,
+    asked_ns: Sequence[int] = (),
+) -> Block:
+    """A block whose samples had the core all the time, unless ``cpu_ns`` says otherwise."""
+    n = len(wall_ns)
+    return Block(
+        stretch=stretch,
+        turns=list(range(n) if turns is None else turns),
+        calls=calls,
+        wall_ns=list(wall_ns),
+        cpu_ns=list(wall_ns if cpu_ns is None else cpu_ns),
+        switches=[0] * n,
+        faults=[faults] * n,
+        asked_ns=list(asked_ns),
+    )
+
+
+def set_line(index: int = 0, **blocks: Sequence[Block]) -> SetLine:
+    return SetLine("case", index, [0], list(blocks), {}, {k: list(v) for k, v in blocks.items()}, [], {})
+
+
+def simple_sets(**times: Sequence[int]) -> list[SetLine]:
+    """One sample in each set: times by backend, a number for each set."""
+    count = len(next(iter(times.values())))
+    return [set_line(i, **{name: [block([ns[i]])] for name, ns in times.items()}) for i in range(count)]
+
+
+TIMES = st.integers(1_000, 10**9)
+
+
+@st.composite
+def blocks(draw: st.DrawFn, stretch: int) -> Block:
+    """One to six samples, of which any may have lost a tenth of their time."""
+    walls = draw(st.lists(TIMES, min_size=1, max_size=6))
+    lost = draw(st.lists(st.booleans(), min_size=len(walls), max_size=len(walls)))
+    cpu = [wall * 9 // 10 if gone else wall for wall, gone in zip(walls, lost, strict=True)]
+    return block(walls, stretch=stretch, calls=draw(st.integers(1, 3)), cpu_ns=cpu)
+
+
+def random_sets(seed: int, count: int) -> list[SetLine]:
+    """Sets of up to two stretches of ``mine`` and ``base``, of which either may be missing anywhere.
+
+    Counts are unequal, a tenth of the samples is preempted, and times tie now and then.
+    """
+    rng = Random(seed)
+
+    def random_block(stretch: int) -> Block:
+        walls = [rng.choice((1000, rng.randrange(1_000, 10**9))) for _ in range(rng.randint(1, 6))]
+        cpu = [wall * 9 // 10 if rng.random() < 0.1 else wall for wall in walls]
+        return block(walls, stretch=stretch, calls=rng.randint(1, 3), cpu_ns=cpu)
+
+    def random_blocks() -> list[Block]:
+        return [random_block(stretch) for stretch in rng.choice([(0, 1), (0, 1), (0, 1), (0,), (1,), ()])]
+
+    return [
+        set_line(i, **{name: random_blocks() for name in ("mine", "base") if rng.random() < 0.9})
+        for i in range(count)
+    ]
+
+
+def many_sets(most: int = 12) -> st.SearchStrategy[list[SetLine]]:
+    """None to ``most`` random sets."""
+    return st.builds(random_sets, st.integers(0, 2**32), st.integers(0, most))

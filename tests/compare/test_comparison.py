@@ -1,0 +1,220 @@
+"""One contender against another over sets: a worked example, and what may not change a number."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_sets import block, many_sets, set_line, simple_sets
+
+from attnbench.compare.comparison import Comparison, compare
+from attnbench.compare.interval import median_interval, sign_test
+from attnbench.compare.verdict import decide
+from attnbench.types.record import Block, SetLine
+
+NINE = [100] * 9
+
+
+def compared(sets: list[SetLine], contender: str = "mine", baseline: str = "base") -> Comparison:
+    found = compare(sets, contender, baseline)
+    assert found is not None
+    return found
+
+
+def test_a_worked_example() -> None:
+    """Two sets of two stretches, by hand."""
+    sets = [
+        set_line(
+            0,
+            mine=[block([600, 640, 900], calls=2), block([1000], calls=2, stretch=1)],
+            base=[block([100, 100, 450]), block([250], stretch=1)],
+        ),
+        set_line(1, mine=[block([200, 800], calls=2)], base=[block([100, 100])]),
+    ]
+    # Of the first set 300/100, 320/100, 450/450 and 500/250: between 2 and 3. Of the second 1 and 4.
+    found = compared(sets)
+    assert found.ratio == pytest.approx((6**0.5 * 2) ** 0.5)
+    assert found.set_log_ratios == pytest.approx((0.5 * 1.791759469, 0.5 * 1.386294361))
+    assert (found.sets, found.pairs, found.left_out, found.contended) == (2, 6, 0, False)
+    assert found.interval is None
+    assert found.p_value == 0.5
+
+
+def test_nine_sets_have_an_interval_from_the_second_to_the_eighth() -> None:
+    found = compared(simple_sets(mine=[101, 109, 103, 107, 105, 104, 106, 102, 108], base=NINE))
+    assert found.ratio == pytest.approx(1.05)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (pytest.approx(1.02), pytest.approx(1.08))
+    assert found.interval.confidence == 0.9609375
+    assert found.p_value == 2 / 512
+
+
+def test_speed_that_a_stretch_has_for_both_cancels() -> None:
+    mine = [block([150, 150]), block([300, 300], stretch=1)]
+    base = [block([100, 100]), block([200, 200], stretch=1)]
+    assert compared([set_line(0, mine=mine, base=base)]).ratio == pytest.approx(1.5)
+
+
+def test_pairs_are_no_units() -> None:
+    """A thousand pairs that all say slower, in one set: nothing is known of the next set."""
+    found = compared([set_line(0, mine=[block([110] * 1000)], base=[block([100] * 1000)])])
+    assert (found.pairs, found.sets, found.p_value, found.interval) == (1000, 1, 1.0, None)
+
+
+def test_sets_without_either_do_not_count() -> None:
+    both = simple_sets(mine=[200], base=[100])
+    alone = [
+        set_line(1, mine=[block([9])]),
+        set_line(2, base=[block([9])]),
+        set_line(3),
+        set_line(4, mine=[]),
+    ]
+    apart = set_line(5, mine=[block([9], stretch=0)], base=[block([1], stretch=1)])
+    assert compared([*both, *alone, apart]) == compared(both)
+    assert compare([*alone, apart], "mine", "base") is None
+    assert compare([], "mine", "base") is None
+
+
+def test_left_out_pairs_are_counted_and_change_the_ratio() -> None:
+    """Of five pairs two were disturbed; their threefold times are not heard."""
+    mine = block([100, 300, 110, 300, 120], cpu_ns=[100, 200, 110, 200, 120])
+    sets = [set_line(0, mine=[mine], base=[block([100] * 5)])]
+    found = compared(sets)
+    assert (found.pairs, found.left_out, found.contended) == (3, 2, False)
+    assert found.ratio == pytest.approx(1.1)
+    every = compare(sets, "mine", "base", leave_out=False)
+    assert every is not None
+    assert (every.pairs, every.left_out, every.contended) == (5, 0, False)
+    assert every.ratio == pytest.approx(1.2)
+
+
+def test_where_more_than_half_would_go_all_stay() -> None:
+    def sets(disturbed: int) -> list[SetLine]:
+        cpu = [50] * disturbed + [100] * (4 - disturbed)
+        return [set_line(0, mine=[block([100] * 4, cpu_ns=cpu)], base=[block([100] * 4)])]
+
+    half, more = compared(sets(2)), compared(sets(3))
+    assert (half.pairs, half.left_out, half.contended) == (2, 2, False)
+    assert (more.pairs, more.left_out, more.contended) == (4, 0, True)
+
+
+def test_a_set_that_would_lose_all_its_pairs_keeps_them() -> None:
+    sets = simple_sets(mine=[105] * 8, base=[100] * 8)
+    sets.append(set_line(8, mine=[block([120], cpu_ns=[60])], base=[block([100])]))
+    found = compared(sets)
+    assert (found.sets, found.pairs, found.left_out, found.contended) == (9, 9, 0, False)
+    assert found.p_value == 2 / 512
+
+
+@given(many_sets(), st.booleans())
+def test_exchanging_the_two_inverts_everything(sets: list[SetLine], leave_out: bool) -> None:
+    there = compare(sets, "mine", "base", leave_out=leave_out)
+    back = compare(sets, "base", "mine", leave_out=leave_out)
+    if there is None or back is None:
+        assert there is back
+        return
+    assert back.set_log_ratios == tuple(-x for x in there.set_log_ratios)
+    assert back.ratio * there.ratio == pytest.approx(1.0, rel=1e-12)
+    assert (back.interval is None) == (there.interval is None)
+    if back.interval is not None and there.interval is not None:
+        assert back.interval.low * there.interval.high == pytest.approx(1.0, rel=1e-12)
+        assert back.interval.high * there.interval.low == pytest.approx(1.0, rel=1e-12)
+        assert back.interval.confidence == there.interval.confidence
+    for name in ("p_value", "sets", "pairs", "left_out", "contended"):
+        assert getattr(back, name) == getattr(there, name)
+
+
+@given(st.lists(st.integers(960, 1060), min_size=5, max_size=12), st.sampled_from([0.0153, 0.0207]))
+def test_exchanging_the_two_exchanges_slower_and_faster(times: list[int], delta: float) -> None:
+    sets = simple_sets(mine=times, base=[1000] * len(times))
+    word, opposite = (
+        word_of(compared(sets, *names), delta) for names in (("mine", "base"), ("base", "mine"))
+    )
+    assert opposite == {"slower": "faster", "faster": "slower"}.get(word, word)
+
+
+def word_of(found: Comparison, delta: float) -> str:
+    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
+    return decide(found.ratio, low, high, found.p_value, found.p_value, delta)
+
+
+@given(many_sets(), st.integers(2, 1000), st.integers(1, 1000))
+def test_a_machine_of_another_speed_leaves_the_ratio(sets: list[SetLine], factor: int, calls: int) -> None:
+    """All times longer by a factor, and samples of as many more calls."""
+
+    def slower(old: Block) -> Block:
+        by = factor * calls
+        return msgspec.structs.replace(
+            old,
+            calls=old.calls * calls,
+            wall_ns=[by * ns for ns in old.wall_ns],
+            cpu_ns=[by * ns for ns in old.cpu_ns],
+        )
+
+    other = [
+        set_line(line.index, **{name: [slower(b) for b in found] for name, found in line.blocks.items()})
+        for line in sets
+    ]
+    before, after = compare(sets, "mine", "base"), compare(other, "mine", "base")
+    if before is None or after is None:
+        assert before is after
+        return
+    assert after.set_log_ratios == pytest.approx(before.set_log_ratios, abs=1e-12)
+    assert (after.pairs, after.left_out) == (before.pairs, before.left_out)
+
+
+@given(many_sets(), st.integers(0, 2**16))
+def test_the_order_of_sets_and_blocks_is_of_no_account(sets: list[SetLine], seed: int) -> None:
+    rng = Random(seed)
+    mixed = [
+        set_line(line.index, **{name: rng.sample(b, len(b)) for name, b in line.blocks.items()})
+        for line in rng.sample(sets, len(sets))
+    ]
+    straight, other = compare(sets, "mine", "base"), compare(mixed, "mine", "base")
+    if straight is None or other is None:
+        assert straight is other
+        return
+    assert sorted(other.set_log_ratios) == sorted(straight.set_log_ratios)
+    assert (other.ratio, other.interval, other.p_value) == (
+        straight.ratio,
+        straight.interval,
+        straight.p_value,
+    )
+    assert (other.pairs, other.left_out) == (straight.pairs, straight.left_out)
+
+
+@given(many_sets())
+def test_all_of_it_is_made_of_the_sets_log_ratios(sets: list[SetLine]) -> None:
+    found = compare(sets, "mine", "base")
+    if found is None:
+        return
+    assert found.sets == len(found.set_log_ratios) <= len(sets)
+    assert found.pairs >= found.sets
+    assert found.p_value == sign_test(found.set_log_ratios)
+    assert (found.interval is None) == (median_interval(found.set_log_ratios) is None)
+    if found.interval is not None:
+        assert found.interval.low <= found.ratio <= found.interval.high
+
+
+@given(many_sets())
+def test_the_ratio_lies_within_those_of_the_samples(sets: list[SetLine]) -> None:
+    found = compare(sets, "mine", "base")
+    if found is None:
+        return
+
+    def times(name: str) -> list[float]:
+        return [w / b.calls for line in sets for b in line.blocks.get(name, []) for w in b.wall_ns]
+
+    assert found.ratio >= min(times("mine")) / max(times("base")) * (1 - 1e-9)
+    assert found.ratio <= max(times("mine")) / min(times("base")) * (1 + 1e-9)
+
+
+@given(many_sets())
+def test_anything_is_the_same_as_itself(sets: list[SetLine]) -> None:
+    found = compare(sets, "mine", "mine")
+    if found is not None:
+        assert set(found.set_log_ratios) == {0.0}
+        assert (found.ratio, found.p_value) == (1.0, 1.0)

@@ -1,0 +1,156 @@
+"""Order statistics: exact coverages and p-values, against tables and against every outcome counted."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import comb, inf, nan
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.compare.interval import Interval, median_interval, sign_test
+
+VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
+
+
+def ranks(n: int, at_least: float = 0.95) -> tuple[int, int, float] | None:
+    """Which order statistics bound the interval of n values, and at what confidence."""
+    interval = median_interval(range(1, n + 1), at_least)
+    return interval and (int(interval.low), int(interval.high), interval.confidence)
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high", "percent"),
+    [
+        (6, 1, 6, 96.88), (7, 1, 7, 98.44), (8, 1, 8, 99.22), (9, 2, 8, 96.09), (10, 2, 9, 97.85),
+        (15, 4, 12, 96.48), (17, 5, 13, 95.10), (20, 6, 15, 95.86), (25, 8, 18, 95.67), (30, 10, 21, 95.72),
+    ],
+)  # fmt: skip
+def test_intervals_of_published_tables(n: int, low: int, high: int, percent: float) -> None:
+    """Conover, Practical Nonparametric Statistics, and any table of confidence limits of a median."""
+    found = ranks(n)
+    assert found is not None
+    assert found[:2] == (low, high)
+    assert 100 * found[2] == pytest.approx(percent, abs=0.005)
+
+
+@pytest.mark.parametrize("n", range(5, 31))
+@pytest.mark.parametrize("at_least", [0.5, 0.9, 0.95, 0.99])
+def test_the_confidence_is_exact_and_the_interval_the_narrowest(n: int, at_least: float) -> None:
+    def covers(k: int) -> float:
+        """How often k-th to (n + 1 - k)-th hold the median: from k to n - k values are below it."""
+        return sum(comb(n, below) for below in range(k, n - k + 1)) / 2**n
+
+    possible = [k for k in range(1, (n + 1) // 2 + 1) if covers(k) >= at_least]
+    if not possible:
+        assert ranks(n, at_least) is None
+    else:
+        assert ranks(n, at_least) == (max(possible), n + 1 - max(possible), covers(max(possible)))
+
+
+@pytest.mark.parametrize("n", range(6, 12))
+def test_the_confidence_is_how_many_of_all_outcomes_hold_the_median(n: int) -> None:
+    """Every pattern of signs of n values around a median of 0, each as likely as any other."""
+    held = 0
+    for signs in product((-1.0, 1.0), repeat=n):
+        interval = median_interval([sign * (i + 1) for i, sign in enumerate(signs)])
+        assert interval is not None
+        held += interval.low <= 0 <= interval.high
+    interval = median_interval(range(n))
+    assert interval is not None
+    assert held / 2**n == interval.confidence
+
+
+@pytest.mark.parametrize("n", range(6))
+def test_five_values_and_fewer_have_no_interval(n: int) -> None:
+    assert median_interval([1.0] * n) is None
+
+
+def test_values_need_not_be_in_order_nor_differ() -> None:
+    assert median_interval([3, 1, 2, 9, 5, 8, 7, 4, 6]) == Interval(2, 8, 0.9609375)
+    assert median_interval([7.0] * 9) == Interval(7.0, 7.0, 0.9609375)
+
+
+def test_what_is_no_number_gives_no_interval_and_infinities_one() -> None:
+    assert median_interval([1.0] * 8 + [nan]) is None
+    assert median_interval([1.0] * 7 + [inf, -inf]) == Interval(1.0, 1.0, 0.9609375)
+
+
+def test_many_values_do_not_overflow() -> None:
+    assert median_interval(range(3001)) == Interval(1446, 1554, pytest.approx(0.951, abs=0.002))
+    assert sign_test([1.0] * 3000) == 0.0
+
+
+def test_confidences_out_of_range() -> None:
+    assert median_interval(range(9), 1.0) is None
+    assert median_interval(range(9), 0.0) == Interval(4, 4, 0.0)
+
+
+@given(VALUES, st.floats(0.0, 1.0))
+def test_it_holds_the_median_and_is_as_sure_as_asked(values: list[float], at_least: float) -> None:
+    interval = median_interval(values, at_least)
+    if interval is not None:
+        assert interval.low <= median(values) <= interval.high
+        assert interval.confidence >= at_least
+        assert {interval.low, interval.high} <= set(values)
+
+
+@given(VALUES, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_to_be_surer_takes_a_wider_one(values: list[float], one: float, other: float) -> None:
+    less, more = median_interval(values, min(one, other)), median_interval(values, max(one, other))
+    if more is not None:
+        assert less is not None
+        assert more.low <= less.low <= less.high <= more.high
+        assert more.confidence >= less.confidence
+
+
+@given(VALUES)
+def test_turned_round_it_is_turned_round(values: list[float]) -> None:
+    interval, turned = median_interval(values), median_interval([-value for value in values])
+    expected = interval and Interval(-interval.high, -interval.low, interval.confidence)
+    assert turned == expected
+    assert sign_test([-value for value in values]) == sign_test(values)
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "p"),
+    [
+        (9, 0, 2 / 512), (0, 9, 2 / 512), (8, 1, 20 / 512), (10, 0, 2 / 1024), (9, 1, 22 / 1024),
+        (8, 2, 0.109375), (5, 5, 1.0), (3, 2, 1.0), (1, 0, 1.0), (0, 0, 1.0), (15, 5, 0.041389465),
+    ],
+)  # fmt: skip
+def test_p_values_of_the_sign_test(above: int, below: int, p: float) -> None:
+    assert sign_test([1.0] * above + [-1.0] * below) == pytest.approx(p, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9, 10])
+def test_its_level_is_exact(n: int) -> None:
+    """Among all patterns of signs, p is at most p in exactly that share: no more, no less."""
+    found = [sign_test(signs) for signs in product((-1.0, 1.0), repeat=n)]
+    for p in set(found):
+        assert sum(other <= p for other in found) / 2**n == p
+
+
+def test_ties_count_against_significance() -> None:
+    assert sign_test([1.0] * 9) < sign_test([1.0] * 9 + [0.0]) < sign_test([1.0] * 9 + [0.0] * 2)
+    assert sign_test([1.0] * 9 + [0.0]) == sign_test([1.0] * 9 + [-1.0])
+    assert sign_test([0.0] * 30) == 1.0
+    assert sign_test([nan] * 9) == 1.0
+
+
+@given(VALUES, st.floats(-1e6, 1e6))
+def test_another_null_moves_the_values(values: list[float], null: float) -> None:
+    assert sign_test(values, null) == sign_test([(v > null) - (v < null) for v in values])
+
+
+@given(VALUES)
+def test_it_agrees_with_the_interval(values: list[float]) -> None:
+    """0 lies outside the interval of confidence 1 - p or less if and only if the test finds p."""
+    if 0.0 in values:
+        return
+    interval = median_interval(values)
+    if interval is not None:
+        outside = not interval.low <= 0 <= interval.high
+        assert outside == (sign_test(values) <= 1 - interval.confidence + 1e-12)
