@@ -59,7 +59,13 @@ def resumed(ctx: click.Context, path: Path) -> Callable[[Progress], Run]:
 
 def check_devices(selection: Selection) -> None:
     """Raise :class:`BadInput` where all cases need a CUDA device and there is none."""
-    if {case.device for case in selection.cases} == {"cuda"} and not _has_cuda():
+    if {case.device for case in selection.cases} == {"cuda"}:
+        check_device("cuda")
+
+
+def check_device(device: str) -> None:
+    """Raise :class:`BadInput` for ``cuda`` where there is no CUDA device."""
+    if device == "cuda" and not _has_cuda():
         raise BadInput("device 'cuda': torch finds no CUDA device on this machine; there is cpu")
 
 
