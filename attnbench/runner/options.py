@@ -60,7 +60,9 @@ class Options:
                 f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "
                 f"{LEAST_MEMORY_BYTES} at least"
             )
-        if min(self.stretches, self.timed_draws) < 1 or min(self.turn_s, self.oracle_flops) <= 0:
+        if min(self.stretches, self.timed_draws) < 1 or not (
+            0 < self.turn_s < float("inf") and self.oracle_flops > 0
+        ):
             raise BadInput(
                 "stretches, timed draws, seconds of a turn and operations of the oracle are above 0"
             )

@@ -102,7 +102,9 @@ def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str | int]])
 
 
 def _sound(block: Block) -> bool:
-    return block.calls >= 1 and bool(block.wall_ns) and min(block.wall_ns) > 0
+    columns = (block.turns, block.cpu_ns, block.switches, block.faults, block.asked_ns)
+    whole = all(len(column) == len(block.wall_ns) for column in columns)
+    return block.calls >= 1 and bool(block.wall_ns) and min(block.wall_ns) > 0 and whole
 
 
 def _manifest(path: Path, line: bytes) -> Manifest:

@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.api import make_options
-from attnbench.runner.options import Options
+from attnbench.runner.options import Options, options_of
 from attnbench.types.errors import BadInput
+
+NOTHING = "stretches, timed draws, seconds of a turn and operations of the oracle are above 0"
+SWITCHES = ("timed", "pinned", "put_first", "shuffled", "balanced", "lockstep", "allocator_pinned")
 
 
 @pytest.mark.parametrize(
@@ -23,10 +26,20 @@ from attnbench.types.errors import BadInput
         ({"budget_s": -1.5}, "a budget of -1.5 s: give a positive number of seconds"),
         ({"budget_s": math.inf}, "a budget of inf s: give a positive number of seconds"),
         ({"budget_s": math.nan}, "a budget of nan s: give a positive number of seconds"),
-        ({"sets": 0}, "0 sets: at least 1 is needed, and 8 for a 99 % interval"),
+        ({"sets": 0}, "0 sets: at least 1 is needed, and 9 for a verdict"),
         ({"timeout_s": 0}, "a timeout of 0 s: give a positive number of seconds"),
         ({"timeout_s": math.nan}, "a timeout of nan s: give a positive number of seconds"),
         ({"memory_limit_bytes": 0}, "a memory limit of 0 bytes: a worker needs 67108864 at least"),
+        ({"delta": 0}, "a delta of 0: give a fraction between 0 and 1, as 0.02 for 2 %"),
+        ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
+        ({"delta": math.nan}, "a delta of nan: give a fraction between 0 and 1, as 0.02 for 2 %"),
+        ({"warm_s": -0.1}, "-0.1 s of warm calls: give 0 or more"),
+        ({"warm_s": math.nan}, "nan s of warm calls: give 0 or more"),
+        ({"stretches": 0}, NOTHING),
+        ({"timed_draws": 0}, NOTHING),
+        ({"turn_s": 0}, NOTHING),
+        ({"turn_s": math.nan}, NOTHING),
+        ({"oracle_flops": -1}, NOTHING),
     ],
 )
 def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> None:
@@ -41,18 +54,26 @@ def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> N
         Options,
         budget_s=st.floats(1e-6, 1e6),
         sets=st.integers(1, 99),
-        rounds=st.integers(1, 9),
+        stretches=st.integers(1, 9),
+        delta=st.floats(1e-4, 0.9),
+        turn_s=st.floats(1e-6, 10),
+        warm_s=st.floats(0, 1),
         baseline=st.text(max_size=9),
         timeout_s=st.floats(1e-3, 1e5),
         memory_limit_bytes=st.none() | st.integers(2**26, 2**50),
-        timed=st.booleans(),
+        **{name: st.booleans() for name in SWITCHES},
     )
 )
 def test_what_the_manifest_states_gives_the_same_options_again(options: Options) -> None:
     """A run is resumed by what its file says, after a trip through JSON."""
     told = json.loads(json.dumps(options.protocol()))
     assert set(told) == {field.name for field in fields(Options)}
-    assert Options(**told) == options
+    assert Options(**told) == options_of(told) == options
+
+
+def test_every_part_of_the_protocol_is_on_unless_it_is_switched_off() -> None:
+    assert all(getattr(Options(), name) is True for name in SWITCHES)
+    assert {field.name for field in fields(Options) if field.type == "bool"} == set(SWITCHES)
 
 
 def test_what_is_not_said_is_the_default() -> None:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from attnbench.runner.run_file import RunWriter, check_new, expand, new_run_path, read_run
 from attnbench.types.errors import BadFile, BadInput
@@ -37,7 +38,7 @@ OTHER = Record(MANIFEST.cases[0], "dot", "bmm", "ok", median_ms=2.5)
 THIRD = Record(MANIFEST.cases[0], "dot", "numpy", "ok", median_ms=3.5)
 
 
-def written(path: Path, *lines: Record | EndLine) -> bytes:
+def written(path: Path, *lines: Record | EndLine | SetLine) -> bytes:
     with RunWriter.create(path, MANIFEST) as writer:
         for line in lines:
             writer.append(line)
@@ -135,7 +136,13 @@ def test_damage_in_the_middle_names_the_line(tmp_path: Path) -> None:
 
 STRANGE = Record("attention/dot/B9-H1-Lq2-Lk2-D2/none/float32/cpu/forward", "dot", "eager", "ok")
 ODD = Record(MANIFEST.cases[0], "dot", "nobody", "ok")
-HOLLOW = SetLine(MANIFEST.cases[0], 0, [0], [], {}, {"eager": [Block(0, 0, 1, [], [], [], [])]}, [], {})
+
+
+def one_set(*blocks: Block) -> SetLine:
+    return SetLine(MANIFEST.cases[0], 0, [0], ["eager"], {}, {"eager": list(blocks)}, [], {})
+
+
+WHOLE = Block(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0], [6, 6])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +152,12 @@ HOLLOW = SetLine(MANIFEST.cases[0], 0, [0], [], {}, {"eager": [Block(0, 0, 1, []
         ((STRANGE,), "a case that the manifest doesn't name"),
         ((ODD,), "a backend that the manifest doesn't name"),
         ((RECORD, MANIFEST), "a second manifest"),
-        ((HOLLOW,), "a block without samples"),
+        ((one_set(WHOLE, Block(1, [], 1, [], [], [], [], [])),), "a block without samples"),
+        ((one_set(replace(WHOLE, wall_ns=[5, 0])),), "a block without samples, or with impossible ones"),
+        ((one_set(replace(WHOLE, calls=0)),), "or with impossible ones"),
+        ((one_set(replace(WHOLE, turns=[0])),), "or with impossible ones"),
+        ((one_set(replace(WHOLE, cpu_ns=[4, 4, 4])),), "or with impossible ones"),
+        ((one_set(replace(WHOLE, asked_ns=[])),), "or with impossible ones"),
     ],
 )
 def test_lines_that_do_not_belong_are_named(tmp_path: Path, lines: tuple[Any, ...], says: str) -> None:
@@ -153,6 +165,13 @@ def test_lines_that_do_not_belong_are_named(tmp_path: Path, lines: tuple[Any, ..
     written(path, *lines)
     with pytest.raises(BadFile, match=rf"line {len(lines) + 1}: .*{says}"):
         read_run(path)
+
+
+def test_a_set_with_whole_blocks_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    line = one_set(WHOLE, replace(WHOLE, stretch=1))
+    written(path, line)
+    assert read_run(path).sets == (line,)
 
 
 def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
@@ -213,7 +232,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(tmp_path: Path) ->
     path = tmp_path / "run.jsonl"
     manifest = msgspec.json.encode(MANIFEST).decode()
     done = subprocess.run(
-        [sys.executable, "-c", _FILL_DISK, str(path), manifest, str(len(manifest) + 6000)],
+        [sys.executable, "-c", _FILL_DISK, str(path), manifest, str(len(manifest) + 12_000)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "can't write" in done.stdout
