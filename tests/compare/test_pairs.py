@@ -73,10 +73,10 @@ def test_more_time_on_the_core_than_passed_is_no_loss_and_none_is_not_told() -> 
 
 @pytest.mark.parametrize("wall", [0, -5, float("nan"), float("inf")])
 def test_what_can_not_be_a_time_is_no_sample(wall: float) -> None:
-    odd = block([100, wall, 300])  # type: ignore[list-item]
+    odd = block([100, wall, 300])
     assert [s.ns for s in samples_of([odd])[0]] == [100, 300]
     assert ratios([odd], [block([100, 100])]) == [1, 3]
-    assert ratios([block([wall])], [block([100])]) == []  # type: ignore[list-item]
+    assert ratios([block([wall])], [block([100])]) == []
 
 
 def test_a_block_of_no_calls_or_no_samples_makes_no_pair() -> None:

@@ -1,77 +1,153 @@
-"""One time and one ratio from the samples of sets, on samples whose answer is known."""
+"""The time of one backend from the samples of its sets."""
 
 from __future__ import annotations
 
-import math
-
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_sets import block, many_sets, set_line, simple_sets
+from noise import MILD, Noise, Plan, draw_sets, flips, normal
 
-from attnbench.compare.summary import median_ms, paired_log_ratio, ratio, set_median_ns, timed_calls
-from attnbench.types.record import Block, SetLine
-
-
-def block(round_: int, calls: int, *wall_ns: int) -> Block:
-    zeros = [0] * len(wall_ns)
-    return Block(round_, 0, calls, list(wall_ns), zeros, zeros, zeros)
+from attnbench.compare.summary import Timing, summarise, timed_calls
+from attnbench.types.record import SetLine
 
 
-def set_line(index: int, **blocks: list[Block]) -> SetLine:
-    return SetLine("case", index, 0, list(blocks), {}, blocks, [], {})
+def summed(sets: list[SetLine], backend: str = "mine") -> Timing:
+    found = summarise(sets, backend)
+    assert found is not None
+    return found
 
 
-def test_a_block_counts_per_call() -> None:
-    assert set_median_ns([block(0, 10, 100, 300, 200)]) == 20
-
-
-def test_the_median_of_a_set_is_over_all_its_samples() -> None:
-    assert set_median_ns([block(0, 1, 10, 20), block(1, 1, 90)]) == 20
-
-
-def test_pairs_are_taken_within_a_round() -> None:
-    """The machine is twice as slow in round 1: paired, nothing of it is left in the ratio."""
-    base = [block(0, 1, 100), block(1, 1, 200)]
-    mine = [block(0, 1, 150), block(1, 1, 300)]
-    assert math.exp(paired_log_ratio(mine, base) or 0) == pytest.approx(1.5)
-
-
-def test_a_round_without_the_baseline_makes_no_pair() -> None:
-    assert paired_log_ratio([block(3, 1, 100)], [block(0, 1, 100)]) is None
-
-
-def test_median_over_sets_in_milliseconds() -> None:
-    sets = [set_line(i, a=[block(0, 1, ns)]) for i, ns in enumerate((1_000_000, 9_000_000, 2_000_000))]
-    assert median_ms(sets, "a") == 2.0
-
-
-def test_sets_without_the_backend_do_not_count() -> None:
-    sets = [set_line(0, a=[block(0, 1, 4)], b=[block(0, 1, 2)]), set_line(1, b=[block(0, 1, 2)])]
-    assert ratio(sets, "a", "b") == pytest.approx(2.0)
-    assert timed_calls(sets, "a") == 1
-    assert timed_calls(sets, "b") == 2
-
-
-def test_nothing_measured_gives_nothing() -> None:
-    assert median_ms([], "a") is None
-    assert ratio([set_line(0, a=[block(0, 1, 1)])], "a", "missing") is None
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), min_size=1, max_size=9),
-)
-def test_the_ratio_of_the_inverse_pair_is_the_inverse(pairs: list[tuple[int, int]]) -> None:
-    sets = [set_line(i, a=[block(0, 1, x)], b=[block(0, 1, y)]) for i, (x, y) in enumerate(pairs)]
-    forward, backward = ratio(sets, "a", "b"), ratio(sets, "b", "a")
-    assert forward is not None
-    assert backward is not None
-    assert forward * backward == pytest.approx(1.0)
-
-
-@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=9), st.integers(1, 1000))
-def test_a_machine_uniformly_slower_leaves_the_ratio(times: list[int], factor: int) -> None:
-    quick = [set_line(i, a=[block(0, 1, t)], b=[block(0, 1, 7 * t)]) for i, t in enumerate(times)]
-    slow = [
-        set_line(i, a=[block(0, 1, factor * t)], b=[block(0, 1, 7 * factor * t)]) for i, t in enumerate(times)
+def test_a_worked_example() -> None:
+    """Two sets, of two stretches and of one, by hand."""
+    sets = [
+        set_line(
+            0,
+            mine=[
+                block([600_000, 640_000, 620_000], calls=2, faults=4),
+                block([1_000_000, 1_400_000], stretch=1),
+            ],
+        ),
+        set_line(1, mine=[block([400_000, 500_000])], base=[block([9])]),
     ]
-    assert ratio(slow, "a", "b") == pytest.approx(ratio(quick, "a", "b"))
+    # Per call in ms: 0.30 0.32 0.31 1.00 1.40, and 0.40 0.50.
+    found = summed(sets)
+    assert found.median_ms == pytest.approx((0.32 + 0.45) / 2)
+    assert (found.sets, found.timed_calls, found.interval) == (2, 10, None)
+    assert found.faults_per_call == pytest.approx(12 / 10)
+    assert (found.bimodal, found.contended) == (False, False)
+    assert timed_calls(sets, "base") == 1
+
+
+def test_nine_sets_have_an_interval_in_milliseconds() -> None:
+    found = summed(simple_sets(mine=[n * 1_000_000 for n in (5, 1, 9, 2, 8, 3, 7, 4, 6)]))
+    assert found.median_ms == 5.0
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high, found.interval.confidence) == (2.0, 8.0, 0.9609375)
+
+
+def test_sets_without_it_do_not_count() -> None:
+    sets = [*simple_sets(mine=[4, 2]), set_line(2, base=[block([9])]), set_line(3, mine=[])]
+    assert summed(sets).sets == 2
+    assert summarise(sets, "missing") is None
+    assert summarise([], "mine") is None
+    assert summarise([set_line(0, mine=[block([])])], "mine") is None
+    assert timed_calls(sets, "missing") == 0
+
+
+def test_a_set_of_nothing_but_impossible_times_is_none() -> None:
+    assert summarise([set_line(0, mine=[block([0, -1])])], "mine") is None
+    assert summed([set_line(0, mine=[block([0])]), *simple_sets(mine=[7])]).sets == 1
+
+
+@pytest.mark.parametrize(("preempted", "contended"), [(0, False), (2, False), (3, True), (4, True)])
+def test_contended_is_more_than_half_of_the_samples(preempted: int, contended: bool) -> None:
+    cpu = [90] * preempted + [100] * (4 - preempted)
+    found = summed([set_line(0, mine=[block([100] * 4, cpu_ns=cpu)])])
+    assert found.contended is contended
+    assert found.median_ms == pytest.approx(100e-6)
+
+
+def slow_half(index: int, shift: int) -> list[int]:
+    """Twenty samples, of two speeds, and a little apart."""
+    return [(1000 + 10 * (i % 3)) * (2 if (i + index + shift) % 2 else 1) for i in range(20)]
+
+
+def test_a_backend_of_two_speeds_is_told() -> None:
+    sets = [set_line(i, mine=[block(slow_half(i, 0))], base=[block([500] * 20)]) for i in range(9)]
+    assert summed(sets).bimodal
+    assert not summed(sets, "base").bimodal
+    alone = [set_line(i, mine=[block(slow_half(i, 0))]) for i in range(9)]
+    assert summed(alone).bimodal
+
+
+def test_so_is_one_whose_processes_have_two_speeds() -> None:
+    sets = [
+        set_line(i, mine=[block([1800 + j if i in (2, 5, 6) else 1000 + j for j in range(20)])])
+        for i in range(9)
+    ]
+    assert summed(sets).bimodal
+
+
+def test_a_machine_of_two_speeds_is_not_the_backends_fault() -> None:
+    rng = np.random.default_rng(5)
+    machine = Noise(machine=flips(1.9, 0.1), own=normal(0.01))
+    sets = draw_sets(rng, machine, Plan({"mine": 10, "base": 10, "third": 10}))
+    assert not any(summed(sets, name).bimodal for name in ("mine", "base", "third"))
+    alone = [set_line(line.index, mine=line.blocks["mine"]) for line in sets]
+    assert summed(alone).bimodal, "measured alone, there is nobody to tell it from the machine"
+
+
+def test_a_slow_call_of_one_sample_in_a_stretch_is_summed_up() -> None:
+    sets = draw_sets(np.random.default_rng(6), MILD, Plan({"mine": 1, "base": 20}))
+    found = summed(sets)
+    assert (found.sets, found.timed_calls, found.bimodal) == (9, 18, False)
+    assert found.interval is not None
+
+
+@given(many_sets())
+def test_the_median_lies_in_its_interval_and_within_the_samples(sets: list[SetLine]) -> None:
+    found = summarise(sets, "mine")
+    if found is None:
+        return
+    times = [w / b.calls / 1e6 for line in sets for b in line.blocks.get("mine", []) for w in b.wall_ns]
+    assert min(times) <= found.median_ms <= max(times)
+    assert found.sets <= len(sets)
+    if found.interval is not None:
+        assert found.interval.low <= found.median_ms <= found.interval.high
+
+
+@given(many_sets(), st.integers(2, 1000))
+def test_samples_of_as_many_more_calls_are_the_same_time(sets: list[SetLine], times: int) -> None:
+    longer = [
+        set_line(
+            line.index,
+            **{
+                name: [
+                    msgspec.structs.replace(
+                        b,
+                        calls=b.calls * times,
+                        wall_ns=[w * times for w in b.wall_ns],
+                        cpu_ns=[c * times for c in b.cpu_ns],
+                    )
+                    for b in blocks
+                ]
+                for name, blocks in line.blocks.items()
+            },
+        )
+        for line in sets
+    ]
+    before, after = summarise(sets, "mine"), summarise(longer, "mine")
+    if before is None or after is None:
+        assert before is after
+        return
+    assert after.median_ms == pytest.approx(before.median_ms)
+    assert after.timed_calls == times * before.timed_calls
+    assert (after.contended, after.bimodal) == (before.contended, before.bimodal)
+
+
+@given(many_sets())
+def test_the_order_of_sets_is_of_no_account(sets: list[SetLine]) -> None:
+    assert summarise(sets[::-1], "mine") == summarise(sets, "mine")

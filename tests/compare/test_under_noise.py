@@ -1,0 +1,209 @@
+"""The whole way from samples to a word, under noise whose truth is known.
+
+Trials are counted against exact binomial bounds, each of which a right build breaks with a probability
+under ``CHANCE``; there are fewer than a hundred, so a right build fails with a probability under 1e-6. (Seeds
+are fixed: what a build does once it does always.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import exp, lgamma, log
+
+import numpy as np
+import pytest
+from noise import EVEN, MILD, NOISES, Noise, Plan, autoregressive, draw_trials
+
+from attnbench.compare.comparison import Comparison, compare
+from attnbench.compare.interval import sign_test
+from attnbench.compare.pairs import set_log_ratios
+from attnbench.compare.summary import summarise
+from attnbench.compare.verdict import LEVEL, decide
+from attnbench.types.record import SetLine
+
+CHANCE = 1e-8
+TRIALS = 400
+EITHER_SIDE = 2 / 512
+AT_NOMINAL_5_PERCENT = 20 / 512
+"""What the sign test over nine sets does at 0.05: it says yes where eight or nine agree."""
+
+SMALLEST_DELTA = 1e-9
+"""Any difference counts: what is left is the p-value alone."""
+
+CONTINUOUS = [name for name in NOISES if name != "coarse clock"]
+
+
+def upper(trials: int, rate: float) -> int:
+    """A number that a binomial count exceeds with probability ``CHANCE`` at most."""
+
+    def chance(k: int) -> float:
+        ways = lgamma(trials + 1) - lgamma(k + 1) - lgamma(trials - k + 1)
+        return exp(ways + k * log(rate) + (trials - k) * log(1 - rate))
+
+    beyond, count = 0.0, trials
+    while beyond + chance(count) <= CHANCE:
+        beyond += chance(count)
+        count -= 1
+    return count
+
+
+def lower(trials: int, rate: float) -> int:
+    """A number below which such a count stays with probability ``CHANCE`` at most."""
+    return trials - upper(trials, 1 - rate)
+
+
+def word_of(found: Comparison | None, delta: float = SMALLEST_DELTA) -> str:
+    if found is None:
+        return "unclear"
+    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
+    return decide(found.ratio, low, high, found.p_value, found.p_value, delta)
+
+
+def trials_of(name: str, plan: Plan = EVEN, trials: int = TRIALS, **truth: float) -> list[list[SetLine]]:
+    seed = sorted(NOISES).index(name)
+    return draw_trials(np.random.default_rng(seed), trials, NOISES[name], plan, **truth)
+
+
+@cache
+def identical(name: str) -> tuple[Comparison, ...]:
+    """Identical contenders, many times."""
+    found = [compare(sets, "mine", "base") for sets in trials_of(name)]
+    return tuple(comparison for comparison in found if comparison is not None)
+
+
+def count(comparisons: tuple[Comparison, ...], what: Callable[[Comparison], bool]) -> int:
+    return sum(what(comparison) for comparison in comparisons)
+
+
+def test_the_bounds_of_this_file() -> None:
+    assert 0.5**30 < CHANCE < 0.5**26
+    assert upper(30, 0.5) == 29
+    assert lower(30, 0.5) == 1
+    assert upper(TRIALS, LEVEL / 2) < 0.03 * TRIALS
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_identical_contenders_are_hardly_ever_told_apart(name: str) -> None:
+    assert len(identical(name)) == TRIALS
+    for word in ("slower", "faster"):
+        told = count(identical(name), lambda c, word=word: word_of(c) == word)
+        assert told <= upper(TRIALS, LEVEL / 2)
+
+
+def test_nor_under_all_noises_together() -> None:
+    found = tuple(c for name in NOISES for c in identical(name))
+    slower = count(found, lambda c: word_of(c) == "slower")
+    assert slower <= upper(len(found), LEVEL / 2)
+    assert upper(len(found), LEVEL / 2) < 0.009 * len(found)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_the_p_value_is_exact_not_merely_safe(name: str) -> None:
+    """Neither too often nor too seldom: what is given away here is missing where there is a difference."""
+    fired = count(identical(name), lambda c: c.p_value <= 0.05)
+    assert lower(TRIALS, AT_NOMINAL_5_PERCENT) <= fired <= upper(TRIALS, AT_NOMINAL_5_PERCENT)
+
+
+def test_ties_make_it_safer() -> None:
+    assert count(identical("coarse clock"), lambda c: 0.0 in c.set_log_ratios) > TRIALS // 2
+    fired = count(identical("coarse clock"), lambda c: c.p_value <= 0.05)
+    assert fired <= upper(TRIALS, AT_NOMINAL_5_PERCENT)
+
+
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("truth", [1.05, 0.4])
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says(name: str, truth: float) -> None:
+    trials = trials_of(name, trials=150, mine=truth)
+    held = 0
+    for sets in trials:
+        found = compare(sets, "mine", "base")
+        assert found is not None
+        assert found.interval is not None
+        assert found.interval.confidence == 0.9609375
+        # What the clock's grain does to a time is no matter of statistics.
+        grain = NOISES[name].grain_ns / 100_000
+        held += found.interval.low * (1 - grain) <= truth <= found.interval.high * (1 + grain)
+    assert held >= lower(150, 0.9609375)
+
+
+@pytest.mark.parametrize(("truth", "word"), [(1.05, "slower"), (1 / 1.05, "faster")])
+def test_a_planted_difference_of_5_percent_is_found(truth: float, word: str) -> None:
+    """Set medians stray by about 1 %: one of nine is on the wrong side less than once in 10^4 trials."""
+    rng = np.random.default_rng(1)
+    trials = draw_trials(rng, 200, MILD, Plan({"mine": 10, "base": 10}), mine=truth)
+    found = [word_of(compare(sets, "mine", "base"), delta=0.02) for sets in trials]
+    assert found.count(word) >= lower(200, 0.9999)
+    assert set(found) <= {word, "unclear"}
+
+
+def test_identical_contenders_are_proved_the_same_under_mild_noise() -> None:
+    rng = np.random.default_rng(2)
+    trials = draw_trials(rng, 200, MILD, Plan({"mine": 10, "base": 10}))
+    words = [word_of(compare(sets, "mine", "base"), delta=0.02) for sets in trials]
+    assert words.count("same") >= lower(200, 0.99)
+    assert words.count("same") + words.count("unclear") == 200
+
+
+def test_pairs_taken_for_units_would_tell_identical_contenders_apart() -> None:
+    """What this project does not do: pairs that follow each other know of each other."""
+    noise = Noise(machine=autoregressive(0.95, 0.3), own=autoregressive(0.95, 0.1))
+    trials = draw_trials(np.random.default_rng(3), 200, noise, Plan({"mine": 30, "base": 30}))
+    pooled, by_set = 0, 0
+    for sets in trials:
+        logs = [
+            x for line in sets for x in set_log_ratios(line.blocks["mine"], line.blocks["base"]).log_ratios
+        ]
+        assert len(logs) == 9 * 60
+        pooled += sign_test(logs) <= 0.05
+        found = compare(sets, "mine", "base")
+        assert found is not None
+        by_set += found.p_value <= 0.05
+    assert pooled >= 0.3 * 200, "six times as often as it says"
+    assert by_set <= upper(200, AT_NOMINAL_5_PERCENT)
+
+
+def test_summaries_compared_apart_would_miss_what_pairs_find() -> None:
+    """The same difference by the ratio of two medians, each over its own turns of a machine of two speeds."""
+    noise = NOISES["two speeds"]
+    plan = Plan({"mine": 10, "base": 10})
+    trials = draw_trials(np.random.default_rng(4), 100, noise, plan)
+    apart, paired = [], []
+    for sets in trials:
+        mine, base, found = summarise(sets, "mine"), summarise(sets, "base"), compare(sets, "mine", "base")
+        assert mine is not None
+        assert base is not None
+        assert found is not None
+        apart.append(abs(np.log(mine.median_ms / base.median_ms)))
+        paired.append(abs(np.log(found.ratio)))
+    assert np.quantile(paired, 0.9) < np.quantile(apart, 0.9) / 2
+
+
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan({"mine": 15, "base": 4}),
+        Plan({"mine": 1, "base": 6}),
+        Plan({"mine": 1, "base": 1}, stretches=1),
+        Plan({"mine": 3, "base": 3}, missing={"mine": frozenset({0, 4}), "base": frozenset({4, 8})}, sets=12),
+    ],
+    ids=["unequal counts", "one against many", "one sample", "missing sets"],
+)
+def test_odd_counts_neither_crash_nor_cry_wolf(name: str, plan: Plan) -> None:
+    comparisons = [compare(sets, "mine", "base") for sets in trials_of(name, plan, 100)]
+    words = [word_of(found) for found in comparisons]
+    assert max(words.count("slower"), words.count("faster")) <= upper(100, LEVEL)
+    assert all(found is not None and found.sets == 9 for found in comparisons)
+
+
+def test_nothing_and_next_to_nothing() -> None:
+    rng = np.random.default_rng(5)
+    (none,) = draw_trials(rng, 1, MILD, Plan({"mine": 3, "base": 3}, sets=0))
+    assert compare(none, "mine", "base") is None
+    (one,) = draw_trials(rng, 1, MILD, Plan({"mine": 3, "base": 3}, sets=1), mine=9.0)
+    found = compare(one, "mine", "base")
+    assert found is not None
+    assert (found.interval, found.p_value, word_of(found)) == (None, 1.0, "unclear")
+    (eight,) = draw_trials(rng, 1, MILD, Plan({"mine": 3, "base": 3}, sets=8), mine=9.0)
+    assert word_of(compare(eight, "mine", "base")) == "unclear"
