@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,16 +77,34 @@ class Asked:
         finally:
             os.close(fd)
 
+    def turns(self, calls: int, samples: int, warm_calls: int = 0) -> m.TurnsTaken:
+        """Turns one after the other, every third of a stretch: it passes the baton on to itself."""
+        turns = tuple(3 * number + 1 for number in range(samples))
+        successors = tuple(0 if number + 1 < samples else -1 for number in range(samples))
+        with baton(1) as own:
+            request = m.TakeTurns(4, turns, successors, calls, warm_calls)
+            return self.link.ask(request, m.TurnsTaken, ENOUGH_S, (own,))[0]
+
     def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
-        """One block."""
-        request = m.Measure(round=4, position=2, calls=calls, samples=samples, warm_calls=warm_calls)
-        return self.link.ask(request, m.Measured, ENOUGH_S)[0].block
+        """The block of such turns."""
+        return self.turns(calls, samples, warm_calls).block
 
     def fork(self, cpus: tuple[int, ...] | None = None) -> Asked:
         """A child of this one."""
         child = self.link.fork(child=True, cpus=cpus or tuple(os.sched_getaffinity(0)))
         self.made.append(child)
         return Asked(child, self.case, self.made)
+
+
+@contextmanager
+def baton(value: int = 0) -> Iterator[int]:
+    """An eventfd, closed at the end."""
+    fd = os.eventfd(0, os.EFD_CLOEXEC)
+    try:
+        os.eventfd_write(fd, value)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def fork_by_hand(link: WorkerLink, child: bool) -> tuple[int, Channel[Any, Any]]:

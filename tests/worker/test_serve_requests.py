@@ -16,13 +16,13 @@ New = Callable[[str], Asked]
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
 SQUARE = "attention/dot/B2-H2-L3-D4/none"
+TURN = m.TakeTurns(0, (0,), (-1,), 1, 0)
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        m.Activations(()), m.Compute(), m.WarmUp(), m.Measure(0, 0, 1, 1, 0), m.LastOutput(),
-        m.MeasureMemory(),
+        m.Activations(()), m.Compute(), m.WarmUp(), TURN, m.LastOutput(), m.MeasureMemory(),
     ],
     ids=lambda r: type(r).__name__,
 )  # fmt: skip
@@ -38,7 +38,7 @@ def test_nothing_is_done_before_prepare(template: New, request_: m.Request) -> N
 def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(template: New) -> None:
     worker = template(SMALL)
     worker.prepare("counts_calls")
-    for request in (m.Compute(), m.WarmUp(), m.Measure(0, 0, 1, 1, 0), m.LastOutput(), m.MeasureMemory()):
+    for request in (m.Compute(), m.WarmUp(), TURN, m.LastOutput(), m.MeasureMemory()):
         with pytest.raises(WorkerFailed, match=f"^{type(request).__name__} before Activations$"):
             worker.link.ask(request, m.Output, ENOUGH_S)
     worker.give()
@@ -123,14 +123,16 @@ def test_the_last_output_is_that_of_the_last_timed_call(template: New) -> None:
     worker.prepare("counts_calls")
     worker.give()
     block = worker.block(calls=3, samples=4, warm_calls=5)
-    assert (block.round, block.position, block.calls) == (4, 2, 3)
+    assert (block.stretch, block.turns, block.calls) == (4, [1, 4, 7, 10], 3)
     vitals = (block.wall_ns, block.cpu_ns, block.switches, block.faults)
     assert [len(each) for each in vitals] == [4] * 4
     assert min(block.wall_ns) > 0
-    assert set(worker.output(m.LastOutput()).ravel()) == {5 + 3 * 4}
+    # Warm calls are made before each sample, and are in none.
+    made = (5 + 3) * 4
+    assert set(worker.output(m.LastOutput()).ravel()) == {made}
     # Asking for it makes no call; computing does, and leaves it alone.
-    assert set(worker.output().ravel()) == {18}
-    assert set(worker.output(m.LastOutput()).ravel()) == {17}
+    assert set(worker.output().ravel()) == {made + 1}
+    assert set(worker.output(m.LastOutput()).ravel()) == {made}
 
 
 @pytest.mark.parametrize("most_calls", [0, 1, 3])

@@ -1,0 +1,169 @@
+"""Taking turns, in a real worker: a sample when the baton comes, then the baton on, until it's called off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from itertools import chain, pairwise
+from pathlib import Path
+
+import pytest
+from asked import ENOUGH_S, Asked, baton
+
+from attnbench.runner.link import WorkerFailed
+from attnbench.worker import messages as m
+from attnbench.worker.turns import CALLED_OFF, _wait
+
+New = Callable[[str], Asked]
+
+SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
+IDLE = ("S", "I")
+
+
+@pytest.fixture
+def worker(template: New) -> Asked:
+    ready = template(SMALL)
+    ready.prepare("counts_calls")
+    ready.give()
+    return ready
+
+
+def calls_made(worker: Asked) -> int:
+    """By the last output of a timed call."""
+    (count,) = set(worker.output(m.LastOutput()).ravel())
+    return int(count)
+
+
+def descriptors(worker: Asked) -> int:
+    # It answers before it closes what came with a question; this one comes with nothing.
+    worker.link.ask(m.Reap(os.getpid()), m.Ended, ENOUGH_S)
+    return len(list(Path(f"/proc/{worker.link.pid}/fd").iterdir()))
+
+
+def test_each_turn_is_warm_calls_and_one_sample(worker: Asked) -> None:
+    taken = worker.turns(calls=3, samples=5, warm_calls=2)
+    assert taken.block.turns == [1, 4, 7, 10, 13]
+    assert len(taken.block.wall_ns) == len(taken.received_ns) == len(taken.passed_ns) == 5
+    assert calls_made(worker) == 5 * (2 + 3)
+
+
+def test_turns_are_told_one_after_the_other_around_their_samples(worker: Asked) -> None:
+    taken = worker.turns(calls=20, samples=6, warm_calls=10)
+    times = list(chain.from_iterable(zip(taken.received_ns, taken.passed_ns, strict=True)))
+    assert all(earlier <= later for earlier, later in pairwise(times))
+    for wall, began, ended in zip(taken.block.wall_ns, taken.received_ns, taken.passed_ns, strict=True):
+        assert 0 < wall < ended - began
+    assert taken.block.asked_ns == [], "that is for others to tell"
+
+
+def test_nothing_is_called_before_the_baton_comes(worker: Asked) -> None:
+    """It waits in its sleep; then it goes on."""
+    with baton() as own, baton() as other:
+        worker.link.tell(m.TakeTurns(0, (0, 2), (1, -1), 1, 0), (own, other))
+        watch = Path(f"/proc/{worker.link.pid}/stat")
+        while watch.read_text().rpartition(")")[2].split()[0] not in IDLE:
+            pass
+        os.set_blocking(other, False)
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+        os.set_blocking(other, True)
+        os.eventfd_write(own, 1)
+        assert os.eventfd_read(other) == 1
+        os.eventfd_write(own, 1)
+        taken, _ = worker.link.hear("TakeTurns", m.TurnsTaken, ENOUGH_S)
+        assert taken.block.turns == [0, 2]
+        os.set_blocking(other, False)
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+    assert calls_made(worker) == 2
+
+
+def test_called_off_before_its_first_turn_it_has_no_samples(worker: Asked) -> None:
+    with baton(CALLED_OFF) as own:
+        request = m.TakeTurns(3, (0, 1), (0, -1), 2, 1)
+        taken, _ = worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own,))
+    assert (taken.block.stretch, taken.block.turns, taken.block.wall_ns) == (3, [], [])
+    assert taken.received_ns == taken.passed_ns == []
+    assert set(worker.output().ravel()) == {1}
+
+
+def test_called_off_while_it_holds_the_baton_it_stops_after_that_turn(worker: Asked) -> None:
+    """The baton that it got and the end of the stretch may come at once."""
+    with baton() as own, baton() as other:
+        worker.link.tell(m.TakeTurns(0, (0, 2, 4), (1, 1, -1), 4, 0), (own, other))
+        os.eventfd_write(own, 1)
+        assert os.eventfd_read(other) == 1
+        os.eventfd_write(own, 1 + CALLED_OFF)
+        taken, _ = worker.link.hear("TakeTurns", m.TurnsTaken, ENOUGH_S)
+    assert taken.block.turns == [0]
+    assert [len(column) for column in (taken.block.wall_ns, taken.received_ns, taken.passed_ns)] == [1] * 3
+    assert calls_made(worker) == 4
+
+
+def test_after_a_stretch_that_was_called_off_comes_a_whole_one(worker: Asked) -> None:
+    """Whatever is left in the old batons: each stretch has its own."""
+    with baton(CALLED_OFF + 5) as own:
+        worker.link.ask(m.TakeTurns(0, (0,), (-1,), 1, 0), m.TurnsTaken, ENOUGH_S, (own,))
+        assert worker.block(calls=1, samples=3).turns == [1, 4, 7]
+        os.eventfd_write(own, 1)
+
+
+def test_a_worker_keeps_no_baton(worker: Asked) -> None:
+    worker.block(calls=1, samples=2)
+    before = descriptors(worker)
+    for _ in range(5):
+        worker.block(calls=1, samples=2)
+        with baton(CALLED_OFF) as own, baton() as other:
+            worker.link.ask(m.TakeTurns(0, (0,), (1,), 1, 0), m.TurnsTaken, ENOUGH_S, (own, other))
+    assert descriptors(worker) == before
+
+
+def test_a_call_that_raises_in_its_turn_does_not_pass_the_baton_on(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("raises_once_warm")
+    worker.give()
+    before = descriptors(worker)
+    with baton(1) as own, baton() as other:
+        request = m.TakeTurns(0, (0, 1), (0, 1), 2, 0)
+        with pytest.raises(WorkerFailed, match=r"^the call raised ArithmeticError: tired$"):
+            worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own, other))
+        os.set_blocking(other, False)
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+    assert worker.block(calls=1, samples=1).turns == [1]
+    assert descriptors(worker) == before
+
+
+def test_without_batons_there_are_no_turns(worker: Asked) -> None:
+    with pytest.raises(WorkerFailed, match=r"^the call raised IndexError") as failure:
+        worker.link.ask(m.TakeTurns(0, (0,), (-1,), 1, 0), m.TurnsTaken, ENOUGH_S)
+    assert failure.value.status == "error"
+    assert worker.block(calls=1, samples=1).turns == [1]
+
+
+def test_a_signal_that_a_library_handles_does_not_end_the_wait() -> None:
+    """A read of an eventfd that a signal interrupts fails; it's the baton that is waited for."""
+    waiter, handled = threading.get_native_id(), []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: handled.append(number))
+
+    def interrupt(own: int) -> None:
+        stat = Path(f"/proc/self/task/{waiter}/stat")
+        for done in range(3):
+            while len(handled) < done or stat.read_text().rpartition(")")[2].split()[0] not in IDLE:
+                pass
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        while len(handled) < 3:
+            pass
+        os.eventfd_write(own, 7)
+
+    try:
+        with baton() as own:
+            thread = threading.Thread(target=interrupt, args=(own,))
+            thread.start()
+            assert _wait(own) == 7
+            thread.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled == [signal.SIGUSR1] * 3
