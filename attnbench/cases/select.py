@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.cases.identity import case_id, parse_case
 from attnbench.cases.suite_file import read_suite
-from attnbench.types.case import OPERATIONS, Case, Dtype
+from attnbench.types.case import OPERATIONS, CacheMode, Case, Dtype
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.mask import Mask
 from attnbench.types.suite import Suite
@@ -23,7 +23,7 @@ class Overrides:
     """What the options of a command change in the selected cases.
 
     rules: keep the cases of these rules; it's an error where the selection has none of one of them.
-    dtypes, masks: every case once with each of them. device, threads, seed: set in every case.
+    dtypes, masks: every case once with each of them. device, threads, seed, cache: set in every case.
     Empty and None leave the cases as they are.
     """
 
@@ -33,6 +33,7 @@ class Overrides:
     device: str | None = None
     threads: int | None = None
     seed: int | None = None
+    cache: CacheMode | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
             ("device", overrides.device),
             ("threads", overrides.threads),
             ("seed", overrides.seed),
+            ("cache", overrides.cache),
         )
         if value is not None
     }

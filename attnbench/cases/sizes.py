@@ -16,6 +16,13 @@ from attnbench.types.shapes import (
     rule_parameter_shapes,
 )
 
+POOL_CACHES = 4
+"""A pool of inputs is larger than so many last-level caches, whatever way they replace their lines."""
+
+PADDED_TO_BYTES = 64
+_TENSOR_BYTES = 256
+"""What a call touches of a tensor besides its values, about."""
+
 
 def parameter_elements(case: Case, rule: Rule) -> int:
     """Elements of all parameters: of the rule and of the projections."""
@@ -25,12 +32,24 @@ def parameter_elements(case: Case, rule: Rule) -> int:
 
 def activation_elements(case: Case, rule: Rule) -> int:
     """Elements of the inputs, each tensor once: self-attention reads one x, cross-attention one context."""
-    queries, keys, values = activation_shapes(case, rule)
-    if case.is_self_attention:
-        return _elements([queries])
-    if case.layer is not None and keys == values:
-        return _elements([queries, values])
-    return _elements([queries, keys, values])
+    return _elements(_inputs(case, rule))
+
+
+def pool_copies(tensor_bytes: Iterable[int], cache_bytes: int) -> int:
+    """How many copies of some tensors exceed four caches together, and leave one to be used: 2 or more."""
+    each = sum(_padded(size) + _TENSOR_BYTES for size in tensor_bytes)
+    return max(2, POOL_CACHES * cache_bytes // each + 1)
+
+
+def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
+    """Bytes of the pool that the inputs rotate in, of a case that does so on the CPU; 0 for all others.
+
+    A CUDA device has its cache overwritten instead.
+    """
+    if case.cache != "rotating" or case.device != "cpu":
+        return 0
+    sizes = [math.prod(shape) * case.item_bytes for shape in _inputs(case, rule)]
+    return pool_copies(sizes, cache_bytes) * sum(_padded(size) + _TENSOR_BYTES for size in sizes)
 
 
 def held_bytes(case: Case, rule: Rule) -> int:
@@ -49,13 +68,18 @@ def quadratic_bytes(case: Case, rule: Rule, backend: Backend) -> int:
     return backend.quadratic_copies * pairs * rule.score_elements(case) * case.item_bytes
 
 
-def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int) -> str | None:
-    """Why a case won't fit into ``free_bytes`` with this backend, in words; None where it will."""
+def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_bytes: int = 0) -> str | None:
+    """Why a case won't fit into ``free_bytes`` with this backend, in words; None where it will.
+
+    pools_bytes: of the pools of inputs of all contenders, which they hold at the same time.
+    """
     quadratic = quadratic_bytes(case, rule, backend)
-    needed = held_bytes(case, rule) + quadratic
+    needed = held_bytes(case, rule) + quadratic + pools_bytes
     if needed <= free_bytes:
         return None
     reason = f"needs about {human_bytes(needed)} and {human_bytes(free_bytes)} is free"
+    if 2 * pools_bytes > needed:
+        return f"{reason}: inputs rotate, and the pools of all contenders take {human_bytes(pools_bytes)}"
     if 2 * quadratic < needed:
         return reason
     width = rule.score_elements(case)
@@ -71,6 +95,20 @@ def human_bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.0f} PiB" if count >= 999.5 else f"{count:.3g} PiB"
+
+
+def _inputs(case: Case, rule: Rule) -> list[Shape]:
+    """The shapes of the inputs, each tensor once."""
+    queries, keys, values = activation_shapes(case, rule)
+    if case.is_self_attention:
+        return [queries]
+    if case.layer is not None and keys == values:
+        return [queries, values]
+    return [queries, keys, values]
+
+
+def _padded(size: int) -> int:
+    return -(-size // PADDED_TO_BYTES) * PADDED_TO_BYTES
 
 
 def _mask_bytes(case: Case) -> int:

@@ -10,7 +10,7 @@ import click
 
 from attnbench.cli.parameters import MaskWord, OneOf, Positive, Whole
 from attnbench.runner.options import Options
-from attnbench.types.case import DEVICES, DTYPES
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
@@ -35,6 +35,10 @@ _SELECTION = (
     ),
     click.option("--device", type=OneOf("device", DEVICES), help="Device of every case."),
     click.option("--mask", "masks", multiple=True, type=MaskWord(), metavar="MASK", help=_MASK_HELP),
+    click.option(
+        "--cache", type=OneOf("cache mode", CACHE_MODES),
+        help="Cache mode of every case: hot, inputs in the caches; rotating, each call finds them in memory.",
+    ),
     click.option("--seed", type=Whole(0), metavar="N", help="Seed of every case."),
     click.option("--threads", type=Whole(1), metavar="N", help="Threads in every case; 1 if none are said."),
 )  # fmt: skip
@@ -99,5 +103,6 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
         device=chosen["device"],
         threads=chosen["threads"],
         seed=chosen["seed"],
+        cache=chosen["cache"],
     )
     return select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from attnbench.cases.free_memory import free_memory
 from attnbench.cases.identity import case_id
-from attnbench.cases.sizes import too_large
+from attnbench.cases.sizes import pool_bytes, too_large
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.brief import Brief, open_brief
 from attnbench.runner.examine import Examined, MismatchFound, examine_all, examine_plain
@@ -24,6 +24,7 @@ from attnbench.runner.refusals import refusal
 from attnbench.runner.scale import Scale
 from attnbench.runner.sets import Entrant, SetUnderWay, Stable, measure_peak
 from attnbench.runner.workshop import Workshop, wire
+from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.record import Accuracy, CaseLine, Contender, Line, Record, SetLine, Status
@@ -98,6 +99,7 @@ def decide(contest: Contest) -> None:
         oracle_flops=shop.options.oracle_flops,
     )
     limit = shop.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
+    limit += _pool_bytes(contest)
     contest.clock.tell("oracle")
     try:
         with open_brief(shop.referee, opening, case.threads, limit) as brief:
@@ -139,14 +141,28 @@ def _not_refused(contest: Contest) -> list[Entry[Backend]]:
                 "unsupported",
                 "compiles for seconds a case, so this suite gives it a few of its cases",
             )
-        if refused is None:
-            large = too_large(contest.case, rule, entry.record, free)
-            refused = None if large is None else ("out_of_memory", large)
         if refused is not None:
             contest.record(name, *refused)
         else:
             left.append(entry)
-    return left
+    return [entry for entry in left if _fits(contest, entry, free, len(left))]
+
+
+def _fits(contest: Contest, entry: Entry[Backend], free_bytes: int, contenders: int) -> bool:
+    """Whether a case fits into memory with a backend; records the reason where it doesn't."""
+    rule, pools = contest.registry.rule(contest.case.rule), contenders * _pool_bytes(contest)
+    large = too_large(contest.case, rule, entry.record, free_bytes, pools)
+    if large is not None:
+        contest.record(entry.record.name, "out_of_memory", large)
+    return large is None
+
+
+def _pool_bytes(contest: Contest) -> int:
+    """Of the pool that the inputs of a timed case rotate in, which each contender holds."""
+    if not contest.shop.options.timed:
+        return 0
+    rule = contest.registry.rule(contest.case.rule)
+    return pool_bytes(contest.case, rule, last_level_cache_bytes("cpu"))
 
 
 def _examine(contest: Contest, brief: Brief, entries: list[Entry[Backend]]) -> list[Examined]:

@@ -7,8 +7,6 @@ from attnbench.types.case import Case
 from attnbench.types.record import Status
 from attnbench.types.rule import Rule
 
-MEASURED_CACHES = ("hot",)
-
 
 def refusal(
     backend: Backend, case: Case, rule: Rule, *, cuda_devices: tuple[str, ...]
@@ -26,11 +24,6 @@ def refusal(
         return "unsupported", f"needs a dot product; {case.rule} has no such form"
     if case.dtype not in backend.dtypes:
         return "unsupported", f"computes in {_all_of(backend.dtypes)}, not {case.dtype}"
-    if case.cache not in MEASURED_CACHES:
-        return (
-            "unsupported",
-            f"the cache mode {case.cache} is not measured yet, {_all_of(MEASURED_CACHES)} is",
-        )
     if case.pass_ not in backend.passes:
         return "unsupported", f"computes the {_all_of(backend.passes)} pass, not {case.pass_}"
     return None

@@ -12,6 +12,9 @@ from attnbench.cases.identity import parse_case
 from attnbench.check.plain import PLAIN
 from attnbench.plugins.loading import load
 from attnbench.plugins.sources import Source
+from attnbench.timing.caches import last_level_cache_bytes
+from attnbench.timing.rotation import Pool, RotatingTimer
+from attnbench.timing.timer import Timer, timer_for
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.record import Status
@@ -39,7 +42,10 @@ class NotPrepared(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Held:
-    """A prepared backend: the case, the function that is timed, and the inputs it is called with."""
+    """A prepared backend: the case, the function that is timed, and the inputs it is called with.
+
+    pool: copies of the inputs, where they rotate and something has been timed.
+    """
 
     case: Case
     rule: Rule
@@ -47,6 +53,7 @@ class Held:
     call: Call
     inputs: tuple[Any, Any, Any] | None = None
     output: Any = field(default=None, repr=False)
+    pool: Pool | None = field(default=None, repr=False)
 
     def with_inputs(self, stored: Mapping[str, Stored], *, fresh: bool) -> Held:
         """The same backend with other inputs, in its layout, on its device.
@@ -58,10 +65,27 @@ class Held:
         laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
         a, b, c = (laid[id(tensors[name])] for name in ACTIVATIONS)
         if fresh or self.inputs is None:
-            return replace(self, inputs=(a, b, c), output=None)
+            return replace(self, inputs=(a, b, c), output=None, pool=None)
         for old, new in zip(self.inputs, (a, b, c), strict=True):
             old.copy_(new)
+        if self.pool is not None:
+            self.pool.renew()
         return replace(self, output=None)
+
+    def with_timer(self) -> tuple[Held, Timer]:
+        """The same with what its cache mode needs, and the timer for it. It must have inputs.
+
+        The pool is made here and not with the inputs: the check and the memory pass need none.
+        """
+        if self.case.cache != "rotating" or self.case.device != "cpu":
+            return self, timer_for(self.case.device, self.case.cache)
+        assert self.inputs is not None
+        pool = self.pool or Pool(self.inputs, last_level_cache_bytes(self.case.device))
+        return replace(self, pool=pool), RotatingTimer(pool)
+
+    def without_pool(self) -> Held:
+        """The same without its pool, which a fork has no use for: it gets other inputs."""
+        return replace(self, pool=None) if self.pool is not None else self
 
 
 def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, int]:

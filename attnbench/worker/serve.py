@@ -45,6 +45,7 @@ def serve(sock: socket.socket) -> None:
             break
         try:
             if isinstance(request, m.Fork):
+                held = held and held.without_pool()
                 if not frozen:
                     # Once: what is there now is left alone by collections, here and in what is forked.
                     gc.collect()
@@ -105,7 +106,6 @@ def _answer(
 
 
 def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[Held, m.Reply, tuple[int, ...]]:
-    timer = timer_for(held.case.device)
     if isinstance(request, m.Activations):
         junk = bytearray(request.junk_bytes)
         held = held.with_inputs(unpack(fds[0], request.arrays), fresh=request.fresh)
@@ -117,16 +117,18 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     match request:
         case m.Compute():
             before = [x.clone() for x in held.inputs]
-            sample, computed = timer(held.call, a, b, c, 1)
+            sample, computed = timer_for(held.case.device)(held.call, a, b, c, 1)
             check_unchanged(held.inputs, before)
             fd, spec = write_output(computed, held.case, output_shape(held.case), held.backend.layout)
             return held, m.Output(spec, sample.wall_ns), (fd,)
         case m.WarmUp():
+            held, timer = held.with_timer()
             trace, settled = warm_up(
                 lambda: timer(held.call, a, b, c, 1)[0].wall_ns, request.most_calls, request.most_s
             )
             return held, m.Warmed(tuple(trace), settled), ()
         case m.TakeTurns():
+            held, timer = held.with_timer()
             taken, output = take_turns(request, fds, held, timer)
             return replace(held, output=output), taken, ()
         case m.LastOutput():
