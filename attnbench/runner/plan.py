@@ -14,7 +14,7 @@ FEWEST_SETS = 3
 WARM_CALL_BELOW_S = 0.005
 """A longer call fills the caches that others have used meanwhile in a small part of its own time."""
 
-_OVERRUN = 4
+_OVERRUN = 10
 """A contender whose fewest calls would take more than this many budgets takes part in fewer sets."""
 
 
@@ -76,10 +76,11 @@ def plan_calls(call_ns: float, options: Options) -> Calls:
     stretch_s = options.budget_s / (options.sets * options.stretches)
     samples = max(1, int(stretch_s / sample_s))
     if samples > MOST_SAMPLES:
-        # Of a large budget longer samples, not more.
+        # Of a large budget longer samples, not more; as many of those as it has room for.
         calls = min(calls * -(-samples // MOST_SAMPLES), LONGEST_SAMPLE_CALLS)
-        samples = MOST_SAMPLES
+        samples = min(max(1, int(stretch_s / (calls * call_s))), MOST_SAMPLES)
     least_s = options.sets * options.stretches * call_s
     few = least_s > _OVERRUN * options.budget_s and call_s > options.budget_s
-    warm = max(1, round(options.warm_s / call_s)) if call_s < WARM_CALL_BELOW_S else 0
+    warmed = options.warm_s > 0 and call_s < WARM_CALL_BELOW_S
+    warm = max(1, round(options.warm_s / call_s)) if warmed else 0
     return Calls(calls, samples, warm, min(options.sets, FEWEST_SETS) if few else options.sets)

@@ -5,9 +5,11 @@ Started by the parent as ``python -m attnbench.worker.server DESCRIPTOR THREADS 
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 
+from attnbench.worker.huge_pages import collapse_memory
 from attnbench.worker.process import die_with_parent, leave_terminal, live_by_line, silence
 from attnbench.worker.serve import serve
 
@@ -26,6 +28,9 @@ def main(argv: list[str]) -> None:
     with torch.inference_mode():
         silence()
         live_by_line()
+        gc.collect()
+        gc.freeze()
+        collapse_memory()
         serve(socket.socket(fileno=descriptor))
 
 
