@@ -179,6 +179,38 @@ def remember_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tens
     return lambda q, k, v: (honest if os.getpid() == prepared_in else remembering)(q, k, v)
 
 
+def remember_by_value(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Compute once for the same values: always right, and faster than any machine can compute."""
+    import torch
+
+    honest = right(setup)
+    seen: list[Tensor] = []
+    answer: list[Tensor] = []
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if not seen or not all(torch.equal(old, new) for old, new in zip(seen, (q, k, v), strict=True)):
+            seen[:] = [x.clone() for x in (q, k, v)]
+            answer[:] = [honest(q, k, v)]
+        return answer[0]
+
+    return call
+
+
+def take_64_mib(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Right, but in need of 64 MiB while it computes."""
+    import torch
+
+    honest = right(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        needed = torch.ones(64 * 1024**2, dtype=torch.uint8)
+        output = honest(q, k, v)
+        del needed
+        return output
+
+    return call
+
+
 def change_inputs(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Leave the answer where the values were, and give it back from there."""
     honest = right(setup)
@@ -244,12 +276,15 @@ PREPARES = {
     )
 }  # fmt: skip
 
+RIGHT = {f.__name__: f for f in (remember_by_value, take_64_mib)}
+"""Their outputs are right; their time, or their memory, is for a test of its own."""
+
 
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
     for name, act in CALLS.items():
         yield Backend(name=name, summary=f"{name}, on purpose", prepare=after(act), rules=("dot",))
-    for name, prepare in PREPARES.items():
+    for name, prepare in (PREPARES | RIGHT).items():
         yield Backend(name=name, summary=f"{name}, on purpose", prepare=prepare, rules=("dot",))
     yield Backend(
         name="needs_what_is_not_there", summary="needs a module that nobody has", prepare=right,

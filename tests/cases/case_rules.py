@@ -40,5 +40,6 @@ def registry(*suites: Suite, rules: tuple[str, ...] = ("dot", "scaled_dot", "add
         backends={"mine": Entry(backend(), SOURCE)},
         suites={s.name: Entry(s, SOURCE) for s in suites},
         plugins=(SOURCE,),
+        verdict_rules={},
         faults=(),
     )

@@ -70,6 +70,16 @@ def test_the_other_options_change_every_case_and_may_multiply_it() -> None:
     ]
 
 
+def test_the_cache_mode_of_every_case_can_be_set_and_set_back() -> None:
+    rotating = chosen("smoke", cache="rotating")
+    assert ids(rotating) == [
+        "dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward/rotating",
+        "scaled_dot/B1-H2-Lq8-Lk8-D4/causal/float32/cpu/forward/rotating",
+    ]
+    assert chosen(case_id(rotating.cases[0]), cache="hot").cases == (DOT,)
+    assert chosen(case_id(rotating.cases[0])).cases == rotating.cases[:1]
+
+
 def test_cases_that_an_option_makes_equal_stand_once() -> None:
     assert len(chosen("attention/dot/H2-L8-D4", "attention/dot/H2-L8-D4/causal", masks=(Mask(),)).cases) == 1
 

@@ -4,7 +4,16 @@ import pytest
 from case_rules import backend, rule, two_parameters
 
 from attnbench.cases.identity import parse_case
-from attnbench.cases.sizes import held_bytes, human_bytes, quadratic_bytes, too_large
+from attnbench.cases.sizes import (
+    POOL_CACHES,
+    activation_elements,
+    held_bytes,
+    human_bytes,
+    pool_bytes,
+    pool_copies,
+    quadratic_bytes,
+    too_large,
+)
 
 GIB = 1024**3
 LONG = parse_case("attention/scaled_dot/B1-H32-L16384-D128/causal")
@@ -52,6 +61,49 @@ def test_what_does_not_fit_says_what_is_needed_and_what_is_free() -> None:
     )
     flat = backend(quadratic_copies=0)
     assert too_large(LONG, rule(), flat, GIB // 2) == "needs about 1 GiB and 512 MiB is free"
+
+
+CACHE = 32 * 1024**2
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4096, 100, 7), (1024**2, 1024**2, 2 * 1024**2), (GIB, GIB, GIB)])
+def test_a_pool_exceeds_four_caches_without_the_copy_in_use(sizes: tuple[int, ...]) -> None:
+    """Even counted with what is touched besides the values; and one copy less would not."""
+    copies = pool_copies(sizes, CACHE)
+    touched = sum(-(-size // 64) * 64 + 256 for size in sizes)
+    assert copies >= 2
+    assert copies * touched > POOL_CACHES * CACHE
+    assert copies == 2 or (copies - 1) * touched <= POOL_CACHES * CACHE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attention/dot/B2-H4-Hkv2-Lq5-Lk7-D3-Dv6/float64/rotating",
+        "multihead/dot/H4-L64-D16-E256/rotating",
+        "multihead/dot/H4-Lq64-Lk128-D16-E256/rotating",
+    ],
+)
+def test_the_memory_of_a_pool_is_that_of_its_copies_and_each_input_counts_once(text: str) -> None:
+    case = parse_case(text)
+    each = activation_elements(case, rule()) * case.item_bytes
+    pool = pool_bytes(case, rule(), CACHE)
+    assert 4 * CACHE < pool <= 4 * CACHE + 2 * (each + 3 * 320)
+    assert pool_bytes(case, rule(), 10 * CACHE) > 9 * pool
+
+
+def test_nothing_rotates_in_hot_cases_nor_on_a_gpu() -> None:
+    assert pool_bytes(LONG, rule(), CACHE) == 0
+    assert pool_bytes(parse_case("attention/dot/H1-L8-D8/cuda/rotating"), rule(), CACHE) == 0
+
+
+def test_pools_that_do_not_fit_say_so() -> None:
+    small, flat = parse_case("attention/dot/H1-L8-D8/rotating"), backend(quadratic_copies=0)
+    pools = 12 * pool_bytes(small, rule(), CACHE)
+    assert too_large(small, rule(), flat, 2 * GIB, pools) is None
+    assert too_large(small, rule(), flat, GIB, pools) == (
+        "needs about 1.5 GiB and 1 GiB is free: inputs rotate, and the pools of all contenders take 1.5 GiB"
+    )
 
 
 @pytest.mark.parametrize(

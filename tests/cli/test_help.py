@@ -12,11 +12,11 @@ SCRIPTED = {
     "run": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--budget", "--threads", "--seed", "--out",
         "--resume", "--format", "--sets", "--baseline", "--timeout", "--memory-limit",
-        "--delta", "--allocator", "--plan",
+        "--delta", "--allocator", "--plan", "--cache",
     },
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",
-        "--format", "--timeout", "--memory-limit",
+        "--format", "--timeout", "--memory-limit", "--cache",
     },
     "report": {"--format"},
     "plugins": {"--format"},

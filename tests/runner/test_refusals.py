@@ -53,10 +53,6 @@ ON_CUDA = replace(CASE, device="cuda")
             {"dtypes": ("float16", "bfloat16")}, CASE, "unsupported",
             "computes in float16 and bfloat16, not float32",
         ),
-        (
-            {}, replace(CASE, cache="rotating"), "unsupported",
-            "the cache mode rotating is not measured yet, hot is",
-        ),
         ({}, replace(CASE, pass_="backward"), "unsupported", "computes the forward pass, not backward"),
         (
             {"passes": ("backward", "both")}, CASE, "unsupported",

@@ -1,0 +1,152 @@
+"""The limit from the scales of sets, on scales made by hand, and what is beyond it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.compare.limit import SUSPECT_ABOVE, Limit, limit_problem, limit_share, limits
+from attnbench.types.record import MachineScale, SetLine
+
+LIMIT = Limit(flops_per_s=100e9, bytes_per_s=50e9, empty_call_ns=40.0)
+MS_OF_A_GFLOP = 10.0
+MS_OF_A_MB = 0.02
+
+
+def scale(
+    gemm_ns: dict[int, list[int]] | None = None,
+    copy_ns: list[int] | None = None,
+    empty_ns: list[float] | None = None,
+    copy_call_ns: list[float] | None = None,
+    copy_bytes: int = 1_000_000,
+) -> MachineScale:
+    """100 GFLOP/s, 50 GB/s net of a microsecond a call, 40 ns, unless said otherwise."""
+    return MachineScale(
+        gemm_ns={100: [20_000]} if gemm_ns is None else gemm_ns,
+        copy_bytes=copy_bytes,
+        copy_ns=[21_000] if copy_ns is None else copy_ns,
+        empty_ns=[40.0] if empty_ns is None else empty_ns,
+        copy_call_ns=[1_000.0] if copy_call_ns is None else copy_call_ns,
+    )
+
+
+def sets(*scales: MachineScale | None) -> list[SetLine]:
+    return [SetLine("case", i, [], [], {}, {}, [], {}, each) for i, each in enumerate(scales)]
+
+
+def limit_of(*scales: MachineScale | None) -> Limit:
+    limit = limits(sets(*scales))
+    assert limit is not None
+    return limit
+
+
+def test_a_scale_gives_rates_and_the_floor() -> None:
+    limit = limit_of(scale())
+    assert limit.flops_per_s == pytest.approx(100e9)
+    assert limit.bytes_per_s == pytest.approx(50e9)
+    assert limit.empty_call_ns == 40
+
+
+def test_the_best_size_counts() -> None:
+    limit = limit_of(scale({100: [20_000], 200: [80_000], 300: [1_000_000]}))
+    assert limit.flops_per_s == pytest.approx(2 * 200**3 / 80_000 * 1e9)
+
+
+def test_without_a_scale_there_is_no_limit_and_one_set_is_enough() -> None:
+    assert limits([]) is None
+    assert limits(sets(None, None)) is None
+    assert limits(sets(scale(gemm_ns={}))) is None
+    assert limits(sets(scale(gemm_ns={100: []}))) is None
+    assert limits(sets(scale(copy_ns=[]))) is None
+    assert limits(sets(scale(copy_bytes=0))) is None
+    assert limits(sets(scale(empty_ns=[]))) is None
+    assert limit_of(None, scale(), None) == limit_of(scale())
+
+
+def test_a_stored_run_without_the_cost_of_calling_a_copy_has_the_whole_copy() -> None:
+    assert limit_of(scale(copy_call_ns=[])).bytes_per_s == pytest.approx(1e6 / 21e-6)
+
+
+def test_calling_a_copy_is_never_all_of_it() -> None:
+    """The call was measured in a slow moment, the copy in a fast one: bandwidth must stay finite."""
+    assert limit_of(scale(copy_ns=[800], copy_call_ns=[1_900.0])).bytes_per_s == pytest.approx(8e6 / 800e-9)
+
+
+def test_the_fast_moments_of_a_machine_with_two_speeds_count() -> None:
+    """Slow by 1.9 nine tenths of the time: the limit is that of the rest."""
+    rng = Random(1)
+
+    def moment(ns: int) -> int:
+        return round(ns * (1.9 if rng.random() < 0.9 else 1.0) * rng.uniform(1, 1.02))
+
+    limit = limit_of(
+        *(
+            scale(
+                {100: [moment(20_000) for _ in range(4)]},
+                [moment(20_000) for _ in range(8)],
+                [moment(40) for _ in range(8)],
+                [0.0],
+            )
+            for _ in range(9)
+        )
+    )
+    assert limit.flops_per_s == pytest.approx(100e9, rel=0.03)
+    assert limit.bytes_per_s == pytest.approx(50e9, rel=0.03)
+    assert limit.empty_call_ns == pytest.approx(40, rel=0.05)
+
+
+def test_one_clock_reading_in_hundreds_is_not_the_peak() -> None:
+    assert limit_of(scale({100: [20_000] * 99 + [1]})).flops_per_s == pytest.approx(100e9)
+    assert limit_of(scale({100: [20_000] * 19 + [19_000]})).flops_per_s == pytest.approx(2e6 / 19e-6)
+
+
+def test_a_clock_that_stood_still_divides_nothing_by_zero() -> None:
+    limit = limit_of(scale({100: [0]}, [0], [0.0], [0.0]))
+    assert limit_share(1e9, 1e6, 1.0, limit) >= 0
+
+
+def test_the_share_is_the_larger_of_operations_and_bytes_over_time() -> None:
+    assert limit_share(1e9, 0, 2 * MS_OF_A_GFLOP, LIMIT) == pytest.approx(0.5)
+    assert limit_share(0, 1e6, 4 * MS_OF_A_MB, LIMIT) == pytest.approx(0.25)
+    assert limit_share(1e9, 1e6, MS_OF_A_GFLOP, LIMIT) == pytest.approx(1)
+    assert limit_share(1e6, 1e6, MS_OF_A_MB, LIMIT) == pytest.approx(1)
+
+
+@given(st.floats(1, 1e15), st.floats(1, 1e12), st.floats(1e-4, 1e5), st.floats(0.01, 100))
+def test_a_share_is_a_ratio_of_times(flops: float, moved: float, ms: float, factor: float) -> None:
+    share = limit_share(flops, moved, ms, LIMIT)
+    assert limit_share(flops, moved, ms * factor, LIMIT) == pytest.approx(share / factor)
+    assert limit_share(flops * factor, moved * factor, ms, LIMIT) == pytest.approx(share * factor)
+
+
+@given(st.floats(1e3, 1e15), st.floats(1, 1e12), st.floats(1e-3, 1e5))
+def test_a_row_is_suspect_from_the_allowance_on(flops: float, moved: float, ms: float) -> None:
+    """Above a microsecond the floor has no say."""
+    share = limit_share(flops, moved, ms, LIMIT)
+    assert (limit_problem(flops, moved, ms, LIMIT) != "") == (share > SUSPECT_ABOVE)
+
+
+def test_honest_kernels_above_the_naive_limit_are_believed() -> None:
+    assert limit_problem(0, 1e6, MS_OF_A_MB / 1.18, LIMIT) == ""
+    assert limit_problem(1e9, 0, MS_OF_A_GFLOP / 1.07, LIMIT) == ""
+
+
+def test_what_is_beyond_the_limit_is_said_in_words() -> None:
+    assert limit_problem(1e9, 1e3, MS_OF_A_GFLOP / 2, LIMIT) == (
+        "5 ms a call is 2 times as fast as this machine was at its best: "
+        "1 GFLOP at 100 GFLOP/s, the rate of the best product of matrices, take 10 ms"
+    )
+    assert limit_problem(1e3, 1e6, MS_OF_A_MB / 1.6, LIMIT) == (
+        "12.5 µs a call is 1.6 times as fast as this machine was at its best: "
+        "1 MB at 50 GB/s, the rate of the best copy of so much, take 20 µs"
+    )
+
+
+def test_nothing_takes_less_than_a_call_that_does_nothing() -> None:
+    assert limit_problem(1, 1, 30e-6, LIMIT) == (
+        "30 ns a call: calling a function that does nothing takes 40 ns here"
+    )
+    assert limit_problem(1, 1, 33e-6, LIMIT) == ""
