@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from attnbench.reports.formats import Format
     from attnbench.runner.forecast import CaseForecast, Forecast
     from attnbench.runner.options import Options
+    from attnbench.types.case import Case
 
 COLUMNS = ("case", "cells", "about_s", "timing_s")
 """Of the table; the other formats show the rest too."""
@@ -22,6 +24,17 @@ def print_plan(foreseen: Forecast, options: Options, format_: Format) -> None:
     """The whole plan: data by case to stdout, the line that :func:`plan_words` gives to stderr."""
     print_listing([_row(case) for case in foreseen.cases], COLUMNS, format_)
     click.echo(plan_words(foreseen, options), err=True)
+
+
+def warn_of_busy_cores(cases: Iterable[Case]) -> None:
+    """Say on stderr where several threads are going to be measured on cores that other work uses now."""
+    from attnbench.runner.busy import busy_warning, watch_cores
+    from attnbench.runner.machine import allowed_cpus
+
+    threads = max((case.threads for case in cases if case.device == "cpu"), default=1)
+    warning = busy_warning(threads, allowed_cpus(), watch_cores()) if threads > 1 else ""
+    if warning:
+        click.echo(f"attnbench: {warning}", err=True)
 
 
 def plan_words(foreseen: Forecast, options: Options) -> str:

@@ -69,7 +69,7 @@ def command(
     if resume is not None:
         finish(ctx, resumed(ctx, resume), format_)
     from attnbench.api import foresee, make_options, start
-    from attnbench.cli.plan import plan_words, print_plan
+    from attnbench.cli.plan import plan_words, print_plan, warn_of_busy_cores
 
     options = make_options(
         budget=budget,
@@ -88,4 +88,5 @@ def command(
         print_plan(foreseen, options, format_)
         return
     click.echo(plan_words(foreseen, options), err=True)
+    warn_of_busy_cores(selection.cases)
     finish(ctx, lambda tell: start(selection, backends or None, registry, options, out, tell), format_)

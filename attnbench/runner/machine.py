@@ -58,6 +58,14 @@ def split_cpus(cpus: tuple[int, ...], threads: int) -> tuple[tuple[int, ...], tu
     return measured, rest or cpus
 
 
+def sharing_note(cpus: tuple[int, ...], threads: int) -> str:
+    """What a record says where no core is left for attnbench itself; "" where one is."""
+    if threads < len(cpus):
+        return ""
+    cores = "the only core" if len(cpus) == 1 else f"all {len(cpus)} cores"
+    return f"measured on {cores} of this process, which attnbench's own process shares"
+
+
 def environment() -> dict[str, Any]:
     """Facts of the machine and the software, for the manifest. Names no user and no host."""
     return {

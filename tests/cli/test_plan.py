@@ -10,8 +10,10 @@ from click.testing import Result
 
 import attnbench.api
 from attnbench.cli.plan import plan_words
+from attnbench.runner import busy, machine
 from attnbench.runner.forecast import CaseForecast, Forecast
 from attnbench.runner.options import Options
+from attnbench.types.errors import BadInput
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 
@@ -65,3 +67,20 @@ def test_what_can_not_be_run_has_no_plan(invoke: Callable[..., Result]) -> None:
     assert result.stdout == ""
     assert result.stderr.startswith("attnbench: 4096 threads: ")
     assert invoke("run", CASE, "--plan", "--backend", "nosuch").exit_code == 2
+
+
+def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
+    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: object) -> None:
+        raise BadInput("enough")
+
+    monkeypatch.setattr(attnbench.api, "start", started)
+    monkeypatch.setattr(busy, "watch_cores", lambda: dict.fromkeys(range(4096), 1.0))
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: (0, 1, 2, 3))
+    plan, warning, _ = invoke("run", CASE, "--threads", "2").stderr.splitlines()
+    assert plan.startswith("1 case, ")
+    assert warning.startswith(
+        "attnbench: 2 threads are going to share cores with other work (core 2 is 100% busy"
+    )
+    assert len(invoke("run", CASE).stderr.splitlines()) == 2
