@@ -1,0 +1,50 @@
+"""The size of the last cache, from folders like Linux's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from attnbench.timing.caches import UNKNOWN_CACHE_BYTES, last_level_cache_bytes
+
+
+def caches(folder: Path, *sizes: str) -> Path:
+    for number, size in enumerate(sizes):
+        (folder / f"index{number}").mkdir()
+        (folder / f"index{number}" / "size").write_text(size)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        (("32K\n", "32K\n", "512K\n", "32768K\n"), 32 * 1024**2),
+        (("48K\n", "2M\n"), 2 * 1024**2),
+        (("1G\n",), 1024**3),
+        (("65536\n",), 65536),
+        (("rubbish\n", "\n", "K\n", "64K\n"), 64 * 1024),
+        (("rubbish\n",), UNKNOWN_CACHE_BYTES),
+        ((), UNKNOWN_CACHE_BYTES),
+    ],
+)
+def test_the_largest_cache_counts(tmp_path: Path, sizes: tuple[str, ...], expected: int) -> None:
+    assert last_level_cache_bytes("cpu", caches(tmp_path, *sizes)) == expected
+
+
+def test_without_the_folder_a_size_is_assumed(tmp_path: Path) -> None:
+    assert last_level_cache_bytes("cpu", tmp_path / "nothing") == UNKNOWN_CACHE_BYTES
+
+
+def test_here_it_is_a_cache() -> None:
+    assert 64 * 1024 <= last_level_cache_bytes("cpu") <= 4 * 1024**3
+
+
+def test_a_gpu_says_its_l2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=device * 1024**2)
+    )
+    assert last_level_cache_bytes("cuda") == 3 * 1024**2

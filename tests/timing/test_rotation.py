@@ -1,0 +1,124 @@
+"""The pool that inputs rotate in: enough copies, apart from each other, in an order that goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice, pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.cases.sizes import POOL_CACHES
+from attnbench.timing.rotation import Pool, RotatingTimer, Triple, take_sample_rotating
+
+CACHE = 64 * 1024
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+QKV: Shapes = ((2, 3, 5, 7), (2, 1, 9, 7), (2, 1, 9, 4))
+
+
+def drawn(shapes: Shapes, dtype: torch.dtype = torch.float32) -> Triple:
+    rng = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(shape, generator=rng).to(dtype) for shape in shapes)
+    return q, k, v
+
+
+def places(triple: Triple) -> tuple[int, int, int]:
+    a, b, c = triple
+    return a.data_ptr(), b.data_ptr(), c.data_ptr()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shapes", [QKV, ((1, 1, 1, 1),) * 3, ((4, 8, 64, 64),) * 3])
+def test_all_copies_are_equal_contiguous_aligned_and_apart(shapes: Shapes, dtype: torch.dtype) -> None:
+    inputs = drawn(shapes, dtype)
+    pool = Pool(inputs, CACHE)
+    spans = []
+    for triple in pool.triples:
+        for given_, copy in zip(inputs, triple, strict=True):
+            assert torch.equal(copy, given_)
+            assert copy.shape == given_.shape
+            assert copy.is_contiguous()
+            assert copy.data_ptr() % 64 == 0
+            spans.append((copy.data_ptr(), copy.data_ptr() + copy.nbytes))
+    spans += [(x.data_ptr(), x.data_ptr() + x.nbytes) for x in inputs]
+    spans.sort()
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize("shapes", [QKV, ((4, 8, 64, 64),) * 3])
+def test_the_pool_is_larger_than_four_caches(shapes: Shapes) -> None:
+    pool = Pool(drawn(shapes), CACHE)
+    touched = sum(x.nbytes + 64 + 256 for triple in pool.triples for x in triple)
+    assert len(pool.triples) == pool.copies >= 2
+    assert touched > POOL_CACHES * CACHE
+
+
+def test_one_tensor_given_twice_is_one_in_every_copy() -> None:
+    x, y, _ = drawn(((2, 5, 8),) * 3)
+    for inputs, same in (((x, x, x), (True, True)), ((x, y, y), (False, True)), ((x, y, x), (False, False))):
+        pool = Pool(inputs, CACHE)
+        for a, b, c in pool.triples:
+            assert (a is b, b is c, a is c) == (same[0], same[1], inputs[0] is inputs[2])
+        assert len({places(triple) for triple in pool.triples}) == pool.copies
+
+
+@given(st.lists(st.integers(0, 40), max_size=30), st.integers(0, 30))
+def test_a_copy_is_called_again_only_after_all_others(calls: list[int], warm: int) -> None:
+    """However the calls are divided into samples."""
+    inputs = drawn(QKV)
+    pool = Pool(inputs, 1024)
+    seen: list[tuple[int, int, int]] = []
+    timer = RotatingTimer(pool)
+    timer.warm(lambda a, b, c: seen.append(places((a, b, c))), *inputs, warm)
+    for count in calls:
+        sample, _ = timer(lambda a, b, c: seen.append(places((a, b, c))), *inputs, count)
+        assert sample.calls == count
+    assert len(seen) == warm + sum(calls)
+    assert seen == [places(pool.triples[turn % pool.copies]) for turn in range(len(seen))]
+
+
+def test_the_order_is_no_walk_through_memory_but_halves_follow_each_other() -> None:
+    pool = Pool(drawn(QKV), CACHE)
+    at = [places(triple)[0] for triple in pool.triples]
+    assert Counter(at) == Counter(sorted(at))
+    middle = sorted(at)[pool.copies // 2]
+    half = pool.copies // 2
+    assert all(place < middle for place in at[:half])
+    assert all(place >= middle for place in at[half:])
+    steps = Counter(b - a for a, b in pairwise(at))
+    assert steps.most_common(1)[0][1] < len(at) / 4
+
+
+def test_renewed_inputs_are_in_all_copies_at_the_same_places_and_the_order_begins_anew() -> None:
+    inputs = drawn(QKV)
+    pool = Pool(inputs, CACHE)
+    before = [places(triple) for triple in pool.triples]
+    list(islice(pool.upcoming, 5))
+    for x in inputs:
+        x.mul_(-3)
+    pool.renew()
+    assert [places(triple) for triple in pool.triples] == before
+    assert all(
+        torch.equal(copy, x)
+        for triple in pool.triples
+        for copy, x in zip(triple, inputs, strict=True)
+    )  # fmt: skip
+    assert places(next(pool.upcoming)) == before[0]
+
+
+def test_a_sample_hands_over_the_last_output() -> None:
+    upcoming = iter([(1, 2, 3), (4, 5, 6), (7, 8, 9)])
+    sample, output = take_sample_rotating(lambda a, b, c: a * b * c, upcoming, 2)
+    assert (sample.calls, output) == (2, 120)
+    assert sample.wall_ns > 0
+    assert min(sample.cpu_ns, sample.switches, sample.faults) >= 0
+    assert next(upcoming) == (7, 8, 9)
+
+
+def test_inputs_of_another_pool_are_noticed() -> None:
+    pool = Pool(drawn(QKV), CACHE)
+    with pytest.raises(AssertionError, match="another pool"):
+        RotatingTimer(pool)(lambda a, b, c: None, *drawn(QKV), 1)

@@ -1,0 +1,119 @@
+"""The scale of the machine: what is measured, in which dtype, how large, and how seldom it's thought over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from attnbench.timing import scale as scale_module
+from attnbench.timing.sample import Sample
+from attnbench.timing.scale import LEAST_COPY_BYTES, SIDES, SIDES_KEPT, measure_scale
+from attnbench.types.case import DTYPES, Dtype
+
+MIB = 1024**2
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Iterator[None]:
+    caches = (scale_module._fastest_products, scale_module._factors, scale_module._copied)
+    for each in caches:
+        each.cache_clear()
+    yield
+    for each in caches:
+        each.cache_clear()
+
+
+class Timer:
+    """On it a product of side n takes n³ ns over the rate of its side, and all else a microsecond."""
+
+    mode = ""
+    default_clock_mhz = 0
+
+    def __init__(self, rates: dict[tuple[torch.dtype, int], float]) -> None:
+        self.rates = rates
+        self.calls: list[tuple[torch.dtype, int]] = []
+
+    def __call__(self, call: Any, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, None]:
+        each_ns = 1000.0
+        if a.dim() == 2:
+            self.calls.append((a.dtype, len(a)))
+            each_ns = len(a) ** 3 / self.rates.get((a.dtype, len(a)), 100.0)
+        return Sample(calls, round(each_ns * calls), 0, 0, 0), None
+
+
+def with_timer(monkeypatch: pytest.MonkeyPatch, **rates: float) -> Timer:
+    """Rates by ``dtype_side``, in operations a nanosecond; 100 for all others."""
+    known = {}
+    for name, rate in rates.items():
+        word, side = name.split("_")
+        known[getattr(torch, word), int(side)] = rate
+    timer = Timer(known)
+    monkeypatch.setattr(scale_module, "timer_for", lambda device: timer)
+    return timer
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_scale_is_complete_and_possible(dtype: Dtype) -> None:
+    measured = measure_scale(dtype, "cpu", MIB)
+    assert 1 <= len(measured.gemm_ns) <= SIDES_KEPT
+    assert all(times and min(times) > 0 for times in measured.gemm_ns.values())
+    assert measured.copy_bytes == MIB
+    assert measured.copy_ns
+    assert min(measured.copy_ns) > 0
+    assert measured.empty_ns
+    assert 0 < min(measured.empty_ns) < min(measured.copy_call_ns)
+
+
+@pytest.mark.parametrize(
+    ("working_set", "expected"),
+    [
+        (1, LEAST_COPY_BYTES),
+        (MIB + 3, MIB),
+        (100 * MIB, 32 * MIB),
+    ],
+)
+def test_a_copy_is_as_large_as_the_working_set_within_reason(
+    monkeypatch: pytest.MonkeyPatch, working_set: int, expected: int
+) -> None:
+    monkeypatch.setattr(scale_module, "last_level_cache_bytes", lambda device: 8 * MIB)
+    assert measure_scale("float32", "cpu", working_set).copy_bytes == expected
+
+
+def test_the_two_fastest_sizes_are_kept_and_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = with_timer(monkeypatch, float32_192=300.0, float32_320=200.0)
+    assert list(measure_scale("float32", "cpu", MIB).gemm_ns) == [192, 320]
+    tried = {side for _, side in timer.calls}
+    assert tried >= {128, 192, 256, 320}
+    timer.calls.clear()
+    assert list(measure_scale("float32", "cpu", MIB).gemm_ns) == [192, 320]
+    assert {side for _, side in timer.calls} == {192, 320}
+
+
+def test_products_that_would_take_long_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = with_timer(monkeypatch, **{f"float64_{side}": 1.0 for side in SIDES})
+    assert list(measure_scale("float64", "cpu", MIB).gemm_ns) == [128]
+    assert {side for _, side in timer.calls} == {128}
+
+
+@pytest.mark.parametrize(("rate", "used"), [(1.0, torch.float32), (1000.0, torch.bfloat16)])
+def test_sixteen_bits_are_multiplied_wide_where_that_is_faster(
+    monkeypatch: pytest.MonkeyPatch, rate: float, used: torch.dtype
+) -> None:
+    timer = with_timer(monkeypatch, **{f"bfloat16_{side}": rate for side in SIDES})
+    measure_scale("bfloat16", "cpu", MIB)
+    timer.calls.clear()
+    measure_scale("bfloat16", "cpu", MIB)
+    assert {dtype for dtype, _ in timer.calls} == {used}
+
+
+def test_long_calls_are_made_twice_and_short_ones_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_timer(monkeypatch, float32_192=8.0, float32_128=1000.0)
+    monkeypatch.setattr(scale_module, "SIDES", (128, 192))
+    measured = measure_scale("float32", "cpu", MIB)
+    assert measured.gemm_ns[192] == [round(192**3 / 8)]
+    assert len(measured.gemm_ns[128]) > 1
+    assert set(measured.gemm_ns[128]) == {round(128**3 / 1000)}
+    assert set(measured.copy_ns) == {1000}
