@@ -1,4 +1,4 @@
-"""Cores that other work uses: read from the system's counters, told where several threads would share them."""
+"""Cores that other work uses: read from counters of the system, told where threads would share them."""
 
 from __future__ import annotations
 
