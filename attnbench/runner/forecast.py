@@ -15,6 +15,7 @@ from attnbench.cases.identity import case_id
 from attnbench.cases.sizes import too_large
 from attnbench.check.draws import pooled_draws
 from attnbench.plugins.registry import Registry
+from attnbench.runner.forking import can_be_forked
 from attnbench.runner.options import Options
 from attnbench.runner.order import Order, left_out
 from attnbench.runner.plan import plan_calls
@@ -166,7 +167,7 @@ def _case_forecast(
     for backend in backends:
         # One more for the peak of memory, where a call or two is all there is to do.
         processes_s += (plan.sets + 1) * (CHILD_S + warm_s)
-        if not (backend.forkable and case.device == "cpu" and case.threads == 1):
+        if not can_be_forked(backend, case):
             processes_s += _KEPT_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
     over = plan.sets * options.stretches * each_s > 2 * options.budget_s
     return CaseForecast(name, cells, timing_s, processes_s, checking_s, compiling_s, over)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from attnbench.compare.comparison import Comparison, compare
+from attnbench.compare.devices import mode_notes
 from attnbench.compare.limit import limit_problem, limit_share, limits
+from attnbench.compare.slices import waiting_note
 from attnbench.compare.summary import Timing, clock_problem, summarise
 from attnbench.runner.brief import Brief
 from attnbench.runner.options import Options
@@ -83,7 +85,12 @@ def timed_record(
         sets=timing.sets,
         timed_calls=timing.timed_calls,
         verified_calls=sum(name in line.verified for line in lines),
-        notes=[*plan.notes, *_notes(timing, against)],
+        notes=[
+            *plan.notes,
+            *_notes(timing, against),
+            *mode_notes(lines, name),
+            *filter(None, [waiting_note(lines, name, case.threads)]),
+        ],
     )
     if name == options.baseline:
         return replace(record, ratio=1.0)

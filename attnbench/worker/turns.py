@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from attnbench.timing.sample import Sample
-from attnbench.timing.timer import Timer
+from attnbench.timing.timer import Timer, device_fields
 from attnbench.types.record import Block
 from attnbench.worker.held import Held
 from attnbench.worker.messages import TakeTurns, TurnsTaken
@@ -42,7 +42,7 @@ def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer)
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
         samples.append(sample)
-    return TurnsTaken(_block(request, samples), received_ns, passed_ns), output
+    return TurnsTaken(_block(request, samples, timer), received_ns, passed_ns), output
 
 
 def _wait(baton: int) -> int:
@@ -54,7 +54,7 @@ def _wait(baton: int) -> int:
             continue
 
 
-def _block(request: TakeTurns, samples: Sequence[Sample]) -> Block:
+def _block(request: TakeTurns, samples: Sequence[Sample], timer: Timer) -> Block:
     return Block(
         stretch=request.stretch,
         turns=list(request.turns[: len(samples)]),
@@ -64,4 +64,5 @@ def _block(request: TakeTurns, samples: Sequence[Sample]) -> Block:
         switches=[s.switches for s in samples],
         faults=[s.faults for s in samples],
         asked_ns=[],
+        **device_fields(timer, samples),
     )

@@ -1,0 +1,61 @@
+"""What a call takes of a device at its peak, told by an allocator that counts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
+
+
+class Allocator:
+    """Counts what is taken and given back."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 1000
+
+    def take(self, count: int) -> None:
+        self.now += count
+        self.peak = max(self.peak, self.now)
+
+    def synchronize(self) -> None: ...
+
+    def reset_peak_memory_stats(self) -> None:
+        self.peak = self.now
+
+    def memory_allocated(self) -> int:
+        return self.now
+
+    def max_memory_allocated(self) -> int:
+        return self.peak
+
+
+def test_the_peak_of_a_call_is_counted_and_what_it_keeps_is_not() -> None:
+    cuda, kept = Allocator(), []
+
+    def call() -> object:
+        if not kept:
+            kept.append("workspace")
+            cuda.take(7000)
+        cuda.take(500)  # a score matrix
+        cuda.take(40)  # the output
+        cuda.take(-500)
+
+        class Output:
+            def __del__(self) -> None:
+                cuda.take(-40)
+
+        return Output()
+
+    assert cuda_peak_extra_bytes(call, cuda) == 540
+    assert cuda.now == 8000
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_known_allocation_on_a_real_device() -> None:
+    def call() -> torch.Tensor:
+        large = torch.empty(64 * 2**20, dtype=torch.uint8, device="cuda")
+        return large[:1024].clone()
+
+    assert 64 * 2**20 <= cuda_peak_extra_bytes(call) < 65 * 2**20
