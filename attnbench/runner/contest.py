@@ -208,7 +208,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             lines.append(line)
         contest.clock.spend("sets")
         contest.clock.tell("memory")
-        best = fastest(lines)
+        best = fastest(brief, entrants, lines)
         for record in shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines, best), entrants):
             contest.put(record)
         contest.clock.spend("memory")
@@ -256,4 +256,7 @@ def _outcome(
         peak = measure_peak(contest.shop, brief, entrant)
     except WorkerFailed as failure:
         return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
-    return timed_record(brief, contest.case, entrant, lines, contest.shop.options, best, peak)
+    record = timed_record(brief, contest.case, entrant, lines, contest.shop.options, best, peak)
+    if record.limit_share is None and contest.scale.problem:
+        return replace(record, notes=[*record.notes, contest.scale.problem])
+    return record

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.devices import mode_notes
-from attnbench.compare.limit import limit_problem, limit_share, limits
+from attnbench.compare.limit import Limit, limit_problem, limit_share, limits
 from attnbench.compare.slices import waiting_note
 from attnbench.compare.summary import Timing, clock_problem, summarise
 from attnbench.runner.brief import Brief
@@ -27,12 +27,17 @@ BIMODAL = (
 )
 
 
-def fastest(lines: Sequence[SetLine]) -> str | None:
-    """The backend with the least median time of those that failed in no set."""
+def fastest(brief: Brief, entrants: Sequence[Entrant], lines: Sequence[SetLine]) -> str | None:
+    """The backend with the least median time of those that failed in no set and can be believed."""
     failed = {name for line in lines for name in line.failed}
-    names = {name for line in lines for name in line.blocks} - failed
-    timings = {name: timing for name in sorted(names) if (timing := summarise(lines, name)) is not None}
-    return min(timings, key=lambda name: timings[name].median_ms, default=None)
+    limit = limits(lines)
+    times: dict[str, float] = {}
+    for entrant in entrants:
+        name = entrant.examined.name
+        timing = None if name in failed else summarise(lines, name)
+        if timing is not None and not _doubt(brief, entrant, lines, timing, limit):
+            times[name] = timing.median_ms
+    return min(sorted(times), key=lambda name: times[name], default=None)
 
 
 def timed_record(
@@ -52,9 +57,7 @@ def timed_record(
     against = None if name == options.baseline else compare(lines, name, options.baseline)
     to_best = None if best is None else compare(lines, name, best)
     limit = limits(lines)
-    doubt = clock_problem(lines, name, warm_calls=plan.warm_calls) or (
-        "" if limit is None else limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
-    )
+    doubt = _doubt(brief, entrant, lines, timing, limit)
     time, ratio = timing.interval, None if against is None else against.interval
     share = None
     if limit is not None:
@@ -106,6 +109,16 @@ def timed_record(
         pairs=against.pairs,
         pairs_left_out=against.left_out,
     )
+
+
+def _doubt(
+    brief: Brief, entrant: Entrant, lines: Sequence[SetLine], timing: Timing, limit: Limit | None
+) -> str:
+    """Why a backend's time can't be believed; "" where it can."""
+    problem = clock_problem(lines, entrant.examined.name, warm_calls=entrant.plan.warm_calls)
+    if problem or limit is None:
+        return problem
+    return limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
 
 
 def _notes(timing: Timing, against: Comparison | None) -> list[str]:

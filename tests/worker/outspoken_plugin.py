@@ -36,6 +36,17 @@ def gives_values(setup: Setup) -> Call:
     return lambda q, k, v: v.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
+def counts_places(setup: Setup) -> Call:
+    """The output is full of the number of places in memory that inputs came from so far."""
+    places: set[tuple[int, int, int]] = set()
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        places.add((q.data_ptr(), k.data_ptr(), v.data_ptr()))
+        return q * 0 + len(places)
+
+    return call
+
+
 def heads_last(setup: Setup) -> Call:
     """Attention by dot products on (B, L, H, D), refusing anything else."""
     case = setup.case
@@ -112,7 +123,7 @@ def attnbench_backends() -> Iterator[Backend]:
     both = ("attention", "multihead")
     for prepare in (
         counts_calls, gives_values, tells_identity, tells_torch, holds_memory, prepares_memory,
-        gives_a_parameter, raises_once_warm,
+        gives_a_parameter, raises_once_warm, counts_places,
     ):  # fmt: skip
         yield Backend(prepare.__name__, "outspoken", prepare, operations=both)
     yield Backend("heads_last", "outspoken", heads_last, layout="BLHD")

@@ -1,0 +1,95 @@
+"""Workers on cases whose inputs rotate: where timed calls find them, what is in them, what a fork keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, attend
+
+from attnbench.cases.identity import parse_case
+from attnbench.cases.sizes import pool_copies
+from attnbench.timing.caches import last_level_cache_bytes
+from attnbench.worker import messages as m
+
+New = Callable[[str], Asked]
+
+HOT = "attention/dot/B2-H8-L64-D64/none/float32"
+ROTATING = f"{HOT}/cpu/forward/rotating"
+
+
+def places(worker: Asked) -> int:
+    """Told by the last timed call."""
+    (count,) = set(worker.output(m.LastOutput()).ravel())
+    return int(count)
+
+
+@pytest.fixture
+def copies() -> int:
+    case = parse_case(HOT)
+    return pool_copies([case.B * case.H * case.Lq * case.D * 4] * 3, last_level_cache_bytes("cpu"))
+
+
+def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(template: New, copies: int) -> None:
+    worker = template(ROTATING)
+    worker.prepare("counts_places")
+    worker.give()
+    assert copies > 50
+    worker.block(calls=3, samples=4, warm_calls=2)
+    assert places(worker) == 20
+    worker.block(calls=30, samples=1)
+    assert places(worker) == 50
+    worker.block(calls=copies, samples=2)
+    assert places(worker) == copies, "all others, then the first again"
+
+
+def test_hot_inputs_stay_where_they_are(template: New) -> None:
+    worker = template(HOT)
+    worker.prepare("counts_places")
+    worker.give()
+    worker.block(calls=3, samples=4, warm_calls=2)
+    assert places(worker) == 1
+
+
+def test_renewed_inputs_are_what_timed_calls_compute_on_at_the_same_places(template: New) -> None:
+    worker, where = template(ROTATING), template(ROTATING)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    where.prepare("counts_places")
+    for draw in range(3):
+        arrays = worker.give(draw)
+        for calls in (1, 4):
+            worker.block(calls=calls, samples=2)
+            np.testing.assert_allclose(worker.output(m.LastOutput()), attend(*arrays), rtol=1e-4, atol=1e-5)
+        where.give(draw)
+        where.block(calls=5, samples=1)
+        assert places(where) == 5
+
+
+def test_checked_calls_and_memory_have_no_pool(template: New) -> None:
+    worker = template(ROTATING)
+    worker.prepare("counts_places")
+    worker.give()
+    for _ in range(3):
+        assert set(worker.output().ravel()) == {1}
+    peak, _ = worker.link.ask(m.MeasureMemory(), m.PeakMemory, ENOUGH_S)
+    assert peak.bytes is None or peak.bytes < last_level_cache_bytes("cpu")
+
+
+def test_a_fork_makes_a_pool_of_its_own_inputs(template: New) -> None:
+    worker = template(ROTATING)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker.give(0)
+    worker.link.ask(m.WarmUp(2, 1.0), m.Warmed, ENOUGH_S)
+    child = worker.fork()
+    arrays = child.give(1)
+    child.block(calls=3, samples=1)
+    np.testing.assert_allclose(child.output(m.LastOutput()), attend(*arrays), rtol=1e-4, atol=1e-5)
+
+
+def test_one_source_that_serves_twice_rotates_as_one(template: New) -> None:
+    worker = template("multihead/dot/B2-H2-L16-D16-E512/none/float32/cpu/forward/rotating")
+    worker.prepare("tells_identity")
+    worker.give()
+    worker.block(calls=2, samples=2)
+    assert set(worker.output(m.LastOutput()).ravel()) == {3}
