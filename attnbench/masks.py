@@ -85,6 +85,39 @@ def kept_pairs(case: Case) -> int:
     return pairs * case.H
 
 
+def kept_rows(case: Case) -> tuple[int, int]:
+    """How many queries keep a key, and how many keys are kept by a query, over all batch elements.
+
+    Nothing has to be read of the others. Of 5 queries and 2 keys, causal and lower right, 2 and 2 count.
+    """
+    queries = 0
+    at_once = max(1, _ROWS_AT_ONCE // (case.B * case.Lk))
+    kept = np.zeros((case.B, case.Lk), bool)
+    for start in range(0, case.Lq, at_once):
+        rows = np.arange(start, min(start + at_once, case.Lq))
+        if case.mask.explicit is None:
+            low, high = (np.broadcast_to(each, (case.B, len(rows))) for each in _kept_ranges(case, rows))
+            queries += int((high > low).sum())
+            for b in range(case.B):
+                _mark(kept[b], low[b], high[b])
+            continue
+        keep = keep_rows(case, rows)
+        each = np.ones((case.B, len(rows), case.Lk), bool) if keep is None else keep[:, 0]
+        each = np.broadcast_to(each, (case.B, len(rows), case.Lk))
+        queries += int(each.any(-1).sum())
+        kept |= each.any(1)
+    return queries, int(kept.sum())
+
+
+def _mark(kept: Keep, low: Rows, high: Rows) -> None:
+    """Set what lies in any of the half-open ranges."""
+    steps = np.zeros(len(kept) + 1, np.int64)
+    whole = high > low
+    np.add.at(steps, low[whole], 1)
+    np.add.at(steps, high[whole], -1)
+    kept |= np.cumsum(steps[:-1]) > 0
+
+
 def _kept_ranges(case: Case, rows: Rows) -> tuple[Rows, Rows]:
     """The half-open range of keys that causal, window and padding keep, each (B or 1, R); may be empty."""
     mask = case.mask

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from attnbench.cases.sizes import activation_elements, parameter_elements
 from attnbench.types.case import Case, Pass
 from attnbench.types.rule import Rule
@@ -37,16 +39,27 @@ def projection_flops(case: Case, rule: Rule) -> int:
     return total
 
 
-def bytes_moved(case: Case, rule: Rule) -> int:
+def bytes_moved(case: Case, rule: Rule, kept: tuple[int, int] | None = None) -> int:
     """The least traffic that a call needs: inputs and parameters read once, the output written once.
 
-    Masks aren't counted. Backward reads inputs, parameters and the output's gradient, and writes the
-    gradients of inputs and parameters.
+    kept: queries that keep a key and keys that a query keeps, over all batch elements; of ``attention`` the
+    others need not be read, though a layer reads all of its inputs. None for all of both. Masks aren't
+    counted. Backward reads inputs, parameters and the output's gradient, and writes the gradients
+    of inputs and parameters.
     """
-    read = activation_elements(case, rule) + parameter_elements(case, rule)
-    written = 1
-    for size in output_shape(case):
-        written *= size
-    forward, backward = read + written, 2 * read + written
+    every = activation_elements(case, rule) + parameter_elements(case, rule)
+    read = every - _unread_elements(case, rule, kept)
+    written = prod(output_shape(case))
+    forward, backward = read + written, read + written + every
     by_pass = {"forward": forward, "backward": backward, "both": forward + backward}
     return by_pass[case.pass_] * case.item_bytes
+
+
+def _unread_elements(case: Case, rule: Rule, kept: tuple[int, int] | None) -> int:
+    """Elements of queries, keys and values that the mask leaves out."""
+    if kept is None or case.layer is not None:
+        return 0
+    queries, keys = case.B * case.Lq - kept[0], case.B * case.Lk - kept[1]
+    # A rule that pairs each query with a key reads that key with the query, and of Lk keys only values.
+    by_key = queries if rule.pairs_keys else keys
+    return queries * case.H * case.D + (by_key * case.D + keys * case.Dv) * case.Hkv

@@ -32,7 +32,10 @@ ERROR_CONVENTION = (
     "every row was checked against the float64 oracle; rms/ref and max/ref are its errors over those of the "
     "plain computation in the same dtype"
 )
-TRAFFIC_CONVENTION = "bytes: inputs and parameters read once, the output written once"
+TRAFFIC_CONVENTION = (
+    "bytes: inputs (of attention the rows that the mask keeps) and parameters read once, the output "
+    "written once"
+)
 SAMPLED = "of large cases a sample of query rows was checked: columns rows and rows_of of --format json"
 _MOST_REASONS = 3
 

@@ -20,7 +20,7 @@ from attnbench.check.errors import Errors, compare, pool
 from attnbench.check.verdict import scale_of, verdict
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters
 from attnbench.inputs.rounding import widen
-from attnbench.masks import kept_pairs
+from attnbench.masks import kept_pairs, kept_rows
 from attnbench.oracle.rows import choose_rows
 from attnbench.oracle.solve import solve
 from attnbench.plugins.loading import load
@@ -145,7 +145,7 @@ def _opened(opened: OpenedCase) -> tuple[m.RefereeReply, tuple[int, ...]]:
         check_draws=opened.check_draws,
         pairs=pairs,
         flops=float(flops(case, rule, pairs)),
-        bytes_moved=float(bytes_moved(case, rule)),
+        bytes_moved=float(bytes_moved(case, rule, kept_rows(case))),
     )
     return reply, (fd,)
 

@@ -61,6 +61,26 @@ def test_traffic_reads_all_once_and_writes_the_output_once() -> None:
     assert bytes_moved(case, rule(parameters=two_parameters)) == 2 * (q + k + v + out + parameters)
 
 
+def test_rows_that_no_pair_is_kept_of_are_not_read() -> None:
+    """Of a batch of 2, 7 of 10 queries keep a key and 3 of 14 keys are kept; gradients are written of all."""
+    case = parse_case("attention/dot/B2-H4-Hkv2-Lq5-Lk7-D3-Dv6/bfloat16")
+    q, k, v, out = 7 * 4 * 3, 3 * 2 * 3, 3 * 2 * 6, 2 * 4 * 5 * 6
+    assert bytes_moved(case, rule(), (7, 3)) == 2 * (q + k + v + out)
+    assert bytes_moved(case, rule(), (10, 14)) == bytes_moved(case, rule())
+    back = parse_case("attention/dot/B2-H4-Hkv2-Lq5-Lk7-D3-Dv6/bfloat16/backward")
+    every = bytes_moved(case, rule()) - 2 * out
+    assert bytes_moved(back, rule(), (7, 3)) == 2 * (q + k + v + out) + every
+    assert bytes_moved(back, rule(), (10, 14)) == bytes_moved(back, rule())
+
+
+def test_keys_that_are_paired_go_with_their_queries_and_a_layer_reads_all() -> None:
+    paired = parse_case("attention/dot/H1-L4-D3-Dv5")
+    read = 3 * (3 + 3) + 2 * 5
+    assert bytes_moved(paired, rule(pairs_keys=True), (3, 2)) == 4 * (read + 4 * 5)
+    layer = parse_case("multihead/dot/H4-Lq5-Lk7-D3-E11")
+    assert bytes_moved(layer, rule(), (1, 1)) == bytes_moved(layer, rule())
+
+
 def test_backward_traffic_reads_the_gradient_and_writes_those_of_the_inputs() -> None:
     def moved(pass_: str) -> int:
         return bytes_moved(parse_case(f"attention/dot/H1-L10-D4/{pass_}"), rule())

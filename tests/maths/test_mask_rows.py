@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from maths_tools import masks, small_case
 
 from attnbench.inputs.rounding import store, widen
-from attnbench.masks import KEPT_SHARE, added_rows, keep_rows, kept_pairs, key_lengths
+from attnbench.masks import KEPT_SHARE, added_rows, keep_rows, kept_pairs, kept_rows, key_lengths
 from attnbench.types.case import Case
 from attnbench.types.mask import Mask
 
@@ -103,6 +103,20 @@ def test_rows_are_what_the_words_say(case: Case) -> None:
 @given(masked_cases())
 def test_kept_pairs_counts_them_one_by_one(case: Case) -> None:
     assert kept_pairs(case) == case.H * by_hand(case).sum()
+
+
+@given(masked_cases())
+def test_kept_rows_are_those_with_a_pair(case: Case) -> None:
+    pairs = by_hand(case)
+    assert kept_rows(case) == (pairs.any(axis=2).sum(), pairs.any(axis=1).sum())
+
+
+@given(masked_cases())
+def test_kept_rows_do_not_depend_on_how_many_are_looked_at_at_once(case: Case) -> None:
+    whole = kept_rows(case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("attnbench.masks._ROWS_AT_ONCE", 2 * case.B * case.Lk)
+        assert kept_rows(case) == whole
 
 
 @given(masked_cases(), st.data())
