@@ -40,6 +40,7 @@ def warn_of_busy_cores(cases: Iterable[Case]) -> None:
 def plan_words(foreseen: Forecast, options: Options) -> str:
     """The run in one line: how much there is to do, how long that takes, and what can be changed about it."""
     parts = [
+        (foreseen.start_s, "starting up"),
         (sum(case.timing_s for case in foreseen.cases), f"timing ({_sets(options)})"),
         (sum(case.processes_s for case in foreseen.cases), "starting processes"),
         (sum(case.checking_s for case in foreseen.cases), "checking"),
@@ -48,7 +49,7 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
     told = ", ".join(f"{span_words(seconds)} {what}" for seconds, what in parts if seconds >= 0.5)
     cases, cells = _count(len(foreseen.cases), "case"), _count(foreseen.cells, "cell")
     words = f"{cases}, {cells}: about {span_words(foreseen.total_s)}"
-    words += f": {told}; --budget and --sets set it" if told else ""
+    words += f": {told}; --budget and --sets set it" if foreseen.cells else ""
     slow = sum(case.cells for case in foreseen.cases if case.over_budget)
     if slow:
         words += f"; in {_count(slow, 'cell')} the fewest calls take longer than the budget"
