@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 import msgspec
 
 from attnbench.runner.link import WorkerFailed, WorkerLink
+from attnbench.runner.proc import waited_ns
 from attnbench.types.record import Block, Contender
 from attnbench.worker import messages as m
 from attnbench.worker.turns import CALLED_OFF
@@ -69,6 +70,7 @@ def _take(
         except WorkerFailed as failure:
             failed[name] = failure
             del asked[name]
+    waited = {name: waited_ns(links[name].pid) for name in asked}
     begun_ns = time.perf_counter_ns()
     if failed:
         _call_off(batons)
@@ -76,6 +78,7 @@ def _take(
         os.eventfd_write(batons[order[0]], 1)
     taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, batons, failed)
     ended_ns = time.perf_counter_ns()
+    waited = {name: waited_ns(links[name].pid) - before for name, before in waited.items()}
     done = sum(len(turns.block.turns) for turns in taken.values())
     if not failed and not in_time and done < len(order):
         # All are well: whoever was in its turn when time was over took longer than all should.
@@ -84,7 +87,7 @@ def _take(
     if not failed:
         problems = {name: turns_problem(taken[name], asked[name], begun_ns, ended_ns) for name in taken}
         failed |= {name: WorkerFailed("error", problem) for name, problem in problems.items() if problem}
-    return Stretch({} if failed else _with_asked(order, taken, begun_ns, ended_ns), failed)
+    return Stretch({} if failed else _with_asked(order, taken, begun_ns, ended_ns, waited), failed)
 
 
 def _request(
@@ -164,11 +167,16 @@ def turns_problem(taken: m.TurnsTaken, asked: m.TakeTurns, begun_ns: int, ended_
 
 
 def _with_asked(
-    order: Sequence[str], taken: Mapping[str, m.TurnsTaken], begun_ns: int, ended_ns: int
+    order: Sequence[str],
+    taken: Mapping[str, m.TurnsTaken],
+    begun_ns: int,
+    ended_ns: int,
+    waited: Mapping[str, int],
 ) -> dict[str, Block]:
     """Blocks with how long each turn took by the clocks of those before and after it.
 
-    Of several turns in a row, whose bounds nobody else saw, each gets the same share.
+    Of several turns in a row, whose bounds nobody else saw, each gets the same share. So that one wait for
+    the core doesn't lengthen all of them, what the process waited (ns, by the system) is taken off first.
     """
     received = {name: iter(turns.received_ns) for name, turns in taken.items()}
     passed = {name: iter(turns.passed_ns) for name, turns in taken.items()}
@@ -181,6 +189,9 @@ def _with_asked(
         before = bounds[first - 1][2] if first else begun_ns
         after = bounds[place + 1][1] if place + 1 < len(bounds) else ended_ns
         count = place + 1 - first
-        asked[name] += [max(0, round((after - before) / count))] * count
+        took_ns = after - before
+        if count > 1 or count == len(order):
+            took_ns -= waited[name] * count // len(taken[name].received_ns)
+        asked[name] += [max(0, round(took_ns / count))] * count
         first = place + 1
     return {name: msgspec.structs.replace(turns.block, asked_ns=asked[name]) for name, turns in taken.items()}

@@ -18,6 +18,15 @@ def wait_until_ended(pid: int, most_s: float) -> bool:
     return True
 
 
+def waited_ns(pid: int) -> int:
+    """How long the first thread of a process has waited for a core while it could have run; 0 where the
+    system doesn't tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 def oom_kills() -> int:
     """How many processes the system has killed for want of memory since it started."""
     try:

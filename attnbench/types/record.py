@@ -32,7 +32,8 @@ class Block(Struct, frozen=True, omit_defaults=True):
     stretch's order of turns, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is the
     time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor): one
     number a sample, read outside the timed window. asked_ns: how long each turn took by the clocks of the
-    processes before and after it (the parent's at the ends); 0 where they did not tell.
+    processes before and after it (the parent's at the ends), of several in a row an equal share of what they
+    took less what the process waited for its core; 0 where they did not tell.
     Of a device alone: mode; host_ns, what the thread took to launch, and cpu_ns what of that it had a core;
     clock_mhz at the end of each sample, 0 where it wasn't told; default_clock_mhz, what the device runs at
     when nothing slows it down.
