@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import resource
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import cycle, islice
 from math import prod
 from random import Random
@@ -39,13 +40,15 @@ class Pool:
         distinct = list({id(x): x for x in inputs}.values())
         self.copies = pool_copies([x.nbytes for x in distinct], cache_bytes)
         self._stacks = [_stack(x, self.copies) for x in distinct]
-        places = [next(i for i, x in enumerate(distinct) if x is given) for given in inputs]
+        with _uncollected():
+            self.triples = self._triples(distinct)
+        self.renew()
+
+    def _triples(self, distinct: list[Tensor]) -> tuple[Triple, ...]:
+        places = [next(i for i, x in enumerate(distinct) if x is given) for given in self.inputs]
         copies = [stack.unbind(0) for stack in self._stacks]
         made = [(each[places[0]], each[places[1]], each[places[2]]) for each in zip(*copies, strict=True)]
-        self.triples: tuple[Triple, ...] = tuple(made[place] for place in _order(self.copies))
-        self.renew()
-        # Thousands of tensors that stay: no collection should look through them between two calls.
-        gc.freeze()
+        return tuple(made[place] for place in _order(self.copies))
 
     def renew(self) -> None:
         """Give every copy the values that the inputs have now, and begin anew.
@@ -101,6 +104,19 @@ def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> 
         after.ru_minflt - before.ru_minflt,
     )
     return sample, output
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is made here stays, thousands of objects: no collection looks through them, now or between calls."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collecting:
+            gc.enable()
 
 
 def _stack(x: Tensor, copies: int) -> Tensor:
