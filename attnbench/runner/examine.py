@@ -34,14 +34,19 @@ class Examined:
 
 
 def prepare_template(
-    shop: Workshop, brief: Brief, entry: Entry[Backend] | None, cpus: tuple[int, ...]
+    shop: Workshop,
+    brief: Brief,
+    entry: Entry[Backend] | None,
+    cpus: tuple[int, ...],
+    *,
+    pin_allocator: bool = False,
 ) -> tuple[WorkerLink, int]:
     """A new template with a backend (None: the plain reference) prepared; gives it and the ns that took.
 
     Raises:
         WorkerFailed: it could not be prepared; the template is gone.
     """
-    template = shop.new_template(brief.threads, cpus)
+    template = shop.new_template(brief.threads, cpus, pin_allocator=pin_allocator)
     request = m.Prepare(
         case=brief.case,
         backend=PLAIN if entry is None else entry.record.name,

@@ -16,7 +16,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from attnbench.runner.proc import oom_kills, wait_until_ended
+from attnbench.runner.proc import oom_kills, threads_of, wait_until_ended
 from attnbench.runner.thread_limits import thread_environment
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import Status
@@ -127,9 +127,10 @@ class WorkerLink:
         return self._ended is None and self._started is not None and self._started.process.poll() is None
 
     def pin(self, cpus: tuple[int, ...]) -> None:
-        """Let the process run on these cores alone, from now on."""
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(self.pid, cpus)
+        """Let the process run on these cores alone, from now on: every thread it has."""
+        for thread in threads_of(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, cpus)
 
     def put_first(self) -> bool:
         """Have the process preferred to others on its core; gives whether the system allows it.
@@ -138,12 +139,14 @@ class WorkerLink:
         session, so the session gets it too.
         """
         try:
-            os.setpriority(os.PRIO_PROCESS, self.pid, HIGHEST_PRIORITY)
+            threads = threads_of(self.pid)
+            for thread in threads:
+                os.setpriority(os.PRIO_PROCESS, thread, HIGHEST_PRIORITY)
             with contextlib.suppress(FileNotFoundError):
                 Path(f"/proc/{self.pid}/autogroup").write_text(str(HIGHEST_PRIORITY))
         except OSError:
             return False
-        return True
+        return bool(threads)
 
     def kill(self) -> None:
         """End the process and the group it leads; done already is fine."""

@@ -18,6 +18,14 @@ def wait_until_ended(pid: int, most_s: float) -> bool:
     return True
 
 
+def threads_of(pid: int) -> list[int]:
+    """The ids of a process's threads; none where it has ended."""
+    try:
+        return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
+
+
 def waited_ns(pid: int) -> int:
     """How long the first thread of a process has waited for a core while it could have run; 0 where the
     system doesn't tell."""

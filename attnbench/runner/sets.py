@@ -49,16 +49,17 @@ class Stable:
     def child(self, entrant: Entrant, index: int) -> WorkerLink:
         """A process of the contender for set ``index``, not yet pinned to the measured cores."""
         examined, cpus = entrant.examined, self._shop.all_cpus
+        pin_allocator = self._shop.options.allocator_pinned
         if entrant.plan.fresh:
-            return examined.template.fork(
-                child=True, cpus=cpus, pin_allocator=self._shop.options.allocator_pinned
-            )
+            return examined.template.fork(child=True, cpus=cpus, pin_allocator=pin_allocator)
         stretch = index // self._stretch
         kept = self._kept.get(examined.name)
         if kept is None or kept[0] != stretch:
             if kept is not None:
                 kept[1].kill()
-            link, _ = prepare_template(self._shop, self._brief, examined.entry, cpus)
+            link, _ = prepare_template(
+                self._shop, self._brief, examined.entry, cpus, pin_allocator=pin_allocator
+            )
             self._kept[examined.name] = kept = (stretch, link)
         return kept[1]
 

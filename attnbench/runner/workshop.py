@@ -49,9 +49,9 @@ class Workshop:
         if server is None or not server.alive:
             self._servers[threads] = start_server(threads)
 
-    def new_template(self, threads: int, cpus: tuple[int, ...]) -> WorkerLink:
+    def new_template(self, threads: int, cpus: tuple[int, ...], *, pin_allocator: bool = False) -> WorkerLink:
         """Fork an empty template from the server for ``threads``; safe from several threads."""
-        return self._servers[threads].fork(child=False, cpus=cpus)
+        return self._servers[threads].fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
 
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
         """The cores where children with so many threads are timed."""
