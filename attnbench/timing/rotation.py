@@ -55,8 +55,10 @@ class Pool:
 
         The half of the copies that comes first was written first: the other half drove it out of the caches.
         """
-        for stack, x in zip(self._stacks, {id(x): x for x in self.inputs}.values(), strict=True):
-            stack.copy_(x)
+        distinct = {id(x): x for x in self.inputs}.values()
+        for half in _halves(self.copies):
+            for stack, x in zip(self._stacks, distinct, strict=True):
+                stack[half.start : half.stop].copy_(x)
         self.upcoming = _endless(self.triples)
 
 
@@ -108,7 +110,7 @@ def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """What is made here stays, thousands of objects: no collection looks through them, now or between calls."""
+    """What is made here are thousands of objects that stay: no collection looks through them, now or later."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -131,8 +133,11 @@ def _stack(x: Tensor, copies: int) -> Tensor:
 def _order(copies: int) -> list[int]:
     """The first half of the copies in random order, then the second."""
     rng = Random(copies)
-    halves = range(copies // 2), range(copies // 2, copies)
-    return [place for half in halves for place in rng.sample(half, len(half))]
+    return [place for half in _halves(copies) for place in rng.sample(half, len(half))]
+
+
+def _halves(copies: int) -> tuple[range, range]:
+    return range(copies // 2), range(copies // 2, copies)
 
 
 def _endless(triples: Sequence[Triple]) -> Iterator[Triple]:

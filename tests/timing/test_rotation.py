@@ -109,6 +109,24 @@ def test_renewed_inputs_are_in_all_copies_at_the_same_places_and_the_order_begin
     assert places(next(pool.upcoming)) == before[0]
 
 
+def test_the_copies_that_come_first_are_written_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every input: else the values of one would still be in the cache when they are called."""
+    pool = Pool(drawn(QKV), CACHE)
+    written: list[int] = []
+    copy = torch.Tensor.copy_
+
+    def noted(self: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        written.extend(row.data_ptr() for row in self)
+        return copy(self, source)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", noted)
+    pool.renew()
+    half = pool.copies // 2
+    first = {place for triple in pool.triples[:half] for place in places(triple)}
+    assert set(written[: 3 * half]) == first
+    assert len(written) == len(set(written)) == 3 * pool.copies
+
+
 def test_a_sample_hands_over_the_last_output() -> None:
     upcoming = iter([(1, 2, 3), (4, 5, 6), (7, 8, 9)])
     sample, output = take_sample_rotating(lambda a, b, c: a * b * c, upcoming, 2)
