@@ -110,7 +110,7 @@ def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """What is made here are thousands of objects that stay: no collection looks through them, now or later."""
+    """Thousands of objects made here will stay: no collection looks through them, now or later."""
     collecting = gc.isenabled()
     gc.disable()
     try:
