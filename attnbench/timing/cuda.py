@@ -19,18 +19,15 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
-from typing import Any, Protocol
+from typing import Any
 
+from attnbench.timing.graphs import Captured, capture
 from attnbench.timing.sample import Call, Sample
+from attnbench.timing.torch_cuda import Cuda
 from attnbench.types.record import DeviceMode
-
-WARM_CALLS_BEFORE_CAPTURE = 3
-MOST_CAPTURED_CALLS = 1000
-"""In one graph; more calls replay it several times."""
 
 LOOKED_AT_CALLS = 8
 STRAY_FROM_NS = 20_000
@@ -43,40 +40,6 @@ _FIRST_LAUNCH_NS = 50_000
 _LONGEST_HEAD_START_NS = 5_000_000
 
 
-class Cuda(Protocol):
-    """What is used of ``torch.cuda``; its documentation holds."""
-
-    def Event(self, enable_timing: bool) -> Any:  # noqa: N802
-        """A mark in the current stream."""
-
-    def Stream(self) -> Any:  # noqa: N802
-        """A queue of work."""
-
-    def CUDAGraph(self) -> Any:  # noqa: N802
-        """Work to be replayed."""
-
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """Make a stream the current one."""
-
-    def current_stream(self) -> Any:
-        """The current stream."""
-
-    def graph(self, graph: Any, *, stream: Any) -> AbstractContextManager[Any]:
-        """Capture work into a graph instead of doing it."""
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle."""
-
-    def current_device(self) -> int:
-        """Its number."""
-
-    def get_device_properties(self, device: int) -> Any:
-        """L2_cache_size in bytes, clock_rate in kHz, and more."""
-
-    def clock_rate(self) -> int:
-        """The SM clock now, MHz; raises where the system can't tell."""
-
-
 def cuda_timer(*, cold: bool) -> CudaTimer:
     """The timer of torch's current CUDA device."""
     import torch
@@ -85,14 +48,6 @@ def cuda_timer(*, cold: bool) -> CudaTimer:
         return torch.empty(count, dtype=torch.int8, device="cuda").zero_
 
     return CudaTimer(torch.cuda, buffer, cold=cold)
-
-
-@dataclass(frozen=True)
-class _Captured:
-    """Graphs that make the calls when they are replayed in order, and the output of the last."""
-
-    graphs: tuple[Any, ...]
-    output: Any
 
 
 class CudaTimer:
@@ -121,7 +76,7 @@ class CudaTimer:
         self._of: tuple[Any, ...] = ()
         self._uses = 0
         self._strays = False
-        self._captured: dict[int, _Captured] = {}
+        self._captured: dict[int, Captured] = {}
         self.refused = ""
         """Why the calls can't be captured, in the words of what failed; "" where they can."""
 
@@ -250,41 +205,16 @@ class CudaTimer:
         if sleep is not None and self.default_clock_mhz:
             sleep(int(min(ns, _LONGEST_HEAD_START_NS) * self.default_clock_mhz / 1000))
 
-    def _capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> _Captured | None:
+    def _capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured | None:
         """Graphs of so many calls, captured once; None where that failed before."""
         if calls not in self._captured and not self.refused:
             try:
-                self._captured[calls] = self._captured_now(call, a, b, c, calls)
+                self._captured[calls] = capture(self._cuda, call, a, b, c, calls)
             except Exception as failure:
                 # Not only what torch raises: a call that waits for the device fails here in its own words.
                 # Where it is the call that's wrong, launching it says so.
                 self.refused = f"{type(failure).__name__}: {failure}"
         return None if self.refused else self._captured[calls]
-
-    def _captured_now(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> _Captured:
-        cuda = self._cuda
-        side, current = cuda.Stream(), cuda.current_stream()
-        side.wait_stream(current)
-        graphs: list[Any] = []
-        output = None
-        whole, rest = divmod(calls, MOST_CAPTURED_CALLS)
-        # The stream is entered here, because torch stays in its own where a capture fails.
-        with cuda.stream(side):
-            for _ in repeat(None, WARM_CALLS_BEFORE_CAPTURE):
-                call(a, b, c)
-            for count, times in ((MOST_CAPTURED_CALLS, whole), (rest, 1)):
-                if count and times:
-                    graph = cuda.CUDAGraph()
-                    with cuda.graph(graph, stream=side):
-                        for _ in repeat(None, count):
-                            output = call(a, b, c)
-                    graphs += [graph] * times
-        current.wait_stream(side)
-        for graph in graphs:
-            # The first replay also carries the graph to the device.
-            graph.replay()
-        cuda.synchronize()
-        return _Captured(tuple(graphs), output)
 
     def _clock_mhz(self) -> int:
         if not self._can_tell_clock:
