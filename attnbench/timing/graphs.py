@@ -25,8 +25,8 @@ class Captured:
 def capture(cuda: Cuda, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured:
     """Capture ``calls`` calls after a few that warm up, on a stream of their own as torch asks for.
 
-    Raises whatever a call raises that can't be captured: one that waits for the device, or that leaves work on
-    other streams.
+    Raises whatever a call raises that can't be captured: one that waits for the device, or that leaves work
+    on other streams.
     """
     side, current = cuda.Stream(), cuda.current_stream()
     side.wait_stream(current)

@@ -19,7 +19,17 @@ TEXTS = st.text(max_size=20)
 INTS = st.integers(0, 2**63 - 1)
 NS = st.lists(INTS, max_size=4)
 ACCURACIES = st.builds(Accuracy, *[NUMBERS] * 6, *[INTS] * 3)
-BLOCKS = st.builds(r.Block, INTS, INTS, INTS, NS, NS, NS, NS)
+BLOCKS = st.builds(
+    r.Block,
+    *[INTS, NS, INTS, NS, NS, NS, NS, NS],
+    mode=st.sampled_from(get_args(r.DeviceMode)),
+    host_ns=NS,
+    clock_mhz=NS,
+    default_clock_mhz=INTS,
+)
+SCALES = st.builds(r.MachineScale, st.dictionaries(INTS, NS, max_size=2), INTS, NS, st.lists(NUMBERS))
+    r.MachineScale, st.dictionaries(INTS, NS, max_size=2), INTS, NS, st.lists(NUMBERS, max_size=2)
+)
 RECORDS = st.builds(
     r.Record,
     case=TEXTS,
@@ -44,8 +54,10 @@ SETS = st.builds(
     blocks=st.dictionaries(TEXTS, st.lists(BLOCKS, max_size=2), max_size=2),
     verified=st.lists(TEXTS, max_size=2),
     failed=st.dictionaries(TEXTS, st.builds(r.Failure, st.sampled_from(r.STATUSES), TEXTS), max_size=2),
+    scale=st.none() | SCALES,
 )
-ENDS = st.builds(r.EndLine, TEXTS, NUMBERS, st.dictionaries(TEXTS, NUMBERS, max_size=3))
+LOADS = st.lists(NUMBERS, max_size=3)
+ENDS = st.builds(r.EndLine, TEXTS, NUMBERS, st.dictionaries(TEXTS, NUMBERS, max_size=3), LOADS)
 
 
 @given(RECORDS | SETS | ENDS)
@@ -59,10 +71,18 @@ def test_kinds_tell_lines_apart() -> None:
     kinds = {cls.__struct_config__.tag: cls for cls in get_args(r.Line)}
     assert list(kinds) == ["manifest", "case", "set", "record", "end"]
     assert {cls.__struct_config__.tag_field for cls in kinds.values()} == {"kind"}
-    end = r.EndLine("2026-01-01", 1.5, {"check": 0.5})
+    end = r.EndLine("2026-01-01", 1.5, {"check": 0.5}, [0.25, 1, 2])
     assert json.loads(msgspec.json.encode(end)) == {
         "kind": "end", "finished": "2026-01-01", "wall_s": 1.5, "phases_s": {"check": 0.5},
+        "load_average": [0.25, 1, 2],
     }  # fmt: skip
+
+
+def test_a_block_of_the_cpu_says_nothing_of_devices() -> None:
+    block = r.Block(0, [0], 1, [9], [8], [0], [0], [10])
+    assert list(json.loads(msgspec.json.encode(block))) == [
+        "stretch", "turns", "calls", "wall_ns", "cpu_ns", "switches", "faults", "asked_ns",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
