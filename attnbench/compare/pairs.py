@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
-from attnbench.compare.samples import Sample, samples_of
+from attnbench.compare.samples import samples_of
 from attnbench.types.record import Block
 
 
@@ -33,19 +33,23 @@ def set_log_ratios(
     does not look at the ratio, so that it favours nobody. ``leave_out=False`` keeps all pairs.
     Exchanging the two negates every log ratio exactly.
     """
-    pairs = list(_pairs(contender, baseline))
-    kept = [pair for pair in pairs if not (leave_out and (pair[0].disturbed or pair[1].disturbed))]
-    # A difference of logarithms changes its sign exactly with its sides; the logarithm of a quotient does
-    # not.
-    return SetPairs(tuple(log(mine.ns) - log(base.ns) for mine, base in kept), len(pairs) - len(kept))
-
-
-def _pairs(contender: Sequence[Block], baseline: Sequence[Block]) -> Iterator[tuple[Sample, Sample]]:
     ours, theirs = samples_of(contender), samples_of(baseline)
+    found: list[float] = []
+    left_out = 0
     for stretch in sorted(ours.keys() & theirs.keys()):
         mine, base = ours[stretch], theirs[stretch]
-        if not mine or not base:
-            continue
-        k = max(len(mine), len(base))
-        for j in range(k):
-            yield mine[j * len(mine) // k], base[j * len(base) // k]
+        # A difference of logarithms changes its sign exactly with its sides, that of a quotient does not.
+        mine_logs, base_logs = list(map(log, mine.ns)), list(map(log, base.ns))
+        for i, j in _places(len(mine.ns), len(base.ns)):
+            if leave_out and (mine.disturbed[i] or base.disturbed[j]):
+                left_out += 1
+            else:
+                found.append(mine_logs[i] - base_logs[j])
+    return SetPairs(tuple(found), left_out)
+
+
+def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
+    if m == n:
+        return zip(range(m), range(n), strict=True)
+    k = max(m, n) if m and n else 0
+    return ((j * m // k, j * n // k) for j in range(k))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, repeat
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from attnbench.types.record import Block
@@ -19,12 +20,11 @@ _LAUNCH_GRAIN_NS = 2_000
 """Launching takes microseconds, of which reading two clocks is a part; no preemption is as short."""
 
 
-class Sample(NamedTuple):
-    """A sample: turn, its place in the turns of its stretch; ns, time per call; disturbed, see below."""
+class Samples(NamedTuple):
+    """Of each sample of a stretch, in the order of turns: ns, its time per call; whether it was disturbed."""
 
-    turn: int
-    ns: float
-    disturbed: bool
+    ns: list[float]
+    disturbed: list[bool]
 
 
 def disturbed(block: Block) -> list[bool]:
@@ -48,24 +48,22 @@ def disturbed(block: Block) -> list[bool]:
     ]
 
 
-def samples_of(blocks: Iterable[Block]) -> dict[int, list[Sample]]:
-    """The samples of one backend in one set by stretch, each stretch in the order of its turns.
+def samples_of(blocks: Iterable[Block]) -> dict[int, Samples]:
+    """The samples of one backend in one set, by stretch.
 
     What can't be a time (0, negative, not finite, of no calls), which no valid file holds, is no sample.
     """
-    found: dict[int, list[Sample]] = {}
+    rows: dict[int, list[tuple[int, float, bool]]] = {}
     for block in blocks:
-        if block.calls < 1:
+        if (calls := block.calls) < 1:
             continue
-        found.setdefault(block.stretch, []).extend(
-            Sample(turn, wall / block.calls, lost)
+        rows.setdefault(block.stretch, []).extend(
+            (turn, wall / calls, lost)
             for turn, wall, lost in zip(block.turns, block.wall_ns, disturbed(block), strict=False)
             if 0 < wall < inf
         )
-    for stretch in found.values():
-        stretch.sort(key=_turn)
+    found = {}
+    for stretch, taken in rows.items():
+        taken.sort(key=itemgetter(0))
+        found[stretch] = Samples([ns for _, ns, _ in taken], [lost for _, _, lost in taken])
     return found
-
-
-def _turn(sample: Sample) -> int:
-    return sample.turn

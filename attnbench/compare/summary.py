@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
 from statistics import median, quantiles
 
 from attnbench.compare.interval import Interval, median_interval
-from attnbench.compare.samples import Sample, samples_of
-from attnbench.compare.speeds import two_speeds
-from attnbench.types.record import Block, SetLine
+from attnbench.compare.samples import samples_of
+from attnbench.compare.speeds import ENOUGH, two_speeds
+from attnbench.types.record import SetLine
 
 BATON_NS = 200_000
 """More than it takes one process to wake the next, most of the time."""
@@ -43,11 +43,12 @@ class Timing:
 def summarise(sets: Iterable[SetLine], backend: str) -> Timing | None:
     """The timing of a backend over all sets that have samples of it; None where none has."""
     lines = [line for line in sets if line.blocks.get(backend)]
-    by_set = [found for line in lines if (found := _flat(line.blocks[backend]))]
-    if not by_set:
+    by_set = [samples_of(line.blocks[backend]).values() for line in lines]
+    times = [ns for stretches in by_set if (ns := [t for samples in stretches for t in samples.ns])]
+    if not times:
         return None
-    medians = [median(sample.ns for sample in samples) / 1e6 for samples in by_set]
-    samples = [sample for samples in by_set for sample in samples]
+    medians = [median(ns) / 1e6 for ns in times]
+    lost = [lost for stretches in by_set for samples in stretches for lost in samples.disturbed]
     blocks = [block for line in lines for block in line.blocks[backend]]
     calls = timed_calls(lines, backend)
     return Timing(
@@ -55,8 +56,8 @@ def summarise(sets: Iterable[SetLine], backend: str) -> Timing | None:
         interval=median_interval(medians),
         sets=len(medians),
         timed_calls=calls,
-        bimodal=two_speeds(s.ns for s in samples) is not None and not _others_have_two_speeds(lines, backend),
-        contended=2 * sum(sample.disturbed for sample in samples) > len(samples),
+        bimodal=two_speeds(chain(*times)) is not None and not _others_have_two_speeds(lines, backend),
+        contended=2 * sum(lost) > len(lost),
         faults_per_call=sum(sum(block.faults) for block in blocks) / max(1, calls),
     )
 
@@ -98,14 +99,15 @@ def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0)
     )
 
 
-def _flat(blocks: Sequence[Block]) -> list[Sample]:
-    return [sample for stretch in samples_of(blocks).values() for sample in stretch]
-
-
 def _others_have_two_speeds(lines: list[SetLine], backend: str) -> bool:
+    """Whether most of the other backends measured in these sets have two speeds."""
     others = {name for line in lines for name, blocks in line.blocks.items() if blocks} - {backend}
-    with_two = sum(
-        two_speeds(s.ns for line in lines for s in _flat(line.blocks.get(name, []))) is not None
-        for name in others
-    )
-    return 2 * with_two > len(others)
+    return 2 * sum(two_speeds(_times(lines, name)) is not None for name in others) > len(others)
+
+
+def _times(lines: list[SetLine], backend: str) -> Iterator[float]:
+    """Enough times of a backend, of every set and stretch the same number."""
+    blocks = [block for line in lines for block in line.blocks.get(backend, []) if block.calls >= 1]
+    each = 1 + ENOUGH // max(1, len(blocks))
+    for block in blocks:
+        yield from (wall / block.calls for wall in block.wall_ns[:each])
