@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from itertools import repeat
 from pathlib import Path
+from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -18,24 +19,30 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call, Setup
 
 CALIBRATION_S = 0.3
-_UNIT_ITERATIONS = 2_000
 _WARM_CALLS = 3
+_FIRST_ITERATIONS = 1_000
+_SHORT_TRIES = 200
+_BLOCK_NS = 300_000
+"""About what a sample lasts."""
 
 
 def plant(call: Call, setup: Setup, part: float) -> Call:
     """``call`` after extra work that takes about ``part`` of its time.
 
-    The work is a loop that counts, of as many iterations as take that time by the fastest of many short
-    measurements of both, taken in turns: a disturbance only ever adds time. What it comes to when it is
-    measured is for the self-test to say.
+    The work is counting down. How many iterations take as long as the call is the median over many pairs of
+    a call and a loop that takes about as long, one right after the other, so that whatever disturbs them
+    disturbs both alike. What it comes to when it is measured is for the self-test to say.
     """
-    q, k, v = _inputs(setup)
-    share = _in_a_child(lambda: _iterations_per_call(call, q, k, v))
-    iterations = max(1, round(share * part))
+    return _after(_in_a_child(lambda: _iterations(call, *_inputs(setup), part)), call)
 
+
+def _after(iterations: int, call: Call) -> Call:
+    # A while loop, since it leaves the processor's memory of branches and code as it is: making an iterator
+    # of the standard library costs the call that follows a microsecond.
     def slower(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        for _ in repeat(None, iterations):
-            pass
+        left = iterations
+        while left:
+            left -= 1
         return call(q, k, v)
 
     return slower
@@ -59,28 +66,58 @@ def _inputs(setup: Setup) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def _iterations_per_call(call: Call, q: Tensor, k: Tensor, v: Tensor) -> float:
-    """How many iterations of the loop take as long as one call."""
+def _iterations(call: Call, q: Tensor, k: Tensor, v: Tensor, part: float) -> int:
+    """How many iterations make ``call`` slower by ``part``, the function around them included."""
     for _ in repeat(None, _WARM_CALLS):
         call(q, k, v)
-    call_ns = unit_ns = 1 << 62
-    end = perf_counter_ns() + int(CALIBRATION_S * 1e9)
-    while perf_counter_ns() < end:
-        start = perf_counter_ns()
+    iteration_ns = min(_loop_ns(_FIRST_ITERATIONS) for _ in range(_SHORT_TRIES)) / _FIRST_ITERATIONS
+    like_a_call = max(1, round(_block_ns(call, q, k, v, 1) / iteration_ns))
+    end = perf_counter_ns() + int(CALIBRATION_S * 1e9 / 2)
+    loops: list[float] = []
+    calls_ns: list[int] = []
+    while not loops or perf_counter_ns() < end:
+        calls_ns.append(_block_ns(call, q, k, v, 1))
+        loops.append(calls_ns[-1] / _loop_ns(like_a_call))
+    per_call = like_a_call * median(loops)
+    return max(0, round(per_call * (part - _wrapping(call, q, k, v, median(calls_ns)))))
+
+
+def _wrapping(call: Call, q: Tensor, k: Tensor, v: Tensor, call_ns: float) -> float:
+    """What the function around the loop adds without an iteration, as a part of the call; 0 of long calls."""
+    calls = int(_BLOCK_NS / call_ns)
+    if calls < 2:
+        return 0.0
+    wrapped = _after(0, call)
+    end = perf_counter_ns() + int(CALIBRATION_S * 1e9 / 2)
+    ratios: list[float] = []
+    while not ratios or perf_counter_ns() < end:
+        # Either goes first every other time: what follows a change of code is slower.
+        pair = [call, wrapped] if len(ratios) % 2 else [wrapped, call]
+        spent_ns = {one: _block_ns(one, q, k, v, calls) for one in pair}
+        ratios.append(spent_ns[wrapped] / spent_ns[call])
+    return max(0.0, median(ratios) - 1)
+
+
+def _block_ns(call: Call, q: Tensor, k: Tensor, v: Tensor, calls: int) -> int:
+    start = perf_counter_ns()
+    for _ in repeat(None, calls):
         call(q, k, v)
-        call_ns = min(call_ns, perf_counter_ns() - start)
-        times = repeat(None, _UNIT_ITERATIONS)
-        start = perf_counter_ns()
-        for _ in times:
-            pass
-        unit_ns = min(unit_ns, perf_counter_ns() - start)
-    return call_ns / (unit_ns / _UNIT_ITERATIONS)
+    return perf_counter_ns() - start
 
 
-def _in_a_child(measure: Callable[[], float]) -> float:
+def _loop_ns(iterations: int) -> int:
+    left = iterations
+    start = perf_counter_ns()
+    while left:
+        left -= 1
+    return perf_counter_ns() - start
+
+
+def _in_a_child(measure: Callable[[], int]) -> int:
     """What ``measure`` gives in a child whose allocator is pinned, as it is when contenders are timed.
 
-    The template's own stays as it is: a copy's does too. One at a time, so that calibrations, which templates
+    The template itself makes no call and no array, as a copy's makes none: what they leave behind in memory
+    makes its children slower or faster. One at a time, so that calibrations, which templates
     would do side by side, don't disturb each other.
     """
     with Path(__file__).open("rb") as turn:
@@ -90,7 +127,7 @@ def _in_a_child(measure: Callable[[], float]) -> float:
         if child == 0:
             try:
                 pin_allocator()
-                os.write(writer, repr(measure()).encode())
+                os.write(writer, str(measure()).encode())
             finally:
                 os._exit(0)
         os.close(writer)
@@ -99,4 +136,4 @@ def _in_a_child(measure: Callable[[], float]) -> float:
         os.waitpid(child, 0)
     if not answer:
         raise RuntimeError("the planted slowdown could not be calibrated: its process ended early")
-    return float(answer)
+    return int(answer)

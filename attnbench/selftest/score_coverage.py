@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp
+from statistics import median
 
-from attnbench.compare.comparison import compare
+from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.interval import median_interval
 from attnbench.runner.run_file import StoredRun
 from attnbench.selftest.bounds import Count
 from attnbench.selftest.findings import Scored, percent, rate
 from attnbench.selftest.parts import Terms
+from attnbench.types.record import Record
 
 HELD_AT_LEAST = 0.93
 HELD_AT_MOST = 0.97
@@ -37,21 +40,35 @@ class Held:
 
 def held(runs: Sequence[StoredRun], leave_out: bool = True) -> list[Held]:
     """Every interval that a launch printed, against the ratio over all sets of all other launches."""
-    found = []
-    for number, run in enumerate(runs):
-        others = [line for other in runs if other is not run for line in other.sets]
-        for record in run.records:
-            if record.ratio_low is None or record.ratio_high is None or record.backend == record.baseline:
-                continue
-            sets = [line for line in others if line.case == record.case]
-            pooled = compare(sets, record.backend, record.baseline or "", leave_out=leave_out)
-            if pooled is not None:
-                found.append(
-                    Held(
-                        number, record.case, record.backend, record.ratio_low, record.ratio_high, pooled.ratio
-                    )
-                )
-    return found
+    printed = [
+        (number, record)
+        for number, run in enumerate(runs)
+        for record in run.records
+        if record.ratio_low is not None and record.ratio_high is not None
+        if record.baseline is not None and record.backend != record.baseline
+    ]
+    logs = {
+        (number, record.case, record.backend): found.set_log_ratios
+        for number, record in printed
+        if (found := _compared(runs[number], record, leave_out)) is not None
+    }
+    intervals = []
+    for number, record in printed:
+        others = [
+            log
+            for (other, case, backend), found in logs.items()
+            if other != number and (case, backend) == (record.case, record.backend)
+            for log in found
+        ]
+        if others:
+            low, high = record.ratio_low or 0.0, record.ratio_high or 0.0
+            intervals.append(Held(number, record.case, record.backend, low, high, exp(median(others))))
+    return intervals
+
+
+def _compared(run: StoredRun, record: Record, leave_out: bool) -> Comparison | None:
+    sets = [line for line in run.sets if line.case == record.case]
+    return compare(sets, record.backend, record.baseline or "", leave_out=leave_out)
 
 
 def score_coverage(runs: Sequence[StoredRun], terms: Terms) -> Scored:

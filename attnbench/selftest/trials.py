@@ -62,6 +62,8 @@ def _first(block: Block, part: float) -> Block:
         switches=block.switches[:count],
         faults=block.faults[:count],
         asked_ns=block.asked_ns[:count],
+        host_ns=block.host_ns[:count],
+        clock_mhz=block.clock_mhz[:count],
     )
 
 
