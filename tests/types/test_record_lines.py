@@ -28,8 +28,6 @@ BLOCKS = st.builds(
     default_clock_mhz=INTS,
 )
 SCALES = st.builds(r.MachineScale, st.dictionaries(INTS, NS, max_size=2), INTS, NS, st.lists(NUMBERS))
-    r.MachineScale, st.dictionaries(INTS, NS, max_size=2), INTS, NS, st.lists(NUMBERS, max_size=2)
-)
 RECORDS = st.builds(
     r.Record,
     case=TEXTS,
