@@ -20,9 +20,11 @@ from attnbench.runner.options import Options
 from attnbench.runner.order import Order, left_out
 from attnbench.runner.plan import plan_calls
 from attnbench.runner.refusals import refusal
+from attnbench.runner.sets import LONG_WORKERS
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
+from attnbench.worker.messages import WarmUp
 
 START_S = 3.0
 """Before the first case: torch is loaded by a server, plugins by the referee."""
@@ -36,11 +38,12 @@ COMPARE_S = 0.01
 COMPILE_S = 12.0
 """Preparing a backend that compiles."""
 
-CHILD_S = 0.025
-"""A process of a contender for one set: forked, given inputs, its last output compared, ended."""
+CHILD_S = 0.015
+"""A process of a contender for one set: forked, given inputs, its last output compared, ended; warming up is
+apart."""
 
-TURN_S = 0.0001
-"""Between two samples: the baton from one process to the next."""
+TURN_S = 0.0003
+"""A turn beyond its calls: waking the next process, and the first calls finding others' data in the caches."""
 
 SCALE_S = 0.02
 """The scale of the machine, once a set."""
@@ -54,9 +57,7 @@ WIDE_SCORE_SLOWER = 10
 
 LEAST_CALL_S = 50e-6
 
-_WARM_UP_CALLS, _WARM_UP_S = 20, 0.3
-_CHILD_WARM_UP_CALLS, _CHILD_WARM_UP_S = 8, 0.02
-_KEPT_WORKERS = 3
+_WARM_UP, _CHILD_WARM_UP = WarmUp(), WarmUp(most_calls=8, most_s=0.02)
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _case_forecast(
     compiling = sum(backend.compiles for backend in backends)
     one_s = PREPARE_S + draws * (COMPARE_S + each_s)
     if options.timed:
-        one_s += min(_WARM_UP_CALLS * each_s, _WARM_UP_S + each_s)
+        one_s += _warm_up_s(_WARM_UP, each_s)
     checking_s = oracle_s + one_s + cells * one_s / at_once
     compiling_s = COMPILE_S * -(-compiling // cores)
     if not options.timed:
@@ -162,12 +163,17 @@ def _case_forecast(
     plan = plan_calls(each_s * 1e9, options)
     turns = plan.sets * options.stretches * plan.samples
     timing_s = cells * turns * ((plan.calls + plan.warm_calls) * each_s + TURN_S)
-    warm_s = min(_CHILD_WARM_UP_CALLS * each_s, _CHILD_WARM_UP_S + each_s)
+    warm_s = _warm_up_s(_CHILD_WARM_UP, each_s)
     processes_s = plan.sets * SCALE_S
     for backend in backends:
         # One more for the peak of memory, where a call or two is all there is to do.
         processes_s += (plan.sets + 1) * (CHILD_S + warm_s)
         if not can_be_forked(backend, case):
-            processes_s += _KEPT_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
+            processes_s += LONG_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
     over = plan.sets * options.stretches * each_s > 2 * options.budget_s
     return CaseForecast(name, cells, timing_s, processes_s, checking_s, compiling_s, over)
+
+
+def _warm_up_s(warm_up: WarmUp, each_s: float) -> float:
+    """What warming up takes at most: all its calls, or its time and one call more."""
+    return min(warm_up.most_calls * each_s, warm_up.most_s + each_s)

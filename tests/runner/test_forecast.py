@@ -18,11 +18,12 @@ from attnbench.runner.order import Order
 
 LONG = "attention/dot/B1-H32-L4096-D128/none"
 PLENTY = 2**60
+REGISTRY = load_registry()
 
 
 @pytest.fixture(scope="module")
 def registry() -> Registry:
-    return load_registry()
+    return REGISTRY
 
 
 def order(*cases: str, backends: tuple[str, ...] = ("eager", "bmm"), **more: object) -> Order:
@@ -38,7 +39,7 @@ def test_a_case_is_its_budgets_and_its_processes(registry: Registry) -> None:
     (case,) = whole.cases
     assert (case.case, case.cells, case.over_budget) == (PLAIN, 2, False)
     # Two cells of 2 s each, warm calls and batons in between.
-    assert 2 * 2.0 < case.timing_s < 2 * 2.0 * 1.6
+    assert 2 * 2.0 < case.timing_s < 2 * 2.0 * 2.5
     assert case.processes_s > 2 * 20 * CHILD_S
     assert case.compiling_s == 0
     assert whole.total_s == whole.start_s + case.total_s
@@ -47,7 +48,7 @@ def test_a_case_is_its_budgets_and_its_processes(registry: Registry) -> None:
 
 @given(st.floats(0.01, 100), st.integers(1, 50))
 def test_time_grows_with_the_dials(budget_s: float, sets: int) -> None:
-    registry = load_registry()
+    registry = REGISTRY
     base = of(registry, order(PLAIN), budget_s=budget_s, sets=sets)
     assert of(registry, order(PLAIN, CAUSAL), budget_s=budget_s, sets=sets).total_s > base.total_s
     assert of(registry, order(PLAIN), budget_s=budget_s, sets=sets + 1).cases[0].processes_s > (
