@@ -43,7 +43,7 @@ CHILD_S = 0.015
 apart."""
 
 TURN_S = 0.0003
-"""A turn beyond its calls: waking the next process, and the first calls finding others' data in the caches."""
+"""A turn beyond its calls: waking the next process; the first calls find others' data in the caches."""
 
 SCALE_S = 0.02
 """The scale of the machine, once a set."""
