@@ -13,6 +13,7 @@ from attnbench.selftest.parts import Part
 from attnbench.selftest.score_aa import SAME_AT_LEAST, SLOWER_AT_MOST
 from attnbench.selftest.score_coverage import HELD_AT_LEAST
 from attnbench.selftest.score_power import FOUND_AT_LEAST
+from attnbench.types.errors import BadInput
 
 LENGTHS = (16, 512)
 EXACT_TRIALS = 5_000
@@ -97,6 +98,8 @@ def exact_parts(choices: Choices) -> tuple[Part, ...]:
 
 def overhead_parts(choices: Choices) -> tuple[Part, ...]:
     """A call that does nothing and one of tens of microseconds, each beside an inline loop of the same."""
+    if choices.device != "cpu":
+        raise BadInput(f"device {choices.device!r}: overhead per call is measured on the cpu")
     more = 5 if choices.full else 1
     return choices.of(
         [

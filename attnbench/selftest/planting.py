@@ -11,6 +11,7 @@ from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from attnbench.selftest.planting_cuda import plant_on_device
 from attnbench.timing.allocator import pin_allocator
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def plant(call: Call, setup: Setup, part: float) -> Call:
     a call and a loop that takes about as long, one right after the other, so that whatever disturbs them
     disturbs both alike. What it comes to when it is measured is for the self-test to say.
     """
+    if setup.case.device != "cpu":
+        return plant_on_device(call, *_inputs(setup), part)
     return _after(_in_a_child(lambda: _iterations(call, *_inputs(setup), part)), call)
 
 

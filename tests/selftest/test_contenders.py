@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ import torch
 from attnbench.cases.identity import parse_case
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
-from attnbench.selftest import planting
+from attnbench.selftest import planting, planting_cuda
 from attnbench.selftest.contenders import INLINE_KERNELS, INLINE_NO_OP, NO_OP, copies, inline, no_op, planted
 from attnbench.selftest.parts import SHAPES
 from attnbench.selftest.session import CONTENDERS, registry
+from attnbench.timing.sample import Sample
 from attnbench.types.backend import Setup
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -169,3 +171,57 @@ def test_no_file_is_left(known: Registry, monkeypatch: pytest.MonkeyPatch) -> No
     before = {path.name for path in open_files.iterdir()}
     planting.plant(no_op, setup_of(1, known), 0.05)
     assert {path.name for path in open_files.iterdir()} == before
+
+
+class SpinningDevice:
+    """A device on which a call takes 20 µs, a kernel 1 µs to launch, and a cycle half a nanosecond."""
+
+    mode = "batch"
+    default_clock_mhz = 2000
+
+    def __init__(self) -> None:
+        self.ns = 0.0
+
+    def spin(self, count: int) -> None:
+        self.ns += 1_000 + count / 2
+
+    def call(self, q: object, k: object, v: object) -> object:
+        self.ns += 20_000
+        return v
+
+    def warm(self, call: Any, a: Any, b: Any, c: Any, calls: int) -> None:
+        call(a, b, c)
+
+    def settle(self) -> None:
+        pass
+
+    def __call__(self, call: Any, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
+        before = self.ns
+        for _ in range(calls):
+            call(a, b, c)
+        return Sample(calls, round(self.ns - before), 0, 0, 0), None
+
+
+@pytest.mark.parametrize(("part", "cycles"), [(0.10, 2_000), (0.0501, 4), (0.03, 0)])
+def test_on_a_device_the_launch_counts_as_part_of_the_slowdown(part: float, cycles: int) -> None:
+    device = SpinningDevice()
+    found = planting_cuda.cycles(device.call, device.spin, (1, 2, 3), part, device)  # type: ignore[arg-type]
+    assert found == pytest.approx(cycles, abs=1)
+
+
+def test_a_device_that_does_not_spin_says_so() -> None:
+    device = SpinningDevice()
+    with pytest.raises(RuntimeError, match="could not be calibrated"):
+        planting_cuda.cycles(device.call, lambda count: None, (1, 2, 3), 0.1, device)  # type: ignore[arg-type]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_planted_on_cuda_gives_the_same_bits(known: Registry) -> None:
+    from dataclasses import replace
+
+    setup = setup_of(512, known)
+    setup = replace(setup, case=replace(setup.case, device="cuda"))
+    inputs = tuple(tensor.cuda() for tensor in inputs_of(512))
+    copy = known.backend("copy_0").prepare(setup)(*inputs)
+    assert torch.equal(known.backend("plus5_0").prepare(setup)(*inputs), copy)

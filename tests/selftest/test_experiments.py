@@ -19,6 +19,7 @@ from attnbench.selftest.experiments import (
 )
 from attnbench.selftest.parts import Part, seconds
 from attnbench.selftest.session import registry
+from attnbench.types.errors import BadInput
 
 QUICK, FULL = Choices(), Choices(full=True)
 
@@ -101,6 +102,11 @@ def test_what_the_user_says_goes_over_what_is_planned() -> None:
     assert coverage_launches(said).launches == 1
     assert coverage_launches(said).lengths == (512,)
     assert [part.length for part in exact_parts(said)] == [512]
+
+
+def test_overhead_is_of_the_cpu() -> None:
+    with pytest.raises(BadInput, match="measured on the cpu"):
+        overhead_parts(Choices(device="cuda"))
 
 
 def test_time_grows_with_all_that_takes_it() -> None:
