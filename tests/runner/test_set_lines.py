@@ -1,4 +1,4 @@
-"""What a run file says of its sets: everyone once a round, in balanced order, on inputs that change."""
+"""What a run file says of its sets: turns in balanced order, as planned, on inputs that change."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from statistics import median
 import pytest
 from run_parts import CAUSAL, PLAIN, run_of
 
-from attnbench.compare.summary import median_ms, ratio, timed_calls
-from attnbench.runner.options import Options
-from attnbench.runner.plan import plan_calls
+from attnbench.compare.comparison import compare
+from attnbench.compare.summary import summarise, timed_calls
+from attnbench.runner.options import Options, options_of
+from attnbench.runner.plan import plan_all, plan_calls
 from attnbench.runner.run_file import StoredRun
 from attnbench.types.record import Block, Record, SetLine
 
-NAMES = ("eager", "bmm", "weighted_sum")
-SETS, ROUNDS = 4, 6
+NAMES = ("eager", "sdpa_flash", "sdpa_math")
+SETS, STRETCHES = 6, 3
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     return run_of(
-        tmp_path_factory.mktemp("sets"), (PLAIN, CAUSAL), NAMES, sets=SETS, rounds=ROUNDS, budget_s=0.05
+        tmp_path_factory.mktemp("sets"),
+        (PLAIN, CAUSAL),
+        NAMES,
+        sets=SETS,
+        stretches=STRETCHES,
+        budget_s=0.05,
     )
 
 
@@ -31,15 +37,16 @@ def sets_of(stored: StoredRun, case: str) -> list[SetLine]:
     return [line for line in stored.sets if line.case == case]
 
 
-def blocks_in_order(line: SetLine, number: int) -> list[tuple[int, str, Block]]:
-    """The blocks of a round as they were measured."""
-    found = [
-        (block.position, name, block)
-        for name, blocks in line.blocks.items()
-        for block in blocks
-        if block.round == number
-    ]
-    return sorted(found, key=lambda each: each[0])
+def blocks_of(line: SetLine, stretch: int) -> dict[str, Block]:
+    return {
+        name: block for name, blocks in line.blocks.items() for block in blocks if block.stretch == stretch
+    }
+
+
+def order_of(line: SetLine, stretch: int) -> list[str]:
+    """Who was measured in each turn of a stretch."""
+    taken = [(turn, name) for name, block in blocks_of(line, stretch).items() for turn in block.turns]
+    return [name for _, name in sorted(taken)]
 
 
 def test_sets_are_numbered_through_for_each_case(stored: StoredRun) -> None:
@@ -49,33 +56,42 @@ def test_sets_are_numbered_through_for_each_case(stored: StoredRun) -> None:
     assert all(line.failed == {} for line in stored.sets)
 
 
-def test_everyone_is_measured_once_a_round_one_after_the_other(stored: StoredRun) -> None:
+def test_everyone_takes_as_many_turns_as_planned_and_every_turn_is_taken_once(stored: StoredRun) -> None:
+    plans = {planned.case: planned.contenders for planned in stored.cases}
     for line in stored.sets:
         assert sorted(line.order) == sorted(NAMES)
-        for number in range(ROUNDS):
-            taken = blocks_in_order(line, number)
-            assert [position for position, _, _ in taken] == [0, 1, 2]
-            assert sorted(name for _, name, _ in taken) == sorted(NAMES)
-        assert all(len(blocks) == ROUNDS for blocks in line.blocks.values())
+        assert all([b.stretch for b in line.blocks[name]] == [*range(STRETCHES)] for name in NAMES)
+        planned = {name: plans[line.case][name].samples for name in NAMES}
+        for stretch in range(STRETCHES):
+            blocks = blocks_of(line, stretch)
+            assert {name: len(block.turns) for name, block in blocks.items()} == planned
+            turns = [turn for block in blocks.values() for turn in block.turns]
+            assert sorted(turns) == [*range(sum(planned.values()))]
+            assert all(block.turns == sorted(block.turns) for block in blocks.values())
+
+
+def test_contenders_about_as_fast_as_the_baseline_have_its_very_plan(stored: StoredRun) -> None:
+    """These are, so the laws of orders below are those for equal counts."""
+    for planned in stored.cases:
+        assert len({(c.calls, c.samples, c.warm_calls, c.sets) for c in planned.contenders.values()}) == 1
+        assert planned.contenders["eager"].samples > 1
 
 
 def test_nobody_follows_itself_and_nobody_always_follows_the_same(stored: StoredRun) -> None:
     follows: Counter[tuple[str, str]] = Counter()
     for line in stored.sets:
-        measured = [name for number in range(ROUNDS) for _, name, _ in blocks_in_order(line, number)]
-        follows.update(pairwise(measured))
+        for stretch in range(STRETCHES):
+            follows.update(pairwise(order_of(line, stretch)))
     assert all(before != after for before, after in follows)
     assert len(follows) == 6
-    # Of 136 neighbours each of the six pairs has about 23; half of that is far out of reach of chance.
-    assert min(follows.values()) > 11
+    # Each of six pairs has a sixth on average; half of that is far out of reach of chance.
+    assert min(follows.values()) > sum(follows.values()) / 12
 
 
-def test_sets_are_ordered_independently(stored: StoredRun) -> None:
-    orders = {
-        tuple(name for number in range(ROUNDS) for _, name, _ in blocks_in_order(line, number))
-        for line in stored.sets
-    }
-    assert len(orders) > 1
+def test_sets_and_stretches_are_ordered_independently(stored: StoredRun) -> None:
+    orders = {tuple(order_of(line, stretch)) for line in stored.sets for stretch in range(STRETCHES)}
+    assert len(orders) > SETS
+    assert len({tuple(line.order) for line in stored.sets}) > 1, "and so are their starts"
 
 
 def test_blocks_have_the_planned_calls_and_samples(stored: StoredRun) -> None:
@@ -85,23 +101,40 @@ def test_blocks_have_the_planned_calls_and_samples(stored: StoredRun) -> None:
             plan = plans[line.case][name]
             for block in blocks:
                 assert block.calls == plan.calls
-                for column in (block.wall_ns, block.cpu_ns, block.switches, block.faults):
+                for column in (block.wall_ns, block.cpu_ns, block.switches, block.faults, block.asked_ns):
                     assert len(column) == plan.samples
                 assert min(block.wall_ns) > 0
                 assert min(block.cpu_ns + block.switches + block.faults) >= 0
-                # The parent waits for the block, and for the message around it.
-                assert block.asked_ns > sum(block.wall_ns)
+
+
+def test_every_turn_takes_longer_by_the_clocks_around_it_than_its_sample(stored: StoredRun) -> None:
+    """By the warm calls, and by handing on the baton."""
+    for line in stored.sets:
+        for block in (block for blocks in line.blocks.values() for block in blocks):
+            assert all(turn > wall for turn, wall in zip(block.asked_ns, block.wall_ns, strict=True))
+
+
+def test_turns_by_the_clocks_around_them_add_up_to_the_stretch(stored: StoredRun) -> None:
+    """Between two turns there is only the baton, so what all took is not more than twice what they had to."""
+    asked = [ns for line in stored.sets for bs in line.blocks.values() for b in bs for ns in b.asked_ns]
+    phases = stored.finished.phases_s if stored.finished else {}
+    # Each moment counts in two turns at most: from one's end to the next one's beginning.
+    assert sum(asked) / 1e9 < 2 * phases["sets"]
 
 
 def test_the_plan_follows_from_the_stored_warm_up(stored: StoredRun) -> None:
-    options = Options(**stored.manifest.protocol)
-    assert (options.sets, options.rounds, options.budget_s) == (SETS, ROUNDS, 0.05)
+    options = options_of(stored.manifest.protocol)
+    assert (options.sets, options.stretches, options.budget_s) == (SETS, STRETCHES, 0.05)
     for planned in stored.cases:
-        assert planned.rounds == ROUNDS
-        for contender in planned.contenders.values():
-            trace = tuple(round(ms * 1e6) for ms in contender.warmup_ms)
-            plan = plan_calls(trace, options)
+        assert planned.stretches == STRETCHES
+        traces = {
+            name: [round(ms * 1e6) for ms in contender.warmup_ms]
+            for name, contender in planned.contenders.items()
+        }
+        plans = plan_all(traces, options)
+        for name, contender in planned.contenders.items():
             told = (contender.calls, contender.samples, contender.warm_calls, contender.sets)
+            plan = plans[name]
             assert told == (plan.calls, plan.samples, plan.warm_calls, plan.sets)
             assert contender.fresh
 
@@ -114,13 +147,13 @@ def test_warm_up_traces_of_children_are_kept(stored: StoredRun) -> None:
             assert min(trace) > 0
 
 
-def test_inputs_change_from_round_to_round_and_sets_begin_on_all_of_them(stored: StoredRun) -> None:
+def test_inputs_change_from_stretch_to_stretch_and_sets_begin_on_all_of_them(stored: StoredRun) -> None:
     for case in (PLAIN, CAUSAL):
         lines = sets_of(stored, case)
         pool = set(lines[0].draws)
         assert len(pool) == Options().timed_draws == 2
         for line in lines:
-            assert len(line.draws) == ROUNDS
+            assert len(line.draws) == STRETCHES
             assert set(line.draws) == pool
             assert all(a != b for a, b in pairwise(line.draws))
         assert [line.draws[0] for line in lines[:2]] == sorted(pool)
@@ -149,21 +182,51 @@ def test_every_number_of_a_record_follows_from_the_stored_samples(
     medians = [
         median(wall / block.calls for block in line.blocks[name] for wall in block.wall_ns) for line in lines
     ]
-    assert record.median_ms == pytest.approx(median(medians) / 1e6) == median_ms(lines, name)
+    timing = summarise(lines, name)
+    assert timing is not None
+    assert record.median_ms == pytest.approx(median(medians) / 1e6) == timing.median_ms
+    # Of six sets the outermost medians are the interval, at 1 - 2 / 2**6.
     assert (record.low_ms, record.high_ms) == pytest.approx((min(medians) / 1e6, max(medians) / 1e6))
-    assert record.ratio == ratio(lines, name, "eager")
-    assert (record.ratio == 1.0) == (name == "eager")
+    assert record.confidence == pytest.approx(1 - 2 / 2**SETS)
+    if name == "eager":
+        assert (record.ratio, record.ratio_low, record.p_value, record.pairs) == (1.0, None, None, 0)
+    else:
+        against = compare(lines, name, "eager")
+        assert against is not None
+        assert against.interval is not None
+        assert record.ratio == against.ratio
+        assert (record.ratio_low, record.ratio_high) == (against.interval.low, against.interval.high)
+        assert record.ratio_confidence == against.interval.confidence
+        assert record.p_value == against.p_value
+        assert (record.pairs, record.pairs_left_out) == (against.pairs, against.left_out)
+    assert (record.baseline, record.delta) == ("eager", Options().delta)
     assert record.timed_calls == timed_calls(lines, name)
     contender = planned.contenders[name]
-    assert record.timed_calls == contender.calls * contender.samples * ROUNDS * SETS
+    assert record.timed_calls == contender.calls * contender.samples * STRETCHES * SETS
+    faults = sum(sum(block.faults) for line in lines for block in line.blocks[name])
+    assert record.faults_per_call == pytest.approx(faults / record.timed_calls)
     assert record.sets == sum(name in line.blocks for line in lines)
     assert record.tflops == pytest.approx(planned.flops / record.median_ms / 1e9)
     assert record.gbps == pytest.approx(planned.bytes_moved / record.median_ms / 1e6)
-    said = (record.accuracy, record.prepare_ms, record.first_call_ms, record.warmup_ms, record.notes)
+    said = (record.accuracy, record.prepare_ms, record.first_call_ms, record.warmup_ms)
     assert said == (
         contender.accuracy, contender.prepare_ms, contender.first_call_ms, contender.warmup_ms,
-        contender.notes,
     )  # fmt: skip
+    assert record.notes[: len(contender.notes)] == contender.notes
+
+
+@pytest.mark.parametrize("case", [PLAIN, CAUSAL])
+def test_the_best_is_the_one_with_the_least_median_and_everyone_is_held_against_it(
+    stored: StoredRun, case: str
+) -> None:
+    records = [record for record in stored.records if record.case == case]
+    fastest = min(records, key=lambda record: record.median_ms or 0)
+    for record in records:
+        assert record.best == fastest.backend
+        against = compare(sets_of(stored, case), record.backend, fastest.backend)
+        assert against is not None
+        assert record.ratio_to_best == against.ratio
+    assert fastest.ratio_to_best == 1.0
 
 
 def test_counts_are_of_kept_pairs(stored: StoredRun) -> None:
@@ -208,5 +271,5 @@ def untimed(record: Record) -> Record:
 
 
 def test_a_slow_contender_takes_part_in_the_first_sets_alone() -> None:
-    slow = plan_calls((10**9,), replace(Options(), sets=8, budget_s=0.1))
+    slow = plan_calls(10**9, replace(Options(), sets=8, budget_s=0.1))
     assert (slow.sets, slow.calls, slow.samples, slow.warm_calls) == (3, 1, 1, 0)

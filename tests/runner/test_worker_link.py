@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,13 @@ from attnbench.worker import messages as m
 from attnbench.worker.channel import socket_pair
 
 ENOUGH_S = 60
+
+TWO_THREADS = """
+import sys, threading
+threading.Thread(target=sys.stdin.read, daemon=True).start()
+print("both run", flush=True)
+threading.Event().wait()
+"""
 
 
 @pytest.fixture
@@ -65,7 +74,7 @@ def test_a_worker_that_hangs_is_killed_in_time(template: WorkerLink) -> None:
 
 def test_an_answer_of_another_kind_ends_the_worker(template: WorkerLink) -> None:
     with pytest.raises(WorkerFailed, match=r"^answered Facts with TorchFacts$") as caught:
-        template.ask(m.Facts(), m.Measured, ENOUGH_S)
+        template.ask(m.Facts(), m.TurnsTaken, ENOUGH_S)
     assert caught.value.status == "crashed"
     assert is_gone(template.pid)
 
@@ -151,6 +160,40 @@ def test_a_template_is_of_a_group_of_its_own_and_its_end_harms_no_other(shop: Wo
     assert os.getpgid(second.pid) == second.pid
     assert second.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
     second.kill()
+
+
+def test_every_thread_of_a_worker_is_pinned_and_put_first(template: WorkerLink) -> None:
+    """Those that libraries started while it was prepared too."""
+    core = allowed_cpus()[-1]
+    process = subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdin=-1, stdout=-1)
+    with process as two_threads:
+        assert two_threads.stdout is not None
+        assert two_threads.stdout.readline() == b"both run\n"
+        ours, theirs = socket_pair()
+        ours.close(), theirs.close()
+        link = WorkerLink(ours, two_threads.pid, template, None)
+        threads = [int(path.name) for path in Path(f"/proc/{two_threads.pid}/task").iterdir()]
+        link.pin((core,))
+        allowed = link.put_first()
+        assert [os.sched_getaffinity(thread) for thread in threads] == [{core}] * 2
+        if allowed:
+            nice = [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads]
+            assert nice == [link_module.HIGHEST_PRIORITY] * 2
+        two_threads.kill()
+
+
+def test_where_priorities_are_not_for_us_nothing_happens(
+    template: WorkerLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*ignored: int) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(link_module.os, "setpriority", refuse)
+    assert not template.put_first()
+    assert template.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+    template.kill()
+    monkeypatch.undo()
+    assert not template.put_first(), "nor once it has ended"
 
 
 def kill_it(link: WorkerLink) -> None:
