@@ -10,8 +10,8 @@ from attnbench.cli.process import end_like_ctrl_c, open_missing_streams
 
 EPILOG = (
     "Exit status: 0 fine; 1 a check failed, or the self-test's data refute a target; 2 wrong usage; "
-    "3 something crashed, hung, ran out of memory or could not be measured (so too a backend asked for by name "
-    "that is ok on no case); 130 ended by Ctrl-C."
+    "3 something crashed, hung, ran out of memory or could not be measured (so too a backend asked for by "
+    "name that is ok on no case); 130 ended by Ctrl-C."
 )
 
 
@@ -21,8 +21,8 @@ EPILOG = (
         "run": "Check and time backends on cases.",
         "check": "Check backends against the oracle, without timing.",
         "report": "Print the records of stored runs.",
-        "list": "List the rules, backends, suites, cases or verdict rules that there are.",
-        "selftest": "Measure how often attnbench's verdicts are right on this machine.",
+        "list": "List rules, backends, suites, cases or verdict rules.",
+        "selftest": "Measure how often verdicts are right on this machine.",
         "plugins": "List plugins, what each brings, and what failed to load.",
     },
     context_settings={"help_option_names": ["-h", "--help"]},

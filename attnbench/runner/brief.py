@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from attnbench.runner.referee_link import RefereeLink
 from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,18 @@ class Brief:
 
 @contextmanager
 def open_brief(
-    referee: RefereeLink, opening: m.OpenCase, threads: int, memory_limit_bytes: int
+    referee: RefereeLink, opening: rm.OpenCase, threads: int, memory_limit_bytes: int
 ) -> Iterator[Brief]:
     """Have the referee open a case and solve its draws; closes the arrays at the end.
 
     Raises:
         RefereeGaveUp: it can't.
     """
-    opened, parameters_fd = referee.ask(opening, m.CaseOpened)
+    opened, parameters_fd = referee.ask(opening, rm.CaseOpened)
     blocks = [ArrayBlock(opened.parameters, parameters_fd)]
     try:
         for index in range(opened.check_draws + opening.timed_draws):
-            drawn, fd = referee.ask(m.GetDraw(index), m.Arrays)
+            drawn, fd = referee.ask(rm.GetDraw(index), rm.Arrays)
             blocks.append(ArrayBlock(drawn.arrays, fd))
         yield Brief(
             case=opening.case,

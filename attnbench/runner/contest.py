@@ -15,7 +15,9 @@ from attnbench.cases.sizes import pool_bytes, too_large
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.brief import Brief, open_brief
 from attnbench.runner.examine import Examined, MismatchFound, examine_all, examine_plain
+from attnbench.runner.forking import can_be_forked
 from attnbench.runner.link import WorkerFailed
+from attnbench.runner.machine import sharing_note
 from attnbench.runner.moment import Clock
 from attnbench.runner.outcome import fastest, timed_record
 from attnbench.runner.plan import Calls, plan_all
@@ -28,7 +30,7 @@ from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.record import Accuracy, CaseLine, Contender, Line, Record, SetLine, Status
-from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 
 _MEMORY_SHARE = 0.8
 
@@ -91,7 +93,7 @@ def decide(contest: Contest) -> None:
         return
     shop, case = contest.shop, contest.case
     planned = contest.before.planned
-    opening = m.OpenCase(
+    opening = rm.OpenCase(
         case=contest.id,
         rule_source=wire(contest.registry.rules[case.rule].source),
         timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
@@ -224,8 +226,9 @@ def _plans(contest: Contest, passed: list[Examined]) -> dict[str, Contender]:
 
 def _plan(contest: Contest, examined: Examined, calls: Calls) -> Contender:
     options, backend = contest.shop.options, examined.entry.record
-    fresh = backend.forkable and contest.case.device == "cpu" and contest.case.threads == 1
-    notes = []
+    fresh = can_be_forked(backend, contest.case)
+    shared = sharing_note(contest.shop.all_cpus, contest.case.threads)
+    notes = [shared] if shared else []
     if not fresh:
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")
     if calls.sets < options.sets:

@@ -15,6 +15,7 @@ from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.backend import Backend
 from attnbench.types.record import Accuracy
 from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 
 PLAIN = ""
 """The referee's name for the plain reference."""
@@ -84,7 +85,7 @@ def score_output(
     if fd < 0:
         raise WorkerFailed("crashed", "answered without its output")
     try:
-        scored, _ = referee.ask(m.Score(who, index, output.array), m.Scored, fd)
+        scored, _ = referee.ask(rm.Score(who, index, output.array), rm.Scored, fd)
     except RefereeGaveUp as failure:
         if not referee.alive:
             raise
@@ -127,7 +128,7 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
             if problem:
                 raise WorkerFailed("mismatch", problem)
             first_ns = first_ns or ns
-        judged, _ = brief.referee.ask(m.Judge(name), m.Judged)
+        judged, _ = brief.referee.ask(rm.Judge(name), rm.Judged)
         if judged.problem:
             raise MismatchFound(judged.problem, judged.accuracy)
         trace: tuple[int, ...] = ()

@@ -20,7 +20,7 @@ from attnbench.runner.options import Options
 from attnbench.runner.order import Order, left_out
 from attnbench.runner.plan import plan_calls
 from attnbench.runner.refusals import refusal
-from attnbench.runner.sets import LONG_WORKERS
+from attnbench.runner.sets import CHILD_WARM_UP, LONG_WORKERS
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -57,7 +57,7 @@ WIDE_SCORE_SLOWER = 10
 
 LEAST_CALL_S = 50e-6
 
-_WARM_UP, _CHILD_WARM_UP = WarmUp(), WarmUp(most_calls=8, most_s=0.02)
+_WARM_UP = WarmUp()
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _case_forecast(
     plan = plan_calls(each_s * 1e9, options)
     turns = plan.sets * options.stretches * plan.samples
     timing_s = cells * turns * ((plan.calls + plan.warm_calls) * each_s + TURN_S)
-    warm_s = _warm_up_s(_CHILD_WARM_UP, each_s)
+    warm_s = _warm_up_s(CHILD_WARM_UP, each_s)
     processes_s = plan.sets * SCALE_S
     for backend in backends:
         # One more for the peak of memory, where a call or two is all there is to do.

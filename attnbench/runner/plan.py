@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from attnbench.runner.options import Options
 
@@ -47,13 +48,16 @@ def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[s
     8 %. So all that are about as fast as the baseline - within what noise makes of one and the same call -
     are called exactly as often as it is.
     """
-    call_ns = {name: call_time_ns(trace) for name, trace in traces_ns.items()}
-    anchor_ns = call_ns.get(options.baseline) or min(call_ns.values(), default=0)
+    least = {name: call_time_ns(trace) for name, trace in traces_ns.items()}
+    typical = {name: max(1.0, median(trace)) for name, trace in traces_ns.items()}
+    anchor = options.baseline if options.baseline in least else min(least, key=least.__getitem__, default="")
     alike = {
-        name: anchor_ns if anchor_ns / _ALIKE <= ns <= anchor_ns * _ALIKE else ns
-        for name, ns in call_ns.items()
+        name: anchor
+        if any(1 / _ALIKE <= ns[name] / ns[anchor] <= _ALIKE for ns in (least, typical))
+        else name
+        for name in least
     }
-    return {name: plan_calls(ns, options) for name, ns in alike.items()}
+    return {name: plan_calls(least[like], options) for name, like in alike.items()}
 
 
 def call_time_ns(trace_ns: Sequence[int]) -> int:

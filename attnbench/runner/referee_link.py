@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from attnbench.runner.link import CLOSING_S, start_process
 from attnbench.types.errors import MeasuringFailed
-from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 from attnbench.worker.channel import Channel, ChannelClosed, ChannelTimeout, close_all
 
 T = TypeVar("T")
@@ -22,16 +22,16 @@ class RefereeLink:
 
     def __init__(self, timeout_s: float) -> None:
         self._started = start_process("attnbench.worker.referee", [], {"OPENBLAS_NUM_THREADS": "1"})
-        self._line: Channel[m.RefereeRequest, m.RefereeReply] = Channel(
+        self._line: Channel[rm.RefereeRequest, rm.RefereeReply] = Channel(
             self._started.sock,
-            m.RefereeReply,  # type: ignore[arg-type]
+            rm.RefereeReply,  # type: ignore[arg-type]
         )
         self._lock = threading.Lock()
         self._closed = False
         self._last_words = ""
         self._timeout_s = timeout_s
 
-    def ask(self, request: m.RefereeRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
+    def ask(self, request: rm.RefereeRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
         """Send a request (with a descriptor, which stays the caller's); gives the answer and its descriptor.
 
         Raises:
@@ -46,7 +46,7 @@ class RefereeLink:
                 raise RefereeGaveUp(f"the oracle took more than {self._timeout_s:g} s") from late
             except (ChannelClosed, OSError) as gone:
                 raise RefereeGaveUp(f"the oracle's process ended: {self.close()}") from gone
-        if isinstance(reply, m.RefereeFailed):
+        if isinstance(reply, rm.RefereeFailed):
             close_all(fds)
             raise RefereeGaveUp(f"the oracle failed: {reply.reason}")
         if not isinstance(reply, expects):

@@ -20,8 +20,7 @@ from attnbench.runner.forecast import forecast
 from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.moment import Clock, Progress
 from attnbench.runner.options import Options, options_of
-from attnbench.runner.order import Order as Order
-from attnbench.runner.order import left_out
+from attnbench.runner.order import Order, left_out
 from attnbench.runner.run_file import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.scale import Scale
 from attnbench.runner.workshop import Workshop

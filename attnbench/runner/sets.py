@@ -22,7 +22,7 @@ LARGEST_JUNK_BYTES = 64 * 1024
 LONG_WORKERS = 3
 """How many times a contender that can't be forked is started anew over a case."""
 
-_CHILD_WARM_UP = m.WarmUp(most_calls=8, most_s=0.02)
+CHILD_WARM_UP = m.WarmUp(most_calls=8, most_s=0.02)
 
 
 _SLACK = 4
@@ -145,7 +145,7 @@ class SetUnderWay:
                     started.pin(self._shop.measured_cpus(self._brief.threads))
                 if options.put_first:
                     started.put_first()
-                warmed, _ = started.ask(_CHILD_WARM_UP, m.Warmed, self._timeout_s)
+                warmed, _ = started.ask(CHILD_WARM_UP, m.Warmed, self._timeout_s)
                 self._warmup_ns[name] = list(warmed.trace_ns)
                 self._blocks[name] = []
 

@@ -14,7 +14,8 @@ from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import Source, installed
 from attnbench.runner.moment import Progress
 from attnbench.runner.options import Options
-from attnbench.runner.run import Order, start_run
+from attnbench.runner.order import Order
+from attnbench.runner.run import start_run
 from attnbench.runner.run_file import StoredRun, read_run
 from attnbench.selftest.parts import Part
 from attnbench.selftest.trials import Trial, dropped, measured_s, trials_of

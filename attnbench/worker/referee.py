@@ -31,6 +31,7 @@ from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
 from attnbench.types.words import one_line
 from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
 from attnbench.worker.names import ACTIVATIONS, parameter_names
 from attnbench.worker.process import die_with_parent, leave_terminal, silence
@@ -39,13 +40,13 @@ from attnbench.worker.shared import Stored, pack, unpack
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
-Line = Channel[m.RefereeReply, m.RefereeRequest]
+Line = Channel[rm.RefereeReply, rm.RefereeRequest]
 
 
 class OpenedCase:
     """A case with its parameters, and what has been drawn, solved and compared on it so far."""
 
-    def __init__(self, request: m.OpenCase) -> None:
+    def __init__(self, request: rm.OpenCase) -> None:
         self.case: Case = parse_case(request.case)
         self.rule = _load_rule(request.rule_source, self.case.rule)
         self.entropy = request.timed_entropy
@@ -112,7 +113,7 @@ def main(argv: list[str]) -> None:
     die_with_parent(parent)
     leave_terminal()
     silence()
-    line: Line = Channel(socket.socket(fileno=descriptor), m.RefereeRequest)  # type: ignore[arg-type]
+    line: Line = Channel(socket.socket(fileno=descriptor), rm.RefereeRequest)  # type: ignore[arg-type]
     opened: OpenedCase | None = None
     while True:
         try:
@@ -120,27 +121,27 @@ def main(argv: list[str]) -> None:
         except (ChannelClosed, msgspec.DecodeError):
             os._exit(0)
         out: tuple[int, ...] = ()
-        reply: m.RefereeReply
+        reply: rm.RefereeReply
         try:
-            if isinstance(request, m.OpenCase):
+            if isinstance(request, rm.OpenCase):
                 opened = None
                 opened = OpenedCase(request)
                 reply, out = _opened(opened)
             elif opened is None:
-                reply = m.RefereeFailed(f"{type(request).__name__} before a case is open")
+                reply = rm.RefereeFailed(f"{type(request).__name__} before a case is open")
             else:
                 reply, out = _answer(opened, request, fds)
         except BaseException as failure:
-            reply = m.RefereeFailed(one_line(failure))
+            reply = rm.RefereeFailed(one_line(failure))
         line.send(reply, out)
         close_all([*fds, *out])
 
 
-def _opened(opened: OpenedCase) -> tuple[m.RefereeReply, tuple[int, ...]]:
+def _opened(opened: OpenedCase) -> tuple[rm.RefereeReply, tuple[int, ...]]:
     case, rule = opened.case, opened.rule
     fd, specs = pack(parameter_names(opened.parameters.rule, opened.parameters.projections), case.dtype)
     pairs = kept_pairs(case)
-    reply = m.CaseOpened(
+    reply = rm.CaseOpened(
         parameters=specs,
         check_draws=opened.check_draws,
         pairs=pairs,
@@ -151,23 +152,23 @@ def _opened(opened: OpenedCase) -> tuple[m.RefereeReply, tuple[int, ...]]:
 
 
 def _answer(
-    opened: OpenedCase, request: m.RefereeRequest, fds: list[int]
-) -> tuple[m.RefereeReply, tuple[int, ...]]:
+    opened: OpenedCase, request: rm.RefereeRequest, fds: list[int]
+) -> tuple[rm.RefereeReply, tuple[int, ...]]:
     match request:
-        case m.GetDraw():
+        case rm.GetDraw():
             inputs, _ = opened.draw(request.index)
             fd, specs = pack(dict(zip(ACTIVATIONS, inputs, strict=True)), opened.case.dtype)
-            return m.Arrays(specs), (fd,)
-        case m.Score():
+            return rm.Arrays(specs), (fd,)
+        case rm.Score():
             if tuple(request.array.shape) != output_shape(opened.case):
-                return m.Scored(f"the output has shape {tuple(request.array.shape)}"), ()
+                return rm.Scored(f"the output has shape {tuple(request.array.shape)}"), ()
             output = unpack(fds[0], [request.array])[request.array.name]
-            return m.Scored(opened.score(request.who, request.index, output)), ()
-        case m.Judge():
+            return rm.Scored(opened.score(request.who, request.index, output)), ()
+        case rm.Judge():
             accuracy, problem = opened.judge(request.who)
-            return m.Judged(accuracy, problem), ()
+            return rm.Judged(accuracy, problem), ()
         case _:
-            return m.RefereeFailed(f"no such request: {type(request).__name__}"), ()
+            return rm.RefereeFailed(f"no such request: {type(request).__name__}"), ()
 
 
 def _widened(parameters: Parameters, case: Case) -> Parameters:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import msgspec
 
 from attnbench.timing.allocator import pin_allocator
+from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.timing.timer import timer_for
 from attnbench.timing.warmup import warm_up
@@ -135,7 +136,8 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             fd, spec = write_output(held.output, held.case, output_shape(held.case), held.backend.layout)
             return held, m.Output(spec, 0), (fd,)
         case m.MeasureMemory():
-            return held, m.PeakMemory(peak_extra_bytes(lambda: held.call(a, b, c))), ()
+            peak = cuda_peak_extra_bytes if held.case.device == "cuda" else peak_extra_bytes
+            return held, m.PeakMemory(peak(lambda: held.call(a, b, c))), ()
         case _:
             return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
 

@@ -10,7 +10,7 @@ from attnbench.runner.brief import open_brief
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.runner.workshop import wire
 from attnbench.types.record import Record
-from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 
 SIZES = "B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 BACKENDS = ["eager", "bmm"]
@@ -72,7 +72,7 @@ def test_a_reference_that_hangs_is_given_up(odd_plugins: None) -> None:
     try:
         for rule in ("dot", "odd_hangs"):
             case = f"attention/{rule}/{SIZES}"
-            opening = m.OpenCase(case, wire(sources[rule].source), 1, 1, 1e9)
+            opening = rm.OpenCase(case, wire(sources[rule].source), 1, 1, 1e9)
             if rule == "dot":
                 # It has started and loaded everything: from here on it is quick, or hangs.
                 with open_brief(link, opening, 1, 2**30):

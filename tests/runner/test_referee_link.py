@@ -16,15 +16,15 @@ from attnbench.runner.brief import open_brief
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.errors import MeasuringFailed
-from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 
 
-def opening(case: str = CASE, timed_draws: int = 2) -> m.OpenCase:
+def opening(case: str = CASE, timed_draws: int = 2) -> rm.OpenCase:
     rule = case.split("/")[1]
     source = wire(load_registry().rules[rule].source)
-    return m.OpenCase(case, source, timed_entropy=7, timed_draws=timed_draws, oracle_flops=1e9)
+    return rm.OpenCase(case, source, timed_entropy=7, timed_draws=timed_draws, oracle_flops=1e9)
 
 
 @pytest.fixture
@@ -44,13 +44,13 @@ def open_files() -> set[Path]:
 
 def sentence(link: RefereeLink) -> str:
     with pytest.raises(RefereeGaveUp) as caught:
-        link.ask(opening(), m.CaseOpened)
+        link.ask(opening(), rm.CaseOpened)
     return str(caught.value)
 
 
 def test_nothing_is_judged_before_a_case_is_open(referee: RefereeLink) -> None:
     with pytest.raises(RefereeGaveUp, match=r"^the oracle failed: GetDraw before a case is open$"):
-        referee.ask(m.GetDraw(0), m.Arrays)
+        referee.ask(rm.GetDraw(0), rm.Arrays)
     assert referee.alive
 
 
@@ -74,18 +74,18 @@ def test_a_referee_that_hangs_is_killed() -> None:
 def test_an_answer_of_another_kind_is_a_fault_of_ours(referee: RefereeLink) -> None:
     before = open_files()
     with pytest.raises(MeasuringFailed, match=r"^the referee answered CaseOpened to OpenCase$"):
-        referee.ask(opening(), m.Scored)
+        referee.ask(opening(), rm.Scored)
     assert open_files() == before
 
 
 def test_a_case_that_can_not_be_is_the_oracles_failure(referee: RefereeLink) -> None:
     with pytest.raises(RefereeGaveUp, match=r"^the oracle failed: ValueError: .* brings no rule 'dto' here$"):
-        referee.ask(replace_case(opening(), CASE.replace("dot", "dto")), m.CaseOpened)
-    assert referee.ask(opening(timed_draws=0), m.CaseOpened)[0].pairs == 2 * 16 * 16
+        referee.ask(replace_case(opening(), CASE.replace("dot", "dto")), rm.CaseOpened)
+    assert referee.ask(opening(timed_draws=0), rm.CaseOpened)[0].pairs == 2 * 16 * 16
 
 
-def replace_case(request: m.OpenCase, case: str) -> m.OpenCase:
-    return m.OpenCase(
+def replace_case(request: rm.OpenCase, case: str) -> rm.OpenCase:
+    return rm.OpenCase(
         case, request.rule_source, request.timed_entropy, request.timed_draws, request.oracle_flops
     )
 
@@ -111,13 +111,13 @@ def test_threads_may_share_the_referee(referee: RefereeLink) -> None:
     """Each gets the draw that it asked for: the same bits as when asked alone."""
 
     def drawn(index: int) -> bytes:
-        arrays, fd = referee.ask(m.GetDraw(index), m.Arrays)
+        arrays, fd = referee.ask(rm.GetDraw(index), rm.Arrays)
         try:
             return repr(arrays).encode() + os.pread(fd, 2**20, 0)
         finally:
             os.close(fd)
 
-    _, fd = referee.ask(opening(), m.CaseOpened)
+    _, fd = referee.ask(opening(), rm.CaseOpened)
     os.close(fd)
     alone = [drawn(index) for index in range(3)]
     assert len(set(alone)) == 3
@@ -132,14 +132,14 @@ def test_a_workshop_replaces_a_referee_that_died(shop: Workshop) -> None:
     assert "process ended" in sentence(first)
     second = shop.referee
     assert second is not first
-    assert second.ask(opening(timed_draws=0), m.CaseOpened)[0].check_draws > 0
+    assert second.ask(opening(timed_draws=0), rm.CaseOpened)[0].check_draws > 0
 
 
 def test_draws_depend_on_the_entropy_only_where_they_are_timed(referee: RefereeLink) -> None:
     """The check is the same on every machine; what is timed is drawn anew for each run."""
 
     def draws(entropy: int) -> list[bytes]:
-        request = m.OpenCase(CASE, opening().rule_source, entropy, 2, 1e9)
+        request = rm.OpenCase(CASE, opening().rule_source, entropy, 2, 1e9)
         with open_brief(referee, request, 1, 2**30) as brief:
             assert brief.check_draws > 0
             return [os.pread(draw.fd, 2**20, 0) for draw in brief.draws]

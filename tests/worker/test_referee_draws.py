@@ -11,24 +11,25 @@ from asked import BUILT_IN_RULES, OUTSPOKEN
 
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 from attnbench.worker.shared import unpack
 
 SMALL = "attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/causal/float32"
 
 
-def opening(case: str, entropy: int = 1, source: m.PluginSource = BUILT_IN_RULES) -> m.OpenCase:
-    return m.OpenCase(case, source, entropy, timed_draws=2, oracle_flops=1e9)
+def opening(case: str, entropy: int = 1, source: m.PluginSource = BUILT_IN_RULES) -> rm.OpenCase:
+    return rm.OpenCase(case, source, entropy, timed_draws=2, oracle_flops=1e9)
 
 
-def opened(referee: RefereeLink, request: m.OpenCase) -> tuple[m.CaseOpened, dict[str, np.ndarray]]:
-    answer, fd = referee.ask(request, m.CaseOpened)
+def opened(referee: RefereeLink, request: rm.OpenCase) -> tuple[rm.CaseOpened, dict[str, np.ndarray]]:
+    answer, fd = referee.ask(request, rm.CaseOpened)
     parameters = unpack(fd, answer.parameters)
     os.close(fd)
     return answer, parameters
 
 
 def draw(referee: RefereeLink, index: int) -> dict[str, np.ndarray]:
-    answer, fd = referee.ask(m.GetDraw(index), m.Arrays)
+    answer, fd = referee.ask(rm.GetDraw(index), rm.Arrays)
     arrays = unpack(fd, answer.arrays)
     os.close(fd)
     return arrays
@@ -46,9 +47,9 @@ def new_referee(plugins_on_path: None) -> Iterator[RefereeLink]:
 
 
 def test_nothing_is_drawn_or_judged_before_a_case_is_open(new_referee: RefereeLink) -> None:
-    for request in (m.GetDraw(0), m.Score("a", 0, m.ArraySpec("out", "float32", (1,), 0)), m.Judge("a")):
+    for request in (rm.GetDraw(0), rm.Score("a", 0, m.ArraySpec("out", "float32", (1,), 0)), rm.Judge("a")):
         with pytest.raises(RefereeGaveUp) as failure:
-            new_referee.ask(request, m.Arrays)
+            new_referee.ask(request, rm.Arrays)
         assert str(failure.value) == f"the oracle failed: {type(request).__name__} before a case is open"
     assert new_referee.alive
 
@@ -99,7 +100,7 @@ def test_draws_of_the_check_are_the_same_for_everybody_and_timed_ones_are_secret
 
 def test_a_source_that_serves_twice_is_stored_once(referee: RefereeLink) -> None:
     opened(referee, opening("multihead/dot/H1-L4-D2-E3/none/float32"))
-    answer, fd = referee.ask(m.GetDraw(0), m.Arrays)
+    answer, fd = referee.ask(rm.GetDraw(0), rm.Arrays)
     size = os.fstat(fd).st_size
     os.close(fd)
     assert [spec.offset for spec in answer.arrays] == [0, 0, 0]
@@ -123,10 +124,10 @@ def test_a_case_that_can_not_be_opened_leaves_none_open(
 ) -> None:
     opened(referee, opening(SMALL))
     with pytest.raises(RefereeGaveUp) as failure:
-        referee.ask(opening(case, source=source), m.CaseOpened)
+        referee.ask(opening(case, source=source), rm.CaseOpened)
     assert str(failure.value).startswith(f"the oracle failed: {words}")
     with pytest.raises(RefereeGaveUp, match="GetDraw before a case is open"):
-        referee.ask(m.GetDraw(0), m.Arrays)
+        referee.ask(rm.GetDraw(0), rm.Arrays)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_a_reference_that_fails_fails_its_case_alone(referee: RefereeLink, rule:
     opened(referee, opening(f"attention/{rule}/H1-L2-D2", source=OUTSPOKEN))
     for _ in range(2):
         with pytest.raises(RefereeGaveUp) as failure:
-            referee.ask(m.GetDraw(0), m.Arrays)
+            referee.ask(rm.GetDraw(0), rm.Arrays)
         assert str(failure.value) == f"the oracle failed: {words}"
     opened(referee, opening(SMALL))
     assert draw(referee, 0)["a"].shape == (2, 4, 3, 4)

@@ -12,6 +12,7 @@ from asked import BUILT_IN_RULES, OUTSPOKEN, attend
 from attnbench.inputs.rounding import store, widen
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 from attnbench.worker.shared import pack, unpack
 
 Change = Callable[[np.ndarray], None]
@@ -31,12 +32,12 @@ class Opened:
     ) -> None:
         self.referee = referee
         self.dtype = case.rsplit("/", 1)[1]
-        answer, fd = referee.ask(m.OpenCase(case, source, 5, 2, oracle_flops), m.CaseOpened)
+        answer, fd = referee.ask(rm.OpenCase(case, source, 5, 2, oracle_flops), rm.CaseOpened)
         os.close(fd)
         self.check_draws = answer.check_draws
 
     def right(self, index: int) -> np.ndarray:
-        answer, fd = self.referee.ask(m.GetDraw(index), m.Arrays)
+        answer, fd = self.referee.ask(rm.GetDraw(index), rm.Arrays)
         arrays = unpack(fd, answer.arrays)
         os.close(fd)
         return store(attend(*(widen(arrays[name], self.dtype) for name in "abc")), self.dtype)
@@ -44,12 +45,12 @@ class Opened:
     def score(self, who: str, index: int, output: np.ndarray) -> str:
         fd, (spec,) = pack({"out": output}, self.dtype)
         try:
-            return self.referee.ask(m.Score(who, index, spec), m.Scored, fd)[0].problem
+            return self.referee.ask(rm.Score(who, index, spec), rm.Scored, fd)[0].problem
         finally:
             os.close(fd)
 
-    def judge(self, who: str) -> m.Judged:
-        return self.referee.ask(m.Judge(who), m.Judged)[0]
+    def judge(self, who: str) -> rm.Judged:
+        return self.referee.ask(rm.Judge(who), rm.Judged)[0]
 
     def score_all(self, who: str, change: Change = lambda output: None, timed: bool = False) -> list[str]:
         words = []
@@ -153,7 +154,7 @@ def test_another_shape_is_no_output(referee: RefereeLink) -> None:
     assert opened.score("mine", 0, turned) == "the output has shape (2, 64, 4, 8)"
     fd, _ = pack({"out": np.zeros(3, np.float32)}, "float32")
     with pytest.raises(RefereeGaveUp, match="ValueError: buffer"):
-        referee.ask(m.Score("mine", 0, m.ArraySpec("out", "float32", (2, 4, 64, 8), 0)), m.Scored, fd)
+        referee.ask(rm.Score("mine", 0, m.ArraySpec("out", "float32", (2, 4, 64, 8), 0)), rm.Scored, fd)
     os.close(fd)
     with pytest.raises(RefereeGaveUp, match=r"no outputs of draws \[0, 1\]"):
         opened.judge("mine")
