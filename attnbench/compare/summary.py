@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, repeat
 from statistics import median, quantiles
 
+from attnbench.compare.bimodal import own_two_speeds
 from attnbench.compare.interval import Interval, median_interval
 from attnbench.compare.samples import samples_of
-from attnbench.compare.speeds import ENOUGH, two_speeds
 from attnbench.types.record import SetLine
 
 BATON_NS = 200_000
@@ -24,10 +24,9 @@ class Timing:
 
     median_ms: the median over sets of the set's median time per call, in milliseconds; interval: its exact
     interval at 95 % or more, in milliseconds, None where the sets are too few. sets: those with samples of
-    it. timed_calls: calls inside timed samples. bimodal: its calls have two speeds, and the other backends
-    measured in the same sets don't: the median is one of the two, or lies where no call is.
-    Where most of the others have two speeds as well it is the machine that has them, which cancels in ratios.
-    A backend measured alone is judged by itself. contended: more than half of its samples were disturbed.
+    it. timed_calls: calls inside timed samples. bimodal: its calls have two speeds, and not because the
+    machine has (``bimodal.own_two_speeds``): the median is one of the two, or lies where no call is.
+    contended: more than half of its samples were disturbed.
     faults_per_call: minor page faults while timed.
     """
 
@@ -56,7 +55,7 @@ def summarise(sets: Iterable[SetLine], backend: str) -> Timing | None:
         interval=median_interval(medians),
         sets=len(medians),
         timed_calls=calls,
-        bimodal=two_speeds(chain(*times)) is not None and not _others_have_two_speeds(lines, backend),
+        bimodal=own_two_speeds(lines, backend) is not None,
         contended=2 * sum(lost) > len(lost),
         faults_per_call=sum(sum(block.faults) for block in blocks) / max(1, calls),
     )
@@ -97,17 +96,3 @@ def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0)
         f"its turns take {own / 1e6:.3g} ms by its own clock (median), "
         f"and {others / 1e6:.3g} ms or more by the clocks of the others (in three of four)"
     )
-
-
-def _others_have_two_speeds(lines: list[SetLine], backend: str) -> bool:
-    """Whether most of the other backends measured in these sets have two speeds."""
-    others = {name for line in lines for name, blocks in line.blocks.items() if blocks} - {backend}
-    return 2 * sum(two_speeds(_times(lines, name)) is not None for name in others) > len(others)
-
-
-def _times(lines: list[SetLine], backend: str) -> Iterator[float]:
-    """Enough times of a backend, of every set and stretch the same number."""
-    blocks = [block for line in lines for block in line.blocks.get(backend, []) if block.calls >= 1]
-    each = 1 + ENOUGH // max(1, len(blocks))
-    for block in blocks:
-        yield from (wall / block.calls for wall in block.wall_ns[:each])
