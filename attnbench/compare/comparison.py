@@ -39,11 +39,13 @@ def compare(
     """Compare two backends over the sets in which both have samples; None where there is no pair.
 
     The unit is the set, a fresh process of each: its log ratio is the median over its pairs, which are never
-    counted as independent. Identical contenders that are started and take turns in random order give log
-    ratios of either sign with equal chances, set by set, whatever the noise: that alone is what the p-value
-    rests on. Pairs that were disturbed are left out, unless that were more than half of all (``contended``).
-    A single set that would lose all of its pairs keeps them: without it a run of nine sets would have no
-    verdict.
+    counted as independent. Identical contenders that have the same number of turns, and are started and take
+    turns in random order, give log ratios of either sign with equal chances, set by set, whatever the noise:
+    that alone is what the p-value rests on. (Unlike numbers of samples, which only unlike speeds have, may
+    favour one of them a little where noise is skewed.)
+
+    Disturbed pairs are left out, unless that were more than half of all (``contended``). A single set
+    that would lose all of its pairs keeps them: without it a run of nine sets would have no verdict.
     ``leave_out=False`` keeps all pairs.
     """
     both = [
