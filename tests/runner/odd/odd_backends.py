@@ -1,0 +1,186 @@
+"""Backends that misbehave in one of their turns, or tell of them: test data for the baton.
+
+All of them compute the right output. What they do besides they do only while turns are taken, not while they
+are checked and warmed up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnbench import Backend, Setup, hookimpl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+CALLED_OFF = 1 << 32
+NAP_NS = 300_000_000
+MANY, MIB = 64, 1024**2
+
+
+def right(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def taking_turns() -> bool:
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "take_turns":
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
+
+
+def in_turn(number: int, act: Callable[[], object]) -> Callable[[Setup], Call]:
+    """Acts after its call of this number among those it makes in turns, from 1."""
+
+    def prepare(setup: Setup) -> Call:
+        made = count(1)
+
+        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            output = right(q, k, v)
+            if taking_turns() and next(made) == number:
+                act()
+            return output
+
+        return call
+
+    return prepare
+
+
+def in_every_turn(act: Callable[[], object]) -> Callable[[Setup], Call]:
+    def prepare(setup: Setup) -> Call:
+        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            if taking_turns():
+                act()
+            return right(q, k, v)
+
+        return call
+
+    return prepare
+
+
+def exit_at_once() -> None:
+    os._exit(3)
+
+
+def exit_politely() -> None:
+    sys.exit(4)
+
+
+def raise_an_error() -> None:
+    raise ValueError("not today")
+
+
+def hang() -> None:
+    while True:
+        signal.pause()
+
+
+def tell_rubbish() -> None:
+    for fd in range(3, 64):
+        try:
+            line = socket.socket(fileno=os.dup(fd))
+        except OSError:
+            continue
+        with line:
+            line.send(b"\xff rubbish")
+
+
+def close_everything() -> None:
+    os.closerange(3, 256)
+
+
+def kill_the_victim() -> None:
+    """Kills the process that a file names, then stays in its turn until the stretch is called off."""
+    os.kill(int(Path(os.environ["ODD_VICTIM"]).read_text()), signal.SIGKILL)
+    while not any(held >= CALLED_OFF for held in batons_here()):
+        pass
+
+
+def batons_here() -> Iterator[int]:
+    """What the eventfds of this process hold."""
+    for path in Path("/proc/self/fdinfo").iterdir():
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        yield from (int(line.split()[1], 16) for line in lines if line.startswith("eventfd-count:"))
+
+
+def work_for_long() -> None:
+    end = time.thread_time_ns() + NAP_NS
+    while time.thread_time_ns() < end:
+        pass
+
+
+def tell_where_it_runs() -> None:
+    """A file for each process, in the folder that a variable names."""
+    said = {"cpus": sorted(os.sched_getaffinity(0)), "nice": os.getpriority(os.PRIO_PROCESS, 0)}
+    (Path(os.environ["ODD_NOTES"]) / str(os.getpid())).write_text(json.dumps(said))
+
+
+def take_and_give_back() -> None:
+    """More memory than the allocator keeps by itself, in pieces that it does not map one by one for ever."""
+    held = [bytearray(MIB) for _ in range(MANY)]
+    del held
+
+
+def bend(clock: Callable[[Callable[[], int]], Callable[[], int]]) -> Callable[[], None]:
+    """Put another clock into all that tell the time of a turn, once; ``clock`` makes it of the true one."""
+    import attnbench.timing.sample as sample
+    import attnbench.worker.turns as turns
+
+    bent: list[int] = []
+
+    def act() -> None:
+        if not bent:
+            bent.append(os.getpid())
+            other = clock(time.perf_counter_ns)
+            sample.perf_counter_ns = turns.perf_counter_ns = other  # type: ignore[assignment]
+
+    return act
+
+
+def hundredth(true: Callable[[], int]) -> Callable[[], int]:
+    return lambda: true() // 100
+
+
+def double(true: Callable[[], int]) -> Callable[[], int]:
+    return lambda: 2 * true()
+
+
+def ever_slower(true: Callable[[], int]) -> Callable[[], int]:
+    """Right now, and from now on at a hundredth of the speed."""
+    start = true()
+    return lambda: start + (true() - start) // 100
+
+
+def bend_the_module() -> None:
+    """What a backend could do that knows nothing of the worker."""
+    time.perf_counter_ns = lambda: 1  # type: ignore[assignment]
+
+
+@hookimpl
+def attnbench_backends() -> Iterator[Backend]:
+    third = (os.abort, exit_at_once, exit_politely, raise_an_error, hang, tell_rubbish, close_everything,
+             kill_the_victim)  # fmt: skip
+    prepares = {f"third_{act.__name__}": in_turn(3, act) for act in third}
+    every = (work_for_long, tell_where_it_runs, take_and_give_back, bend_the_module)
+    prepares |= {f"every_{act.__name__}": in_every_turn(act) for act in every}
+    prepares |= {
+        f"clock_{clock.__name__}": in_every_turn(bend(clock)) for clock in (hundredth, double, ever_slower)
+    }
+    for number in "123":
+        prepares[f"honest{number}"] = lambda setup: right
+    for name, prepare in prepares.items():
+        yield Backend(name=name, summary=f"{name}, on purpose", prepare=prepare, rules=("dot",))
