@@ -176,4 +176,4 @@ def _case_forecast(
 
 def _warm_up_s(warm_up: WarmUp, each_s: float) -> float:
     """What warming up takes at most: all its calls, or its time and one call more."""
-    return min(warm_up.most_calls * each_s, warm_up.most_s + each_s)
+    return min(max(warm_up.most_calls * each_s, warm_up.least_s), warm_up.most_s + each_s)

@@ -22,7 +22,8 @@ LARGEST_JUNK_BYTES = 64 * 1024
 LONG_WORKERS = 3
 """How many times a contender that can't be forked is started anew over a case."""
 
-CHILD_WARM_UP = m.WarmUp(most_calls=8, most_s=0.02)
+CHILD_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003)
+"""Pages that a fork writes to for the first time are copied: some dozens, in its first two milliseconds."""
 
 
 _SLACK = 4

@@ -19,17 +19,22 @@ def settled(trace_ns: list[int]) -> bool:
     return all(abs(ns - middle) <= WITHIN * middle for ns in trace_ns[-AGREEING:])
 
 
-def warm_up(call_ns: Callable[[], int], most_calls: int, most_s: float) -> tuple[list[int], bool]:
+def warm_up(
+    call_ns: Callable[[], int], most_calls: int, most_s: float, least_s: float = 0.0
+) -> tuple[list[int], bool]:
     """Call until the time settles, at most ``most_calls`` times or ``most_s`` seconds.
 
+    Times that happen to agree settle nothing before ``least_s``: a forked process still copies pages then.
     call_ns makes one call and gives its nanoseconds. Gives the trace and whether it settled.
     """
     trace: list[int] = []
-    end = perf_counter_ns() + int(most_s * 1e9)
+    start = perf_counter_ns()
+    least, end = start + int(least_s * 1e9), start + int(most_s * 1e9)
     while len(trace) < most_calls:
         trace.append(call_ns())
-        if settled(trace):
+        now = perf_counter_ns()
+        if now >= least and settled(trace):
             return trace, True
-        if perf_counter_ns() >= end:
+        if now >= end:
             break
     return trace, False

@@ -84,6 +84,7 @@ class WarmUp(Struct, frozen=True, tag=True):
 
     most_calls: int = 20
     most_s: float = 0.3
+    least_s: float = 0.0
 
 
 class TakeTurns(Struct, frozen=True, tag=True):

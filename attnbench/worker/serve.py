@@ -125,7 +125,10 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
         case m.WarmUp():
             held, timer = held.with_timer()
             trace, settled = warm_up(
-                lambda: timer(held.call, a, b, c, 1)[0].wall_ns, request.most_calls, request.most_s
+                lambda: timer(held.call, a, b, c, 1)[0].wall_ns,
+                request.most_calls,
+                request.most_s,
+                request.least_s,
             )
             return held, m.Warmed(tuple(trace), settled), ()
         case m.TakeTurns():
