@@ -11,13 +11,15 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import psutil
 import pytest
 from bench import ENOUGH_S, Bench, open_bench, take
 from run_parts import PLAIN, by_backend, run_of
 
-from attnbench.runner import baton
+from attnbench.runner import baton, sets
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.run_file import StoredRun
 from attnbench.runner.workshop import Workshop
@@ -352,6 +354,27 @@ def test_in_a_run_the_others_are_measured_whole(with_failures: StoredRun) -> Non
             assert turns[0] == 0
     for name in left:
         assert by_backend(with_failures)[name].status == "ok"
+
+
+def test_patience_is_for_all_turns_of_all_contenders(
+    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time limit is for one answer, and slow calls of many contenders add up to more than that."""
+    seen = []
+
+    def see(*of_stretch: Any) -> baton.Stretch:
+        plans, patience_s = of_stretch[3:]
+        seen.append((plans, patience_s))
+        return baton.take_stretch(*of_stretch)
+
+    monkeypatch.setattr(sets, "take_stretch", see)
+    run_of(tmp_path, (PLAIN,), ("eager", "bmm", "honest1"), timeout_s=40, sets=1, stretches=3)
+    assert len(seen) == 3
+    for plans, patience_s in seen:
+        calls = {name: p.samples * (p.calls + p.warm_calls) for name, p in plans.items()}
+        expected_s = sum(calls[name] * median(p.warmup_ms) for name, p in plans.items()) / 1000
+        assert expected_s > 0
+        assert 40 + 3 * expected_s < patience_s < 40 + 5 * expected_s
 
 
 PARENT = """

@@ -1,0 +1,95 @@
+"""A worker's clock is doubted where those around it tell otherwise; honest ones are not, beside liars too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_parts import PLAIN, by_backend, run_of
+
+from attnbench.compare.summary import clock_problem
+from attnbench.runner.run_file import StoredRun
+
+HONEST = ("eager", "honest1", "honest2")
+
+
+def suspected(stored: StoredRun) -> dict[str, str]:
+    """Who has a clock that is doubted, by the words for it. Other reasons to be suspect are not meant."""
+    records = by_backend(stored)
+    plans = stored.cases[0].contenders
+    return {
+        name: records[name].reason
+        for name in records
+        if clock_problem(stored.sets, name, warm_calls=plans[name].warm_calls)
+    }
+
+
+@pytest.fixture(scope="module")
+def among_others(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+    """Two kinds of liars among honest ones, one of whom knows nothing of how it's measured."""
+    names = (*HONEST, "slow_the_clock", "clock_ever_slower", "every_bend_the_module")
+    return run_of(tmp_path_factory.mktemp("clocks"), (PLAIN,), names, sets=4, stretches=1, budget_s=0.05)
+
+
+@pytest.mark.parametrize("name", ["slow_the_clock", "clock_ever_slower"])
+def test_one_of_several_with_a_slow_clock_is_suspect(among_others: StoredRun, name: str) -> None:
+    """The clock of its samples alone, or that of its turns too, by which it seems to come late to them."""
+    record = by_backend(among_others)[name]
+    assert record.status == "suspect", record.reason
+    assert "by its own clock" in record.reason
+    assert record.median_ms is not None, "its samples are kept"
+    assert record.best != name, "and rank nowhere"
+
+
+def test_honest_clocks_beside_liars_are_believed(among_others: StoredRun) -> None:
+    assert set(suspected(among_others)) == {"slow_the_clock", "clock_ever_slower"}
+    for name in HONEST:
+        assert by_backend(among_others)[name].status == "ok", by_backend(among_others)[name].reason
+
+
+def test_to_bend_the_clock_of_the_module_changes_nothing(among_others: StoredRun) -> None:
+    """The worker has the function from before any backend was loaded."""
+    record, twin = (by_backend(among_others)[name] for name in ("every_bend_the_module", "honest1"))
+    assert record.status == "ok", record.reason
+    assert record.median_ms is not None
+    assert twin.median_ms is not None
+    assert record.median_ms > twin.median_ms / 10
+
+
+@pytest.mark.parametrize("name", ["slow_the_clock", "clock_ever_slower"])
+def test_alone_with_a_slow_clock_it_is_suspect(odd_plugins: None, tmp_path: Path, name: str) -> None:
+    stored = run_of(tmp_path, (PLAIN,), (name,), sets=3, stretches=1, budget_s=0.05)
+    (record,) = stored.records
+    assert record.status == "suspect", record.reason
+    assert set(suspected(stored)) == {name}
+
+
+def test_alone_with_an_honest_clock_it_is_not(odd_plugins: None, tmp_path: Path) -> None:
+    stored = run_of(tmp_path, (PLAIN,), ("honest1",), sets=3, budget_s=0.05)
+    assert stored.records[0].status == "ok", stored.records[0].reason
+    assert suspected(stored) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "lockstep"),
+    [
+        ("clock_hundredth", True),
+        ("clock_hundredth", False),
+        ("clock_double", True),
+        ("clock_ever_slower", True),
+    ],
+)
+def test_times_that_can_not_be_are_an_error_and_cast_no_doubt_on_others(
+    odd_plugins: None, tmp_path: Path, name: str, lockstep: bool
+) -> None:
+    """Before the stretch, after it, or, once a stretch is over, further and further behind."""
+    stored = run_of(
+        tmp_path, (PLAIN,), ("eager", name, "honest1"), sets=3, budget_s=0.05, lockstep=lockstep
+    )  # fmt: skip
+    records = by_backend(stored)
+    assert records[name].status == "error"
+    assert records[name].reason.endswith("by the worker's clock")
+    assert suspected(stored) == {}
+    for honest in ("eager", "honest1"):
+        assert records[honest].status == "ok", records[honest].reason
+        assert records[honest].verified_calls == 3

@@ -1,0 +1,154 @@
+"""Each part of the protocol that can be switched off is on unless it is, and off when it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_parts import PLAIN, declared, run_of
+
+from attnbench.plugins.registry import load_registry
+from attnbench.runner import link
+from attnbench.runner.machine import allowed_cpus
+from attnbench.runner.run_file import StoredRun
+from attnbench.types.record import SetLine
+
+TWINS = ("honest1", "honest2", "honest3")
+TELLS = "every_tell_where_it_runs"
+
+
+def turns_of(line: SetLine, stretch: int = 0) -> list[str]:
+    """Who was measured in each turn of a stretch."""
+    taken = [
+        (turn, name)
+        for name, blocks in line.blocks.items()
+        for block in blocks
+        if block.stretch == stretch
+        for turn in block.turns
+    ]
+    return [name for _, name in sorted(taken)]
+
+
+def notes_of(folder: Path, patch: pytest.MonkeyPatch, **options: Any) -> list[dict[str, Any]]:
+    """What each timed process of a run said of where it runs."""
+    notes = folder / "notes"
+    notes.mkdir()
+    patch.setenv("ODD_NOTES", str(notes))
+    stored = run_of(folder / "run", (PLAIN,), ("honest1", TELLS), sets=2, **options)
+    assert {record.status for record in stored.records} == {"ok"}, [r.reason for r in stored.records]
+    said = [json.loads(path.read_text()) for path in notes.iterdir()]
+    assert len(said) == 2
+    return said
+
+
+def may_raise_priorities() -> bool:
+    """Whether a process of ours may be given the highest priority: tried on one that is ended at once."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, link.HIGHEST_PRIORITY)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return status == 0
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_contenders_are_pinned_to_one_core_and_put_first_there(
+    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: bool
+) -> None:
+    """First where the system allows it. Switched off, they run on all cores as any process."""
+    cores, mine = allowed_cpus(), os.getpriority(os.PRIO_PROCESS, 0)
+    raised = link.HIGHEST_PRIORITY if on and may_raise_priorities() else mine
+    for said in notes_of(tmp_path, monkeypatch, pinned=on, put_first=on):
+        assert said == {"cpus": [cores[-1]] if on else list(cores), "nice": raised}
+    assert allowed_cpus() == cores, "the parent has its cores back"
+    assert os.getpriority(os.PRIO_PROCESS, 0) == mine
+
+
+def test_where_priorities_may_not_be_raised_contenders_are_measured_without(
+    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+
+    def refuse(*ignored: int) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(link.os, "setpriority", refuse)
+    for said in notes_of(tmp_path, monkeypatch):
+        assert said["nice"] == mine
+
+
+@pytest.fixture(scope="module")
+def usual(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+    return run_of(tmp_path_factory.mktemp("usual"), (PLAIN,), TWINS, sets=8, budget_s=0.1)
+
+
+def test_starts_are_in_random_order_and_turns_balanced(usual: StoredRun) -> None:
+    assert len({tuple(line.order) for line in usual.sets}) > 1
+    turns = [turns_of(line, stretch) for line in usual.sets for stretch in range(2)]
+    assert len({tuple(order) for order in turns}) > 1
+    assert all(before != after for order in turns for before, after in pairwise(order))
+    assert all(len(order) >= 9 for order in turns)
+    assert any(order[:3] != order[3:6] for order in turns)
+
+
+def test_not_shuffled_contenders_start_in_the_order_asked_for(odd_plugins: None, tmp_path: Path) -> None:
+    asked = ("honest2", "honest3", "honest1")
+    stored = run_of(tmp_path, (PLAIN,), asked, sets=5, shuffled=False)
+    assert [tuple(line.order) for line in stored.sets] == [asked] * 5
+
+
+def test_not_balanced_every_round_has_the_order_of_the_start(odd_plugins: None, tmp_path: Path) -> None:
+    stored = run_of(tmp_path, (PLAIN,), TWINS, sets=5, budget_s=0.05, balanced=False)
+    for line in stored.sets:
+        for stretch in range(2):
+            turns = turns_of(line, stretch)
+            assert len(turns) >= 6
+            assert turns == line.order * (len(turns) // 3)
+
+
+def test_not_in_lockstep_each_takes_all_its_turns_in_a_row(odd_plugins: None, tmp_path: Path) -> None:
+    stored = run_of(tmp_path, (PLAIN,), TWINS, sets=5, budget_s=0.05, lockstep=False)
+    firsts = set()
+    for line in stored.sets:
+        for stretch in range(2):
+            blocks = [(name, len(list(turns))) for name, turns in groupby(turns_of(line, stretch))]
+            assert sorted(name for name, _ in blocks) == sorted(TWINS)
+            assert len({count for _, count in blocks}) == 1
+            firsts.add(blocks[0][0])
+    assert len(firsts) > 1, "in random order"
+
+
+@pytest.mark.parametrize("forkable", [True, False])
+def test_a_pinned_allocator_keeps_what_a_call_frees(
+    odd_plugins: None, tmp_path: Path, forkable: bool
+) -> None:
+    """64 MiB: without it the system gives and clears thousands of pages in each call."""
+    name = "takes_64_mib"
+    registry = declared(load_registry(), name, forkable=forkable)
+    faults = {}
+    for pinned in (True, False):
+        stored = run_of(
+            tmp_path / str(pinned), (PLAIN,), (name,), registry=registry, allocator_pinned=pinned
+        )  # fmt: skip
+        (record,) = stored.records
+        assert record.status == "ok", record.reason
+        assert record.faults_per_call is not None
+        faults[pinned] = record.faults_per_call
+    # In huge pages, where the system gives them, it's 32.
+    assert faults[False] > 20
+    assert faults[True] < faults[False] / 20
+
+
+def test_no_contender_is_warmed_up_before_a_turn_where_none_is_asked_for(
+    odd_plugins: None, tmp_path: Path
+) -> None:
+    stored = run_of(tmp_path, (PLAIN,), ("eager",), warm_s=0)
+    assert stored.cases[0].contenders["eager"].warm_calls == 0
+    assert stored.records[0].status == "ok", stored.records[0].reason
