@@ -73,8 +73,8 @@ def power_parts(choices: Choices) -> tuple[Part, ...]:
     # length, percent, budget, sets; of the quick form: contenders, trials.
     asked = [
         (16, 5, 0.25, 17, 8, 2),
-        (16, 3, 1.0, 20, 6, 2),
-        (512, 5, 1.0, 20, 6, 2),
+        (16, 3, 1.0, 20, 7, 1),
+        (512, 5, 1.0, 20, 5, 2),
         (512, 3, 4.0, 25, 4, 1),
     ]
     parts = []

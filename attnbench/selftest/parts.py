@@ -44,7 +44,7 @@ class Part:
 
     def at(self, share: float = 1.0) -> str:
         """Where and how long, in words: L=16 in 0.5 s."""
-        return f"L={self.length} in {self.budget_s * share:.3g} s"
+        return f"L={self.length} in {self.budget_s * share:.2g} s"
 
     @property
     def cases(self) -> tuple[Case, ...]:

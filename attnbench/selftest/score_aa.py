@@ -18,7 +18,7 @@ from attnbench.selftest.cells import (
 from attnbench.selftest.findings import Finding, Scored, rate
 from attnbench.selftest.parts import Part, Terms
 from attnbench.selftest.peers import Peers
-from attnbench.selftest.trials import Trial
+from attnbench.selftest.trials import Trial, kept_share
 from attnbench.types.verdict import Word
 
 SLOWER_AT_MOST = 0.002
@@ -50,7 +50,7 @@ def score_aa(measured: Mapping[Part, Sequence[Trial]], terms: Terms, peers: Peer
                 whole[part] = cells
             same.append(
                 rate(
-                    f"proved the same, {part.at(share)}",
+                    f"proved the same, {part.at(kept_share(trials, share))}",
                     "at least",
                     SAME_AT_LEAST,
                     count(cells, lambda cell: alone(cell, terms.delta) == "same"),

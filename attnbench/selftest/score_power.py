@@ -13,7 +13,7 @@ from attnbench.selftest.cells import FAMILY, among, cells_of, count, peer_rates
 from attnbench.selftest.findings import Effect, Finding, Scored, rate
 from attnbench.selftest.parts import Part, Terms
 from attnbench.selftest.peers import Peers
-from attnbench.selftest.trials import Trial
+from attnbench.selftest.trials import Trial, kept_share
 
 FOUND_AT_LEAST = {3: 0.95, 5: 0.99}
 """By planted slowdown in percent."""
@@ -35,7 +35,7 @@ def score_power(measured: Mapping[Part, Sequence[Trial]], terms: Terms, peers: P
             cells = cells_of(trials, slower, baseline, part=share, leave_out=terms.leave_out, peers=peers)
             findings.append(
                 rate(
-                    f"+{part.percent} % found, {part.at(share)}",
+                    f"+{part.percent} % found, {part.at(kept_share(trials, share))}",
                     "at least",
                     FOUND_AT_LEAST[part.percent],
                     count(cells, lambda cell: among(cell, terms.delta) == "slower"),

@@ -52,6 +52,13 @@ def shortened(sets: Sequence[SetLine], part: float) -> tuple[SetLine, ...]:
     )
 
 
+def kept_share(trials: Sequence[Trial], part: float) -> float:
+    """What share of the measured time :func:`shortened` really keeps: more than ``part`` of few samples."""
+    whole = sum(sum(measured_s(trial.sets).values()) for trial in trials)
+    kept = sum(sum(measured_s(shortened(trial.sets, part)).values()) for trial in trials)
+    return kept / whole if whole else part
+
+
 def _first(block: Block, part: float) -> Block:
     count = ceil(len(block.wall_ns) * part)
     return msgspec.structs.replace(

@@ -213,7 +213,8 @@ def test_aa_for_real_with_a_rule_that_raises(invoke: Invoke, tmp_path: Path, hos
     assert set(slower["peers"]) == {
         "median_5pct", "min_5pct", "t_test", "pyperf", "u_test", "bootstrap", "asv",
     }  # fmt: skip
-    assert "proved the same, L=16 in 0.005 s" in [one["what"] for one in found["findings"]]
+    assert [one["what"].partition(",")[0] for one in found["findings"]].count("proved the same") == 3
+    assert found["findings"][3]["what"] == "proved the same, L=16 in 0.02 s"
     assert found["measuring_s"] > 0
     assert found["setup_s"] > 0
     # What was kept is a run like any other.
@@ -231,9 +232,9 @@ def test_exact_for_real(invoke: Invoke, tmp_path: Path) -> None:
 def test_power_for_real(invoke: Invoke, tmp_path: Path) -> None:
     words = ("--trials", "1", "--budget", "0.02", "--sets", "2", "--length", "16")
     result, found = measured(invoke, tmp_path, "power", *words)
-    assert [(effect["nominal"], effect["sets"]) for effect in found["effects"]] == [(0.05, 16), (0.03, 12)]
+    assert [(effect["nominal"], effect["sets"]) for effect in found["effects"]] == [(0.05, 16), (0.03, 14)]
     assert "realised" in result.stdout
-    assert [one["trials"] for one in found["findings"]] == [8, 8, 6, 6]
+    assert [one["trials"] for one in found["findings"]] == [8, 8, 7, 7]
 
 
 def test_coverage_for_real(invoke: Invoke, tmp_path: Path) -> None:

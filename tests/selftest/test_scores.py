@@ -46,7 +46,7 @@ def test_identical_contenders_pass(peers: Callable[[], Peers]) -> None:
     assert slower.effective == pytest.approx(40 / 1.007051)
     family = finding(scored, "runs of 40 cells")
     assert (family.events, family.trials) == (0, 1)
-    for share in ("0.5", "0.25", "0.125"):
+    for share in ("0.5", "0.25", "0.12"):
         same = finding(scored, f"proved the same, L=16 in {share} s")
         assert (same.events, same.trials, same.first) == (40, 40, share == "0.5")
     assert exit_code(scored.findings) == 0
@@ -101,7 +101,7 @@ def test_planted_slowdowns_that_are_there_are_found(peers: Callable[[], Peers]) 
     scored = score_power({POWER: trials(POWER, slower_by(0.05))}, TERMS, peers())
     found = finding(scored, "+5 % found, L=16 in 0.25 s")
     assert (found.events, found.trials, found.target, found.first) == (32, 32, 0.99, True)
-    quarter = finding(scored, "+5 % found, L=16 in 0.0625 s")
+    quarter = finding(scored, "+5 % found, L=16 in 0.062 s")
     assert (quarter.events, quarter.first) == (32, False)
     assert set(found.peers) == set(quarter.peers) == set(peers().names)
     (effect,) = scored.effects

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from synthetic import CALLS, alike, block, set_line
 
 from attnbench.compare.comparison import compare
-from attnbench.selftest.trials import dropped, measured_s, samples, shortened, trials_of
+from attnbench.selftest.trials import Trial, dropped, kept_share, measured_s, samples, shortened, trials_of
 from attnbench.types.record import Block, Failure, SetLine
 
 NAMES = ("copy_0", "copy_1")
@@ -59,6 +59,13 @@ def test_at_least_one_sample_is_left_and_never_more_than_there_were(count: int, 
     line = SetLine("case", 0, [0], ["a"], {}, {"a": [block(range(1, count + 1))]}, [], {})
     left = len(shortened([line], part)[0].blocks["a"][0].wall_ns)
     assert max(1, part * count - 1e-9) <= left < part * count + 1
+
+
+@pytest.mark.parametrize(("count", "part", "kept"), [(8, 0.25, 0.25), (3, 0.5, 2 / 3), (1, 0.25, 1.0)])
+def test_the_share_that_is_kept_is_told_as_it_is(count: int, part: float, kept: float) -> None:
+    line = set_line(0, lambda name, index: 1.0, NAMES, samples=count)
+    assert kept_share([Trial("a", (line,))], part) == pytest.approx(kept)
+    assert kept_share([], part) == part
 
 
 @pytest.mark.parametrize("part", [0.0, -1.0, 1.5])
