@@ -17,7 +17,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from attnbench.runner.proc import oom_kills, threads_of, wait_until_ended
-from attnbench.runner.thread_limits import thread_environment
+from attnbench.runner.thread_limits import sleep_environment, thread_environment
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import Status
 from attnbench.worker import messages as m
@@ -189,7 +189,7 @@ class WorkerLink:
 def start_server(threads: int) -> WorkerLink:
     """Start a server: a fresh interpreter with torch loaded, ``threads`` threads in every library."""
     # One thread while compiling too: a pool of compilers would outlive the template that is forked.
-    environment = thread_environment(threads) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    environment = thread_environment(threads) | sleep_environment() | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     started = start_process("attnbench.worker.server", [str(threads)], environment)
     return WorkerLink(started.sock, started.process.pid, None, started)
 

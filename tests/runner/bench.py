@@ -44,6 +44,15 @@ class Bench:
         child.put_first()
         return child
 
+    def kept(self, *names: str) -> dict[str, WorkerLink]:
+        """The templates themselves with inputs, for what can't be forked."""
+        links = {name: self.template(name) for name in names}
+        for link in links.values():
+            give_draw(link, self._brief, 0, ENOUGH_S, fresh=True)
+            link.pin(self._shop.measured_cpus(self._brief.threads))
+            link.put_first()
+        return links
+
     def template(self, name: str) -> WorkerLink:
         """The template of a backend, made once."""
         if name not in self._templates:
@@ -57,12 +66,13 @@ class Bench:
 
 
 @contextmanager
-def open_bench(shop: Workshop) -> Iterator[Bench]:
+def open_bench(shop: Workshop, case: str = PLAIN, threads: int = 1) -> Iterator[Bench]:
     """On a small case."""
+    shop.start_server(threads)
     source = wire(load_registry().rules["dot"].source)
-    opening = rm.OpenCase(PLAIN, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9)
+    opening = rm.OpenCase(case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9)
     with ExitStack() as stack:
-        brief = stack.enter_context(open_brief(shop.referee, opening, 1, MEMORY_BYTES))
+        brief = stack.enter_context(open_brief(shop.referee, opening, threads, MEMORY_BYTES))
         bench = Bench(shop, brief)
         stack.callback(bench.close)
         yield bench
