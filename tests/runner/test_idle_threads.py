@@ -11,7 +11,7 @@ from attnbench.runner.machine import cpu_quota
 from attnbench.runner.proc import threads_of
 from attnbench.runner.workshop import Workshop
 
-CASE = "attention/dot/B1-H4-Lq128-Lk128-D64/none/float32/cpu/forward/threads2"
+CASE = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward/threads2"
 
 
 def cpu_ns(pid: int) -> int:
