@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import time
 from typing import Generic, TypeVar
 
 import msgspec
@@ -12,6 +14,8 @@ LARGEST_MESSAGE_BYTES = 192 * 1024
 """A sequenced packet must fit the kernel's default send buffer; arrays travel as descriptors."""
 MOST_FDS = 253
 """As many descriptors as Linux lets travel with one message (SCM_MAX_FD)."""
+
+_ROOM_WITHIN_S = 10.0
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -38,13 +42,22 @@ class Channel(Generic[S, R]):
 
     def send(self, message: S, fds: tuple[int, ...] = ()) -> None:
         """Send one message with descriptors; raises :class:`ChannelClosed`."""
-        try:
-            if fds:
-                socket.send_fds(self.sock, [self._encode(message)], list(fds))
+        data, end = self._encode(message), time.monotonic() + _ROOM_WITHIN_S
+        while True:
+            try:
+                if fds:
+                    socket.send_fds(self.sock, [data], list(fds))
+                else:
+                    self.sock.send(data)
+            except (BrokenPipeError, ConnectionResetError) as gone:
+                raise ChannelClosed from gone
+            except OSError as failure:
+                # The descriptors that a user has on their way are counted over all processes; they arrive.
+                if failure.errno != errno.ETOOMANYREFS or time.monotonic() > end:
+                    raise
+                time.sleep(0.001)
             else:
-                self.sock.send(self._encode(message))
-        except (BrokenPipeError, ConnectionResetError) as gone:
-            raise ChannelClosed from gone
+                return
 
     def receive(self, timeout_s: float | None = None) -> tuple[R, list[int]]:
         """Wait for one message; gives it with its descriptors, which the caller must close.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -74,6 +76,46 @@ def test_a_descriptor_arrives_with_its_message(ends: Ends) -> None:
     os.write(fds[0], b"through")
     assert os.read(read_end, 10) == b"through"
     close_all([read_end, write_end, *fds])
+
+
+CROWDED = """
+import os, resource, sys, threading
+from attnbench.worker import messages as m
+from attnbench.worker.channel import Channel, close_all, socket_pair
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+os.setgid(65534), os.setuid(65534)
+ours, theirs = socket_pair()
+parent, worker = Channel(ours, m.Reply), Channel(theirs, m.Request)
+batons = [os.eventfd(0) for _ in range(100)]
+
+def take_them(arrived):
+    waiting.wait()
+    for _ in range(10):
+        _, fds = worker.receive(60)
+        arrived.append(len(fds))
+        close_all(fds)
+
+class Late(list):
+    def __iter__(self):
+        waiting.set()
+        return super().__iter__()
+
+waiting, arrived = threading.Event(), []
+thread = threading.Thread(target=take_them, args=(arrived,))
+thread.start()
+for number in range(10):
+    parent.send(m.Compute(), tuple(batons) if number < 3 else Late(batons))
+thread.join()
+print(arrived == [100] * 10)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_where_no_more_descriptors_may_be_on_their_way_it_waits_for_room() -> None:
+    """Nobody takes any until the fourth message, for which there is none."""
+    done = subprocess.run([sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_silence_and_an_end_are_told_apart(ends: Ends) -> None:
