@@ -44,6 +44,15 @@ def run_of(
     return read_run(start_run(order, registry or load_registry(), dials, out, progress))
 
 
+def six_turns(sets: int, stretches: int = 2) -> dict[str, Any]:
+    """Dials by which everyone takes six turns in a stretch, whatever noise makes of its warm-up."""
+    turn_s = 0.002
+    return {
+        "sets": sets, "stretches": stretches, "turn_s": turn_s,
+        "budget_s": 6.5 * turn_s * sets * stretches,
+    }  # fmt: skip
+
+
 def by_backend(stored: StoredRun, case: str = PLAIN) -> dict[str, Record]:
     found = {record.backend: record for record in stored.records if record.case == case}
     assert len(found) == sum(record.case == case for record in stored.records), "two records of one backend"

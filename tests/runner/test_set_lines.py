@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 
 import pytest
-from run_parts import CAUSAL, PLAIN, run_of
+from run_parts import CAUSAL, PLAIN, run_of, six_turns
 
 from attnbench.compare.comparison import compare
 from attnbench.compare.summary import summarise, timed_calls
@@ -24,14 +24,8 @@ SETS, STRETCHES = 6, 3
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
-    return run_of(
-        tmp_path_factory.mktemp("sets"),
-        (PLAIN, CAUSAL),
-        NAMES,
-        sets=SETS,
-        stretches=STRETCHES,
-        budget_s=0.05,
-    )
+    folder = tmp_path_factory.mktemp("sets")
+    return run_of(folder, (PLAIN, CAUSAL), NAMES, **six_turns(SETS, STRETCHES))
 
 
 def sets_of(stored: StoredRun, case: str) -> list[SetLine]:
@@ -71,14 +65,10 @@ def test_everyone_takes_as_many_turns_as_planned_and_every_turn_is_taken_once(st
             assert all(block.turns == sorted(block.turns) for block in blocks.values())
 
 
-def test_contenders_about_as_fast_as_the_baseline_have_its_very_plan(stored: StoredRun) -> None:
-    """These are, so the laws of orders below are those for equal counts."""
-    for planned in stored.cases:
-        assert len({(c.calls, c.samples, c.warm_calls, c.sets) for c in planned.contenders.values()}) == 1
-        assert planned.contenders["eager"].samples > 1
-
-
 def test_nobody_follows_itself_and_nobody_always_follows_the_same(stored: StoredRun) -> None:
+    """Where all take as many turns, as they do here."""
+    planned = [contender for line in stored.cases for contender in line.contenders.values()]
+    assert {contender.samples for contender in planned} == {6}
     follows: Counter[tuple[str, str]] = Counter()
     for line in stored.sets:
         for stretch in range(STRETCHES):
@@ -125,7 +115,7 @@ def test_turns_by_the_clocks_around_them_add_up_to_the_stretch(stored: StoredRun
 
 def test_the_plan_follows_from_the_stored_warm_up(stored: StoredRun) -> None:
     options = options_of(stored.manifest.protocol)
-    assert (options.sets, options.stretches, options.budget_s) == (SETS, STRETCHES, 0.05)
+    assert options.protocol().items() >= six_turns(SETS, STRETCHES).items()
     for planned in stored.cases:
         assert planned.stretches == STRETCHES
         traces = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import PLAIN, declared, run_of
+from run_parts import PLAIN, declared, run_of, six_turns
 
 from attnbench.plugins.registry import load_registry
 from attnbench.runner import link
@@ -86,7 +86,7 @@ def test_where_priorities_may_not_be_raised_contenders_are_measured_without(
 
 @pytest.fixture(scope="module")
 def usual(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
-    return run_of(tmp_path_factory.mktemp("usual"), (PLAIN,), TWINS, sets=8, budget_s=0.1)
+    return run_of(tmp_path_factory.mktemp("usual"), (PLAIN,), TWINS, **six_turns(8))
 
 
 def test_starts_are_in_random_order_and_turns_balanced(usual: StoredRun) -> None:
@@ -94,7 +94,7 @@ def test_starts_are_in_random_order_and_turns_balanced(usual: StoredRun) -> None
     turns = [turns_of(line, stretch) for line in usual.sets for stretch in range(2)]
     assert len({tuple(order) for order in turns}) > 1
     assert all(before != after for order in turns for before, after in pairwise(order))
-    assert all(len(order) >= 9 for order in turns)
+    assert {len(order) for order in turns} == {18}
     assert any(order[:3] != order[3:6] for order in turns)
 
 
@@ -105,22 +105,19 @@ def test_not_shuffled_contenders_start_in_the_order_asked_for(odd_plugins: None,
 
 
 def test_not_balanced_every_round_has_the_order_of_the_start(odd_plugins: None, tmp_path: Path) -> None:
-    stored = run_of(tmp_path, (PLAIN,), TWINS, sets=5, budget_s=0.05, balanced=False)
+    stored = run_of(tmp_path, (PLAIN,), TWINS, balanced=False, **six_turns(5))
     for line in stored.sets:
         for stretch in range(2):
-            turns = turns_of(line, stretch)
-            assert len(turns) >= 6
-            assert turns == line.order * (len(turns) // 3)
+            assert turns_of(line, stretch) == line.order * 6
 
 
 def test_not_in_lockstep_each_takes_all_its_turns_in_a_row(odd_plugins: None, tmp_path: Path) -> None:
-    stored = run_of(tmp_path, (PLAIN,), TWINS, sets=5, budget_s=0.05, lockstep=False)
+    stored = run_of(tmp_path, (PLAIN,), TWINS, lockstep=False, **six_turns(5))
     firsts = set()
     for line in stored.sets:
         for stretch in range(2):
             blocks = [(name, len(list(turns))) for name, turns in groupby(turns_of(line, stretch))]
-            assert sorted(name for name, _ in blocks) == sorted(TWINS)
-            assert len({count for _, count in blocks}) == 1
+            assert sorted(blocks) == [(name, 6) for name in TWINS]
             firsts.add(blocks[0][0])
     assert len(firsts) > 1, "in random order"
 
