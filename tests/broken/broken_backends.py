@@ -118,19 +118,25 @@ def leave_a_child(output: Tensor) -> Tensor:
     return output
 
 
+def timed() -> bool:
+    """Whether the call is made in a turn. A backend could tell by other signs than this one."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "take_turns":
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
+
+
 def only_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Right while it is checked and warmed up, wrong in the process that is timed."""
+    """Right while it is checked and warmed up, wrong where it is timed."""
     honest = right(setup)
-    prepared_in = os.getpid()
-    return lambda q, k, v: honest(q, k, v) * (1 if os.getpid() == prepared_in else 1.5)
+    return lambda q, k, v: honest(q, k, v) * (1.5 if timed() else 1)
 
 
 def crash_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     honest = right(setup)
-    prepared_in = os.getpid()
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if os.getpid() != prepared_in:
+        if timed():
             os.abort()
         return honest(q, k, v)
 
@@ -173,10 +179,9 @@ def remember_by_address(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tens
 
 
 def remember_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """The same, but only in the process that is timed."""
+    """The same, but only where it is timed."""
     honest, remembering = right(setup), remember_by_address(setup)
-    prepared_in = os.getpid()
-    return lambda q, k, v: (honest if os.getpid() == prepared_in else remembering)(q, k, v)
+    return lambda q, k, v: (remembering if timed() else honest)(q, k, v)
 
 
 def remember_by_value(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -224,15 +229,14 @@ def change_inputs(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
 
 def slow_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """In the process that is timed, let the worker's clock run at a hundredth of its speed."""
+    """Where it is timed, let the worker's clock run at a hundredth of its speed."""
     import attnbench.timing.sample as sample
 
     honest = right(setup)
-    prepared_in = os.getpid()
     true_clock = sample.perf_counter_ns
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if os.getpid() != prepared_in:
+        if timed():
             sample.perf_counter_ns = lambda: true_clock() // 100  # type: ignore[assignment]
         return honest(q, k, v)
 
@@ -240,14 +244,13 @@ def slow_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
 
 def stop_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """In the process that is timed, let the worker's clock stand still."""
+    """Where it is timed, let the worker's clock stand still."""
     import attnbench.timing.sample as sample
 
     honest = right(setup)
-    prepared_in = os.getpid()
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if os.getpid() != prepared_in:
+        if timed():
             sample.perf_counter_ns = lambda: 1  # type: ignore[assignment]
         return honest(q, k, v)
 
