@@ -20,7 +20,7 @@ from attnbench.runner.link import WorkerFailed
 from attnbench.runner.machine import sharing_note
 from attnbench.runner.moment import Clock
 from attnbench.runner.outcome import fastest, timed_record
-from attnbench.runner.plan import Calls, plan_all
+from attnbench.runner.plan import Calls, plan_all, prepared_anew
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.refusals import refusal
 from attnbench.runner.scale import Scale
@@ -243,6 +243,7 @@ def _plan(contest: Contest, examined: Examined, calls: Calls) -> Contender:
         first_call_ms=examined.first_call_ns / 1e6,
         warmup_ms=[ns / 1e6 for ns in examined.trace_ns],
         fresh=fresh,
+        anew=fresh and prepared_anew(examined.prepare_ns, examined.first_call_ns),
         notes=notes,
     )
 

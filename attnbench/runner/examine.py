@@ -7,8 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import dataclass
 
+from attnbench.cases.identity import parse_case
 from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import Brief
+from attnbench.runner.forking import can_be_forked
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.runner.workshop import Workshop, wire
@@ -47,7 +49,8 @@ def prepare_template(
     Raises:
         WorkerFailed: it could not be prepared; the template is gone.
     """
-    template = shop.new_template(brief.threads, cpus, pin_allocator=pin_allocator)
+    sources = (brief.rule_source,) if entry is None else (brief.rule_source, wire(entry.source))
+    template = shop.new_template(brief.threads, cpus, sources, pin_allocator=pin_allocator)
     request = m.Prepare(
         case=brief.case,
         backend=PLAIN if entry is None else entry.record.name,
@@ -113,32 +116,53 @@ def examine_plain(shop: Workshop, brief: Brief) -> None:
 def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
     """Prepare one contender, have all its outputs judged, and warm it up.
 
+    The template makes one call, so that what is made at the first is there; the rest of the check goes on in
+    a fork of it, where it can be forked: children begin with a template that has had no more past than that.
+
     Raises:
         WorkerFailed: with the status and reason of its record; its template is gone.
     """
-    name, timeout_s = entry.record.name, shop.options.timeout_s
     template, prepare_ns = prepare_template(shop, brief, entry, shop.all_cpus)
     try:
-        first_ns = 0
-        # Where nothing will be timed, the secret draws are part of the check.
-        draws = brief.check_draws if shop.options.timed else len(brief.draws)
-        for index in range(draws):
-            give_draw(template, brief, index, timeout_s)
-            problem, ns = score_output(template, brief.referee, m.Compute(), name, index, timeout_s)
-            if problem:
-                raise WorkerFailed("mismatch", problem)
-            first_ns = first_ns or ns
-        judged, _ = brief.referee.ask(rm.Judge(name), rm.Judged)
-        if judged.problem:
-            raise MismatchFound(judged.problem, judged.accuracy)
-        trace: tuple[int, ...] = ()
-        if shop.options.timed:
-            warmed, _ = template.ask(m.WarmUp(), m.Warmed, timeout_s)
-            trace = warmed.trace_ns
+        first_ns = _check_draw(shop, brief, template, entry.record.name, 0)
+        if not can_be_forked(entry.record, parse_case(brief.case)):
+            accuracy, trace = _examine_rest(shop, brief, template, entry.record.name)
+        else:
+            fork = template.fork(child=True, cpus=shop.all_cpus)
+            try:
+                accuracy, trace = _examine_rest(shop, brief, fork, entry.record.name)
+            finally:
+                fork.kill()
     except BaseException:
         template.kill()
         raise
-    return Examined(name, entry, template, prepare_ns, first_ns, trace, judged.accuracy)
+    return Examined(entry.record.name, entry, template, prepare_ns, first_ns, trace, accuracy)
+
+
+def _check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> int:
+    """Have the output on one draw compared; gives the ns of the call."""
+    give_draw(link, brief, index, shop.options.timeout_s)
+    problem, ns = score_output(link, brief.referee, m.Compute(), name, index, shop.options.timeout_s)
+    if problem:
+        raise WorkerFailed("mismatch", problem)
+    return ns
+
+
+def _examine_rest(
+    shop: Workshop, brief: Brief, link: WorkerLink, name: str
+) -> tuple[Accuracy, tuple[int, ...]]:
+    """All draws but the first, the verdict over all, and the warm-up's trace where there will be timing."""
+    # Where nothing will be timed, the secret draws are part of the check.
+    draws = brief.check_draws if shop.options.timed else len(brief.draws)
+    for index in range(1, draws):
+        _check_draw(shop, brief, link, name, index)
+    judged, _ = brief.referee.ask(rm.Judge(name), rm.Judged)
+    if judged.problem:
+        raise MismatchFound(judged.problem, judged.accuracy)
+    if not shop.options.timed:
+        return judged.accuracy, ()
+    warmed, _ = link.ask(m.WarmUp(), m.Warmed, shop.options.timeout_s)
+    return judged.accuracy, warmed.trace_ns
 
 
 class MismatchFound(WorkerFailed):

@@ -126,6 +126,11 @@ class WorkerLink:
         """Whether a process that the parent started itself still runs."""
         return self._ended is None and self._started is not None and self._started.process.poll() is None
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is known to have ended, or its line is closed at the other end."""
+        return self._ended is not None
+
     def pin(self, cpus: tuple[int, ...]) -> None:
         """Let the process run on these cores alone, from now on: every thread it has."""
         for thread in threads_of(self.pid):

@@ -27,7 +27,7 @@ class Options:
     block of each; allocator_pinned, freed memory kept in the process.
     """
 
-    budget_s: float = 0.1
+    budget_s: float = 0.05
     sets: int = 9
     stretches: int = 2
     baseline: str = "eager"

@@ -12,14 +12,15 @@ LONGEST_SAMPLE_CALLS = 1_000_000
 MOST_SAMPLES = 1_000
 """In a stretch: they are told in one message."""
 FEWEST_SETS = 3
-WARM_CALL_BELOW_S = 0.005
+WARM_CALL_BELOW_S = 0.002
 """A longer call fills the caches that others have used meanwhile in a small part of its own time."""
 
-_OVERRUN = 10
+_OVERRUN = 20
 """A contender whose fewest calls would take more than this many budgets takes part in fewer sets."""
 
 
 _ALIKE = 4
+_ANEW_BELOW_NS = 100_000_000
 _SETS = ((4.0, 25), (1.0, 20), (0.25, 17), (0.0, 9))
 """From which budget (s) on how many sets. 9 is the least at which a sign test can be sure enough for a
 verdict; all of them have an exact interval at a little over 95 %."""
@@ -38,6 +39,16 @@ class Calls:
 def sets_for(budget_s: float) -> int:
     """How many sets to divide a budget into, where the user doesn't say."""
     return next(sets for least_s, sets in _SETS if budget_s >= least_s)
+
+
+def prepared_anew(prepare_ns: int, first_call_ns: int) -> bool:
+    """Whether each set prepares a backend anew instead of forking one that is prepared.
+
+    The forks of one template have its memory in common, and with it what luck made of that: identical
+    templates were found up to 9 % apart, the same in all their forks. A process that is prepared anew for
+    each set draws its luck anew. Where that takes long (compilation), forks must do.
+    """
+    return prepare_ns + first_call_ns <= _ANEW_BELOW_NS
 
 
 def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, Calls]:

@@ -51,6 +51,11 @@ class Stable:
         """A process of the contender for set ``index``, not yet pinned to the measured cores."""
         examined, cpus = entrant.examined, self._shop.all_cpus
         pin_allocator = self._shop.options.allocator_pinned
+        if entrant.plan.anew:
+            link, _ = prepare_template(
+                self._shop, self._brief, examined.entry, cpus, pin_allocator=pin_allocator
+            )
+            return link
         if entrant.plan.fresh:
             return examined.template.fork(child=True, cpus=cpus, pin_allocator=pin_allocator)
         stretch = index // self._stretch
@@ -120,35 +125,36 @@ class SetUnderWay:
             self._failed[name] = Failure(failure.status, failure.reason)
 
     def _start(self, entrants: list[Entrant]) -> None:
-        """Fork in random order, on all cores at once; warm up one by one, on the measured cores."""
+        """Start and warm up in random order, on all cores at once; then move to the measured ones."""
         options = self._shop.options
         order = self._rng.sample(entrants, len(entrants)) if options.shuffled else entrants
         self._entrants = {entrant.examined.name: entrant for entrant in order}
         junk = [self._rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
 
-        def start(entrant: Entrant, junk_bytes: int) -> WorkerLink | WorkerFailed:
-            try:
-                link = self._stable.child(entrant, self._index)
-                give_draw(
-                    link, self._brief, self._draws[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes
-                )
-            except WorkerFailed as failure:
-                return failure
-            return link
-
-        for entrant, started in zip(order, self._shop.pool.map(start, order, junk), strict=True):
+        for entrant, started in zip(order, self._shop.pool.map(self._ready, order, junk), strict=True):
             name = entrant.examined.name
             with self._dropping(name):
                 if isinstance(started, WorkerFailed):
                     raise started
-                self._links[name] = started
-                if options.pinned:
-                    started.pin(self._shop.measured_cpus(self._brief.threads))
-                if options.put_first:
-                    started.put_first()
-                warmed, _ = started.ask(CHILD_WARM_UP, m.Warmed, self._timeout_s)
-                self._warmup_ns[name] = list(warmed.trace_ns)
+                self._links[name], self._warmup_ns[name] = started
                 self._blocks[name] = []
+                if options.pinned:
+                    self._links[name].pin(self._shop.measured_cpus(self._brief.threads))
+                if options.put_first:
+                    self._links[name].put_first()
+
+    def _ready(self, entrant: Entrant, junk_bytes: int) -> tuple[WorkerLink, list[int]] | WorkerFailed:
+        """A process of a contender with its first inputs, and the trace of its warm-up."""
+        link = None
+        try:
+            link = self._stable.child(entrant, self._index)
+            give_draw(link, self._brief, self._draws[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
+            warmed, _ = link.ask(CHILD_WARM_UP, m.Warmed, self._timeout_s)
+        except WorkerFailed as failure:
+            if link is not None:
+                self._stable.release(entrant, link)
+            return failure
+        return link, list(warmed.trace_ns)
 
     def _renew_inputs(self, draw: int) -> None:
         """Other values in the same storage: what a backend remembers by address or by call is wrong now."""

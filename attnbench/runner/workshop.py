@@ -26,7 +26,9 @@ class Workshop:
         self.options = options
         self.all_cpus = allowed_cpus()
         self._servers: dict[int, WorkerLink] = {}
+        self._moulds: dict[tuple[int, tuple[m.PluginSource, ...]], WorkerLink] = {}
         self._replacing = threading.Lock()
+        self._moulding = threading.Lock()
         self.pool = ThreadPoolExecutor(max_workers=len(self.all_cpus))
         self._referee = RefereeLink(options.timeout_s * 5)
         self.torch = self._torch_facts()
@@ -49,9 +51,29 @@ class Workshop:
         if server is None or not server.alive:
             self._servers[threads] = start_server(threads)
 
-    def new_template(self, threads: int, cpus: tuple[int, ...], *, pin_allocator: bool = False) -> WorkerLink:
-        """Fork an empty template from the server for ``threads``; safe from several threads."""
-        return self._servers[threads].fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+    def new_template(
+        self,
+        threads: int,
+        cpus: tuple[int, ...],
+        sources: tuple[m.PluginSource, ...] = (),
+        *,
+        pin_allocator: bool = False,
+    ) -> WorkerLink:
+        """A process with torch and these plugins loaded and nothing prepared; safe from several threads.
+
+        Plugins are imported once, in a process that does nothing else: a mould, forked from the server.
+        """
+        parent = self._mould(threads, sources) if sources else self._servers[threads]
+        return parent.fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+
+    def _mould(self, threads: int, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
+        with self._moulding:
+            mould = self._moulds.get((threads, sources))
+            if mould is None or mould.ended:
+                mould = self._servers[threads].fork(child=False, cpus=self.all_cpus)
+                self._moulds[threads, sources] = mould
+                mould.ask(m.Preload(sources), m.Done, self.options.timeout_s)
+            return mould
 
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
         """The cores where children with so many threads are timed."""
@@ -82,6 +104,8 @@ class Workshop:
         self.use_all_cores()
         self.pool.shutdown(wait=False, cancel_futures=True)
         self._referee.close()
+        for mould in self._moulds.values():
+            mould.kill()
         for server in self._servers.values():
             server.kill()
 

@@ -95,7 +95,8 @@ class Contender(Struct, frozen=True):
     (the first so many): fixed before measuring, from the budget. prepare_ms: loading and preparation;
     first_call_ms: the first call, compilation and allocation included; warmup_ms: the trace of the
     warm-up, per call.
-    fresh: whether each set gets a fresh fork of it; otherwise it's started anew every few sets.
+    fresh: whether each set gets a fresh process of it; otherwise it's started anew every few sets. anew:
+    whether that process prepares it anew; otherwise it's a fork of one that has.
     """
 
     calls: int
@@ -108,6 +109,7 @@ class Contender(Struct, frozen=True):
     warmup_ms: list[float]
     fresh: bool
     notes: list[str] = field(default_factory=list)
+    anew: bool = False
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):

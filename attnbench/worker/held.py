@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.identity import parse_case
 from attnbench.check.plain import PLAIN
-from attnbench.plugins.loading import load
+from attnbench.plugins.loading import Loaded, load
 from attnbench.plugins.sources import Source
 from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.timing.rotation import Pool, RotatingTimer
@@ -129,8 +130,14 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
         raise NotPrepared("unsupported", clean(reason))
 
 
+@cache
+def loaded_here(source: PluginSource) -> Loaded:
+    """What a plugin brings; asked once in a process, and there in all that are forked from it."""
+    return load(Source(source.name, source.module, source.distribution, source.version))
+
+
 def _brought(source: PluginSource, kind: str, name: str) -> Any:
-    loaded = load(Source(source.name, source.module, source.distribution, source.version))
+    loaded = loaded_here(source)
     for record in getattr(loaded, kind):
         if record.name == name:
             return record

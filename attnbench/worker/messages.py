@@ -48,6 +48,13 @@ class Facts(Struct, frozen=True, tag=True):
     """Ask what the loaded torch is and which devices there are. Answer: :class:`TorchFacts`."""
 
 
+class Preload(Struct, frozen=True, tag=True):
+    """Import these plugins, so that they are there in every fork. Answer: :class:`Done`, whatever is wrong
+    with them: that is told by who prepares one of their backends."""
+
+    sources: tuple[PluginSource, ...]
+
+
 class Prepare(Struct, frozen=True, tag=True):
     """Load one backend and prepare it for a case. Parameters come in the descriptor.
 
@@ -83,7 +90,7 @@ class WarmUp(Struct, frozen=True, tag=True):
     """Call until the time settles. Answer: :class:`Warmed`."""
 
     most_calls: int = 20
-    most_s: float = 0.3
+    most_s: float = 0.15
     least_s: float = 0.0
 
 
@@ -124,6 +131,7 @@ class MeasureScale(Struct, frozen=True, tag=True):
 Request = (
     Fork
     | Reap
+    | Preload
     | Facts
     | Prepare
     | Activations

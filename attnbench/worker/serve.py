@@ -20,7 +20,7 @@ from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
 from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
-from attnbench.worker.held import Held, NotPrepared, prepare
+from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
 from attnbench.worker.scale import scale_measured
 from attnbench.worker.shared import unpack
@@ -86,6 +86,10 @@ def _answer(
                 return held, torch_facts(), ()
             case m.MeasureScale():
                 return held, scale_measured(request), ()
+            case m.Preload():
+                for source in request.sources:
+                    loaded_here(source)
+                return held, m.Done(), ()
             case m.Prepare():
                 be_first_to_go()
                 if request.memory_limit_bytes is not None:
