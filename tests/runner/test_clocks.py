@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from run_parts import PLAIN, by_backend, run_of
+from run_parts import PLAIN, by_backend, run_of, six_turns
 
 from attnbench.compare.summary import clock_problem
 from attnbench.runner.run_file import StoredRun
 
 HONEST = ("eager", "honest1", "honest2")
+
+
+# Turns of 2 ms: against those it takes no time to hand on a baton.
 
 
 def suspected(stored: StoredRun) -> dict[str, str]:
@@ -28,12 +31,12 @@ def suspected(stored: StoredRun) -> dict[str, str]:
 def among_others(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     """Two kinds of liars among honest ones, one of whom knows nothing of how it's measured."""
     names = (*HONEST, "slow_the_clock", "clock_ever_slower", "every_bend_the_module")
-    return run_of(tmp_path_factory.mktemp("clocks"), (PLAIN,), names, sets=4, stretches=1, budget_s=0.05)
+    return run_of(tmp_path_factory.mktemp("clocks"), (PLAIN,), names, **six_turns(4, 1))
 
 
 @pytest.mark.parametrize("name", ["slow_the_clock", "clock_ever_slower"])
 def test_one_of_several_with_a_slow_clock_is_suspect(among_others: StoredRun, name: str) -> None:
-    """The clock of its samples alone, or that of its turns too, by which it seems to come late to them."""
+    """The clock of its samples alone, or that of its turns too, by which they seem to be over at once."""
     record = by_backend(among_others)[name]
     assert record.status == "suspect", record.reason
     assert "by its own clock" in record.reason
@@ -58,14 +61,14 @@ def test_to_bend_the_clock_of_the_module_changes_nothing(among_others: StoredRun
 
 @pytest.mark.parametrize("name", ["slow_the_clock", "clock_ever_slower"])
 def test_alone_with_a_slow_clock_it_is_suspect(odd_plugins: None, tmp_path: Path, name: str) -> None:
-    stored = run_of(tmp_path, (PLAIN,), (name,), sets=3, stretches=1, budget_s=0.05)
+    stored = run_of(tmp_path, (PLAIN,), (name,), **six_turns(3, 1))
     (record,) = stored.records
     assert record.status == "suspect", record.reason
     assert set(suspected(stored)) == {name}
 
 
 def test_alone_with_an_honest_clock_it_is_not(odd_plugins: None, tmp_path: Path) -> None:
-    stored = run_of(tmp_path, (PLAIN,), ("honest1",), sets=3, budget_s=0.05)
+    stored = run_of(tmp_path, (PLAIN,), ("honest1",), **six_turns(3))
     assert stored.records[0].status == "ok", stored.records[0].reason
     assert suspected(stored) == {}
 
@@ -84,7 +87,7 @@ def test_times_that_can_not_be_are_an_error_and_cast_no_doubt_on_others(
 ) -> None:
     """Before the stretch, after it, or, once a stretch is over, further and further behind."""
     stored = run_of(
-        tmp_path, (PLAIN,), ("eager", name, "honest1"), sets=3, budget_s=0.05, lockstep=lockstep
+        tmp_path, (PLAIN,), ("eager", name, "honest1"), lockstep=lockstep, **six_turns(3)
     )  # fmt: skip
     records = by_backend(stored)
     assert records[name].status == "error"
