@@ -34,3 +34,12 @@ def test_time_is_up_after_one_call_that_takes_it_all() -> None:
     trace, done = warm_up(lambda: 5, 20, 0.0)
     assert trace == [5]
     assert not done
+
+
+def test_agreement_settles_nothing_before_the_least_time() -> None:
+    """A clock of its own: each call is said to take a microsecond, and the time that passes is real."""
+    trace, done = warm_up(lambda: 1_000, most_calls=10**9, most_s=10.0, least_s=0.005)
+    assert done
+    assert len(trace) > 10
+    quick, _ = warm_up(lambda: 1_000, most_calls=10**9, most_s=10.0)
+    assert len(quick) == 4
