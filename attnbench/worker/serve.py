@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import socket
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import msgspec
@@ -29,6 +32,8 @@ from attnbench.worker.turns import take_turns
 
 Line = Channel[m.Reply, m.Request]
 
+_ENDING_S = 1.0
+
 
 def serve(sock: socket.socket) -> None:
     """Serve until the other end closes. A fork goes on serving on its own line.
@@ -38,7 +43,7 @@ def serve(sock: socket.socket) -> None:
     line: Line = Channel(sock, m.Request)  # type: ignore[arg-type]
     held: Held | None = None
     forked: set[int] = set()
-    frozen = False
+    frozen, is_server = False, True
     while True:
         try:
             request, fds = line.receive()
@@ -56,7 +61,7 @@ def serve(sock: socket.socket) -> None:
                 if pid == 0:
                     line.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
-                    forked, frozen = set(), False
+                    forked, frozen, is_server = set(), False, False
                 else:
                     forked.add(pid)
                     line.send(m.Forked(pid))
@@ -71,6 +76,8 @@ def serve(sock: socket.socket) -> None:
             break
         finally:
             close_all(fds)
+    if is_server:
+        _let_end(forked)
     for pid in forked:
         _kill_group(pid)
     os._exit(0)
@@ -169,6 +176,21 @@ def _reap(pid: int) -> int:
     except ChildProcessError:
         return 0
     return os.waitstatus_to_exitcode(status)
+
+
+def _let_end(forked: Iterable[int]) -> None:
+    """Wait a little for processes that end by themselves, since their lines are closed as this one's is.
+
+    What a server has forked may have forked others, whose groups it alone knows, and kills on its way out.
+    """
+    end = time.monotonic() + _ENDING_S
+    for pid in forked:
+        with contextlib.suppress(ChildProcessError):
+            # It stays a zombie: its number, which is that of its group, can't become another's.
+            while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                if time.monotonic() > end:
+                    return
+                time.sleep(0.002)
 
 
 def _kill_group(pid: int) -> None:

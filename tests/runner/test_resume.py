@@ -111,6 +111,22 @@ def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(
     assert Counter((r.case, r.backend) for r in whole.records).most_common(1)[0][1] == 1
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_what_a_backend_has_left_behind_ends_with_a_parent_that_is_killed(
+    broken_plugin: str, tmp_path: Path, attempt: int
+) -> None:
+    """It's of the group of a process that was forked by another than the server."""
+    words = [CASES[0], "--backend", "leave_a_child", "--budget", "1", "--out", str(tmp_path)]
+    process = start(*words)
+    seen: dict[int, psutil.Process] = {}
+    while len(seen) < 20:
+        assert process.poll() is None
+        seen |= {each.pid: each for each in workers_of(process.pid)}
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert psutil.wait_procs(seen.values(), timeout=10)[1] == []
+
+
 def test_a_finished_run_resumes_to_itself(unbroken: StoredRun, tmp_path: Path) -> None:
     path = tmp_path / "copy.jsonl"
     path.write_bytes(unbroken.path.read_bytes())
