@@ -17,6 +17,7 @@ from attnbench.types.record import Block, Contender
 from attnbench.worker import messages as m
 from attnbench.worker.turns import CALLED_OFF
 
+_WAKING_NS = 25_000_000
 _CALLED_OFF_S = 10.0
 """How long a process may at least take over the turn it is in once the stretch is called off."""
 
@@ -177,6 +178,7 @@ def _with_asked(
 
     Of several turns in a row, whose bounds nobody else saw, each gets the same share. So that one wait for
     the core doesn't lengthen all of them, what the process waited (ns, by the system) is taken off first.
+    Where the parent saw a bound, so is what it may take to wake up on a busy core.
     """
     received = {name: iter(turns.received_ns) for name, turns in taken.items()}
     passed = {name: iter(turns.passed_ns) for name, turns in taken.items()}
@@ -189,7 +191,7 @@ def _with_asked(
         before = bounds[first - 1][2] if first else begun_ns
         after = bounds[place + 1][1] if place + 1 < len(bounds) else ended_ns
         count = place + 1 - first
-        took_ns = after - before
+        took_ns = after - before - _WAKING_NS * ((first == 0) + (place + 1 == len(bounds)))
         if count > 1 or count == len(order):
             took_ns -= waited[name] * count // len(taken[name].received_ns)
         asked[name] += [max(0, round(took_ns / count))] * count

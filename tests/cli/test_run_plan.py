@@ -24,7 +24,7 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
         (
             (CaseForecast("a", 90, 16.2, 35.1, 12.4, 12.0), CaseForecast("b", 6, 0.8, 0.2, 0.1, 0.0)),
             Options(),
-            "2 cases, 96 cells: about 80 s: 3 s starting up, 17 s timing (9 sets of 11 ms a cell), "
+            "2 cases, 96 cells: about 80 s: 3 s starting up, 17 s timing (9 sets of 5.6 ms a cell), "
             "35 s starting processes, 12 s checking, 12 s compiling; --budget and --sets set it",
         ),
         (
@@ -36,7 +36,7 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
         (
             (CaseForecast("a", 4, 40.0, 2.0, 3.0, 0.0, over_budget=True), CaseForecast("b", 1, 1, 1, 1)),
             Options(sets=20),
-            "2 cases, 5 cells: about 51 s: 3 s starting up, 41 s timing (20 sets of 5 ms a cell), "
+            "2 cases, 5 cells: about 51 s: 3 s starting up, 41 s timing (20 sets of 2.5 ms a cell), "
             "3 s starting processes, 4 s checking; --budget and --sets set it; "
             "in 4 cells the fewest calls take longer than the budget",
         ),

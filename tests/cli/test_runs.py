@@ -100,7 +100,7 @@ def test_run_without_words_is_smoke_with_all_backends_into_results(
     assert len(started.given["compiled_on"]) == 1
     options = started.given["options"]
     assert (options.delta, options.allocator_pinned, options.baseline) == (0.02, True, "eager")
-    assert (options.budget_s, options.sets) == (0.1, 9)
+    assert (options.budget_s, options.sets) == (0.05, 9)
 
 
 @pytest.mark.parametrize("budget", ["0.01", "0.25", "1", "4"])

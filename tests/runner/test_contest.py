@@ -85,9 +85,19 @@ def prepared_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pids
 
 
-def test_what_can_be_forked_is_prepared_once(
+def test_what_prepares_quickly_is_prepared_anew_for_each_set(
     odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pids = prepared_in(tmp_path, monkeypatch)
+    run_of(tmp_path, (PLAIN,), ("record_process",), sets=4)
+    # One more for the check.
+    assert len(list(pids.iterdir())) == 5
+
+
+def test_what_takes_long_to_prepare_is_prepared_once_and_forked(
+    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnbench.runner.plan._ANEW_BELOW_NS", 0)
     pids = prepared_in(tmp_path, monkeypatch)
     run_of(tmp_path, (PLAIN,), ("record_process",), sets=4)
     assert len(list(pids.iterdir())) == 1
