@@ -17,7 +17,6 @@ from attnbench.types.record import Block, Contender
 from attnbench.worker import messages as m
 from attnbench.worker.turns import CALLED_OFF
 
-_WAKING_NS = 25_000_000
 _CALLED_OFF_S = 10.0
 """How long a process may at least take over the turn it is in once the stretch is called off."""
 
@@ -72,6 +71,7 @@ def _take(
             failed[name] = failure
             del asked[name]
     waited = {name: waited_ns(links[name].pid) for name in asked}
+    overslept_ns = -waited_ns(os.getpid())
     begun_ns = time.perf_counter_ns()
     if failed:
         _call_off(batons)
@@ -79,6 +79,7 @@ def _take(
         os.eventfd_write(batons[order[0]], 1)
     taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, batons, failed)
     ended_ns = time.perf_counter_ns()
+    overslept_ns += waited_ns(os.getpid())
     waited = {name: waited_ns(links[name].pid) - before for name, before in waited.items()}
     done = sum(len(turns.block.turns) for turns in taken.values())
     if not failed and not in_time and done < len(order):
@@ -88,7 +89,9 @@ def _take(
     if not failed:
         problems = {name: turns_problem(taken[name], asked[name], begun_ns, ended_ns) for name in taken}
         failed |= {name: WorkerFailed("error", problem) for name, problem in problems.items() if problem}
-    return Stretch({} if failed else _with_asked(order, taken, begun_ns, ended_ns, waited), failed)
+    if failed:
+        return Stretch({}, failed)
+    return Stretch(_with_asked(order, taken, begun_ns, ended_ns, overslept_ns, waited), {})
 
 
 def _request(
@@ -172,13 +175,14 @@ def _with_asked(
     taken: Mapping[str, m.TurnsTaken],
     begun_ns: int,
     ended_ns: int,
+    overslept_ns: int,
     waited: Mapping[str, int],
 ) -> dict[str, Block]:
     """Blocks with how long each turn took by the clocks of those before and after it.
 
     Of several turns in a row, whose bounds nobody else saw, each gets the same share. So that one wait for
     the core doesn't lengthen all of them, what the process waited (ns, by the system) is taken off first.
-    Where the parent saw a bound, so is what it may take to wake up on a busy core.
+    Where the parent saw a bound, so is what it waited itself (``overslept_ns``): it may have woken up late.
     """
     received = {name: iter(turns.received_ns) for name, turns in taken.items()}
     passed = {name: iter(turns.passed_ns) for name, turns in taken.items()}
@@ -191,7 +195,9 @@ def _with_asked(
         before = bounds[first - 1][2] if first else begun_ns
         after = bounds[place + 1][1] if place + 1 < len(bounds) else ended_ns
         count = place + 1 - first
-        took_ns = after - before - _WAKING_NS * ((first == 0) + (place + 1 == len(bounds)))
+        took_ns = after - before
+        if first == 0 or place + 1 == len(bounds):
+            took_ns -= overslept_ns
         if count > 1 or count == len(order):
             took_ns -= waited[name] * count // len(taken[name].received_ns)
         asked[name] += [max(0, round(took_ns / count))] * count

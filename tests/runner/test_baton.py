@@ -100,20 +100,24 @@ def test_each_turn_takes_longer_by_the_clocks_around_it_than_its_sample(bench: B
     links = bench.children("honest1", "honest2")
     done = take(["honest1", "honest2"] * 4, links, calls=50, warm_calls=10)
     for block in done.blocks.values():
-        assert all(turn > wall for turn, wall in zip(block.asked_ns, block.wall_ns, strict=True))
+        # Of the first and the last turn one side is the parent's, which may be asleep.
+        inner = slice(1, None) if block.turns[0] == 0 else slice(-1)
+        walls = block.wall_ns[inner]
+        assert len(walls) == 3
+        assert all(turn > wall for turn, wall in zip(block.asked_ns[inner], walls, strict=True))
     end(links)
 
 
 @pytest.mark.parametrize("turns", [1, 6])
 def test_turns_of_one_alone_share_the_stretch_by_the_parents_clock(bench: Bench, turns: int) -> None:
-    """Without what it waited for its core: then no more is certain than that it worked so long."""
+    """Without what either waited for a core: then no more is certain than that it took so long at most."""
     links = bench.children("honest1")
     begun = time.perf_counter_ns()
     done = take(["honest1"] * turns, links, calls=50, warm_calls=10)
     took = time.perf_counter_ns() - begun
     block = done.blocks["honest1"]
     assert len(set(block.asked_ns)) == 1
-    assert sum(block.cpu_ns) < sum(block.asked_ns) < took
+    assert 0 < sum(block.asked_ns) < took
     end(links)
 
 
@@ -277,7 +281,9 @@ def test_turns_that_can_not_be_are_said(taken: m.TurnsTaken, problem: str) -> No
     assert baton.turns_problem(taken, ASKED, 90, 260) == problem
 
 
-def asked_of(order: list[str], bounds: list[tuple[int, int]], waited: dict[str, int]) -> dict[str, list[int]]:
+def asked_of(
+    order: list[str], bounds: list[tuple[int, int]], waited: dict[str, int], overslept_ns: int = 0
+) -> dict[str, list[int]]:
     """Turns by the clocks around them, of a stretch from 0 to 1000."""
     taken = {}
     for name in dict.fromkeys(order):
@@ -285,7 +291,7 @@ def asked_of(order: list[str], bounds: list[tuple[int, int]], waited: dict[str, 
         count = len(own)
         block = Block(0, [*range(count)], 1, *[[1] * count] * 4, asked_ns=[])
         taken[name] = m.TurnsTaken(block, [a for a, _ in own], [b for _, b in own])
-    blocks = baton._with_asked(order, taken, 0, 1000, waited)
+    blocks = baton._with_asked(order, taken, 0, 1000, overslept_ns, waited)
     return {name: block.asked_ns for name, block in blocks.items()}
 
 
@@ -296,6 +302,8 @@ def test_a_turn_is_from_the_end_of_the_one_before_to_the_beginning_of_the_next()
     # Whatever one says of its own turns changes nothing of what they took.
     bounds[1] = (399, 400)
     assert asked_of(order, bounds, nothing)["b"] == [230]
+    # The parent sees the first begin and the last end, and may do so late.
+    assert asked_of(order, bounds, nothing, 15) == {"a": [384, 250], "b": [230], "c": [385]}
     # A wait is part of such a turn: when it was is not known.
     assert asked_of(order, bounds, {"a": 50, "b": 50, "c": 50}) == asked_of(order, bounds, nothing)
 
@@ -306,6 +314,8 @@ def test_turns_in_a_row_have_equal_shares_less_what_was_waited() -> None:
     assert asked_of(order, bounds, {"a": 0, "b": 60}) == {"a": [120, 610], "b": [80] * 3}
     alone = asked_of(["a"] * 4, [(1, 2), (3, 4), (5, 6), (7, 8)], {"a": 200})
     assert alone == {"a": [200] * 4}
+    alone = asked_of(["a"] * 4, [(1, 2), (3, 4), (5, 6), (7, 8)], {"a": 200}, 100)
+    assert alone == {"a": [175] * 4}
     assert asked_of(["a"], [(1, 2)], {"a": 990}) == {"a": [10]}
     assert asked_of(["a"], [(1, 2)], {"a": 9999}) == {"a": [0]}
 

@@ -99,10 +99,13 @@ def test_blocks_have_the_planned_calls_and_samples(stored: StoredRun) -> None:
 
 
 def test_every_turn_takes_longer_by_the_clocks_around_it_than_its_sample(stored: StoredRun) -> None:
-    """By the warm calls, and by handing on the baton."""
+    """By the warm calls, and by handing on the baton. The parent is around the first and the last turn."""
     for line in stored.sets:
         for block in (block for blocks in line.blocks.values() for block in blocks):
-            assert all(turn > wall for turn, wall in zip(block.asked_ns, block.wall_ns, strict=True))
+            taken = list(zip(block.turns, block.asked_ns, block.wall_ns, strict=True))
+            inner = [(asked, wall) for turn, asked, wall in taken if 0 < turn < 6 * len(NAMES) - 1]
+            assert len(inner) >= 4
+            assert all(asked > wall for asked, wall in inner)
 
 
 def test_turns_by_the_clocks_around_them_add_up_to_the_stretch(stored: StoredRun) -> None:
