@@ -48,6 +48,8 @@ class Workshop:
         server = self._servers.get(threads)
         if server is not None and not server.alive:
             server.kill()
+            for key in [key for key in self._moulds if key[0] == threads]:
+                self._moulds.pop(key).kill()
         if server is None or not server.alive:
             self._servers[threads] = start_server(threads)
 
