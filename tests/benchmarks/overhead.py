@@ -20,10 +20,9 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
 
 import attnbench
-from attnbench.runner.link import WorkerLink
 from attnbench.runner.run_file import StoredRun, read_run
+from attnbench.runner.sets import SetUnderWay
 from attnbench.timing.sample import take_sample
-from attnbench.worker import messages as m
 
 CALLS = 20_000
 PAIRS = 200
@@ -53,55 +52,40 @@ def per_call_overhead_ns() -> float:
     return median(differences)
 
 
-class FirstBlocks:
-    """Watches a run: seconds from asking for a fork to its first measured block, waiting left out."""
+class Readiness:
+    """Watches a run: seconds from asking for a process to its being warm, on both cores at once."""
 
     def __init__(self) -> None:
-        self.spent_s: dict[int, float] = {}
         self.ready_s: list[float] = []
-        self._ask, self._fork = WorkerLink.ask, WorkerLink.fork
+        self._ready = SetUnderWay._ready
 
-    def fork(self, link: WorkerLink, **words: Any) -> WorkerLink:
-        """Fork, timed."""
+    def ready(self, of: SetUnderWay, *words: Any) -> Any:
+        """Get ready, timed."""
         start = time.perf_counter()
-        forked = self._fork(link, **words)
-        if words["child"]:
-            self.spent_s[forked.pid] = time.perf_counter() - start
-        return forked
-
-    def ask(self, link: WorkerLink, request: m.Request, *words: Any, **more: Any) -> Any:
-        """Ask, timed, up to the first block of a child."""
-        start = time.perf_counter()
-        answer = self._ask(link, request, *words, **more)
-        if link.pid in self.spent_s and isinstance(request, m.Activations | m.WarmUp | m.Measure):
-            self.spent_s[link.pid] += time.perf_counter() - start
-            if isinstance(request, m.Measure):
-                self.ready_s.append(self.spent_s.pop(link.pid))
+        answer = self._ready(of, *words)
+        self.ready_s.append(time.perf_counter() - start)
         return answer
 
 
 def productive_share(stored: StoredRun) -> tuple[float, float]:
-    """Share of the time after start-up in blocks, warm-up and checks; and the same without the checks."""
+    """Share of the time after start-up in turns, warm-up and checks; and the same without the checks."""
     assert stored.finished is not None
-    blocks_s = (
-        sum(sum(block.wall_ns) for line in stored.sets for blocks in line.blocks.values() for block in blocks)
-        / 1e9
-    )
+    blocks = [block for line in stored.sets for taken in line.blocks.values() for block in taken]
+    turns_s = sum(sum(block.asked_ns) for block in blocks) / 1e9
     warmup_s = sum(sum(trace) for line in stored.sets for trace in line.warmup_ns.values()) / 1e9
     phases_s = stored.finished.phases_s
     checks_s = phases_s["check"] + phases_s["oracle"]
     whole_s = stored.finished.wall_s
-    return (blocks_s + warmup_s + checks_s) / whole_s, (blocks_s + warmup_s) / (whole_s - checks_s)
+    return (turns_s + warmup_s + checks_s) / whole_s, (turns_s + warmup_s) / (whole_s - checks_s)
 
 
 def main(words: list[str]) -> None:
     """Measure and print."""
     print(f"a no-op's reported time above an inline loop's: {per_call_overhead_ns():.1f} ns a call")
-    watch = FirstBlocks()
+    watch = Readiness()
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(WorkerLink, "ask", lambda self, *w, **k: watch.ask(self, *w, **k)),
-        mock.patch.object(WorkerLink, "fork", lambda self, **k: watch.fork(self, **k)),
+        mock.patch.object(SetUnderWay, "_ready", lambda of, *words: watch.ready(of, *words)),
     ):
         start = time.perf_counter()
         run = attnbench.run(words or "smoke", out=Path(folder))
@@ -109,14 +93,14 @@ def main(words: list[str]) -> None:
         stored = read_run(run.path)
     ready = sorted(watch.ready_s)
     print(
-        f"fork to first measured block: median {median(ready) * 1e3:.1f} ms, "
-        f"95th percentile {ready[int(0.95 * len(ready))] * 1e3:.1f} ms, over {len(ready)} children"
+        f"from asking for a process to its being warm: median {median(ready) * 1e3:.1f} ms, "
+        f"95th percentile {ready[int(0.95 * len(ready))] * 1e3:.1f} ms, over {len(ready)} processes"
     )
     share, without_checks = productive_share(stored)
     assert stored.finished is not None
     print(f"{len(run.records)} records in {wall_s:.1f} s")
-    print(f"in blocks, warm-up or checks: {share:.1%} of the time after start-up")
-    print(f"in blocks or warm-up, of the time that isn't checks: {without_checks:.1%}")
+    print(f"in turns, warm-up or checks: {share:.1%} of the time after start-up")
+    print(f"in turns or warm-up, of the time that isn't checks: {without_checks:.1%}")
     print(", ".join(f"{phase} {spent_s:.1f} s" for phase, spent_s in stored.finished.phases_s.items()))
     environment = stored.manifest.environment
     print(f"machine: {environment['cpu']}, load {environment['load_average']}")
