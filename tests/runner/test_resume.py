@@ -146,7 +146,7 @@ def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
 def test_ctrl_c_ends_cleanly_with_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     # Long enough that the second case still goes on when the first has its records, however busy the machine.
-    long = ("--budget", "2", "--format", "json")
+    long = ("--budget", "0.5", "--format", "json")
     command = [sys.executable, "-m", "attnbench", "run", *fresh(path), *long]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     workers: list[psutil.Process] = []
