@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnbench.backends import eager
 from attnbench.backends.compiling import compile_now, configure, no_compiler
+from attnbench.kit.attention import attention
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
 
@@ -19,7 +19,7 @@ def prepare(setup: Setup) -> Call:
 
     configure()
     # Scaled scores become part of the softmax's loop; scaled queries would be a kernel of their own.
-    function = for_operation(eager.attention(setup, scale_queries=False), setup)
+    function = for_operation(attention(setup, scale_queries=False), setup)
     # With its pattern matcher on, the compiler finds the attention in ``eager`` and calls torch's own.
     compiled: Call = torch.compile(
         function, fullgraph=True, dynamic=False, options={"pattern_matcher": False}

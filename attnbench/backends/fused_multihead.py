@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnbench.backends.eager import attention
+from attnbench.kit.attention import attention
 from attnbench.kit.layer import around, output_projection, split_heads
 from attnbench.types.backend import Backend, Setup
 

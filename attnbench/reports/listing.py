@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
+from attnbench.reports.console import bare_table, string_console, written
 from attnbench.reports.formats import Format, as_csv, as_json, as_markdown, plain
 
 
@@ -28,19 +28,12 @@ def listing(
 
 
 def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, colour: bool) -> str:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = bare_table()
     for position, name in enumerate(columns):
         # The first column is the name that commands take, so it's never cut or folded.
         table.add_column(name, no_wrap=position == 0, overflow="fold")
     for row in rows:
         table.add_row(*(plain(row[name]) for name in columns))
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, 60), force_terminal=colour, color_system="standard" if colour else None,
-        highlight=False, markup=False, emoji=False, legacy_windows=False,
-    )  # fmt: skip
+    console = string_console(width, colour=colour)
     console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    return written(console)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from attnbench.reports.columns import GAP, NAMES, STYLES, VERDICT, Column, fitting, time_text
+from attnbench.reports.console import string_console, written
 from attnbench.reports.footer import footer
 from attnbench.reports.judged import Judged
 from attnbench.types.record import STATUSES, Record
@@ -15,21 +15,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-NARROWEST = 60
 _QUIET = ("unsupported", "unavailable")
 _STYLE = {"suspect": "yellow", "unsupported": "dim", "unavailable": "dim"}
 
 
 def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False) -> str:
     """The records of a run as a table of at most ``width`` columns (60 at least); only ids may be longer."""
-    from rich.console import Console
-
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, NARROWEST), force_terminal=colour,
-        color_system="standard" if colour else None,
-        highlight=False, markup=False, emoji=False, legacy_windows=False,
-    )  # fmt: skip
+    console = string_console(width, colour=colour)
     by_case: dict[str, list[Judged]] = {}
     for one in judged:
         by_case.setdefault(one.record.case, []).append(one)
@@ -42,7 +34,7 @@ def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False) -
         console.print()
     for note in footer(judged, {column.head for column in columns}):
         console.print(note, style="dim")
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return written(console)
 
 
 def _print_block(

@@ -12,11 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from attnbench.hookspecs import hookimpl
-from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.heads import matmul_shared
-from attnbench.kit.masks import additive_mask, empty_rows
-from attnbench.kit.scores import scores_of
-from attnbench.kit.softmax import masked_softmax
+from attnbench.kit.attention import attention
 from attnbench.selftest.planting import plant
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
@@ -48,21 +44,6 @@ def planted(percent: int, count: int) -> tuple[str, ...]:
     return tuple(f"plus{percent}_{number}" for number in range(count))
 
 
-def kernel(setup: Setup) -> Call:
-    """Matmul, softmax, matmul: what every copy runs."""
-    case = setup.case
-    scores = scores_of(setup.scoring)
-    sink = setup.scoring.sink
-    added = additive_mask(case, softmax_dtype(case_dtype(case)), case.device, setup.scoring)
-    empty = empty_rows(case, case.device)
-    every = slice(0, case.Lk)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return matmul_shared(masked_softmax(scores(q, k, every), added, empty, sink), v)
-
-    return attend
-
-
 def no_op(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention over one key, which is its value: nothing to compute, and right."""
     return v
@@ -82,7 +63,7 @@ def inline(call: Call, calls: int) -> Call:
 
 
 def _slower(part: float, setup: Setup) -> Call:
-    return plant(kernel(setup), setup, part)
+    return plant(attention(setup), setup, part)
 
 
 def _one_key(case: Case, rule: Rule) -> str | None:
@@ -97,7 +78,7 @@ def _one_key(case: Case, rule: Rule) -> str | None:
 def attnbench_backends() -> Iterator[Backend]:
     """Copies first, then what is slower by a known part, then what overhead is measured with."""
     for name in copies(COPIES):
-        yield Backend(name=name, summary="a copy of one kernel", prepare=kernel)
+        yield Backend(name=name, summary="a copy of one kernel", prepare=attention)
     for percent in PERCENTS:
         for name in planted(percent, PLANTED):
             yield Backend(
@@ -115,5 +96,5 @@ def attnbench_backends() -> Iterator[Backend]:
     yield Backend(
         name=INLINE_KERNEL,
         summary=f"{INLINE_KERNELS} calls of a copy in an inline loop",
-        prepare=lambda setup: inline(kernel(setup), INLINE_KERNELS),
+        prepare=lambda setup: inline(attention(setup), INLINE_KERNELS),
     )

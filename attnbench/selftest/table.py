@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from attnbench.reports.console import bare_table, string_console, written
 from attnbench.selftest.findings import Finding, Outcome, Scored, percent, target, value
 
 if TYPE_CHECKING:
@@ -113,21 +113,13 @@ def _facts(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _table(*heads: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = bare_table()
     for position, head in enumerate(heads):
         table.add_column(head, overflow="fold", justify="left" if position == 0 else "right")
     return table
 
 
 def _text(part: RenderableType, width: int, colour: bool) -> str:
-    from rich.console import Console
-
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, 60), force_terminal=colour, color_system="standard" if colour else None,
-        highlight=False, markup=False, emoji=False, legacy_windows=False,
-    )  # fmt: skip
+    console = string_console(width, colour=colour)
     console.print(part)
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    return written(console)

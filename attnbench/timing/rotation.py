@@ -8,18 +8,17 @@ again: a layer in use meets new activations with the same weights.
 from __future__ import annotations
 
 import gc
-import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
 from math import prod
 from random import Random
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.sizes import PADDED_TO_BYTES, pool_copies
 from attnbench.timing.cpu import CpuTimer
-from attnbench.timing.sample import Call, Sample
+from attnbench.timing.sample import Call, Sample, read_vitals, spent_since
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,24 +87,14 @@ def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> 
 
     As :func:`~attnbench.timing.sample.take_sample`; the loop goes through tuples that are there already.
     """
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_start = thread_time_ns()
+    before = read_vitals()
     output = None
     triples = islice(upcoming, calls)
     start = perf_counter_ns()
     for a, b, c in triples:
         output = call(a, b, c)
     stop = perf_counter_ns()
-    cpu_stop = thread_time_ns()
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    sample = Sample(
-        calls,
-        stop - start,
-        cpu_stop - cpu_start,
-        after.ru_nivcsw - before.ru_nivcsw,
-        after.ru_minflt - before.ru_minflt,
-    )
-    return sample, output
+    return Sample(calls, stop - start, *spent_since(before)), output
 
 
 @contextmanager
