@@ -26,7 +26,7 @@ from attnbench.worker.failures import classify
 from attnbench.worker.messages import PluginSource, Prepare
 from attnbench.worker.names import ACTIVATIONS, rule_key
 from attnbench.worker.shared import Stored
-from attnbench.worker.tensors import in_layout, to_tensors
+from attnbench.worker.tensors import as_tensor, in_layout, seen_in_layout, to_tensors
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
@@ -60,15 +60,19 @@ class Held:
         """The same backend with other inputs, in its layout, on its device.
 
         Where there are inputs and ``fresh`` isn't said, the new ones go into their storage: to a backend that
-        remembers by address they look the same.
+        remembers by address they look the same. No memory is asked for then, since what is given back would
+        be found by the next call, in place of what it would have taken.
         """
+        if not fresh and self.inputs is not None:
+            return self._renewed(self.inputs, stored)
         tensors = to_tensors(stored, self.case)
         laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
         a, b, c = (laid[id(tensors[name])] for name in ACTIVATIONS)
-        if fresh or self.inputs is None:
-            return replace(self, inputs=(a, b, c), output=None, pool=None)
-        for old, new in zip(self.inputs, (a, b, c), strict=True):
-            old.copy_(new)
+        return replace(self, inputs=(a, b, c), output=None, pool=None)
+
+    def _renewed(self, inputs: tuple[Any, Any, Any], stored: Mapping[str, Stored]) -> Held:
+        for old, name in zip(inputs, ACTIVATIONS, strict=True):
+            old.copy_(seen_in_layout(as_tensor(stored[name], self.case), self.backend.layout))
         if self.pool is not None:
             self.pool.renew()
         return replace(self, output=None)

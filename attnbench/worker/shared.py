@@ -65,19 +65,26 @@ def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
     Raises:
         ValueError: the memory is smaller than the layout says, or has an unknown dtype.
     """
+    views = mapped(fd, specs)
+    copies = {id(view): view.copy() for view in views.values()}
+    return {name: copies[id(view)] for name, view in views.items()}
+
+
+def mapped(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
+    """As :func:`unpack` without a copy, for memory that is sealed, as :func:`pack` leaves it.
+
+    What is written to the arrays stays in this process. The memory goes with the last of them.
+    """
     specs = tuple(specs)
     if not specs:
         return {}
-    found: dict[str, Stored] = {}
+    memory = mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     by_offset: dict[int, Stored] = {}
-    with mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as memory:
-        for spec in specs:
-            if spec.offset not in by_offset:
-                if spec.dtype not in _STORAGE:
-                    raise ValueError(f"no storage for {spec.dtype!r}")
-                count = int(np.prod(spec.shape, dtype=np.int64))
-                view = np.frombuffer(memory, _STORAGE[spec.dtype], count, spec.offset)
-                by_offset[spec.offset] = view.reshape(spec.shape).copy()
-                del view
-            found[spec.name] = by_offset[spec.offset]
-    return found
+    for spec in specs:
+        if spec.offset not in by_offset:
+            if spec.dtype not in _STORAGE:
+                raise ValueError(f"no storage for {spec.dtype!r}")
+            count = int(np.prod(spec.shape, dtype=np.int64))
+            view = np.frombuffer(memory, _STORAGE[spec.dtype], count, spec.offset)
+            by_offset[spec.offset] = view.reshape(spec.shape)
+    return {spec.name: by_offset[spec.offset] for spec in specs}

@@ -24,14 +24,17 @@ class WrongOutput(Exception):  # noqa: N818
     """The output isn't what the case asks for, in words."""
 
 
-def to_tensor(stored: Stored, case: Case) -> Tensor:
-    """A tensor of the case's dtype on its device with the same bits; bfloat16 comes as uint16."""
+def as_tensor(stored: Stored, case: Case) -> Tensor:
+    """A tensor of the case's dtype on the same memory; bfloat16 comes as uint16."""
     import torch
 
     tensor = torch.from_numpy(stored)
-    if case.dtype == "bfloat16":
-        tensor = tensor.view(torch.bfloat16)
-    return tensor.to(case.device, copy=True)
+    return tensor.view(torch.bfloat16) if case.dtype == "bfloat16" else tensor
+
+
+def to_tensor(stored: Stored, case: Case) -> Tensor:
+    """A tensor of the case's dtype on its device with the same bits."""
+    return as_tensor(stored, case).to(case.device, copy=True)
 
 
 def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
@@ -42,9 +45,12 @@ def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
 
 def in_layout(tensor: Tensor, layout: Layout) -> Tensor:
     """A (B, H, L, D) tensor as the backend wants it; other ranks have no heads and stay."""
-    if layout == "BHLD" or tensor.dim() != 4:
-        return tensor
-    return tensor.transpose(1, 2).contiguous()
+    return seen_in_layout(tensor, layout).contiguous()
+
+
+def seen_in_layout(tensor: Tensor, layout: Layout) -> Tensor:
+    """As :func:`in_layout` on the same memory, not contiguous where axes are exchanged."""
+    return tensor if layout == "BHLD" or tensor.dim() != 4 else tensor.transpose(1, 2)
 
 
 def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple[int, ArraySpec]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from attnbench.worker.messages import ArraySpec
-from attnbench.worker.shared import pack, unpack
+from attnbench.worker.shared import mapped, pack, unpack
 
 STORAGE = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 
@@ -54,6 +54,17 @@ def test_what_is_read_is_a_copy() -> None:
     unpack(fd, specs)["a"][:] = 1
     assert unpack(fd, specs)["a"].sum() == 0
     os.close(fd)
+
+
+def test_what_is_mapped_is_the_memory_itself_and_writing_to_it_stays_here() -> None:
+    fd, specs = pack({"a": np.zeros(3), "b": np.ones(2)}, "float64")
+    first, second = mapped(fd, specs), mapped(fd, specs)
+    first["a"][:] = 1
+    assert second["a"].sum() == 0
+    assert unpack(fd, specs)["a"].sum() == 0
+    os.close(fd)
+    # The descriptor may go before the arrays do.
+    assert second["b"].tolist() == [1.0, 1.0]
 
 
 def test_a_layout_that_does_not_fit_is_refused() -> None:
