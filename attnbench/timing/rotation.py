@@ -75,8 +75,7 @@ class RotatingTimer(CpuTimer):
     def warm(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> None:
         """Make calls that are not timed, on the copies that come next."""
         self._check(a, b, c)
-        for each in islice(self._pool.upcoming, calls):
-            call(*each)
+        take_sample_rotating(call, self._pool.upcoming, calls)
 
     def _check(self, *inputs: Any) -> None:
         assert all(x is y for x, y in zip(inputs, self._pool.inputs, strict=True)), "inputs of another pool"

@@ -87,11 +87,16 @@ class Compute(Struct, frozen=True, tag=True):
 
 
 class WarmUp(Struct, frozen=True, tag=True):
-    """Call until the time settles. Answer: :class:`Warmed`."""
+    """Call until the time settles; see ``timing.warmup``. Answer: :class:`Warmed`.
+
+    reserve: have memory at hand for what calls need, after one call more that tells how much that is.
+    """
 
     most_calls: int = 20
     most_s: float = 0.15
     least_s: float = 0.0
+    calm_s: float = 0.0
+    reserve: bool = False
 
 
 class TakeTurns(Struct, frozen=True, tag=True):

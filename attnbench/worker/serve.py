@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 import time
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 import msgspec
 
-from attnbench.timing.allocator import pin_allocator
+from attnbench.timing.allocator import pin_allocator, reserve
 from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.timing.timer import timer_for
@@ -26,7 +27,7 @@ from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
 from attnbench.worker.scale import scale_measured
-from attnbench.worker.shared import unpack
+from attnbench.worker.shared import mapped
 from attnbench.worker.tensors import WrongOutput, check_unchanged, write_output
 from attnbench.worker.turns import take_turns
 
@@ -101,7 +102,7 @@ def _answer(
                 be_first_to_go()
                 if request.memory_limit_bytes is not None:
                     limit_memory(request.memory_limit_bytes)
-                held, ns = prepare(request, unpack(fds[0], request.parameters))
+                held, ns = prepare(request, mapped(fds[0], request.parameters))
                 return held, m.Prepared(ns), ()
         if held is None:
             return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
@@ -120,7 +121,7 @@ def _answer(
 def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[Held, m.Reply, tuple[int, ...]]:
     if isinstance(request, m.Activations):
         junk = bytearray(request.junk_bytes)
-        held = held.with_inputs(unpack(fds[0], request.arrays), fresh=request.fresh)
+        held = held.with_inputs(mapped(fds[0], request.arrays), fresh=request.fresh)
         del junk
         return held, m.Done(), ()
     if held.inputs is None:
@@ -135,13 +136,19 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, m.Output(spec, sample.wall_ns), (fd,)
         case m.WarmUp():
             held, timer = held.with_timer()
+            first_ns = []
+            if request.reserve:
+                first, _ = timer(held.call, a, b, c, 1)
+                first_ns = [first.wall_ns]
+                reserve(_room_bytes(first.faults, a.nbytes))
             trace, settled = warm_up(
-                lambda: timer(held.call, a, b, c, 1)[0].wall_ns,
+                lambda: timer(held.call, a, b, c, 1)[0],
                 request.most_calls,
                 request.most_s,
                 request.least_s,
+                request.calm_s,
             )
-            return held, m.Warmed(tuple(trace), settled), ()
+            return held, m.Warmed((*first_ns, *trace), settled), ()
         case m.TakeTurns():
             held, timer = held.with_timer()
             taken, output = take_turns(request, fds, held, timer)
@@ -154,6 +161,17 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, m.PeakMemory(peak(lambda: held.call(a, b, c))), ()
         case _:
             return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
+
+
+_SMALL_FAULTS = 1024
+
+
+def _room_bytes(faults: int, output_bytes: int) -> int:
+    """Twice what the first call took, four times a small one, so that calls find a place among their holes.
+
+    By chance the first call finds its own in what reading the inputs left, but there must be one for later.
+    """
+    return max(2 * (faults + min(faults, _SMALL_FAULTS)) * resource.getpagesize(), 2 * output_bytes)
 
 
 def _fork(request: m.Fork) -> int:

@@ -36,7 +36,7 @@ def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer)
         received_ns.append(perf_counter_ns())
         output = None
         if warm_calls:
-            timer(call, a, b, c, warm_calls)
+            timer.warm(call, a, b, c, warm_calls)
         sample, output = timer(call, a, b, c, calls)
         passed_ns.append(perf_counter_ns())
         if successor >= 0:

@@ -12,7 +12,7 @@ glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is
 
 FAULTS = """
 import ctypes, resource, sys
-from attnbench.timing.allocator import pin_allocator
+from attnbench.timing.allocator import pin_allocator, reserve
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -30,10 +30,14 @@ def use_and_free():
         libc.free(block)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-if sys.argv[1] == "pinned":
+if sys.argv[1] != "free":
     assert pin_allocator()
-use_and_free()
-use_and_free()
+if sys.argv[1] == "reserved":
+    # As large as all blocks together with what separates them.
+    reserve(count * size + (1 << 20))
+else:
+    use_and_free()
+    use_and_free()
 print(use_and_free())
 """
 
@@ -52,3 +56,8 @@ def test_a_pinned_process_keeps_the_pages_that_it_frees() -> None:
 @glibc
 def test_arrays_over_32_mib_are_mapped_anew_all_the_same() -> None:
     assert faults("pinned", 33) >= 4 * 33 * 256
+
+
+@glibc
+def test_what_is_reserved_is_there_at_the_first_use() -> None:
+    assert faults("reserved", 8) <= 16

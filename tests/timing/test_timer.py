@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.timing.memory import peak_extra_bytes
-from attnbench.timing.sample import take_sample
+from attnbench.timing.sample import Sample, take_sample
 from attnbench.timing.timer import device_fields, timer_for
 from attnbench.timing.warmup import settled, warm_up
 from attnbench.types.case import CacheMode
@@ -118,7 +118,7 @@ def test_settling_does_not_depend_on_the_unit(trace: list[int], factor: int) -> 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=30), st.integers(0, 25))
 def test_warming_up_ends_with_the_first_evidence_or_the_last_call(times: list[int], most_calls: int) -> None:
     left = iter(times * 25)
-    trace, done = warm_up(lambda: next(left), most_calls, 60)
+    trace, done = warm_up(lambda: Sample(1, next(left), 0, 0, 0), most_calls, 60)
     assert trace == (times * 25)[: len(trace)]
     assert not any(settled(trace[:end]) for end in range(len(trace)))
     assert done == settled(trace)
