@@ -33,7 +33,7 @@ class Options:
     baseline: str = "eager"
     delta: float = 0.02
     turn_s: float = 0.0004
-    warm_s: float = 0.0001
+    warm_s: float = 0.0002
     timeout_s: float = 120.0
     memory_limit_bytes: int | None = None
     oracle_flops: float = 4e9

@@ -135,13 +135,13 @@ def test_the_plan_of_all_is_a_plan_for_each(traces: dict[str, list[int]], budget
 
 @pytest.mark.parametrize(
     ("budget_s", "sets"),
-    [(1e-9, 9), (0.1, 9), (0.249, 9), (0.25, 17), (0.999, 17), (1, 20), (3.9, 20), (4, 25), (1000, 25)],
+    [(1e-9, 9), (0.1, 9), (0.249, 9), (0.25, 23), (1.999, 23), (2, 30), (3.9, 30), (4, 40), (1000, 40)],
 )
 def test_how_many_sets_a_budget_is_divided_into(budget_s: float, sets: int) -> None:
     assert sets_for(budget_s) == sets
 
 
-@pytest.mark.parametrize("sets", sorted({sets_for(s) for s in (0.1, 0.25, 1, 4)}))
+@pytest.mark.parametrize("sets", sorted({sets_for(s) for s in (0.1, 0.25, 2, 4)}))
 def test_sets_are_enough_for_a_verdict_and_a_narrow_interval(sets: int) -> None:
     """A sign test of all sets on one side, and an interval that leaves out the outermost sets."""
     assert 2 * 0.5**sets <= LEVEL
