@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from attnbench.runner.options import Options
 from attnbench.runner.run_file import StoredRun
+from attnbench.selftest.calibration import calibration_part, calibrations, iterations_for, needs_calibration
 from attnbench.selftest.experiments import (
     Choices,
     aa_parts,
@@ -18,6 +19,7 @@ from attnbench.selftest.experiments import (
 from attnbench.selftest.findings import Scored
 from attnbench.selftest.parts import Part, Terms, seconds
 from attnbench.selftest.peers import Peers
+from attnbench.selftest.planting import telling
 from attnbench.selftest.score_aa import score_aa
 from attnbench.selftest.score_coverage import score_coverage
 from attnbench.selftest.score_exact import score_exact
@@ -43,7 +45,8 @@ NAMES = ("aa", "exact", "power", "coverage", "overhead")
 def estimated_s(name: str, choices: Choices) -> float:
     """How long a self-test will take, about."""
     if name in TRIALS:
-        return seconds(TRIALS[name][0](choices))
+        parts = TRIALS[name][0](choices)
+        return seconds([*parts, *calibrations(parts)])
     plan = coverage_launches(choices)
     return seconds([plan.part], plan.launches) + (len(plan.lengths) - 1) * plan.launches * plan.part.seconds
 
@@ -53,8 +56,22 @@ def conduct(name: str, choices: Choices, session: Session, terms: Terms, peers: 
     if name == "coverage":
         return _coverage(choices, session, terms)
     plan, score = TRIALS[name]
-    measured = {part: session.trials(part) for part in plan(choices)}
+    known: dict[Part, Sequence[Trial]] = {}
+    measured = {part: _trials(part, session, known) for part in plan(choices)}
     return score(measured, terms, peers)
+
+
+def _trials(part: Part, session: Session, known: dict[Part, Sequence[Trial]]) -> list[Trial]:
+    """Measure a part, after what it takes to plant its slowdowns, once for each length."""
+    if not needs_calibration(part):
+        return session.trials(part)
+    before = calibration_part(part)
+    if before not in known:
+        known[before] = session.trials(before)
+    if session.interrupted:
+        return []
+    with telling({part.percent: iterations_for(part.percent, known[before], part.length)}):
+        return session.trials(part)
 
 
 def terms_of(choices: Choices, without: Sequence[str], stress: bool) -> Terms:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.hookspecs import hookimpl
 from attnbench.kit.attention import attention
-from attnbench.selftest.planting import plant
+from attnbench.selftest.planting import counting, plant
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -32,6 +32,9 @@ INLINE_KERNEL = "inline_kernel"
 INLINE_NO_OPS = 1000
 INLINE_KERNELS = 20
 """How many calls the two inline loops make in each of theirs."""
+PROBE = "probe"
+PROBE_ITERATIONS = {16: 400, 512: 100_000}
+"""By length: what takes a tenth to a half of a call."""
 
 
 def copies(count: int) -> tuple[str, ...]:
@@ -62,8 +65,16 @@ def inline(call: Call, calls: int) -> Call:
     return loop
 
 
-def _slower(part: float, setup: Setup) -> Call:
-    return plant(attention(setup), setup, part)
+def _slower(percent: int, setup: Setup) -> Call:
+    return plant(attention(setup), setup, percent)
+
+
+def _probe(setup: Setup) -> Call:
+    return counting(PROBE_ITERATIONS[setup.case.Lk], attention(setup))
+
+
+def _probed_length(case: Case, rule: Rule) -> str | None:
+    return None if case.Lk in PROBE_ITERATIONS else f"for lengths {sorted(PROBE_ITERATIONS)}"
 
 
 def _one_key(case: Case, rule: Rule) -> str | None:
@@ -84,8 +95,14 @@ def attnbench_backends() -> Iterator[Backend]:
             yield Backend(
                 name=name,
                 summary=f"the same kernel after extra work of {percent} % of its time",
-                prepare=partial(_slower, percent / 100),
+                prepare=partial(_slower, percent),
             )
+    yield Backend(
+        name=PROBE,
+        summary="the same kernel after counting down from a known number",
+        prepare=_probe,
+        supports=_probed_length,
+    )
     yield Backend(name=NO_OP, summary="returns v", prepare=lambda setup: no_op, supports=_one_key)
     yield Backend(
         name=INLINE_NO_OP,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from attnbench.runner.options import Options
+from attnbench.runner.plan import sets_for
 from attnbench.selftest.bounds import Side, trials_to_show
 from attnbench.selftest.contenders import INLINE_KERNEL, INLINE_NO_OP, NO_OP, copies, planted
 from attnbench.selftest.parts import Part
@@ -60,31 +61,30 @@ def aa_parts(choices: Choices) -> tuple[Part, ...]:
     """Identical contenders, at the budgets within which they must be proved the same."""
     if not choices.full:
         return choices.of(
-            [Part(16, copies(9), 0.5, 17, trials=4, together=2), Part(512, copies(5), 2.0, 20, 3, together=1)]
+            [_identical(16, 9, 0.5, trials=4, together=2), _identical(512, 5, 2.0, trials=3, together=1)]
         )
     same = full_cells("at least", SAME_AT_LEAST)
-    long = Part(512, copies(9), 2.0, 20, trials=ceil(same / 8), together=2)
+    long = _identical(512, 9, 2.0, trials=ceil(same / 8), together=2)
     cells = full_cells("at most", SLOWER_AT_MOST) - 8 * long.trials
-    return choices.of([Part(16, copies(9), 0.5, 17, trials=ceil(cells / 8), together=4), long])
+    return choices.of([_identical(16, 9, 0.5, trials=ceil(cells / 8), together=4), long])
+
+
+def _identical(length: int, count: int, budget_s: float, trials: int, together: int) -> Part:
+    return Part(length, copies(count), budget_s, sets_for(budget_s), trials, together)
 
 
 def power_parts(choices: Choices) -> tuple[Part, ...]:
     """Planted slowdowns, at the budgets within which they must be found."""
-    # length, percent, budget, sets; of the quick form: contenders, trials.
-    asked = [
-        (16, 5, 0.25, 17, 8, 2),
-        (16, 3, 1.0, 20, 7, 1),
-        (512, 5, 1.0, 20, 5, 2),
-        (512, 3, 4.0, 25, 4, 1),
-    ]
+    # length, percent, budget; of the quick form: contenders, trials.
+    asked = [(16, 5, 0.25, 8, 2), (16, 3, 1.0, 7, 1), (512, 5, 1.0, 5, 2), (512, 3, 4.0, 4, 1)]
     parts = []
-    for length, percent, budget_s, sets, slower, trials in asked:
+    for length, percent, budget_s, slower, trials in asked:
         count, together = slower, trials
         if choices.full:
             count, together = 8, 5
             trials = ceil(full_cells("at least", FOUND_AT_LEAST[percent]) / count)
         names = (*copies(1), *planted(percent, count))
-        parts.append(Part(length, names, budget_s, sets, trials, together, percent=percent))
+        parts.append(Part(length, names, budget_s, sets_for(budget_s), trials, together, percent))
     return choices.of(parts)
 
 
@@ -103,7 +103,7 @@ def overhead_parts(choices: Choices) -> tuple[Part, ...]:
     more = 5 if choices.full else 1
     return choices.of(
         [
-            Part(1, (NO_OP, INLINE_NO_OP), 1.0, 20, trials=more, together=1),
+            Part(1, (NO_OP, INLINE_NO_OP), 1.0, sets_for(1.0), trials=more, together=1),
             Part(16, (*copies(1), INLINE_KERNEL), 8.0, 40, trials=2 * more, together=1),
         ]
     )

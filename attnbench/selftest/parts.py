@@ -12,9 +12,8 @@ from attnbench.types.case import Case
 SERVER_S = 4.0
 CASE_S = 1.0
 TEMPLATE_S = 0.15
-PLANTING_S = 0.35
 CHILD_S = 0.025
-"""What a run costs besides measuring: its start, each case, each template, each planted one, each child."""
+"""What a run costs besides measuring: its start, each case, each template, each child."""
 
 SHAPES = {
     1: "attention/scaled_dot/B1-H1-L1-D1",
@@ -39,8 +38,8 @@ class Part:
     sets: int
     trials: int
     together: int
-    device: str = "cpu"
     percent: int = 0
+    device: str = "cpu"
 
     def at(self, share: float = 1.0) -> str:
         """Where and how long, in words: L=16 in 0.5 s."""
@@ -64,8 +63,7 @@ class Part:
         """How long it will take, about, besides the start of a run."""
         cases, contenders = len(self.cases), len(self.contenders)
         children = self.sets * self.together * cases * contenders
-        templates = TEMPLATE_S * contenders + (PLANTING_S * (contenders - 1) if self.percent else 0)
-        return self.measuring_s + children * CHILD_S + cases * (CASE_S + templates)
+        return self.measuring_s + children * CHILD_S + cases * (CASE_S + TEMPLATE_S * contenders)
 
 
 @dataclass(frozen=True)

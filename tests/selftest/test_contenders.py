@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import math
+import subprocess
+import sys
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +15,17 @@ from attnbench.cases.identity import parse_case
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.selftest import planting, planting_cuda
-from attnbench.selftest.contenders import INLINE_KERNELS, INLINE_NO_OP, NO_OP, copies, inline, no_op, planted
+from attnbench.selftest.contenders import (
+    INLINE_KERNELS,
+    INLINE_NO_OP,
+    NO_OP,
+    PROBE,
+    PROBE_ITERATIONS,
+    copies,
+    inline,
+    no_op,
+    planted,
+)
 from attnbench.selftest.parts import SHAPES
 from attnbench.selftest.session import CONTENDERS, registry
 from attnbench.timing.sample import Sample
@@ -52,9 +64,6 @@ def test_nothing_installed_brings_them() -> None:
 
 
 def test_importing_them_loads_no_torch() -> None:
-    import subprocess
-    import sys
-
     script = "import sys, attnbench.selftest.contenders; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
@@ -77,14 +86,12 @@ def test_they_do_what_the_baseline_of_runs_does(known: Registry) -> None:
 
 
 @pytest.mark.parametrize("length", [16, 512])
-def test_planted_ones_give_the_same_bits(
-    length: int, known: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(planting, "CALIBRATION_S", 0.02)
+def test_planted_ones_give_the_same_bits(length: int, known: Registry) -> None:
     setup, inputs = setup_of(length, known), inputs_of(length)
     expected_bits = known.backend("copy_0").prepare(setup)(*inputs)
-    for name in (*planted(3, 1), *planted(5, 1)):
-        assert torch.equal(known.backend(name).prepare(setup)(*inputs), expected_bits)
+    with planting.telling({3: 10, 5: 20}):
+        for name in (*planted(3, 1), *planted(5, 1), PROBE):
+            assert torch.equal(known.backend(name).prepare(setup)(*inputs), expected_bits)
 
 
 def test_no_op_is_right_for_one_key_and_refuses_more(known: Registry) -> None:
@@ -110,67 +117,52 @@ def test_an_inline_loop_makes_every_call_and_gives_the_last_output() -> None:
     assert len(made) == INLINE_KERNELS
 
 
-def test_the_template_is_left_as_it_was(known: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call and no array in the process that prepares: its children would find other memory."""
-    here = os.getpid()
-    made: list[str] = []
-    monkeypatch.setattr(planting, "CALIBRATION_S", 0.01)
-    made_inputs = planting._inputs
-
-    def inputs(setup: Setup) -> Inputs:
-        if os.getpid() == here:
-            made.append("inputs")
-        return made_inputs(setup)
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if os.getpid() == here:
-            made.append("call")
-        return v
-
-    monkeypatch.setattr(planting, "_inputs", inputs)
-    slower = planting.plant(call, setup_of(16, known), 0.03)
-    assert made == []
-    slower(*inputs_of(16))
-    assert made == ["call"]
+def iterations_in(call: Any) -> set[object]:
+    return {cell.cell_contents for cell in call.__closure__ if isinstance(cell.cell_contents, int)}
 
 
-def test_more_is_more_work(known: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planting, "_inputs", lambda setup: inputs_of(16))
-    monkeypatch.setattr(planting, "_iterations", lambda call, q, k, v, part: round(1000 * part))
-
-    def left(part: float) -> object:
-        slower = planting.plant(no_op, setup_of(16, known), part)
-        assert slower.__closure__ is not None
-        return {cell.cell_contents for cell in slower.__closure__ if isinstance(cell.cell_contents, int)}
-
-    assert left(0.03) == {30}
-    assert left(0.05) == {50}
+def test_planted_ones_count_as_far_as_is_told(known: Registry) -> None:
+    setup = setup_of(16, known)
+    with planting.telling({3: 30, 5: 50}):
+        assert iterations_in(known.backend("plus3_0").prepare(setup)) == {30}
+        assert iterations_in(known.backend("plus5_7").prepare(setup)) == {50}
+        with planting.telling({3: 31}):
+            assert iterations_in(known.backend("plus3_0").prepare(setup)) == {31}
+        assert iterations_in(known.backend("plus3_0").prepare(setup)) == {30}
+    assert iterations_in(known.backend(PROBE).prepare(setup)) == {PROBE_ITERATIONS[16]}
 
 
-def test_a_calibration_that_fails_says_so(known: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*words: object) -> int:
-        os.close(2)
-        raise ValueError("no")
-
-    monkeypatch.setattr(planting, "_iterations", fail)
-    with pytest.raises(RuntimeError, match="could not be calibrated"):
-        planting.plant(no_op, setup_of(16, known), 0.03)
-
-
-def test_calibration_is_of_the_whole_call_and_never_below_nothing() -> None:
-    """A part of a call that the function around it exceeds already needs no iteration."""
-    q, k, v = inputs_of(1)
-    assert planting._iterations(no_op, q, k, v, 0.0) == 0
-    many = planting._iterations(lambda q, k, v: expected(q, k, v), *inputs_of(512), 0.5)
-    assert many > 1000
+def test_processes_started_meanwhile_are_told(known: Registry) -> None:
+    script = (
+        "from attnbench.selftest.planting import plant\n"
+        "from types import SimpleNamespace as N\n"
+        "slower = plant(None, N(case=N(device='cpu')), 3)\n"
+        "print([c.cell_contents for c in slower.__closure__ if isinstance(c.cell_contents, int)])"
+    )
+    with planting.telling({3: 77}):
+        run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[77]"
 
 
-def test_no_file_is_left(known: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planting, "CALIBRATION_S", 0.01)
-    open_files = Path("/proc/self/fd")
-    before = {path.name for path in open_files.iterdir()}
-    planting.plant(no_op, setup_of(1, known), 0.05)
-    assert {path.name for path in open_files.iterdir()} == before
+@pytest.mark.parametrize("told", [{}, {5: 50}])
+def test_a_slowdown_that_nobody_calibrated_says_so(known: Registry, told: dict[int, int]) -> None:
+    with planting.telling(told), pytest.raises(RuntimeError, match="selftest power alone"):
+        known.backend("plus3_0").prepare(setup_of(16, known))
+
+
+def test_every_iteration_is_made() -> None:
+    """Counting further takes longer, by what the iterations take and nothing else."""
+    took = {}
+    for count in (0, 20_000, 40_000):
+        slower = planting.counting(count, no_op)
+        inputs = inputs_of(1)
+        least = math.inf
+        for _ in range(50):
+            start = time.perf_counter_ns()
+            slower(*inputs)
+            least = min(least, time.perf_counter_ns() - start)
+        took[count] = least
+    assert 1.5 < (took[40_000] - took[0]) / (took[20_000] - took[0]) < 2.5
 
 
 class SpinningDevice:

@@ -42,7 +42,7 @@ def test_a_full_form_takes_longer_and_less_than_a_night(name: str) -> None:
     assert estimated_s(name, QUICK) < estimated_s(name, FULL) < 8 * 3600
 
 
-@pytest.mark.parametrize(("length", "budget_s", "sets"), [(16, 0.5, 17), (512, 2.0, 20)])
+@pytest.mark.parametrize(("length", "budget_s", "sets"), [(16, 0.5, 23), (512, 2.0, 30)])
 @pytest.mark.parametrize("choices", [QUICK, FULL])
 def test_identical_contenders_are_measured_as_the_targets_say(
     choices: Choices, length: int, budget_s: float, sets: int
@@ -119,7 +119,6 @@ def test_time_grows_with_all_that_takes_it() -> None:
         replace(part, sets=34),
         replace(part, trials=4),
         replace(part, contenders=("a", "b", "c")),
-        replace(part, percent=5),
     ):
         assert more.seconds > part.seconds
     assert seconds([part, part]) == 2 * seconds([part]) == seconds([part], 2)
