@@ -43,14 +43,17 @@ def prepare_template(
     cpus: tuple[int, ...],
     *,
     pin_allocator: bool = False,
+    launch: int = 0,
 ) -> tuple[WorkerLink, int]:
     """A new template with a backend (None: the plain reference) prepared; gives it and the ns that took.
+
+    launch: which of the servers it comes from.
 
     Raises:
         WorkerFailed: it could not be prepared; the template is gone.
     """
     sources = (brief.rule_source,) if entry is None else (brief.rule_source, wire(entry.source))
-    template = shop.new_template(brief.threads, cpus, sources, pin_allocator=pin_allocator)
+    template = shop.new_template(brief.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch)
     request = m.Prepare(
         case=brief.case,
         backend=PLAIN if entry is None else entry.record.name,

@@ -115,7 +115,7 @@ def _go_on(
         for case in left:
             name = case_id(case)
             clock.begin_case(name)
-            shop.start_server(case.threads)
+            shop.start_servers(case.threads)
             decide(
                 Contest(
                     shop=shop,

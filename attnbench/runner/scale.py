@@ -53,7 +53,7 @@ class Scale:
             self._end(threads)
 
     def _start(self, threads: int) -> WorkerLink:
-        self._shop.start_server(threads)
+        self._shop.start_servers(threads)
         options = self._shop.options
         cpus = self._shop.measured_cpus(threads) if options.pinned else self._shop.all_cpus
         link = self._shop.new_template(threads, cpus)

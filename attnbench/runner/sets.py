@@ -51,12 +51,16 @@ class Stable:
         self._kept: dict[str, tuple[int, WorkerLink]] = {}
 
     def child(self, entrant: Entrant, index: int) -> WorkerLink:
-        """A process of the contender for set ``index``, not yet pinned to the measured cores."""
+        """A process of the contender for set ``index``, not yet pinned to the measured cores.
+
+        All contenders of a set that are prepared anew come from the same server, those of the next set from
+        another.
+        """
         examined, cpus = entrant.examined, self._shop.all_cpus
         pin_allocator = self._shop.options.allocator_pinned
         if entrant.plan.anew:
             link, _ = prepare_template(
-                self._shop, self._brief, examined.entry, cpus, pin_allocator=pin_allocator
+                self._shop, self._brief, examined.entry, cpus, pin_allocator=pin_allocator, launch=index
             )
             return link
         if entrant.plan.fresh:
@@ -67,7 +71,7 @@ class Stable:
             if kept is not None:
                 kept[1].kill()
             link, _ = prepare_template(
-                self._shop, self._brief, examined.entry, cpus, pin_allocator=pin_allocator
+                self._shop, self._brief, examined.entry, cpus, pin_allocator=pin_allocator, launch=stretch
             )
             self._kept[examined.name] = kept = (stretch, link)
         return kept[1]

@@ -1,4 +1,4 @@
-"""The processes of a run: one server, one referee, and the cores they may use."""
+"""The processes of a run: its servers, its referee, and the cores they may use."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from attnbench.runner.referee_link import RefereeLink
 from attnbench.types.errors import MeasuringFailed
 from attnbench.worker import messages as m
 
+LAUNCHES = 3
+"""How many servers a run has for each number of threads.
+
+What a process gets when it is started, and all forks of it have in common, made ratios of unlike backends
+differ by 2 % from run to run, whatever the sets of each said; so sets take turns with the servers that their
+processes come from.
+"""
+
 
 class Workshop:
-    """Starts and ends the servers (one for each number of threads) and the referee of a run.
+    """Starts and ends the servers (``LAUNCHES`` for each number of threads) and the referee of a run.
 
     pool: threads of the parent, one a core, that wait for several workers at once while nothing is timed.
     """
@@ -25,8 +33,8 @@ class Workshop:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.all_cpus = allowed_cpus()
-        self._servers: dict[int, WorkerLink] = {}
-        self._moulds: dict[tuple[int, tuple[m.PluginSource, ...]], WorkerLink] = {}
+        self._servers: dict[tuple[int, int], WorkerLink] = {}
+        self._moulds: dict[tuple[int, int, tuple[m.PluginSource, ...]], WorkerLink] = {}
         self._replacing = threading.Lock()
         self._moulding = threading.Lock()
         self.pool = ThreadPoolExecutor(max_workers=len(self.all_cpus))
@@ -42,16 +50,19 @@ class Workshop:
                 self._referee = RefereeLink(self.options.timeout_s * 5)
             return self._referee
 
-    def start_server(self, threads: int) -> None:
-        """Start the server for a number of threads, where there is none. From the main thread alone: the
-        system ends a server with the thread that started it."""
-        server = self._servers.get(threads)
-        if server is not None and not server.alive:
-            server.kill()
-            for key in [key for key in self._moulds if key[0] == threads]:
-                self._moulds.pop(key).kill()
-        if server is None or not server.alive:
-            self._servers[threads] = start_server(threads)
+    def start_servers(self, threads: int) -> None:
+        """Start those servers for a number of threads that aren't there; they get ready by themselves.
+
+        From the main thread alone: the system ends a server with the thread that started it.
+        """
+        for launch in range(LAUNCHES):
+            server = self._servers.get((threads, launch))
+            if server is not None and not server.alive:
+                server.kill()
+                for key in [key for key in self._moulds if key[:2] == (threads, launch)]:
+                    self._moulds.pop(key).kill()
+            if server is None or not server.alive:
+                self._servers[threads, launch] = start_server(threads)
 
     def new_template(
         self,
@@ -60,20 +71,22 @@ class Workshop:
         sources: tuple[m.PluginSource, ...] = (),
         *,
         pin_allocator: bool = False,
+        launch: int = 0,
     ) -> WorkerLink:
         """A process with torch and these plugins loaded and nothing prepared; safe from several threads.
 
         Plugins are imported once, in a process that does nothing else: a mould, forked from the server.
         """
-        parent = self._mould(threads, sources) if sources else self._servers[threads]
+        launch %= LAUNCHES
+        parent = self._mould(threads, launch, sources) if sources else self._servers[threads, launch]
         return parent.fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
 
-    def _mould(self, threads: int, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
+    def _mould(self, threads: int, launch: int, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
         with self._moulding:
-            mould = self._moulds.get((threads, sources))
+            mould = self._moulds.get((threads, launch, sources))
             if mould is None or mould.ended:
-                mould = self._servers[threads].fork(child=False, cpus=self.all_cpus)
-                self._moulds[threads, sources] = mould
+                mould = self._servers[threads, launch].fork(child=False, cpus=self.all_cpus)
+                self._moulds[threads, launch, sources] = mould
                 mould.ask(m.Preload(sources), m.Done, self.options.timeout_s)
             return mould
 
@@ -92,7 +105,7 @@ class Workshop:
     def _torch_facts(self) -> m.TorchFacts:
         # Asked of a template: to look for CUDA devices would make the server unfit to be forked.
         try:
-            self.start_server(1)
+            self.start_servers(1)
             template = self.new_template(1, self.all_cpus)
             facts, _ = template.ask(m.Facts(), m.TorchFacts, START_TIMEOUT_S)
             template.kill()

@@ -68,7 +68,7 @@ class Bench:
 @contextmanager
 def open_bench(shop: Workshop, case: str = PLAIN, threads: int = 1) -> Iterator[Bench]:
     """On a small case."""
-    shop.start_server(threads)
+    shop.start_servers(threads)
     source = wire(load_registry().rules["dot"].source)
     opening = rm.OpenCase(case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9)
     with ExitStack() as stack:

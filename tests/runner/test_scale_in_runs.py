@@ -61,7 +61,7 @@ class Shop:
         self.left = list(links)
         self.started: list[int] = []
 
-    def start_server(self, threads: int) -> None:
+    def start_servers(self, threads: int) -> None:
         self.started.append(threads)
 
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
