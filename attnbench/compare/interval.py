@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, isnan
 
-AT_LEAST = 0.95
-"""The least confidence of a printed interval; few values allow only certain ones."""
+AT_LEAST = 0.99
+"""The least confidence of a printed interval; few values allow only certain ones.
+
+Not 95 %, because the sets of one run have its minute in common: what held its own sets at 95 % held the value
+of other runs in 79 to 88 % of cases, and at 99 % it is 94 to 97 %."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ def median_interval(values: Sequence[float], at_least: float = AT_LEAST) -> Inte
 
     The number of values below the median of a continuous distribution is binomial (n, 1/2), so the confidence
     is 1 - 2 P(fewer than k): exact, without any assumption on the shape; with ties it is more. Independent
-    values are all it needs. Nine give [2nd, 8th] at 0.961, five or fewer nothing at 0.95.
+    values are all it needs. Nine give [1st, 9th] at 0.996, seven or fewer nothing at 0.99.
     Source: Thompson, Annals of Mathematical Statistics 7 (1936), 122.
 
     Returns:

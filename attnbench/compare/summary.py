@@ -23,7 +23,7 @@ class Timing:
     """The time of one backend on one case.
 
     median_ms: the median over sets of the set's median time per call, in milliseconds; interval: its exact
-    interval at 95 % or more, in milliseconds, None where the sets are too few. sets: those with samples of
+    interval at 99 % or more, in milliseconds, None where the sets are too few. sets: those with samples of
     it. timed_calls: calls inside timed samples. bimodal: its calls have two speeds, and not because the
     machine has (``bimodal.own_two_speeds``): the median is one of the two, or lies where no call is.
     contended: more than half of its samples were disturbed.

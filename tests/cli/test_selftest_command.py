@@ -238,7 +238,7 @@ def test_power_for_real(invoke: Invoke, tmp_path: Path) -> None:
 
 
 def test_coverage_for_real(invoke: Invoke, tmp_path: Path) -> None:
-    words = ("--trials", "2", "--budget", "0.02", "--sets", "6", "--length", "16")
+    words = ("--trials", "2", "--budget", "0.02", "--sets", "8", "--length", "16")
     result, found = measured(invoke, tmp_path, "coverage", *words)
     assert "2 launches, each with processes of its own" in result.stdout
     assert [one["trials"] for one in found["findings"]] == [6, 6]

@@ -45,7 +45,7 @@ def test_nine_sets_have_an_interval_in_milliseconds() -> None:
     found = summed(simple_sets(mine=[n * 1_000_000 for n in (5, 1, 9, 2, 8, 3, 7, 4, 6)]))
     assert found.median_ms == 5.0
     assert found.interval is not None
-    assert (found.interval.low, found.interval.high, found.interval.confidence) == (2.0, 8.0, 0.9609375)
+    assert (found.interval.low, found.interval.high, found.interval.confidence) == (1.0, 9.0, 0.99609375)
 
 
 def test_sets_without_it_do_not_count() -> None:

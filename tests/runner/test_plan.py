@@ -135,7 +135,7 @@ def test_the_plan_of_all_is_a_plan_for_each(traces: dict[str, list[int]], budget
 
 @pytest.mark.parametrize(
     ("budget_s", "sets"),
-    [(1e-9, 9), (0.1, 9), (0.249, 9), (0.25, 23), (1.999, 23), (2, 30), (3.9, 30), (4, 40), (1000, 40)],
+    [(1e-9, 9), (0.1, 9), (0.249, 9), (0.25, 22), (1.999, 22), (2, 30), (3.9, 30), (4, 40), (1000, 40)],
 )
 def test_how_many_sets_a_budget_is_divided_into(budget_s: float, sets: int) -> None:
     assert sets_for(budget_s) == sets
@@ -143,9 +143,9 @@ def test_how_many_sets_a_budget_is_divided_into(budget_s: float, sets: int) -> N
 
 @pytest.mark.parametrize("sets", sorted({sets_for(s) for s in (0.1, 0.25, 2, 4)}))
 def test_sets_are_enough_for_a_verdict_and_a_narrow_interval(sets: int) -> None:
-    """A sign test of all sets on one side, and an interval that leaves out the outermost sets."""
+    """A sign test of all on one side, and an interval that, but for the fewest, leaves the outermost out."""
     assert 2 * 0.5**sets <= LEVEL
     interval = median_interval([float(i) for i in range(sets)])
     assert interval is not None
-    assert 0.95 <= interval.confidence <= 0.97
-    assert interval.low > 0
+    assert 0.99 <= interval.confidence <= 0.997
+    assert interval.low > 0 or sets == 9
