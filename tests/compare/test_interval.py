@@ -50,7 +50,7 @@ def test_the_confidence_is_exact_and_the_interval_the_narrowest(n: int, at_least
         assert ranks(n, at_least) == (max(possible), n + 1 - max(possible), covers(max(possible)))
 
 
-@pytest.mark.parametrize("n", range(8, 13))
+@pytest.mark.parametrize("n", range(6, 12))
 def test_the_confidence_is_how_many_of_all_outcomes_hold_the_median(n: int) -> None:
     """Every pattern of signs of n values around a median of 0, each as likely as any other."""
     held = 0
@@ -63,28 +63,23 @@ def test_the_confidence_is_how_many_of_all_outcomes_hold_the_median(n: int) -> N
     assert held / 2**n == interval.confidence
 
 
-@pytest.mark.parametrize("n", range(8))
-def test_seven_values_and_fewer_have_no_interval(n: int) -> None:
+@pytest.mark.parametrize("n", range(6))
+def test_five_values_and_fewer_have_no_interval(n: int) -> None:
     assert median_interval([1.0] * n) is None
 
 
-def test_eight_values_are_the_fewest_for_99_percent() -> None:
-    assert median_interval(range(8)) == Interval(0, 7, 0.9921875)
-    assert median_interval(range(12)) == Interval(1, 10, 0.99365234375)
-
-
 def test_values_need_not_be_in_order_nor_differ() -> None:
-    assert median_interval([3, 1, 2, 9, 5, 8, 7, 4, 6]) == Interval(1, 9, 0.99609375)
-    assert median_interval([7.0] * 9) == Interval(7.0, 7.0, 0.99609375)
+    assert median_interval([3, 1, 2, 9, 5, 8, 7, 4, 6]) == Interval(2, 8, 0.9609375)
+    assert median_interval([7.0] * 9) == Interval(7.0, 7.0, 0.9609375)
 
 
 def test_what_is_no_number_gives_no_interval_and_infinities_one() -> None:
     assert median_interval([1.0] * 8 + [nan]) is None
-    assert median_interval([1.0] * 7 + [inf, -inf]) == Interval(-inf, inf, 0.99609375)
+    assert median_interval([1.0] * 7 + [inf, -inf]) == Interval(1.0, 1.0, 0.9609375)
 
 
 def test_many_values_do_not_overflow() -> None:
-    assert median_interval(range(3001)) == Interval(1429, 1571, pytest.approx(0.9902, abs=0.0005))
+    assert median_interval(range(3001)) == Interval(1446, 1554, pytest.approx(0.951, abs=0.002))
     assert sign_test([1.0] * 3000) == 0.0
 
 

@@ -21,7 +21,10 @@ def nothing_remembered() -> Iterator[None]:
     caches = (scale_module._fastest_products, scale_module._factors, scale_module._copied)
     for each in caches:
         each.cache_clear()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     yield
+    torch.set_num_threads(threads)
     for each in caches:
         each.cache_clear()
 
@@ -117,3 +120,24 @@ def test_long_calls_are_made_twice_and_short_ones_often(monkeypatch: pytest.Monk
     assert len(measured.gemm_ns[128]) > 1
     assert set(measured.gemm_ns[128]) == {round(128**3 / 1000)}
     assert set(measured.copy_ns) == {1000}
+
+
+def test_threads_that_wait_for_each_other_do_not_lower_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one busy core everything that two threads do takes 200 times as long."""
+
+    class Busy(Timer):
+        def __call__(self, call: Any, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, None]:
+            sample, _ = super().__call__(call, a, b, c, calls)
+            by = 200 if torch.get_num_threads() > 1 else 1
+            return Sample(calls, by * sample.wall_ns, 0, 0, 0), None
+
+    monkeypatch.setattr(scale_module, "timer_for", lambda device: Busy({}))
+    monkeypatch.setattr(scale_module, "SIDES", (128,))
+    torch.set_num_threads(2)
+    measured = measure_scale("float32", "cpu", MIB)
+    assert torch.get_num_threads() == 2
+    assert min(measured.gemm_ns[128]) == round(128**3 / 100 / 2)
+    assert max(measured.gemm_ns[128]) == round(128**3 / 100 * 200)
+    assert min(measured.copy_ns) == 500
+    # What calling a copy takes is taken off its time: less would make the limit stricter.
+    assert min(measured.copy_call_ns) == 200_000
