@@ -128,7 +128,7 @@ class WorkerLink:
 
     @property
     def ended(self) -> bool:
-        """Whether it is known to have ended, or its line is closed at the other end."""
+        """Whether it is known to have ended."""
         return self._ended is not None
 
     def pin(self, cpus: tuple[int, ...]) -> None:

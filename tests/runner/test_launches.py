@@ -1,0 +1,86 @@
+"""The servers of a run: as many as there are launches, and sets take turns with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from run_parts import PLAIN, run_of
+
+from attnbench.runner import sets
+from attnbench.runner.link import WorkerLink
+from attnbench.runner.options import Options
+from attnbench.runner.proc import wait_until_ended
+from attnbench.runner.sets import LONG_WORKERS, Entrant, Stable
+from attnbench.runner.workshop import LAUNCHES, Workshop
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -> None:
+    with Workshop(Options()) as shop:
+        links = [shop.new_template(1, shop.all_cpus, launch=launch) for launch in range(LAUNCHES + 1)]
+        servers = [parent_of(link.pid) for link in links]
+        assert len(set(servers)) == LAUNCHES == 3
+        assert servers[-1] == servers[0]
+        for link in links:
+            link.kill()
+        os.kill(servers[1], signal.SIGKILL)
+        wait_until_ended(servers[1], 10)
+        shop.start_servers(1)
+        again = [shop.new_template(1, shop.all_cpus, launch=launch) for launch in range(LAUNCHES)]
+        now = [parent_of(link.pid) for link in again]
+        assert (now[0], now[2]) == (servers[0], servers[2])
+        assert now[1] not in servers
+        for link in again:
+            link.kill()
+
+
+@pytest.mark.parametrize(
+    ("anew", "expected"), [(True, [0, 1, 2, 3, 4, 5]), (False, [0, 0, 1, 1, 2, 2])], ids=["anew", "kept"]
+)
+def test_each_set_asks_for_the_next_server(
+    monkeypatch: pytest.MonkeyPatch, anew: bool, expected: list[int]
+) -> None:
+    """What is kept over a third of the sets comes from another for each third."""
+    asked: list[int] = []
+
+    def prepare(*_: Any, launch: int, **__: Any) -> tuple[Any, int]:
+        asked.append(launch)
+        return SimpleNamespace(kill=lambda: None), 0
+
+    monkeypatch.setattr(sets, "prepare_template", prepare)
+    shop: Any = SimpleNamespace(all_cpus=(0,), options=Options())
+    examined: Any = SimpleNamespace(name="mine", entry=None)
+    plan: Any = SimpleNamespace(anew=anew, fresh=anew)
+    stable = Stable(shop, brief=None, sets=2 * LONG_WORKERS)  # type: ignore[arg-type]
+    children = [stable.child(Entrant(examined, plan), index) for index in range(2 * LONG_WORKERS)]
+    kept = [child is before for before, child in pairwise(children)]
+    assert asked == (expected if anew else sorted(set(expected)))
+    assert kept == [False if anew else a == b for a, b in pairwise(expected)]
+
+
+def test_a_server_that_was_lost_is_there_again_when_a_case_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Workshop.start_servers
+
+    def start_and_kill(shop: Workshop, threads: int) -> None:
+        first = (threads, 0) not in shop._servers
+        started(shop, threads)
+        server: WorkerLink = shop._servers[threads, 1]
+        if first:
+            os.kill(server.pid, signal.SIGKILL)
+            wait_until_ended(server.pid, 10)
+
+    monkeypatch.setattr(Workshop, "start_servers", start_and_kill)
+    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=3)
+    assert {record.status for record in stored.records} == {"ok"}
+    assert len(stored.sets) == 3
