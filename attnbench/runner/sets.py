@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median
 
+import msgspec
+
 from attnbench.runner.baton import take_stretch
 from attnbench.runner.brief import Brief
 from attnbench.runner.examine import Examined, give_draw, prepare_template, score_output
@@ -22,7 +24,7 @@ LARGEST_JUNK_BYTES = 64 * 1024
 LONG_WORKERS = 3
 """How many times a contender that can't be forked is started anew over a case."""
 
-CHILD_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3, reserve=True)
+CHILD_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3)
 """Pages that a fork writes to for the first time are copied: some dozens, in its first two milliseconds. Its
 heap grows over the first calls: where each leaves 16 MiB, four of 10 ms took 20, 20, 15 and 11."""
 
@@ -97,6 +99,8 @@ class SetUnderWay:
         self._shop, self._brief, self._stable = shop, brief, stable
         self._index, self._rng = index, rng
         self._timeout_s = shop.options.timeout_s
+        # The allocator as the system has it gives such memory back, and would learn other thresholds of it.
+        self._warm_up = msgspec.structs.replace(CHILD_WARM_UP, reserve=shop.options.allocator_pinned)
         self._draws = [brief.timed_draw(index + number) for number in range(stretches)]
         self._entrants: dict[str, Entrant] = {}
         self._links: dict[str, WorkerLink] = {}
@@ -156,7 +160,7 @@ class SetUnderWay:
         try:
             link = self._stable.child(entrant, self._index)
             give_draw(link, self._brief, self._draws[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
-            warmed, _ = link.ask(CHILD_WARM_UP, m.Warmed, self._timeout_s)
+            warmed, _ = link.ask(self._warm_up, m.Warmed, self._timeout_s)
         except WorkerFailed as failure:
             if link is not None:
                 self._stable.release(entrant, link)

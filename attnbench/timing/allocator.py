@@ -42,14 +42,18 @@ def reserve(size: int) -> None:
     """Have ``size`` bytes of free heap at hand that are backed by memory (glibc, thresholds pinned).
 
     What a call frees and the next takes leaves holes of other sizes, so that the heap goes on growing for
-    many calls, each growth at two microseconds a page. At most ``MOST_RESERVED_BYTES``.
+    many calls, each growth at two microseconds a page. At most ``MOST_RESERVED_BYTES``, and an eighth of what
+    the process may have: what the heap has got, large arrays, which are mapped, can't get.
     """
+    most, allowed = MOST_RESERVED_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[0]
+    if allowed != resource.RLIM_INFINITY:
+        most = min(most, allowed // 8)
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = (ctypes.c_size_t,)
     libc.free.argtypes = (ctypes.c_void_p,)
     # Blocks below the mmap threshold come from the heap; freed together they are one piece again.
-    whole, rest = divmod(min(size, MOST_RESERVED_BYTES), _BLOCK_BYTES)
+    whole, rest = divmod(min(size, most), _BLOCK_BYTES)
     blocks = [(libc.malloc(each), each) for each in [_BLOCK_BYTES] * whole + [rest]]
     for block, each in blocks:
         if block:
