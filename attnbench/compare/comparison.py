@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp
 from statistics import median
 
-from attnbench.compare.interval import Interval, median_interval, sign_test
+from attnbench.compare.interval import Interval, printed_interval, sign_test
 from attnbench.compare.pairs import SetPairs, set_log_ratios
 from attnbench.types.record import SetLine
 
@@ -16,7 +16,7 @@ from attnbench.types.record import SetLine
 class Comparison:
     """A contender's time over a baseline's.
 
-    ratio: the median over sets of the set's ratio; interval: its exact interval at 99 % or more, None where
+    ratio: the median over sets of the set's ratio; interval: its exact interval at 95 % or more, None where
     the sets are too few; p_value: of the sign test that the ratio is 1. sets: those that have pairs of both.
     pairs: those the ratio stands on; left_out: those left out since a side was disturbed. contended: more
     than half would have been left out, so all were kept. set_log_ratios: the log ratio of each set, in the
@@ -66,7 +66,7 @@ def _over_sets(sets: list[SetPairs], contended: bool) -> Comparison | None:
     if not sets:
         return None
     logs = tuple(median(pairs.log_ratios) for pairs in sets)
-    interval = median_interval(logs)
+    interval = printed_interval(logs)
     return Comparison(
         ratio=exp(median(logs)),
         interval=interval and Interval(exp(interval.low), exp(interval.high), interval.confidence),

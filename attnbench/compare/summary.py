@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from statistics import median, quantiles
 
 from attnbench.compare.bimodal import own_two_speeds
-from attnbench.compare.interval import Interval, median_interval
+from attnbench.compare.interval import Interval, printed_interval
 from attnbench.compare.samples import samples_of
 from attnbench.types.record import SetLine
 
@@ -23,7 +23,7 @@ class Timing:
     """The time of one backend on one case.
 
     median_ms: the median over sets of the set's median time per call, in milliseconds; interval: its exact
-    interval at 99 % or more, in milliseconds, None where the sets are too few. sets: those with samples of
+    interval at 95 % or more, in milliseconds, None where the sets are too few. sets: those with samples of
     it. timed_calls: calls inside timed samples. bimodal: its calls have two speeds, and not because the
     machine has (``bimodal.own_two_speeds``): the median is one of the two, or lies where no call is.
     contended: more than half of its samples were disturbed.
@@ -52,7 +52,7 @@ def summarise(sets: Iterable[SetLine], backend: str) -> Timing | None:
     calls = timed_calls(lines, backend)
     return Timing(
         median_ms=median(medians),
-        interval=median_interval(medians),
+        interval=printed_interval(medians),
         sets=len(medians),
         timed_calls=calls,
         bimodal=own_two_speeds(lines, backend) is not None,

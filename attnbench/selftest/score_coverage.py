@@ -8,7 +8,7 @@ from math import exp
 from statistics import median
 
 from attnbench.compare.comparison import Comparison, compare
-from attnbench.compare.interval import median_interval
+from attnbench.compare.interval import printed_interval
 from attnbench.runner.run_file import StoredRun
 from attnbench.selftest.bounds import Count
 from attnbench.selftest.findings import Scored, percent, rate
@@ -108,7 +108,7 @@ def expected_coverage(sets: int, launches: int) -> tuple[float, float]:
     """
     import numpy as np
 
-    interval = median_interval([float(i) for i in range(sets)])
+    interval = printed_interval([float(i) for i in range(sets)])
     if interval is None:
         return 0.0, 0.0
     rng = np.random.default_rng(_SEED)

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.compare.interval import Interval, median_interval, sign_test
+from attnbench.compare.interval import (
+    WHOLE_RANGE_BELOW,
+    Interval,
+    median_interval,
+    printed_interval,
+    sign_test,
+)
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 
@@ -66,6 +72,18 @@ def test_the_confidence_is_how_many_of_all_outcomes_hold_the_median(n: int) -> N
 @pytest.mark.parametrize("n", range(6))
 def test_five_values_and_fewer_have_no_interval(n: int) -> None:
     assert median_interval([1.0] * n) is None
+
+
+@pytest.mark.parametrize("n", range(1, 31))
+def test_few_sets_are_printed_with_their_whole_range(n: int) -> None:
+    printed, narrowest = printed_interval(range(n)), median_interval(range(n))
+    if narrowest is None:
+        assert printed is None
+    elif n < WHOLE_RANGE_BELOW == 12:
+        assert printed == Interval(0, n - 1, 1 - 2 / 2**n)
+        assert printed.confidence >= narrowest.confidence
+    else:
+        assert printed == narrowest
 
 
 def test_values_need_not_be_in_order_nor_differ() -> None:

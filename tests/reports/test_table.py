@@ -160,7 +160,7 @@ def test_too_few_sets_for_an_interval_are_said_with_the_remedy() -> None:
         "510 µs", "?", "1.0?", "?", "unclear",
     ]  # fmt: skip
     text = " ".join(table([ok("eager", 0.5), few], 120).split())
-    assert "?: too few sets for an interval (8 are the least, 9 for a verdict): leave --sets out" in text
+    assert "?: too few sets for an interval (6 are the least, 9 for a verdict): leave --sets out" in text
     assert "unclear, 1 of 1: " in text
     assert "--sets 9" in text
     assert "too few sets" not in table(RUN, 120)
