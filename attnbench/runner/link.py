@@ -141,14 +141,15 @@ class WorkerLink:
         """Have the process preferred to others on its core; gives whether the system allows it.
 
         Where the kernel shares a core by sessions first (autogroups), a priority counts only within its
-        session, so the session gets it too.
+        session, so the session gets it too; never the one that this process is in, which is the user's.
         """
         try:
             threads = threads_of(self.pid)
             for thread in threads:
                 os.setpriority(os.PRIO_PROCESS, thread, HIGHEST_PRIORITY)
-            with contextlib.suppress(FileNotFoundError):
-                Path(f"/proc/{self.pid}/autogroup").write_text(str(HIGHEST_PRIORITY))
+            if os.getsid(self.pid) != os.getsid(0):
+                with contextlib.suppress(FileNotFoundError):
+                    Path(f"/proc/{self.pid}/autogroup").write_text(str(HIGHEST_PRIORITY))
         except OSError:
             return False
         return bool(threads)

@@ -162,9 +162,15 @@ def test_a_template_is_of_a_group_of_its_own_and_its_end_harms_no_other(shop: Wo
     second.kill()
 
 
+def autogroup() -> str:
+    """Of this session, with its priority; "" where the kernel has none."""
+    path = Path("/proc/self/autogroup")
+    return path.read_text() if path.exists() else ""
+
+
 def test_every_thread_of_a_worker_is_pinned_and_put_first(template: WorkerLink) -> None:
     """Those that libraries started while it was prepared too."""
-    core = allowed_cpus()[-1]
+    core, before = allowed_cpus()[-1], autogroup()
     process = subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdin=-1, stdout=-1)
     with process as two_threads:
         assert two_threads.stdout is not None
@@ -179,6 +185,8 @@ def test_every_thread_of_a_worker_is_pinned_and_put_first(template: WorkerLink) 
         if allowed:
             nice = [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads]
             assert nice == [link_module.HIGHEST_PRIORITY] * 2
+        # It is in our session, which is the user's: that is not put before all others.
+        assert autogroup() == before
         two_threads.kill()
 
 
