@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--sets", type=Whole(1), metavar="N", show_default="from the budget",
-    help="Fresh processes to measure each backend in; a verdict needs 9.",
+    help="Fresh processes to measure each backend in; faster and slower need 9.",
 )  # fmt: skip
 @click.option(
     "--baseline", default="eager", show_default=True, metavar="NAME", help="The backend that ratios refer to."

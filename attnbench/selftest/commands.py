@@ -56,21 +56,22 @@ def conduct(name: str, choices: Choices, session: Session, terms: Terms, peers: 
     if name == "coverage":
         return _coverage(choices, session, terms)
     plan, score = TRIALS[name]
-    known: dict[Part, Sequence[Trial]] = {}
-    measured = {part: _trials(part, session, known) for part in plan(choices)}
+    parts = plan(choices)
+    # All before any part: a calibration that fails later would take with it what was measured until then.
+    known = {part: session.trials(part) for part in calibrations(parts)}
+    planted = {} if session.interrupted else {part: _planted(part, known) for part in parts}
+    measured = {part: _trials(part, session, planted.get(part, {})) for part in parts}
     return score(measured, terms, peers)
 
 
-def _trials(part: Part, session: Session, known: dict[Part, Sequence[Trial]]) -> list[Trial]:
-    """Measure a part, after what it takes to plant its slowdowns, once for each length."""
+def _planted(part: Part, known: Mapping[Part, Sequence[Trial]]) -> dict[int, int]:
     if not needs_calibration(part):
-        return session.trials(part)
-    before = calibration_part(part)
-    if before not in known:
-        known[before] = session.trials(before)
-    if session.interrupted:
-        return []
-    with telling({part.percent: iterations_for(part.percent, known[before], part.length)}):
+        return {}
+    return {part.percent: iterations_for(part.percent, known[calibration_part(part)], part.length)}
+
+
+def _trials(part: Part, session: Session, planted: Mapping[int, int]) -> list[Trial]:
+    with telling(planted):
         return session.trials(part)
 
 

@@ -43,7 +43,7 @@ class Choices:
                 part,
                 device=self.device,
                 budget_s=self.budget_s or part.budget_s,
-                sets=self.sets or part.sets,
+                sets=self.sets or (sets_for(self.budget_s) if self.budget_s else part.sets),
                 trials=self.trials or part.trials,
                 together=min(part.together, self.trials or part.trials),
             )
