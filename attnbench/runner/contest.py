@@ -203,6 +203,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             starting = [e for e in entrants if index < e.plan.sets and e.examined.name not in dropped]
             if not starting:
                 break
+            shop.wait_for_servers(brief.threads)
             rng = Random(f"{planned.draw_entropy} {index}")
             line = SetUnderWay(shop, brief, stable, index, planned.stretches, rng).measure(starting)
             line = replace(line, scale=contest.scale.measure(contest.case, brief.bytes_moved))

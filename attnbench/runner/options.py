@@ -15,8 +15,9 @@ class Options:
     """How to measure.
 
     budget_s: measuring time of each backend on each case. sets: fresh processes each is measured in;
-    fixed before measuring. stretches: parts of a set between which inputs are renewed. baseline: the backend
-    that ratios refer to. delta: the least effect that counts in a verdict, as a fraction. turn_s: what one
+    fixed before measuring. launches: servers that sets take turns with. stretches: parts of a set between
+    which inputs are renewed. baseline: the backend that ratios refer to. delta: the least effect that counts
+    in a verdict, as a fraction. turn_s: what one
     sample should last, warm_s: untimed calls before it. timeout_s: the longest wait for any one answer of a
     worker. memory_limit_bytes: what a worker may allocate; None for four fifths of what is free.
     oracle_flops: what solving one draw in float64 may cost before query rows are sampled.
@@ -29,6 +30,7 @@ class Options:
 
     budget_s: float = 0.05
     sets: int = 9
+    launches: int = 3
     stretches: int = 2
     baseline: str = "eager"
     delta: float = 0.02
@@ -51,6 +53,8 @@ class Options:
             raise BadInput(f"a budget of {self.budget_s:g} s: give a positive number of seconds")
         if self.sets < 1:
             raise BadInput(f"{self.sets} sets: at least 1 is needed, and 9 for a verdict")
+        if self.launches < 1:
+            raise BadInput(f"{self.launches} launches: at least 1 is needed")
         if not 0 < self.delta < 1:
             raise BadInput(f"a delta of {self.delta:g}: give a fraction between 0 and 1, as 0.02 for 2 %")
         if not self.timeout_s > 0:

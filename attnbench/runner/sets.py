@@ -28,9 +28,6 @@ CHILD_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3)
 """Pages that a fork writes to for the first time are copied: some dozens, in its first two milliseconds. Its
 heap grows over the first calls: where each leaves 16 MiB, four of 10 ms took 20, 20, 15 and 11."""
 
-RENEWED_WARM_UP = m.WarmUp(most_calls=20, most_s=0.0, calm_s=0.1)
-"""Reading new inputs moved the heap about, so the first call after it may fault again."""
-
 _SLACK = 4
 """How much longer than after its warm-up a contender's calls may take before the stretch is called off."""
 

@@ -15,17 +15,13 @@ from attnbench.runner.referee_link import RefereeLink
 from attnbench.types.errors import MeasuringFailed
 from attnbench.worker import messages as m
 
-LAUNCHES = 3
-"""How many servers a run has for each number of threads.
-
-What a process gets when it is started, and all forks of it have in common, made ratios of unlike backends
-differ by 2 % from run to run, whatever the sets of each said; so sets take turns with the servers that their
-processes come from.
-"""
-
 
 class Workshop:
-    """Starts and ends the servers (``LAUNCHES`` for each number of threads) and the referee of a run.
+    """Starts and ends the servers and the referee of a run.
+
+    Servers are as many as ``options.launches`` for each number of threads. What a process gets when it is
+    started, and all forks of it have in common, made ratios of unlike backends differ by 2 % from run to run,
+    whatever the sets of each said; so sets take turns with the servers that their processes come from.
 
     pool: threads of the parent, one a core, that wait for several workers at once while nothing is timed.
     """
@@ -55,7 +51,7 @@ class Workshop:
 
         From the main thread alone: the system ends a server with the thread that started it.
         """
-        for launch in range(LAUNCHES):
+        for launch in range(self.options.launches):
             server = self._servers.get((threads, launch))
             if server is not None and not server.alive:
                 server.kill()
@@ -63,6 +59,20 @@ class Workshop:
                     self._moulds.pop(key).kill()
             if server is None or not server.alive:
                 self._servers[threads, launch] = start_server(threads)
+
+    def wait_for_servers(self, threads: int) -> None:
+        """Have all servers for a number of threads there, with torch loaded. From the main thread alone.
+
+        Raises:
+            MeasuringFailed: one doesn't start.
+        """
+        self.start_servers(threads)
+        for launch in range(self.options.launches):
+            try:
+                self._servers[threads, launch].ask(m.Preload(()), m.Done, START_TIMEOUT_S)
+            except WorkerFailed as failure:
+                reason = f"a server that loads torch does not work: {failure.reason}"
+                raise MeasuringFailed(reason) from failure
 
     def new_template(
         self,
@@ -77,9 +87,17 @@ class Workshop:
 
         Plugins are imported once, in a process that does nothing else: a mould, forked from the server.
         """
-        launch %= LAUNCHES
-        parent = self._mould(threads, launch, sources) if sources else self._servers[threads, launch]
-        return parent.fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+        launch %= self.options.launches
+        if not sources:
+            return self._servers[threads, launch].fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+        mould = self._mould(threads, launch, sources)
+        try:
+            return mould.fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+        except WorkerFailed:
+            if not mould.ended:
+                raise
+        # It was lost, to the system or by another's hand: nothing to hold against who is prepared now.
+        return self._mould(threads, launch, sources).fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
 
     def _mould(self, threads: int, launch: int, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
         with self._moulding:

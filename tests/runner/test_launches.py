@@ -17,7 +17,9 @@ from attnbench.runner.link import WorkerLink
 from attnbench.runner.options import Options
 from attnbench.runner.proc import wait_until_ended
 from attnbench.runner.sets import LONG_WORKERS, Entrant, Stable
-from attnbench.runner.workshop import LAUNCHES, Workshop
+from attnbench.runner.workshop import Workshop
+
+LAUNCHES = Options().launches
 
 
 def parent_of(pid: int) -> int:
