@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import resource
 
 _M_TRIM_THRESHOLD = -1
@@ -11,7 +12,9 @@ _LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024
 _NEVER_TRIM = 2**31 - 1
 _DEFAULT_MMAP_THRESHOLD = 128 * 1024
 
-MOST_RESERVED_BYTES = 256 * 1024 * 1024
+MOST_RESERVED_BYTES = 64 * 1024 * 1024
+"""Every contender of a set holds it at once. What calls need beyond it is mostly arrays of over 32 MiB, which
+no heap holds."""
 _BLOCK_BYTES = 16 * 1024 * 1024
 _MADV_POPULATE_WRITE = 23
 
@@ -48,7 +51,9 @@ def reserve(size: int) -> None:
     most, allowed = MOST_RESERVED_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[0]
     if allowed != resource.RLIM_INFINITY:
         most = min(most, allowed // 8)
-    libc = ctypes.CDLL(None)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "mallopt"):
+        return
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = (ctypes.c_size_t,)
     libc.free.argtypes = (ctypes.c_void_p,)
@@ -63,9 +68,14 @@ def reserve(size: int) -> None:
 
 
 def _back(libc: ctypes.CDLL, address: int, size: int) -> None:
-    """Have the pages of a block there: by one request where Linux has it (5.14), or by writing to them."""
+    """Have the pages of a block there: by one request where Linux has it (5.14), or by writing to them.
+
+    Where memory is short nothing is written: it is only for speed.
+    """
     page = resource.getpagesize()
     begin, end = -(-address // page) * page, (address + size) // page * page
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    if end > begin and libc.madvise(begin, end - begin, _MADV_POPULATE_WRITE) != 0:
+    if end <= begin or libc.madvise(begin, end - begin, _MADV_POPULATE_WRITE) == 0:
+        return
+    if ctypes.get_errno() == errno.EINVAL:
         ctypes.memset(address, 0, size)

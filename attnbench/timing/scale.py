@@ -66,7 +66,7 @@ def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineS
     return MachineScale(
         gemm_ns={side: [round(ns) for ns in times] for side, times in products.items()},
         copy_bytes=copy_bytes,
-        copy_ns=[round(ns) for ns in _bounds_ns(timer, _copy, target, source, None)],
+        copy_ns=[round(ns) for ns in _times_ns(timer, _copy, target, source, None)],
         empty_ns=[
             take_sample(_nothing, None, None, None, EMPTY_CALLS)[0].wall_ns / EMPTY_CALLS
             for _ in range(EMPTY_SAMPLES)
@@ -76,22 +76,24 @@ def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineS
 
 
 def _bounds_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any) -> list[float]:
-    """As :func:`_times_ns`; of several threads also what one of them takes alone, over their number.
+    """As :func:`_times_ns`; where several threads take longer than one of them alone, what that one takes.
 
     Threads wait for each other, so that with one busy core a product of 63 µs took 12 to 36 ms, in every set:
-    what the machine can do was not among the samples, and right backends were suspected.
+    what the machine can do was not among the samples, and right backends were suspected. Over their
+    number, since that is how fast they would be on idle cores at most.
     """
     import torch
 
     times = _times_ns(timer, call, a, b, c)
     threads = torch.get_num_threads()
-    if threads > 1 and a.device.type == "cpu":
-        torch.set_num_threads(1)
-        try:
-            times += [ns / threads for ns in _times_ns(timer, call, a, b, c)]
-        finally:
-            torch.set_num_threads(threads)
-    return times
+    if threads == 1 or a.device.type != "cpu":
+        return times
+    torch.set_num_threads(1)
+    try:
+        alone = _times_ns(timer, call, a, b, c)
+    finally:
+        torch.set_num_threads(threads)
+    return times if min(times) <= min(alone) else [*times, *(ns / threads for ns in alone)]
 
 
 def _times_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any) -> list[float]:

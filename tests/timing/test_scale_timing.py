@@ -137,7 +137,20 @@ def test_threads_that_wait_for_each_other_do_not_lower_the_limit(monkeypatch: py
     measured = measure_scale("float32", "cpu", MIB)
     assert torch.get_num_threads() == 2
     assert min(measured.gemm_ns[128]) == round(128**3 / 100 / 2)
-    assert max(measured.gemm_ns[128]) == round(128**3 / 100 * 200)
-    assert min(measured.copy_ns) == 500
-    # What calling a copy takes is taken off its time: less would make the limit stricter.
-    assert min(measured.copy_call_ns) == 200_000
+    assert max(measured.gemm_ns[128]) == pytest.approx(128**3 / 100 * 200, rel=1e-3)
+
+
+def test_threads_that_help_are_all_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has seen twice the speed of one; where two are faster at all, what they do is the limit."""
+
+    class Helped(Timer):
+        def __call__(self, call: Any, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, None]:
+            sample, _ = super().__call__(call, a, b, c, calls)
+            share = 0.75 if torch.get_num_threads() > 1 else 1.0
+            return Sample(calls, round(share * sample.wall_ns), 0, 0, 0), None
+
+    monkeypatch.setattr(scale_module, "timer_for", lambda device: Helped({}))
+    monkeypatch.setattr(scale_module, "SIDES", (128,))
+    torch.set_num_threads(2)
+    (times,) = measure_scale("float32", "cpu", MIB).gemm_ns.values()
+    assert times == pytest.approx([0.75 * 128**3 / 100] * len(times), rel=1e-3)
