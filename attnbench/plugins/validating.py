@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import DEVICES, DTYPES, OPERATIONS, PASSES, Case
-from attnbench.types.rule import Rule
+from attnbench.types.rule import Law, Rule
 from attnbench.types.suite import Suite
 from attnbench.types.verdict import VerdictRule
 
@@ -61,6 +61,7 @@ def _rule_fault(rule: Rule) -> str | None:
         or _not_callable("score_elements", rule.score_elements)
         or _not_callable("supports", rule.supports)
         or (None if rule.sink is None else _not_callable("sink", rule.sink))
+        or (_not_words("laws", rule.laws, get_args(Law)) if rule.laws != () else None)
         or (None if rule.score_flops is None else _not_callable("score_flops", rule.score_flops))
     )
 

@@ -71,6 +71,7 @@ ADDITIVE = Rule(
     source="Bahdanau et al. 2015, NMT by Jointly Learning to Align and Translate, A.1.2",
     reference=_weighted,
     bind=_bind,
+    laws=("permute_queries",),
     parameters=lambda case: (
         Parameter("w_query", (case.D, case.D), _draw_matrix),
         Parameter("w_key", (case.D, case.D), _draw_matrix),
@@ -89,6 +90,7 @@ ADDITIVE_SUM = Rule(
     source="Bahdanau et al. 2015, A.1.2, with v = 1",
     reference=_summed,
     bind=_bind,
+    laws=("permute_queries",),
     parameters=lambda case: (
         Parameter("w_query", (case.D, case.D), _draw_small_matrix),
         Parameter("w_key", (case.D, case.D), _draw_small_matrix),

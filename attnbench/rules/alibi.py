@@ -57,5 +57,6 @@ ALIBI = Rule(
     source="Press et al. 2022, Train Short, Test Long: Attention with Linear Biases, section 3",
     reference=_reference,
     bind=_bind,
+    laws=("flip_features", "scale_features"),
     parameters=lambda case: (Parameter("slope", (), _draw),),
 )

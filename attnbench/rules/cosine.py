@@ -61,5 +61,6 @@ COSINE = Rule(
     source="Graves et al. 2014, Neural Turing Machines, eq. 5 and 6",
     reference=_reference,
     bind=_bind,
+    laws=("flip_features", "permute_queries"),
     parameters=lambda case: (_drawn(case.D),),
 )

@@ -43,6 +43,7 @@ DOT = Rule(
     source="Luong et al. 2015, Effective Approaches to Attention-based NMT, eq. 8 (dot)",
     reference=_dot,
     bind=_bind_dot,
+    laws=("flip_features", "scale_features", "permute_queries"),
 )
 
 SCALED_DOT = Rule(
@@ -51,4 +52,5 @@ SCALED_DOT = Rule(
     source="Vaswani et al. 2017, Attention Is All You Need, eq. 1",
     reference=_scaled_dot,
     bind=_bind_scaled_dot,
+    laws=("flip_features", "scale_features", "permute_queries"),
 )

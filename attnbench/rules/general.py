@@ -36,5 +36,6 @@ GENERAL = Rule(
     source="Luong et al. 2015, Effective Approaches to Attention-based NMT, eq. 8 (general)",
     reference=_reference,
     bind=_bind,
+    laws=("permute_queries",),
     parameters=lambda case: (Parameter("w", (case.D, case.D), _draw),),
 )

@@ -39,6 +39,7 @@ SINKS = Rule(
     source="Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks; OpenAI 2025, gpt-oss",
     reference=_reference,
     bind=_bind,
+    laws=("flip_features", "scale_features", "permute_queries"),
     parameters=lambda case: (_drawn(case.Lk),),
     sink=lambda parameters: float(parameters["sink"]),
 )

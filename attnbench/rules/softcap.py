@@ -35,4 +35,5 @@ SOFTCAP = Rule(
     source="Gemma Team 2024, Gemma 2: Improving Open Language Models at a Practical Size, section 2",
     reference=_reference,
     bind=_bind,
+    laws=("flip_features", "scale_features", "permute_queries"),
 )

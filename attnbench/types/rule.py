@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from attnbench.types.case import Case
 
     Array = NDArray[np.floating[Any]]
+
+
+Law = Literal["flip_features", "scale_features", "permute_queries"]
+"""What leaves the weights as they are, whatever the mask: flipping the sign of the same features of q and k;
+multiplying features of q by powers of two that those of k are divided by; permuting queries, with whom
+their rows go (rules that look at no positions). The scores must come out with the same bits."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class Rule:
         pair while it computes the scores: 1, or D for ``additive``.
     score_flops: ``score_flops(case)`` gives operations per kept (query, key) pair for the scores; None for
         2·D, the dot product.
+    laws: which of :data:`Law` hold for it. With them its outputs can be checked on inputs made anew all the
+        time; those that hold for any rule need no word.
     supports: gives the reason in words why a case makes no sense for the rule, or None.
     """
 
@@ -105,4 +113,5 @@ class Rule:
     has_dot_form: bool = True
     score_elements: Callable[[Case], int] = lambda case: 1
     score_flops: Callable[[Case], int] | None = None
+    laws: tuple[Law, ...] = ()
     supports: Callable[[Case], str | None] = lambda case: None

@@ -1,0 +1,178 @@
+"""Changed inputs, solved and undone, against the oracle: for every rule, and no law too few or too many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, tensor, wide_parameters
+
+from attnbench.check.plain import PLAIN
+from attnbench.inputs.draw import draw_activations
+from attnbench.inputs.laws import Change, changed, draw_change, undone
+from attnbench.inputs.rounding import widen
+from attnbench.oracle.solve import solve
+from attnbench.types.case import DTYPES, Case, Dtype, Layer
+from attnbench.types.mask import Mask
+from attnbench.types.rule import Law
+
+EVERY = sorted(RULES)
+LAWS: tuple[Law, ...] = get_args(Law)
+
+
+def identity(case: Case) -> Change:
+    sizes = (np.arange(case.B), np.arange(case.Hkv), np.arange(case.Lq))
+    return Change(*sizes, np.ones(case.D), np.ones(case.D), np.ones(case.Dv))
+
+
+def drawn(case: Case):
+    return draw_activations(case, RULES[case.rule], case.seed, 0)
+
+
+def solved(case: Case, inputs) -> np.ndarray:
+    a, b, c = (widen(array, case.dtype) for array in inputs)
+    return solve(case, RULES[case.rule], wide_parameters(case), (a, b, c))
+
+
+def close(one: np.ndarray, other: np.ndarray) -> bool:
+    return np.allclose(np.asarray(one, float), np.asarray(other, float), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("rule", EVERY)
+@settings(max_examples=40)
+@given(data=st.data(), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**32))
+def test_what_is_undone_is_the_answer_to_what_was_there_before(
+    rule: str, data: st.DataObject, dtype: Dtype, seed: int
+) -> None:
+    case = replace(data.draw(small_cases(multihead=False)), rule=rule, dtype=dtype)
+    if RULES[rule].supports(case) is not None:
+        return
+    change = draw_change(case, RULES[rule], np.random.default_rng(seed))
+    inputs = drawn(case)
+    after = solved(case, changed(case, change, inputs))
+    assert close(undone(case, change, after), solved(case, inputs))
+
+
+@pytest.mark.parametrize("rule", EVERY)
+def test_a_rule_declares_every_law_that_holds_and_none_that_does_not(rule: str) -> None:
+    case = small_case(rule, Lq=7, Lk=7)
+    inputs = drawn(case)
+    some = {
+        "flip_features": {"signs": np.array([-1.0, 1, -1, -1, 1, 1])},
+        "scale_features": {"moved": np.array([2.0, 1, 0.5, 2, 0.5, 1])},
+        "permute_queries": {"queries": np.array([3, 1, 0, 2, 6, 4, 5])},
+    }
+    holding = []
+    for law in LAWS:
+        change = replace(identity(case), **some[law])
+        after = changed(case, change, inputs)
+        if close(undone(case, change, solved(case, after)), solved(case, inputs)):
+            holding.append(law)
+    # Rules that pair keys with queries would need their keys permuted as well.
+    assert tuple(holding) == RULES[rule].laws
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rule", EVERY)
+def test_no_bit_of_a_plain_kernel_s_output_changes(rule: str, dtype: Dtype) -> None:
+    """Not even rounding, where rows stay: in which order BLAS adds depends on where they are."""
+    case = small_case(rule, Lq=7, Lk=7, D=16, Dv=8, dtype=dtype)
+    kernel, inputs = PLAIN.prepare(setup_of(case)), drawn(case)
+    own = np.arange(case.B), np.arange(case.Hkv), np.arange(case.Lq)
+    for seed in range(5):
+        any_change = draw_change(case, RULES[rule], np.random.default_rng(seed))
+        change = Change(*own, any_change.signs, any_change.moved, any_change.values)
+
+        def output(arrays) -> np.ndarray:
+            bits = kernel(*(tensor(array, dtype) for array in arrays))
+            return widen(stored_bits(bits), dtype)
+
+        before = output(inputs)
+        np.testing.assert_array_equal(undone(case, change, output(changed(case, change, inputs))), before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_features_with_the_smallest_numbers_stay_exact(dtype: Dtype) -> None:
+    case = small_case(dtype=dtype)
+    q, k, v = drawn(case)
+    smallest = (
+        np.full(q.shape[:-1], 1, q.dtype)
+        if dtype == "bfloat16"
+        else np.nextafter(np.zeros(q.shape[:-1], q.dtype), np.ones(1, q.dtype))
+    )
+    q = q.copy()
+    q[..., 0] = smallest
+    change = replace(identity(case), moved=np.array([0.5, 0.5, 2, 2, 1, 1]))
+    after_q, after_k, _ = changed(case, change, (q, k, v))
+    np.testing.assert_array_equal(after_q[..., 0], q[..., 0])
+    np.testing.assert_array_equal(after_k[..., 0], k[..., 0])
+    np.testing.assert_array_equal(widen(after_q, dtype)[..., 1], widen(q, dtype)[..., 1] / 2)
+    np.testing.assert_array_equal(widen(after_k, dtype)[..., 1], widen(k, dtype)[..., 1] * 2)
+
+
+@pytest.mark.parametrize("rule", EVERY)
+def test_inputs_come_out_that_nobody_has_seen(rule: str) -> None:
+    """From one draw as many as are asked for, with hardly a row of any array as it was."""
+    case = small_case(rule, B=1, H=1, Hkv=1, Lq=8, Lk=8, D=8, Dv=8)
+    rng, inputs = np.random.default_rng(0), drawn(case)
+    seen = set()
+    for _ in range(50):
+        after = changed(case, draw_change(case, RULES[rule], rng), inputs)
+        seen.add(b"".join(array.tobytes() for array in after))
+        assert not np.array_equal(after[2], inputs[2])
+    assert len(seen) == 50
+
+
+@pytest.mark.parametrize(
+    ("mask", "free"),
+    [
+        (Mask(), {"batches", "heads", "queries"}),
+        (Mask(causal="upper_left"), {"batches", "heads"}),
+        (Mask(window=2), {"batches", "heads"}),
+        (Mask(padding="seeded"), {"heads", "queries"}),
+        (Mask(explicit="bool"), {"heads"}),
+        (Mask(explicit="float"), {"heads"}),
+    ],
+)
+def test_nothing_changes_places_where_the_mask_tells_places_apart(mask: Mask, free: set[str]) -> None:
+    case = small_case(B=4, H=8, Hkv=4, Lq=9, mask=mask)
+    rng = np.random.default_rng(1)
+    moved: set[str] = set()
+    for _ in range(20):
+        change = draw_change(case, RULES["scaled_dot"], rng)
+        for name in ("batches", "heads", "queries"):
+            order = getattr(change, name)
+            if not np.array_equal(order, np.arange(len(order))):
+                moved.add(name)
+    assert moved == free
+
+
+def test_heads_with_parameters_of_their_own_stay() -> None:
+    case = small_case("cosine", B=2, H=8, Hkv=8)
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        change = draw_change(case, RULES["cosine"], rng)
+        np.testing.assert_array_equal(change.heads, np.arange(8))
+
+
+def test_a_layer_has_none() -> None:
+    case = small_case(layer=Layer(E=4))
+    with pytest.raises(ValueError, match="of the operation attention"):
+        draw_change(case, RULES["scaled_dot"], np.random.default_rng(0))
+
+
+def test_a_wrong_answer_is_wrong_after_it_was_undone() -> None:
+    """Undoing hides nothing: an error of one element is an error of one element."""
+    case = small_case()
+    change = draw_change(case, RULES["scaled_dot"], np.random.default_rng(3))
+    inputs = drawn(case)
+    right = solved(case, changed(case, change, inputs))
+    wrong = right.copy()
+    wrong[1, 2, 3, 0] += 4.0
+    off = undone(case, change, wrong) - undone(case, change, right)
+    assert np.count_nonzero(off) == 1
+    assert abs(off).max() == 4.0 / abs(change.values[0])
