@@ -17,6 +17,11 @@ BATON_NS = 200_000
 
 _CLOCK_FACTOR = 4
 
+VITALS_NS = 20_000
+"""More than reading the vitals before and after a sample takes of this thread's time."""
+
+_CPU_FACTOR = 1.1
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -75,10 +80,18 @@ def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0)
     samples moves a median; honest turns are longer too where they wait for the core, but hardly three in four
     by so much. On a device launching is added; cold launches are not judged, since overwriting the cache
     takes longer.
+
+    On a CPU it is doubted too where half of the samples have a tenth more CPU time than wall time, and
+    ``VITALS_NS`` more, which reading the vitals may take: no thread can use more time than passes.
     """
-    told, asked = [], []
+    told, asked, beyond = [], [], []
     for line in sets:
         for block in line.blocks.get(backend, []):
+            if not block.mode:
+                beyond += [
+                    cpu - _CPU_FACTOR * wall - VITALS_NS
+                    for wall, cpu in zip(block.wall_ns, block.cpu_ns, strict=False)
+                ]
             if block.mode == "cold" or block.calls < 1:
                 continue
             launching = chain(block.host_ns, repeat(0))
@@ -86,6 +99,8 @@ def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0)
                 if turn > 0:
                     told.append((wall + host) * (1 + warm_calls / block.calls))
                     asked.append(turn)
+    if beyond and median(beyond) > 0:
+        return "its samples have more CPU time than wall time by its own clock, which no thread can have"
     if not told:
         return ""
     own = median(told)

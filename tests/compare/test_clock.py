@@ -106,3 +106,25 @@ def test_on_a_device_launching_counts_and_cold_launches_are_not_judged() -> None
     assert clock_problem(device_sets("launches", 100, 1_000, 1_300), "mine") == ""
     assert clock_problem(device_sets("batch", 4, 10, 600), "mine") != ""
     assert clock_problem(device_sets("cold", 4, 10, 600), "mine") == ""
+
+
+def with_cpu(wall_us: float, cpu_us: float, mode: str = "") -> list[SetLine]:
+    """Nine sets in which every sample says this."""
+    one = block([round(wall_us * US)] * 4, asked_ns=[round(wall_us * US)] * 4)
+    changed = msgspec.structs.replace(one, cpu_ns=[round(cpu_us * US)] * 4, mode=mode)
+    return [set_line(i, mine=[changed]) for i in range(9)]
+
+
+@pytest.mark.parametrize(("wall", "cpu"), [(400, 410), (400, 459), (0.1, 20), (10_000, 10_900), (400, 0)])
+def test_cpu_time_up_to_the_time_that_passed_is_nothing(wall: float, cpu: float) -> None:
+    assert clock_problem(with_cpu(wall, cpu), "mine") == ""
+
+
+@pytest.mark.parametrize("part", [0.6, 0.35, 0.8])
+def test_a_clock_bent_in_samples_alone_shows_in_the_cpu_time(part: float) -> None:
+    """By less than the clocks of the others would tell: 0.6 of the time was called 1.6 times faster."""
+    assert "more CPU time than wall time" in clock_problem(with_cpu(400 * part, 405), "mine")
+
+
+def test_on_a_device_wall_time_is_the_device_s() -> None:
+    assert clock_problem(with_cpu(100, 900, mode="batch"), "mine") == ""
