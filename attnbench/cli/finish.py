@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from attnbench.reports.formats import Format
     from attnbench.runner.moment import Progress
 
+MOST_GIB = 2**30
+
 
 def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format) -> NoReturn:
     """Start or go on with a run, print its records, and exit with what they amount to.
@@ -79,5 +81,11 @@ def _has_cuda() -> bool:
 
 
 def gib(amount: float | None) -> int | None:
-    """GiB as bytes."""
+    """GiB as bytes.
+
+    Raises:
+        BadInput: more than any machine has.
+    """
+    if amount is not None and amount > MOST_GIB:
+        raise BadInput(f"{amount:g} GiB: more than {MOST_GIB} GiB is more than any machine has")
     return None if amount is None else int(amount * 2**30)

@@ -8,6 +8,8 @@ from typing import Any
 from attnbench.types.errors import BadFile, BadInput
 
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
+LONGEST_TIMEOUT_S = 1_000_000.0
+"""A dozen days; the system can't wait for much longer."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,11 @@ class Options:
             raise BadInput(f"{self.launches} launches: at least 1 is needed")
         if not 0 < self.delta < 1:
             raise BadInput(f"a delta of {self.delta:g}: give a fraction between 0 and 1, as 0.02 for 2 %")
-        if not self.timeout_s > 0:
-            raise BadInput(f"a timeout of {self.timeout_s:g} s: give a positive number of seconds")
+        if not 0 < self.timeout_s <= LONGEST_TIMEOUT_S:
+            raise BadInput(
+                f"a timeout of {self.timeout_s:g} s: give a positive number of seconds, "
+                f"{LONGEST_TIMEOUT_S:.0f} at most"
+            )
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < LEAST_MEMORY_BYTES:
             raise BadInput(
                 f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "

@@ -72,6 +72,7 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
         for case in order.cases:
             registry.rule(case.rule)
         options = options_of(stored.manifest.protocol)
+        registry.backend(options.baseline)
         if stored.finished is None:
             check_threads(max(case.threads for case in order.cases))
             with Workshop(options) as shop:

@@ -121,6 +121,16 @@ def test_a_plugin_that_is_gone_is_a_sentence_and_leaves_the_file_alone(
     assert path.read_bytes() == data
 
 
+def test_a_baseline_that_does_not_exist_is_refused_as_in_a_new_run(whole: StoredRun, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    data = b"".join(whole.path.read_bytes().splitlines(keepends=True)[:4])
+    data = data.replace(b'"baseline":"eager"', b'"baseline":"nosuch"', 1)
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match=r"^no backend 'nosuch'; "):
+        resume_run(path, load_registry(), None)
+    assert path.read_bytes() == data
+
+
 @pytest.mark.parametrize(
     "damage",
     [{"unheard_of": 1}, {"sets": 0}, {"sets": "many"}, {"budget_s": None}],
