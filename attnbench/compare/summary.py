@@ -99,15 +99,13 @@ def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0)
                 if turn > 0:
                     told.append((wall + host) * (1 + warm_calls / block.calls))
                     asked.append(turn)
+    own = median(told) if told else 0.0
+    others = quantiles(asked, n=4, method="inclusive")[0] if len(asked) > 1 else float(sum(asked))
+    if told and others > _CLOCK_FACTOR * own + BATON_NS:
+        return (
+            f"its turns take {own / 1e6:.3g} ms by its own clock (median), "
+            f"and {others / 1e6:.3g} ms or more by the clocks of the others (in three of four)"
+        )
     if beyond and median(beyond) > 0:
         return "its samples have more CPU time than wall time by its own clock, which no thread can have"
-    if not told:
-        return ""
-    own = median(told)
-    others = quantiles(asked, n=4, method="inclusive")[0] if len(asked) > 1 else float(asked[0])
-    if others <= _CLOCK_FACTOR * own + BATON_NS:
-        return ""
-    return (
-        f"its turns take {own / 1e6:.3g} ms by its own clock (median), "
-        f"and {others / 1e6:.3g} ms or more by the clocks of the others (in three of four)"
-    )
+    return ""
