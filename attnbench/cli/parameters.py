@@ -11,7 +11,7 @@ from attnbench.types.mask import Mask
 from attnbench.types.names import unknown_name
 
 
-class OneOf(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 on
+class OneOf(click.Choice[str]):
     """One of a few words, completed by the shell."""
 
     def __init__(self, kind: str, words: tuple[str, ...]) -> None:
@@ -28,7 +28,7 @@ class OneOf(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 o
         return str(value)
 
 
-class MaskWord(click.ParamType):  # type: ignore[type-arg]
+class MaskWord(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """A mask as ids write it."""
 
     name = "mask"

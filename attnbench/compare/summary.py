@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from statistics import median, quantiles
@@ -10,7 +10,7 @@ from statistics import median, quantiles
 from attnbench.compare.bimodal import own_two_speeds
 from attnbench.compare.interval import Interval, printed_interval
 from attnbench.compare.samples import samples_of
-from attnbench.types.record import SetLine
+from attnbench.types.record import Block, SetLine
 
 BATON_NS = 200_000
 """More than it takes one process to wake the next, most of the time."""
@@ -72,40 +72,53 @@ def timed_calls(sets: Iterable[SetLine], backend: str) -> int:
 
 
 def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0) -> str:
-    """What makes the worker's clock doubtful against those of the others; "" for nothing.
+    """What makes the worker's clock doubtful; "" for nothing. What the clocks of others tell comes first."""
+    blocks = [block for line in sets for block in line.blocks.get(backend, [])]
+    return _told_by_others(blocks, warm_calls) or _more_cpu_than_wall(blocks)
 
-    A turn is ``warm_calls`` untimed calls, one sample, and waking the next process; how long it took is told
-    by the clocks of others. The clock is doubted where three quarters of all turns took over four times as
-    long as the median turn should by the worker's own clock, and ``BATON_NS`` more. Only a lie in half of the
-    samples moves a median; honest turns are longer too where they wait for the core, but hardly three in four
-    by so much. On a device launching is added; cold launches are not judged, since overwriting the cache
-    takes longer.
 
-    On a CPU it is doubted too where half of the samples have a tenth more CPU time than wall time, and
+def _told_by_others(blocks: Sequence[Block], warm_calls: int) -> str:
+    """What turns took by the clocks of the others that is far more than by its own; "" for nothing.
+
+    A turn is ``warm_calls`` untimed calls, one sample, and waking the next process. The clock is doubted
+    where three quarters of all turns took over four times as long as the median turn should by the worker's
+    own clock, and ``BATON_NS`` more. Only a lie in half of the samples moves a median; honest turns are
+    longer too where they wait for the core, but hardly three in four by so much. On a device launching is
+    added; cold launches are not judged, since overwriting the cache takes longer.
+    """
+    told, asked = [], []
+    for block in blocks:
+        if block.mode == "cold" or block.calls < 1:
+            continue
+        launching = chain(block.host_ns, repeat(0))
+        for wall, host, turn in zip(block.wall_ns, launching, block.asked_ns, strict=False):
+            if turn > 0:
+                told.append((wall + host) * (1 + warm_calls / block.calls))
+                asked.append(turn)
+    if not told:
+        return ""
+    own = median(told)
+    others = quantiles(asked, n=4, method="inclusive")[0] if len(asked) > 1 else float(asked[0])
+    if others <= _CLOCK_FACTOR * own + BATON_NS:
+        return ""
+    return (
+        f"its turns take {own / 1e6:.3g} ms by its own clock (median), "
+        f"and {others / 1e6:.3g} ms or more by the clocks of the others (in three of four)"
+    )
+
+
+def _more_cpu_than_wall(blocks: Sequence[Block]) -> str:
+    """More CPU time than a thread can have; "" for nothing.
+
+    On a CPU a clock is doubted where half of the samples have a tenth more CPU time than wall time, and
     ``VITALS_NS`` more, which reading the vitals may take: no thread can use more time than passes.
     """
-    told, asked, beyond = [], [], []
-    for line in sets:
-        for block in line.blocks.get(backend, []):
-            if not block.mode:
-                beyond += [
-                    cpu - _CPU_FACTOR * wall - VITALS_NS
-                    for wall, cpu in zip(block.wall_ns, block.cpu_ns, strict=False)
-                ]
-            if block.mode == "cold" or block.calls < 1:
-                continue
-            launching = chain(block.host_ns, repeat(0))
-            for wall, host, turn in zip(block.wall_ns, launching, block.asked_ns, strict=False):
-                if turn > 0:
-                    told.append((wall + host) * (1 + warm_calls / block.calls))
-                    asked.append(turn)
-    own = median(told) if told else 0.0
-    others = quantiles(asked, n=4, method="inclusive")[0] if len(asked) > 1 else float(sum(asked))
-    if told and others > _CLOCK_FACTOR * own + BATON_NS:
-        return (
-            f"its turns take {own / 1e6:.3g} ms by its own clock (median), "
-            f"and {others / 1e6:.3g} ms or more by the clocks of the others (in three of four)"
-        )
-    if beyond and median(beyond) > 0:
-        return "its samples have more CPU time than wall time by its own clock, which no thread can have"
-    return ""
+    beyond = [
+        cpu - _CPU_FACTOR * wall - VITALS_NS
+        for block in blocks
+        if not block.mode
+        for wall, cpu in zip(block.wall_ns, block.cpu_ns, strict=False)
+    ]
+    if not beyond or median(beyond) <= 0:
+        return ""
+    return "its samples have more CPU time than wall time by its own clock, which no thread can have"

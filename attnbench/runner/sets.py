@@ -55,25 +55,26 @@ class Stable:
         All contenders of a set that are prepared anew come from the same server, those of the next set from
         another.
         """
-        examined, cpus = entrant.examined, self._shop.all_cpus
-        pin_allocator = self._shop.options.allocator_pinned
+        examined, pinned = entrant.examined, self._shop.options.allocator_pinned
         if entrant.plan.anew:
-            link, _ = prepare_template(
-                self._shop, self._brief, examined.entry, cpus, pin_allocator=pin_allocator, launch=index
-            )
-            return link
+            return self._prepared(examined, index)
         if entrant.plan.fresh:
-            return examined.template.fork(child=True, cpus=cpus, pin_allocator=pin_allocator)
+            return examined.template.fork(child=True, cpus=self._shop.all_cpus, pin_allocator=pinned)
         stretch = index // self._stretch
         kept = self._kept.get(examined.name)
         if kept is None or kept[0] != stretch:
             if kept is not None:
                 kept[1].kill()
-            link, _ = prepare_template(
-                self._shop, self._brief, examined.entry, cpus, pin_allocator=pin_allocator, launch=stretch
-            )
-            self._kept[examined.name] = kept = (stretch, link)
+            self._kept[examined.name] = kept = (stretch, self._prepared(examined, stretch))
         return kept[1]
+
+    def _prepared(self, examined: Examined, launch: int) -> WorkerLink:
+        shop = self._shop
+        link, _ = prepare_template(
+            shop, self._brief, examined.entry, shop.all_cpus,
+            pin_allocator=shop.options.allocator_pinned, launch=launch,
+        )  # fmt: skip
+        return link
 
     def release(self, entrant: Entrant, link: WorkerLink) -> None:
         """The set is over."""

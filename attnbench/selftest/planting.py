@@ -44,7 +44,7 @@ def plant(call: Call, setup: Setup, percent: int) -> Call:
         RuntimeError: nobody has told how far to count.
     """
     if setup.case.device != "cpu":
-        return plant_on_device(call, *_inputs(setup), percent / 100)
+        return plant_on_device(call, setup, percent / 100)
     told = msgspec.json.decode(os.environ.get(_TOLD, "{}"), type=dict[int, int])
     if percent not in told:
         raise RuntimeError("a planted slowdown is measured by attnbench selftest power alone")
@@ -63,21 +63,3 @@ def counting(iterations: int, call: Call) -> Call:
         return call(q, k, v)
 
     return slower
-
-
-def _inputs(setup: Setup) -> tuple[Tensor, Tensor, Tensor]:
-    import torch
-
-    from attnbench.kit.dtypes import case_dtype
-
-    case = setup.case
-    generator = torch.Generator().manual_seed(0)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator).to(device=case.device, dtype=case_dtype(case))
-
-    return (
-        normal(case.B, case.H, case.Lq, case.D),
-        normal(case.B, case.Hkv, case.Lk, case.D),
-        normal(case.B, case.Hkv, case.Lk, case.Dv),
-    )

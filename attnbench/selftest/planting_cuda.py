@@ -11,14 +11,14 @@ from attnbench.timing.timer import Timer, timer_for
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call
+    from attnbench.types.backend import Call, Setup
 
 _CALLS = 50
 _SAMPLES = 15
 _LONG_CYCLES = 200_000
 
 
-def plant_on_device(call: Call, q: Tensor, k: Tensor, v: Tensor, part: float) -> Call:
+def plant_on_device(call: Call, setup: Setup, part: float) -> Call:
     """``call`` after a kernel that takes about ``part`` of its time, timed as runs time it.
 
     A kernel of no cycles takes a microsecond or so: of a call so short that this is more than the part, the
@@ -28,7 +28,7 @@ def plant_on_device(call: Call, q: Tensor, k: Tensor, v: Tensor, part: float) ->
 
     # Not public, but what torch's own tests keep a device busy with; it can stand in a graph.
     spin: Callable[[int], None] = torch.cuda._sleep  # type: ignore[no-untyped-call, unused-ignore]
-    return _after(spin, cycles(call, spin, (q, k, v), part, timer_for("cuda")), call)
+    return _after(spin, cycles(call, spin, _inputs(setup), part, timer_for("cuda")), call)
 
 
 def cycles(
@@ -54,3 +54,21 @@ def _after(spin: Callable[[int], None], count: int, call: Call) -> Call:
         return call(q, k, v)
 
     return slower
+
+
+def _inputs(setup: Setup) -> tuple[Tensor, Tensor, Tensor]:
+    import torch
+
+    from attnbench.kit.dtypes import case_dtype
+
+    case = setup.case
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device=case.device, dtype=case_dtype(case))
+
+    return (
+        normal(case.B, case.H, case.Lq, case.D),
+        normal(case.B, case.Hkv, case.Lk, case.D),
+        normal(case.B, case.Hkv, case.Lk, case.Dv),
+    )

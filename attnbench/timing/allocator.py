@@ -17,6 +17,7 @@ MOST_RESERVED_BYTES = 64 * 1024 * 1024
 no heap holds."""
 _BLOCK_BYTES = 16 * 1024 * 1024
 _MADV_POPULATE_WRITE = 23
+_SMALL_FAULTS = 1024
 
 
 def pin_allocator() -> bool:
@@ -39,6 +40,15 @@ def return_freed_memory() -> bool:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _DEFAULT_MMAP_THRESHOLD) == 1)
+
+
+def room_bytes(faults: int, output_bytes: int) -> int:
+    """What calls need, by the first: twice what it took, four times a small one, so that they find a place
+    among the holes they leave.
+
+    By chance the first call finds its own in what reading the inputs left, but there must be one for later.
+    """
+    return max(2 * (faults + min(faults, _SMALL_FAULTS)) * resource.getpagesize(), 2 * output_bytes)
 
 
 def reserve(size: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import resource
 import signal
 import socket
 import time
@@ -14,7 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
-from attnbench.timing.allocator import pin_allocator, reserve
+from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.timing.timer import timer_for
@@ -140,7 +139,7 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             if request.reserve and held.case.device == "cpu":
                 first = timer(held.call, a, b, c, 1)[0]
                 first_ns = [first.wall_ns]
-                reserve(_room_bytes(first.faults, a.nbytes))
+                reserve(room_bytes(first.faults, a.nbytes))
             trace, settled = warm_up(
                 lambda: timer(held.call, a, b, c, 1)[0],
                 request.most_calls,
@@ -161,17 +160,6 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, m.PeakMemory(peak(lambda: held.call(a, b, c))), ()
         case _:
             return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
-
-
-_SMALL_FAULTS = 1024
-
-
-def _room_bytes(faults: int, output_bytes: int) -> int:
-    """Twice what the first call took, four times a small one, so that calls find a place among their holes.
-
-    By chance the first call finds its own in what reading the inputs left, but there must be one for later.
-    """
-    return max(2 * (faults + min(faults, _SMALL_FAULTS)) * resource.getpagesize(), 2 * output_bytes)
 
 
 def _fork(request: m.Fork) -> int:

@@ -57,3 +57,8 @@ def by_backend(stored: StoredRun, case: str = PLAIN) -> dict[str, Record]:
     found = {record.backend: record for record in stored.records if record.case == case}
     assert len(found) == sum(record.case == case for record in stored.records), "two records of one backend"
     return found
+
+
+def parent_of(pid: int) -> int:
+    """The process that a process was forked from, while that lives."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from run_parts import PLAIN, run_of
+from run_parts import PLAIN, parent_of, run_of
 
 from attnbench.runner.link import WorkerFailed
 from attnbench.runner.options import Options
@@ -37,10 +37,7 @@ def test_plugins_are_imported_once_and_forked_from_then_on() -> None:
         second = shop.new_template(1, shop.all_cpus, (BACKENDS,))
         other = shop.new_template(1, shop.all_cpus)
         # The mould of the first two is not the server, and there is one of it.
-        parents = [
-            int(Path(f"/proc/{link.pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-            for link in (first, second, other)
-        ]
+        parents = [parent_of(link.pid) for link in (first, second, other)]
         assert parents[0] == parents[1] != parents[2]
         maps = Path(f"/proc/{first.pid}/maps").read_text()
         assert "libtorch_cpu" in maps

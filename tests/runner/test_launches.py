@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from run_parts import PLAIN, run_of
+from run_parts import PLAIN, parent_of, run_of
 
 from attnbench.runner import sets
 from attnbench.runner.link import WorkerLink
@@ -20,10 +20,6 @@ from attnbench.runner.sets import LONG_WORKERS, Entrant, Stable
 from attnbench.runner.workshop import Workshop
 
 LAUNCHES = Options().launches
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -> None:
