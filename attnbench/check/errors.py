@@ -40,14 +40,18 @@ class Errors:
 
 
 def compare(output: Stored, expected: Array, dtype: Dtype) -> Errors:
-    """Compare a stored output with the oracle's, of the same shape. NaN equals nothing, not even NaN.
+    """As :func:`compare_wide`, of an output as it is stored."""
+    return compare_wide(widen(output, dtype), expected)
+
+
+def compare_wide(got: Array, expected: Array) -> Errors:
+    """Compare an output with the oracle's, of the same shape. NaN equals nothing, not even NaN.
 
     Raises:
         ValueError: the shapes differ.
     """
-    if output.shape != expected.shape:
-        raise ValueError(f"an output of shape {output.shape} can't be compared with {expected.shape}")
-    got = widen(output, dtype)
+    if got.shape != expected.shape:
+        raise ValueError(f"an output of shape {got.shape} can't be compared with {expected.shape}")
     finite = np.isfinite(got) & np.isfinite(expected)
     # In the wider of both dtypes, so that a float64 output is compared with longdouble.
     with np.errstate(invalid="ignore"):

@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 
 import msgspec
 
+from attnbench.runner.brief import ArrayBlock
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.proc import waited_ns
 from attnbench.types.record import Block, Contender
@@ -38,15 +39,16 @@ def take_stretch(
     links: Mapping[str, WorkerLink],
     plans: Mapping[str, Contender],
     patience_s: float,
+    renewed: ArrayBlock | None = None,
 ) -> Stretch:
-    """Have the contenders take their turns in ``order``; waits for all of them.
+    """Have the contenders take their turns in ``order``; waits for all of them, asleep.
 
-    This process sleeps meanwhile. A contender that fails or does not finish within ``patience_s`` has the
-    stretch called off for all.
+    renewed: the inputs that each goes on with from some call on. A contender that fails or does not finish
+    within ``patience_s`` has the stretch called off for all.
     """
     batons = {name: os.eventfd(0, os.EFD_CLOEXEC) for name in links}
     try:
-        return _take(number, order, links, plans, patience_s, batons)
+        return _take(number, order, links, plans, patience_s, batons, renewed)
     finally:
         for fd in batons.values():
             os.close(fd)
@@ -59,14 +61,16 @@ def _take(
     plans: Mapping[str, Contender],
     patience_s: float,
     batons: Mapping[str, int],
+    renewed: ArrayBlock | None,
 ) -> Stretch:
     asked: dict[str, m.TakeTurns] = {}
     failed: dict[str, WorkerFailed] = {}
     for name, link in links.items():
         others = [other for other in links if other != name]
-        asked[name] = _request(number, name, order, [name, *others], plans[name])
+        asked[name] = _request(number, name, order, [name, *others], plans[name], renewed)
+        memory = () if renewed is None else (renewed.fd,)
         try:
-            link.tell(asked[name], (batons[name], *(batons[other] for other in others)))
+            link.tell(asked[name], (batons[name], *(batons[other] for other in others), *memory))
         except WorkerFailed as failure:
             failed[name] = failure
             del asked[name]
@@ -95,11 +99,17 @@ def _take(
 
 
 def _request(
-    number: int, name: str, order: Sequence[str], descriptors: Sequence[str], plan: Contender
+    number: int,
+    name: str,
+    order: Sequence[str],
+    descriptors: Sequence[str],
+    plan: Contender,
+    renewed: ArrayBlock | None,
 ) -> m.TakeTurns:
     turns = [place for place, who in enumerate(order) if who == name]
     successors = [descriptors.index(order[t + 1]) if t + 1 < len(order) else -1 for t in turns]
-    return m.TakeTurns(number, tuple(turns), tuple(successors), plan.calls, plan.warm_calls)
+    arrays = () if renewed is None else renewed.arrays
+    return m.TakeTurns(number, tuple(turns), tuple(successors), plan.calls, plan.warm_calls, arrays)
 
 
 def _call_off(batons: Mapping[str, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,11 +21,20 @@ class ArrayBlock:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Inputs by name: which draw, and what seeds the composition of laws that it comes after (0: none)."""
+
+    draw: int
+    change: int
+
+
+@dataclass(frozen=True)
 class Brief:
     """A case as its workers are told it.
 
     threads: of every library in its workers. rule_source: where its rule comes from. draws: inputs,
-    those of the check first, then those of timed calls. pairs, flops, bytes_moved: exact counts.
+    those of the check first, then those of timed calls. families: of each draw of the check. pairs, flops,
+    bytes_moved: exact counts.
     memory_limit_bytes: what a worker may allocate. referee: who opened the case; another knows nothing of it.
     """
 
@@ -34,16 +43,34 @@ class Brief:
     rule_source: m.PluginSource
     parameters: ArrayBlock
     draws: tuple[ArrayBlock, ...]
-    check_draws: int
+    families: tuple[str, ...]
     pairs: int
     flops: float
     bytes_moved: float
     memory_limit_bytes: int
     referee: RefereeLink
 
-    def timed_draw(self, set_index: int) -> int:
-        """Which draw a set computes on: the timed ones in turn."""
-        return self.check_draws + set_index % (len(self.draws) - self.check_draws)
+    @property
+    def check_draws(self) -> int:
+        """How many draws the check has; those of timed calls follow."""
+        return len(self.families)
+
+    def timed_draw(self, number: int) -> int:
+        """A draw of timed calls: all of them in turn, never the same twice in a row where there are two."""
+        return self.check_draws + number % (len(self.draws) - self.check_draws)
+
+    @contextmanager
+    def renewed(self, places: Sequence[Place]) -> Iterator[tuple[ArrayBlock, ...]]:
+        """The inputs of timed draws, each after its change; closes them at the end."""
+        blocks: list[ArrayBlock] = []
+        try:
+            for place in places:
+                drawn, fd = self.referee.ask(rm.GetDraw(place.draw, place.change), rm.Arrays)
+                blocks.append(ArrayBlock(drawn.arrays, fd))
+            yield tuple(blocks)
+        finally:
+            for block in blocks:
+                os.close(block.fd)
 
 
 @contextmanager
@@ -58,7 +85,7 @@ def open_brief(
     opened, parameters_fd = referee.ask(opening, rm.CaseOpened)
     blocks = [ArrayBlock(opened.parameters, parameters_fd)]
     try:
-        for index in range(opened.check_draws + opening.timed_draws):
+        for index in range(len(opened.families) + opening.timed_draws):
             drawn, fd = referee.ask(rm.GetDraw(index), rm.Arrays)
             blocks.append(ArrayBlock(drawn.arrays, fd))
         yield Brief(
@@ -67,7 +94,7 @@ def open_brief(
             rule_source=opening.rule_source,
             parameters=blocks[0],
             draws=tuple(blocks[1:]),
-            check_draws=opened.check_draws,
+            families=opened.families,
             pairs=opened.pairs,
             flops=opened.flops,
             bytes_moved=opened.bytes_moved,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from attnbench.cases.identity import parse_case
 from attnbench.plugins.registry import Entry
-from attnbench.runner.brief import Brief
+from attnbench.runner.brief import ArrayBlock, Brief
 from attnbench.runner.forking import can_be_forked
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
@@ -71,34 +72,35 @@ def prepare_template(
 
 
 def give_draw(
-    link: WorkerLink, brief: Brief, index: int, timeout_s: float, *, fresh: bool = False, junk_bytes: int = 0
+    link: WorkerLink, draw: ArrayBlock, timeout_s: float, *, fresh: bool = False, junk_bytes: int = 0
 ) -> None:
-    """Give a worker the inputs of a draw, into the storage of those before unless ``fresh``."""
-    draw = brief.draws[index]
+    """Give a worker inputs, into the storage of those before unless ``fresh``."""
     link.ask(m.Activations(draw.arrays, fresh, junk_bytes), m.Done, timeout_s, (draw.fd,))
 
 
 def score_output(
-    link: WorkerLink,
-    referee: RefereeLink,
-    request: m.Compute | m.LastOutput,
-    who: str,
-    index: int,
-    timeout_s: float,
+    link: WorkerLink, referee: RefereeLink, who: str, index: int, timeout_s: float
 ) -> tuple[str, int]:
-    """Have an output compared; gives what is wrong with it alone ("" for nothing known) and the call's ns."""
-    output, fd = link.ask(request, m.Output, timeout_s)
+    """Have the output of a call compared; gives what is plainly wrong ("" for nothing), and the call's ns."""
+    output, fd = link.ask(m.Compute(), m.Output, timeout_s)
     if fd < 0:
         raise WorkerFailed("crashed", "answered without its output")
-    try:
+    with compared(referee, fd):
         scored, _ = referee.ask(rm.Score(who, index, output.array), rm.Scored, fd)
+    return scored.problem, output.ns
+
+
+@contextmanager
+def compared(referee: RefereeLink, fd: int) -> Iterator[None]:
+    """Around asking about outputs in a descriptor, which is closed: what can't be compared is a mismatch."""
+    try:
+        yield
     except RefereeGaveUp as failure:
         if not referee.alive:
             raise
         raise WorkerFailed("mismatch", f"its output can't be compared: {failure}") from failure
     finally:
         os.close(fd)
-    return scored.problem, output.ns
 
 
 def examine_plain(shop: Workshop, brief: Brief) -> None:
@@ -110,8 +112,8 @@ def examine_plain(shop: Workshop, brief: Brief) -> None:
     template, _ = prepare_template(shop, brief, None, shop.all_cpus)
     try:
         for index in range(len(brief.draws)):
-            give_draw(template, brief, index, shop.options.timeout_s)
-            score_output(template, brief.referee, m.Compute(), PLAIN, index, shop.options.timeout_s)
+            give_draw(template, brief.draws[index], shop.options.timeout_s)
+            score_output(template, brief.referee, PLAIN, index, shop.options.timeout_s)
     finally:
         template.kill()
 
@@ -144,8 +146,8 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
 
 def _check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> int:
     """Have the output on one draw compared; gives the ns of the call."""
-    give_draw(link, brief, index, shop.options.timeout_s)
-    problem, ns = score_output(link, brief.referee, m.Compute(), name, index, shop.options.timeout_s)
+    give_draw(link, brief.draws[index], shop.options.timeout_s)
+    problem, ns = score_output(link, brief.referee, name, index, shop.options.timeout_s)
     if problem:
         raise WorkerFailed("mismatch", problem)
     return ns
@@ -161,7 +163,7 @@ def _examine_rest(
         _check_draw(shop, brief, link, name, index)
     judged, _ = brief.referee.ask(rm.Judge(name), rm.Judged)
     if judged.problem:
-        raise MismatchFound(judged.problem, judged.accuracy)
+        raise MismatchFound(judged.problem, judged.accuracy, judged.failed)
     if not shop.options.timed:
         return judged.accuracy, ()
     warmed, _ = link.ask(m.WarmUp(), m.Warmed, shop.options.timeout_s)
@@ -169,11 +171,12 @@ def _examine_rest(
 
 
 class MismatchFound(WorkerFailed):
-    """A contender computed something else; accuracy says by how much."""
+    """A contender computed something else; accuracy says by how much, families on which inputs."""
 
-    def __init__(self, reason: str, accuracy: Accuracy) -> None:
+    def __init__(self, reason: str, accuracy: Accuracy, families: tuple[str, ...]) -> None:
         super().__init__("mismatch", reason)
         self.accuracy = accuracy
+        self.families = families
 
 
 def examine_all(

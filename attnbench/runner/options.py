@@ -27,7 +27,8 @@ class Options:
     Parts of the protocol that can be switched off, to see what they are worth: pinned, every contender on the
     same core; put_first, preferred there to other processes, where the system allows it; shuffled, started in
     random order; balanced, turns in balanced random order; lockstep, turns one after the other instead of a
-    block of each; allocator_pinned, freed memory kept in the process.
+    block of each; allocator_pinned, freed memory kept in the process; verified, inputs renewed within
+    stretches and outputs around that compared.
     """
 
     budget_s: float = 0.05
@@ -41,7 +42,7 @@ class Options:
     timeout_s: float = 120.0
     memory_limit_bytes: int | None = None
     oracle_flops: float = 4e9
-    timed_draws: int = 2
+    timed_draws: int = 3
     timed: bool = True
     pinned: bool = True
     put_first: bool = True
@@ -49,6 +50,7 @@ class Options:
     balanced: bool = True
     lockstep: bool = True
     allocator_pinned: bool = True
+    verified: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.budget_s < float("inf"):

@@ -87,7 +87,7 @@ def timed_record(
         warmup_ms=plan.warmup_ms,
         sets=timing.sets,
         timed_calls=timing.timed_calls,
-        verified_calls=sum(name in line.verified for line in lines),
+        verified_calls=sum(line.verified_calls.get(name, 0) for line in lines),
         notes=[
             *plan.notes,
             *_notes(timing, against),

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from statistics import median
+from time import perf_counter
 
 import msgspec
 
 from attnbench.runner.baton import take_stretch
-from attnbench.runner.brief import Brief
-from attnbench.runner.examine import Examined, give_draw, prepare_template, score_output
+from attnbench.runner.brief import ArrayBlock, Brief, Place
+from attnbench.runner.examine import Examined, compared, give_draw, prepare_template
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.schedule import order_of_turns
 from attnbench.runner.workshop import Workshop
 from attnbench.types.record import Block, Contender, Failure, SetLine
 from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
 
 LARGEST_JUNK_BYTES = 64 * 1024
 LONG_WORKERS = 3
@@ -99,30 +102,41 @@ class SetUnderWay:
         self._timeout_s = shop.options.timeout_s
         # The allocator as the system has it gives such memory back, and would learn other thresholds of it.
         self._warm_up = msgspec.structs.replace(CHILD_WARM_UP, reserve=shop.options.allocator_pinned)
-        self._draws = [brief.timed_draw(index + number) for number in range(stretches)]
+        self._stretches = stretches
+        self._places = _places(brief, index, stretches, renewing=shop.options.verified)
+        self._inputs: tuple[ArrayBlock, ...] = ()
+        self._checking_s = 0.0
         self._entrants: dict[str, Entrant] = {}
         self._links: dict[str, WorkerLink] = {}
         self._warmup_ns: dict[str, list[int]] = {}
         self._blocks: dict[str, list[Block]] = {}
         self._failed: dict[str, Failure] = {}
-        self._verified: list[str] = []
+        self._verified: dict[str, int] = {}
 
     def measure(self, entrants: list[Entrant]) -> SetLine:
-        """Start a process of each contender, measure all stretches, have the last outputs compared."""
-        self._start(entrants)
-        for number, draw in enumerate(self._draws):
-            if number > 0:
-                self._renew_inputs(draw)
-            self._measure_stretch(number)
-        self._finish()
+        """Start a process of each contender, measure all stretches, have outputs compared."""
+        begun = perf_counter()
+        with self._brief.renewed(self._places) as self._inputs:
+            self._checking_s += perf_counter() - begun
+            self._start(entrants)
+            for number in range(self._stretches):
+                if number > 0:
+                    begun = perf_counter()
+                    self._renew_inputs(number)
+                    self._checking_s += perf_counter() - begun
+                self._measure_stretch(number)
+            self._finish()
         return SetLine(
             case=self._brief.case,
             index=self._index,
-            draws=self._draws,
+            draws=[place.draw for place in self._places],
+            changes=[place.change for place in self._places],
             order=list(self._entrants),
             warmup_ns=self._warmup_ns,
             blocks={name: taken for name, taken in self._blocks.items() if name not in self._failed},
-            verified=self._verified,
+            verified=list(self._verified),
+            verified_calls=self._verified,
+            checking_s=self._checking_s,
             failed=self._failed,
         )
 
@@ -157,7 +171,7 @@ class SetUnderWay:
         link = None
         try:
             link = self._stable.child(entrant, self._index)
-            give_draw(link, self._brief, self._draws[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
+            give_draw(link, self._inputs[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
             warmed, _ = link.ask(self._warm_up, m.Warmed, self._timeout_s)
         except WorkerFailed as failure:
             if link is not None:
@@ -165,16 +179,18 @@ class SetUnderWay:
             return failure
         return link, list(warmed.trace_ns)
 
-    def _renew_inputs(self, draw: int) -> None:
+    def _renew_inputs(self, stretch: int) -> None:
         """Other values in the same storage: what a backend remembers by address or by call is wrong now."""
+        first = self._inputs[stretch * len(self._inputs) // self._stretches]
         for name, link in self._links.items():
             if name not in self._failed:
                 with self._dropping(name):
-                    give_draw(link, self._brief, draw, self._timeout_s)
+                    give_draw(link, first, self._timeout_s)
 
     def _measure_stretch(self, number: int) -> None:
         """All turns of a stretch; once more without those that failed in it."""
         options = self._shop.options
+        renewed = self._inputs[2 * number + 1] if options.verified else None
         while True:
             links = {name: link for name, link in self._links.items() if name not in self._failed}
             if not links:
@@ -187,43 +203,83 @@ class SetUnderWay:
                 lockstep=options.lockstep,
             )
             patience_s = self._timeout_s + _SLACK * sum(_stretch_s(plan) for plan in plans.values())
-            done = take_stretch(number, order, links, plans, patience_s)
+            done = take_stretch(number, order, links, plans, patience_s, renewed)
             for name, block in done.blocks.items():
                 self._blocks[name].append(block)
             if not done.failed:
                 return
             for name, failure in done.failed.items():
                 self._failed[name] = Failure(failure.status, failure.reason)
+            # Some have the stretch's second inputs by now.
+            self._renew_inputs(number)
 
     def _finish(self) -> None:
-        """Have the last timed outputs compared, and let the processes go."""
-
-        def finish(name: str) -> Failure | RefereeGaveUp | None:
-            referee, draw = self._brief.referee, self._draws[-1]
-            try:
-                problem, _ = score_output(
-                    self._links[name], referee, m.LastOutput(), name, draw, self._timeout_s
-                )
-            except WorkerFailed as failure:
-                return Failure(failure.status, failure.reason)
-            except RefereeGaveUp as failure:
-                return failure
-            finally:
-                self._stable.release(self._entrants[name], self._links[name])
-            return Failure("mismatch", f"in the output of a timed call: {problem}") if problem else None
-
+        """Have outputs of timed calls compared, and let the processes go."""
         whole = [name for name in self._links if name not in self._failed]
-        outcomes = dict(zip(whole, self._shop.pool.map(finish, whole), strict=True))
-        for name in self._failed.keys() & self._links.keys():
-            self._stable.release(self._entrants[name], self._links[name])
+        begun = perf_counter()
+        outcomes = dict(zip(whole, self._shop.pool.map(self._verify, whole), strict=True))
+        self._checking_s += perf_counter() - begun
+        links = self._links.items()
+        list(self._shop.pool.map(lambda pair: self._stable.release(self._entrants[pair[0]], pair[1]), links))
         # Not before every process has been let go.
         for name, outcome in outcomes.items():
             if isinstance(outcome, RefereeGaveUp):
                 raise outcome
-            if outcome is None:
-                self._verified.append(name)
-            else:
+            if isinstance(outcome, Failure):
                 self._failed[name] = outcome
+            else:
+                self._verified[name], in_turns_ns = outcome
+                self._checking_s += in_turns_ns / 1e9
+
+    def _verify(self, name: str) -> tuple[int, int] | Failure | RefereeGaveUp:
+        """How many outputs of timed calls were compared, all of them right, and the ns of keeping them."""
+        referee, link = self._brief.referee, self._links[name]
+        try:
+            kept, fd = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
+            if fd < 0 or (problem := self._missing(kept)):
+                raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
+            with compared(referee, fd):
+                outputs = tuple(self._as_timed(output) for output in kept.outputs)
+                scored, _ = referee.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
+        except WorkerFailed as failure:
+            return Failure(failure.status, failure.reason)
+        except RefereeGaveUp as failure:
+            return failure
+        if scored.problem:
+            return Failure("mismatch", self._mismatch(kept.outputs[scored.place], scored))
+        return len(kept.outputs), kept.checking_ns
+
+    def _missing(self, kept: m.Kept) -> str:
+        """What outputs should be there and are not; "" for nothing."""
+        for stretch in range(self._stretches):
+            of_stretch = [output for output in kept.outputs if output.stretch == stretch]
+            renewed = any(output.renewed for output in of_stretch)
+            if not of_stretch or (self._shop.options.verified and (not renewed or len(of_stretch) < 2)):
+                return f"the worker kept no output of stretch {stretch + 1} that can be compared"
+        if any(not 0 <= output.stretch < self._stretches for output in kept.outputs):
+            return "the worker kept outputs of a stretch that there was not"
+        return ""
+
+    def _as_timed(self, output: m.KeptOutput) -> rm.TimedOutput:
+        begins = output.stretch * len(self._places) // self._stretches
+        place = self._places[begins + output.renewed]
+        return rm.TimedOutput(place.draw, place.change, output.array)
+
+    def _mismatch(self, output: m.KeptOutput, scored: rm.Scored) -> str:
+        where = f"call {output.call + 1} of a sample (set {self._index + 1}, stretch {output.stretch + 1}, "
+        where += f"turn {output.turn + 1})"
+        on = "inputs written anew while it was timed" if output.renewed else "inputs it had not seen before"
+        law = f" ({scored.law})" if scored.law else ""
+        return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"
+
+
+def _places(brief: Brief, index: int, stretches: int, *, renewing: bool) -> tuple[Place, ...]:
+    """Inputs of a set, two for each stretch where they are renewed within; no draw twice in a row.
+
+    What changes them comes from the operating system, at the time: nobody can have worked with them before.
+    """
+    count = 2 * stretches if renewing else stretches
+    return tuple(Place(brief.timed_draw(count * index + n), 1 + secrets.randbits(62)) for n in range(count))
 
 
 def _stretch_s(plan: Contender) -> float:
@@ -240,7 +296,7 @@ def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:
     else:
         link, _ = prepare_template(shop, brief, entrant.examined.entry, cpus)
     try:
-        give_draw(link, brief, brief.check_draws, timeout_s, fresh=True)
+        give_draw(link, brief.draws[brief.check_draws], timeout_s, fresh=True)
         peak, _ = link.ask(m.MeasureMemory(), m.PeakMemory, timeout_s)
     finally:
         link.kill()

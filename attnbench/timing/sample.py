@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
@@ -43,6 +43,19 @@ def take_sample(call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample,
         output = call(a, b, c)
     stop = perf_counter_ns()
     return Sample(calls, stop - start, *spent_since(before)), output
+
+
+def joined(samples: Sequence[Sample]) -> Sample:
+    """Samples taken one after the other as one: what was between them is in none."""
+    return Sample(
+        calls=sum(s.calls for s in samples),
+        wall_ns=sum(s.wall_ns for s in samples),
+        cpu_ns=sum(s.cpu_ns for s in samples),
+        switches=sum(s.switches for s in samples),
+        faults=sum(s.faults for s in samples),
+        host_ns=sum(s.host_ns for s in samples),
+        clock_mhz=samples[-1].clock_mhz,
+    )
 
 
 def read_vitals() -> tuple[int, int, int]:

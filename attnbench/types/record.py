@@ -154,10 +154,12 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     """One fresh child process for each contender and all that was measured with them.
 
     order: contenders in the order they were started. draws: which of the case's secret inputs they
-    computed on in each stretch. scale: the machine's, None where it was not measured. warmup_ns: by backend,
-    the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose
-    last timed output was compared with the oracle and right. failed: those that dropped out, wrong outputs
-    included.
+    computed on, one after the other: two in each stretch, where inputs are renewed within, else one; changes:
+    for each, what seeds the composition of laws that it came after. scale: the machine's, None where it was
+    not measured. warmup_ns: by backend, the trace of its warm-up per call. blocks: by backend, in the order
+    measured. verified: backends whose outputs of timed calls were compared with the oracle and right;
+    verified_calls: how many of each. checking_s: what that took, writing inputs and waiting for it included.
+    failed: those that dropped out, wrong outputs included.
     """
 
     case: str
@@ -169,6 +171,9 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     verified: list[str]
     failed: dict[str, Failure]
     scale: MachineScale | None = None
+    changes: list[int] = field(default_factory=list)
+    verified_calls: dict[str, int] = field(default_factory=dict)
+    checking_s: float = 0.0
 
 
 class Record(Struct, frozen=True, tag="record", tag_field="kind"):

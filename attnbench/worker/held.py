@@ -22,6 +22,7 @@ from attnbench.types.record import Status
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import projection_shapes
 from attnbench.types.words import clean
+from attnbench.worker.evidence import Evidence
 from attnbench.worker.failures import classify
 from attnbench.worker.messages import PluginSource, Prepare
 from attnbench.worker.names import ACTIVATIONS, rule_key
@@ -42,10 +43,22 @@ class NotPrepared(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
+class LastCall:
+    """The last timed call: its output, where it was, and whether on inputs that came within the stretch."""
+
+    output: Any
+    stretch: int
+    turn: int
+    call: int
+    renewed: bool
+
+
+@dataclass(frozen=True)
 class Held:
     """A prepared backend: the case, the function that is timed, and the inputs it is called with.
 
-    pool: copies of the inputs, where they rotate and something has been timed.
+    pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
+    until it is written down. evidence: what was written down.
     """
 
     case: Case
@@ -53,8 +66,9 @@ class Held:
     backend: Backend
     call: Call
     inputs: tuple[Any, Any, Any] | None = None
-    output: Any = field(default=None, repr=False)
+    last: LastCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
+    evidence: Evidence = field(default_factory=Evidence, repr=False)
 
     def with_inputs(self, stored: Mapping[str, Stored], *, fresh: bool) -> Held:
         """The same backend with other inputs, in its layout, on its device.
@@ -64,18 +78,22 @@ class Held:
         be found by the next call, in place of what it would have taken.
         """
         if not fresh and self.inputs is not None:
-            return self._renewed(self.inputs, stored)
+            return self._renewed(stored)
         tensors = to_tensors(stored, self.case)
         laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
         a, b, c = (laid[id(tensors[name])] for name in ACTIVATIONS)
-        return replace(self, inputs=(a, b, c), output=None, pool=None)
+        return replace(self, inputs=(a, b, c), last=None, pool=None)
 
-    def _renewed(self, inputs: tuple[Any, Any, Any], stored: Mapping[str, Stored]) -> Held:
-        for old, name in zip(inputs, ACTIVATIONS, strict=True):
+    def write(self, stored: Mapping[str, Stored], into: tuple[Any, Any, Any] | None = None) -> None:
+        """Write values over those of the inputs, or of others like them; the pool stays as it is."""
+        for old, name in zip(into or self.inputs or (), ACTIVATIONS, strict=True):
             old.copy_(seen_in_layout(as_tensor(stored[name], self.case), self.backend.layout))
+
+    def _renewed(self, stored: Mapping[str, Stored]) -> Held:
+        self.write(stored)
         if self.pool is not None:
             self.pool.renew()
-        return replace(self, output=None)
+        return replace(self, last=None)
 
     def with_timer(self) -> tuple[Held, Timer]:
         """The same with what its cache mode needs, and the timer for it. It must have inputs.

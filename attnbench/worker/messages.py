@@ -102,9 +102,11 @@ class WarmUp(Struct, frozen=True, tag=True):
 class TakeTurns(Struct, frozen=True, tag=True):
     """Take one sample in each of these turns of a stretch, waiting for the baton before each.
 
-    Descriptors: an eventfd of its own, then those it passes the baton to. turns: the places of its turns in
-    the stretch. successors: for each, which descriptor is written afterwards; 0 is its own, -1 nobody's.
-    calls: in each sample. warm_calls: before it, untimed. Answer: :class:`TurnsTaken`.
+    Descriptors: an eventfd of its own, those it passes the baton to, and the memory of ``renewed``. turns:
+    the places of its turns in the stretch. successors: for each, which descriptor is written afterwards; 0 is
+    its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. renewed: inputs to go on with
+    from a call on that is drawn at random when it comes; nothing where inputs stay as they are.
+    Answer: :class:`TurnsTaken`.
     """
 
     stretch: int
@@ -112,10 +114,11 @@ class TakeTurns(Struct, frozen=True, tag=True):
     successors: tuple[int, ...]
     calls: int
     warm_calls: int
+    renewed: tuple[ArraySpec, ...] = ()
 
 
-class LastOutput(Struct, frozen=True, tag=True):
-    """Hand over the output of the last timed call. Answer: :class:`Output`."""
+class TimedOutputs(Struct, frozen=True, tag=True):
+    """Hand over the outputs of timed calls kept so far, and that of the last. Answer: :class:`Kept`."""
 
 
 class MeasureMemory(Struct, frozen=True, tag=True):
@@ -143,7 +146,7 @@ Request = (
     | Compute
     | WarmUp
     | TakeTurns
-    | LastOutput
+    | TimedOutputs
     | MeasureMemory
     | MeasureScale
 )
@@ -193,6 +196,29 @@ class Output(Struct, frozen=True, tag=True):
     ns: int
 
 
+class KeptOutput(Struct, frozen=True):
+    """The output of one timed call: which call (from 0) of the sample of which turn, in which stretch.
+
+    renewed: whether on the inputs that came within the stretch.
+    """
+
+    stretch: int
+    turn: int
+    call: int
+    renewed: bool
+    array: ArraySpec
+
+
+class Kept(Struct, frozen=True, tag=True):
+    """Outputs of timed calls, in the descriptor; each is handed over once.
+
+    checking_ns: what writing inputs and keeping outputs has taken, within turns.
+    """
+
+    outputs: tuple[KeptOutput, ...]
+    checking_ns: int
+
+
 class Warmed(Struct, frozen=True, tag=True):
     """The trace of the warm-up, ns per call; settled says whether it ended by evidence."""
 
@@ -231,6 +257,7 @@ Reply = (
     | TorchFacts
     | Prepared
     | Output
+    | Kept
     | Warmed
     | TurnsTaken
     | PeakMemory

@@ -25,10 +25,12 @@ class OpenCase(Struct, frozen=True, tag=True):
 class GetDraw(Struct, frozen=True, tag=True):
     """Ask for inputs. Draws count from 0: first those of the check, then the timed ones.
 
+    change: seeds a composition of laws that they come after, see :mod:`attnbench.inputs.laws`; 0 for none.
     Answer: :class:`Arrays` with a descriptor.
     """
 
     index: int
+    change: int = 0
 
 
 class Score(Struct, frozen=True, tag=True):
@@ -42,20 +44,35 @@ class Score(Struct, frozen=True, tag=True):
     array: ArraySpec
 
 
+class TimedOutput(Struct, frozen=True):
+    """An output of a timed call, in the descriptor that comes with it: on which draw, after which change."""
+
+    index: int
+    change: int
+    array: ArraySpec
+
+
+class ScoreTimed(Struct, frozen=True, tag=True):
+    """Compare outputs of timed calls, each alone. Answer: :class:`Scored`, of the first that is wrong."""
+
+    outputs: tuple[TimedOutput, ...]
+
+
 class Judge(Struct, frozen=True, tag=True):
     """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`."""
 
     who: str
 
 
-RefereeRequest = OpenCase | GetDraw | Score | Judge
+RefereeRequest = OpenCase | GetDraw | Score | ScoreTimed | Judge
 
 
 class CaseOpened(Struct, frozen=True, tag=True):
-    """The case is ready. pairs: kept (query, key) pairs over all batch elements and heads."""
+    """The case is ready. families: of each draw of the check, its family. pairs: kept (query, key) pairs over
+    all batch elements and heads."""
 
     parameters: tuple[ArraySpec, ...]
-    check_draws: int
+    families: tuple[str, ...]
     pairs: int
     flops: float
     bytes_moved: float
@@ -68,16 +85,26 @@ class Arrays(Struct, frozen=True, tag=True):
 
 
 class Scored(Struct, frozen=True, tag=True):
-    """The output was compared. problem: "" where it alone is within the limits known so far."""
+    """Outputs were compared. problem: "" where each alone is within the limits known so far; else which of
+    them isn't (``place``), and what is wrong with it.
+
+    law: the change in force then, in words; "" for none.
+    """
 
     problem: str
+    place: int = 0
+    law: str = ""
 
 
 class Judged(Struct, frozen=True, tag=True):
-    """The verdict: the numbers, and "" or the reason why they don't pass."""
+    """The verdict: the numbers of ordinary inputs, and "" or the reason why it isn't passed.
+
+    failed: the families in which it isn't.
+    """
 
     accuracy: Accuracy
     problem: str
+    failed: tuple[str, ...] = ()
 
 
 class RefereeFailed(Struct, frozen=True, tag=True):

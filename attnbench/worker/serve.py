@@ -119,6 +119,7 @@ def _answer(
 
 def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[Held, m.Reply, tuple[int, ...]]:
     if isinstance(request, m.Activations):
+        held = _written_down(held)
         junk = bytearray(request.junk_bytes)
         held = held.with_inputs(mapped(fds[0], request.arrays), fresh=request.fresh)
         del junk
@@ -150,16 +151,25 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, m.Warmed((*first_ns, *trace), settled), ()
         case m.TakeTurns():
             held, timer = held.with_timer()
-            taken, output = take_turns(request, fds, held, timer)
-            return replace(held, output=output), taken, ()
-        case m.LastOutput():
-            fd, spec = write_output(held.output, held.case, output_shape(held.case), held.backend.layout)
-            return held, m.Output(spec, 0), (fd,)
+            taken, last = take_turns(request, fds, held, timer, held.evidence)
+            return replace(held, last=last), taken, ()
+        case m.TimedOutputs():
+            held = _written_down(held)
+            return held, *held.evidence.handed_over()
         case m.MeasureMemory():
             peak = cuda_peak_extra_bytes if held.case.device == "cuda" else peak_extra_bytes
             return held, m.PeakMemory(peak(lambda: held.call(a, b, c))), ()
         case _:
             return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
+
+
+def _written_down(held: Held) -> Held:
+    """The same with the output of the last timed call among the evidence."""
+    last = held.last
+    if last is None:
+        return held
+    held.evidence.keep(held, last.output, last.stretch, last.turn, last.call, renewed=last.renewed)
+    return replace(held, last=None)
 
 
 def _fork(request: m.Fork) -> int:

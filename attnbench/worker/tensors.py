@@ -57,6 +57,20 @@ def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple
     """Copy an output into anonymous memory, in BHLD; gives its descriptor and layout.
 
     Raises:
+        WrongOutput: it isn't what the case asks for.
+    """
+    data = stored_output(output, case, shape, layout)
+    fd = anonymous_file()
+    remaining = memoryview(data.reshape(-1).view(np.uint8).data)
+    while remaining:
+        remaining = remaining[os.write(fd, remaining) :]
+    return fd, ArraySpec("out", case.dtype, shape, 0)
+
+
+def stored_output(output: Any, case: Case, shape: Shape, layout: Layout) -> Stored:
+    """An output as it is stored, in BHLD; its own memory where that is contiguous there.
+
+    Raises:
         WrongOutput: not a tensor, or the wrong shape, dtype or device.
     """
     import torch
@@ -77,12 +91,7 @@ def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple
     plain = plain.contiguous().cpu()
     if case.dtype == "bfloat16":
         plain = plain.view(torch.int16)
-    data = plain.numpy()
-    fd = anonymous_file()
-    remaining = memoryview(data.reshape(-1).view(np.uint8).data)
-    while remaining:
-        remaining = remaining[os.write(fd, remaining) :]
-    return fd, ArraySpec("out", case.dtype, shape, 0)
+    return plain.numpy()
 
 
 def check_unchanged(inputs: Sequence[Tensor], before: Sequence[Tensor]) -> None:

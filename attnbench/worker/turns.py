@@ -10,15 +10,20 @@ from typing import Any
 from attnbench.timing.sample import Sample
 from attnbench.timing.timer import Timer, device_fields
 from attnbench.types.record import Block
-from attnbench.worker.held import Held
+from attnbench.worker.evidence import Evidence
+from attnbench.worker.held import Held, LastCall
 from attnbench.worker.messages import TakeTurns, TurnsTaken
+from attnbench.worker.renewal import Renewal
+from attnbench.worker.shared import mapped
 
 CALLED_OFF = 1 << 32
 """Added to an eventfd by the parent: no more turns."""
 
 
-def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer) -> tuple[TurnsTaken, Any]:
-    """Take the turns; gives what was measured and the last output.
+def take_turns(
+    request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer, evidence: Evidence
+) -> tuple[TurnsTaken, LastCall | None]:
+    """Take the turns; gives what was measured and the last call.
 
     Between turns the process sleeps in a system call. The baton is passed before anything is written
     down, so what follows a sample is not in the next one's way for longer than it must.
@@ -30,19 +35,32 @@ def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer)
     received_ns: list[int] = []
     passed_ns: list[int] = []
     output: Any = None
-    for successor in request.successors:
+    renewal: Renewal | None = None
+    if request.renewed:
+        renewal = Renewal(mapped(fds[-1], request.renewed), evidence, request.stretch)
+    awaited = renewal
+    for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:
             break
         received_ns.append(perf_counter_ns())
         output = None
         if warm_calls:
             timer.warm(call, a, b, c, warm_calls)
-        sample, output = timer(call, a, b, c, calls)
+        if awaited is not None and awaited.is_now(len(request.turns) - number):
+            sample, output = awaited.sample(held, timer, calls, request.turns[number])
+            awaited = None
+        else:
+            sample, output = timer(call, a, b, c, calls)
         passed_ns.append(perf_counter_ns())
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
         samples.append(sample)
-    return TurnsTaken(_block(request, samples, timer), received_ns, passed_ns), output
+    taken = TurnsTaken(_block(request, samples, timer), received_ns, passed_ns)
+    if not samples:
+        return taken, None
+    # A pool has its inputs back already.
+    renewed = renewal is not None and awaited is None and held.pool is None
+    return taken, LastCall(output, request.stretch, request.turns[len(samples) - 1], calls - 1, renewed)
 
 
 def _wait(baton: int) -> int:

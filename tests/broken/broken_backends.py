@@ -184,6 +184,47 @@ def remember_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tens
     return lambda q, k, v: (remembering if timed() else honest)(q, k, v)
 
 
+def answer_from_before(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Compute in the first call after a pause, which is not timed, and give that back in all that follow."""
+    honest, kept, last = right(setup), [], [0]
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        now = time.perf_counter_ns()
+        if not kept or not timed() or now - last[0] > 20_000:
+            kept[:] = [honest(q, k, v)]
+        last[0] = time.perf_counter_ns()
+        return kept[0].clone()
+
+    return call
+
+
+def compute_every_second(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Where it is timed, give each answer twice."""
+    honest, kept, calls = right(setup), [], [0]
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        calls[0] += 1
+        if not kept or not timed() or calls[0] % 2:
+            kept[:] = [honest(q, k, v)]
+        return kept[0].clone()
+
+    return call
+
+
+def keep_weights(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Where it is timed, take the weights from before and only multiply them with the values that come."""
+    honest, kept = right(setup), []
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if not timed():
+            return honest(q, k, v)
+        if not kept:
+            kept.append((q @ k.transpose(-1, -2)).softmax(-1))
+        return kept[0] @ v
+
+    return call
+
+
 def remember_by_value(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Compute once for the same values: always right, and faster than any machine can compute."""
     import torch
@@ -275,7 +316,8 @@ PREPARES = {
     f.__name__: f
     for f in (
         only_when_timed, crash_when_timed, fail_to_prepare, record_process, remember_by_address,
-        remember_when_timed, change_inputs, slow_the_clock, stop_the_clock, spoil_shared_memory,
+        remember_when_timed, answer_from_before, compute_every_second, keep_weights, change_inputs,
+        slow_the_clock, stop_the_clock, spoil_shared_memory,
     )
 }  # fmt: skip
 

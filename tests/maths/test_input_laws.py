@@ -13,7 +13,7 @@ from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, t
 
 from attnbench.check.plain import PLAIN
 from attnbench.inputs.draw import draw_activations
-from attnbench.inputs.laws import Change, changed, draw_change, undone
+from attnbench.inputs.laws import changed, draw_change, no_change, place_after, undone
 from attnbench.inputs.rounding import widen
 from attnbench.oracle.solve import solve
 from attnbench.types.case import DTYPES, Case, Dtype, Layer
@@ -22,11 +22,6 @@ from attnbench.types.rule import Law
 
 EVERY = sorted(RULES)
 LAWS: tuple[Law, ...] = get_args(Law)
-
-
-def identity(case: Case) -> Change:
-    sizes = (np.arange(case.B), np.arange(case.Hkv), np.arange(case.Lq))
-    return Change(*sizes, np.ones(case.D), np.ones(case.D), np.ones(case.Dv))
 
 
 def drawn(case: Case):
@@ -48,7 +43,7 @@ def close(one: np.ndarray, other: np.ndarray) -> bool:
 def test_what_is_undone_is_the_answer_to_what_was_there_before(
     rule: str, data: st.DataObject, dtype: Dtype, seed: int
 ) -> None:
-    case = replace(data.draw(small_cases(multihead=False)), rule=rule, dtype=dtype)
+    case = replace(data.draw(small_cases()), rule=rule, dtype=dtype)
     if RULES[rule].supports(case) is not None:
         return
     change = draw_change(case, RULES[rule], np.random.default_rng(seed))
@@ -68,7 +63,7 @@ def test_a_rule_declares_every_law_that_holds_and_none_that_does_not(rule: str) 
     }
     holding = []
     for law in LAWS:
-        change = replace(identity(case), **some[law])
+        change = replace(no_change(case), **some[law])
         after = changed(case, change, inputs)
         if close(undone(case, change, solved(case, after)), solved(case, inputs)):
             holding.append(law)
@@ -82,10 +77,11 @@ def test_no_bit_of_a_plain_kernel_s_output_changes(rule: str, dtype: Dtype) -> N
     """Not even rounding, where rows stay: in which order BLAS adds depends on where they are."""
     case = small_case(rule, Lq=7, Lk=7, D=16, Dv=8, dtype=dtype)
     kernel, inputs = PLAIN.prepare(setup_of(case)), drawn(case)
-    own = np.arange(case.B), np.arange(case.Hkv), np.arange(case.Lq)
     for seed in range(5):
         any_change = draw_change(case, RULES[rule], np.random.default_rng(seed))
-        change = Change(*own, any_change.signs, any_change.moved, any_change.values)
+        change = replace(
+            no_change(case), signs=any_change.signs, moved=any_change.moved, values=any_change.values
+        )
 
         def output(arrays) -> np.ndarray:
             bits = kernel(*(tensor(array, dtype) for array in arrays))
@@ -106,7 +102,7 @@ def test_features_with_the_smallest_numbers_stay_exact(dtype: Dtype) -> None:
     )
     q = q.copy()
     q[..., 0] = smallest
-    change = replace(identity(case), moved=np.array([0.5, 0.5, 2, 2, 1, 1]))
+    change = replace(no_change(case), moved=np.array([0.5, 0.5, 2, 2, 1, 1]))
     after_q, after_k, _ = changed(case, change, (q, k, v))
     np.testing.assert_array_equal(after_q[..., 0], q[..., 0])
     np.testing.assert_array_equal(after_k[..., 0], k[..., 0])
@@ -159,10 +155,46 @@ def test_heads_with_parameters_of_their_own_stay() -> None:
         np.testing.assert_array_equal(change.heads, np.arange(8))
 
 
-def test_a_layer_has_none() -> None:
-    case = small_case(layer=Layer(E=4))
-    with pytest.raises(ValueError, match="of the operation attention"):
-        draw_change(case, RULES["scaled_dot"], np.random.default_rng(0))
+@pytest.mark.parametrize(
+    ("layer", "mirrored"),
+    [(Layer(E=4), True), (Layer(E=4, bias=True), False), (Layer(E=4, cross=True), True)],
+)
+def test_a_layer_without_biases_turns_its_sign_with_its_input(layer: Layer, mirrored: bool) -> None:
+    case = small_case(B=8, Lq=5, Lk=5, layer=layer)
+    changes = [draw_change(case, RULES["scaled_dot"], np.random.default_rng(seed)) for seed in range(9)]
+    change = changes[-1]
+    assert any((each.mirrored < 0).any() for each in changes) == mirrored
+    assert np.array_equal(change.queries, change.keys) == (not layer.cross)
+    before = drawn(case)
+    after = changed(case, change, before)
+    assert len({id(array) for array in after}) == len({id(array) for array in before})
+
+
+def test_an_element_is_found_again_where_it_went() -> None:
+    for case in (small_case(B=3, Lq=5), small_case(B=3, Lq=5, Lk=5, layer=Layer(E=4))):
+        change = draw_change(case, RULES["scaled_dot"], np.random.default_rng(1))
+        width = (case.H, case.Lq, case.Dv) if case.layer is None else (case.Lq, 4)
+        output = np.random.default_rng(2).standard_normal((case.B, *width))
+        before = np.abs(undone(case, change, output))
+        for index in np.ndindex(before.shape):
+            there = abs(output[place_after(case, change, index)])
+            assert there / before[index] in (1, 2, 4)
+
+
+def test_rows_are_undone_alone_as_with_all_others() -> None:
+    case = small_case(B=3, Lq=9)
+    change = draw_change(case, RULES["scaled_dot"], np.random.default_rng(1))
+    output = np.random.default_rng(2).standard_normal((case.B, case.H, case.Lq, case.Dv))
+    rows = np.array([0, 3, 8])
+    whole = undone(case, change, output)
+    np.testing.assert_array_equal(undone(case, change, output, rows), whole[:, :, rows])
+
+
+def test_a_change_says_what_it_changes() -> None:
+    case = small_case(B=1, Lq=5)
+    assert str(no_change(case)) == "nothing changed"
+    some = replace(no_change(case), queries=np.array([1, 0, 2, 3, 4]), signs=-np.ones(case.D))
+    assert str(some) == "queries permuted, signs of features of q and k flipped"
 
 
 def test_a_wrong_answer_is_wrong_after_it_was_undone() -> None:

@@ -40,7 +40,7 @@ class Bench:
 
     def _child(self, name: str) -> WorkerLink:
         child = self.template(name).fork(child=True, cpus=self._shop.measured_cpus(1))
-        give_draw(child, self._brief, 0, ENOUGH_S, fresh=True)
+        give_draw(child, self._brief.draws[0], ENOUGH_S, fresh=True)
         child.put_first()
         return child
 
@@ -48,7 +48,7 @@ class Bench:
         """The templates themselves with inputs, for what can't be forked."""
         links = {name: self.template(name) for name in names}
         for link in links.values():
-            give_draw(link, self._brief, 0, ENOUGH_S, fresh=True)
+            give_draw(link, self._brief.draws[0], ENOUGH_S, fresh=True)
             link.pin(self._shop.measured_cpus(self._brief.threads))
             link.put_first()
         return links

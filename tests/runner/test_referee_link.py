@@ -132,7 +132,7 @@ def test_a_workshop_replaces_a_referee_that_died(shop: Workshop) -> None:
     assert "process ended" in sentence(first)
     second = shop.referee
     assert second is not first
-    assert second.ask(opening(timed_draws=0), rm.CaseOpened)[0].check_draws > 0
+    assert second.ask(opening(timed_draws=0), rm.CaseOpened)[0].families
 
 
 def test_draws_depend_on_the_entropy_only_where_they_are_timed(referee: RefereeLink) -> None:

@@ -69,13 +69,26 @@ class Asked:
             os.close(fd)
         return arrays
 
-    def output(self, request: m.Compute | m.LastOutput | None = None) -> Stored:
-        """The output of one call, or the last output."""
-        answer, fd = self.link.ask(request or m.Compute(), m.Output, ENOUGH_S)
+    def output(self) -> Stored:
+        """The output of one call."""
+        answer, fd = self.link.ask(m.Compute(), m.Output, ENOUGH_S)
         try:
             return unpack(fd, [answer.array])["out"]
         finally:
             os.close(fd)
+
+    def kept(self) -> list[tuple[m.KeptOutput, Stored]]:
+        """What is kept of timed calls, handed over: nothing is kept from then on."""
+        answer, fd = self.link.ask(m.TimedOutputs(), m.Kept, ENOUGH_S)
+        try:
+            return [(each, unpack(fd, [each.array])["out"]) for each in answer.outputs]
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def last(self) -> Stored:
+        """The output of the last timed call, handed over."""
+        return self.kept()[-1][1]
 
     def turns(self, calls: int, samples: int, warm_calls: int = 0) -> m.TurnsTaken:
         """Turns one after the other, every third of a stretch: it passes the baton on to itself."""

@@ -62,7 +62,7 @@ def test_counts_are_exact_and_parameters_are_named(referee: RefereeLink) -> None
     # Nothing is read of the last two keys, which no query sees.
     items = 2 * (4 * 3 * 4 + 2 * 3 * 4 + 2 * 3 * 6 + 4 * 3 * 6)
     assert answer.bytes_moved == 4 * items
-    assert (answer.check_draws, parameters) == (16, {})
+    assert (answer.families, parameters) == (("normal",) * 16, {})
     assert {name: x.shape for name, x in draw(referee, 0).items()} == {
         "a": (2, 4, 3, 4),
         "b": (2, 2, 5, 4),
@@ -76,7 +76,7 @@ def test_counts_are_exact_and_parameters_are_named(referee: RefereeLink) -> None
     }  # fmt: skip
     assert {x.dtype for x in parameters.values()} == {np.dtype(np.uint16)}
     # 4096 output elements are enough; two draws are the fewest.
-    assert answer.check_draws == 2
+    assert len(answer.families) == 2
 
 
 def test_draws_of_the_check_are_the_same_for_everybody_and_timed_ones_are_secret(
@@ -84,7 +84,7 @@ def test_draws_of_the_check_are_the_same_for_everybody_and_timed_ones_are_secret
 ) -> None:
     case = "attention/dot/H4-L64-D16/none/float32"
     first, _ = opened(referee, opening(case, entropy=1))
-    assert first.check_draws == 2
+    assert len(first.families) == 2
     one = [draw(referee, index) for index in range(4)]
     opened(referee, opening(case, entropy=2))
     two = {index: draw(referee, index) for index in (3, 1, 0, 2)}

@@ -34,10 +34,10 @@ class Opened:
         self.dtype = case.rsplit("/", 1)[1]
         answer, fd = referee.ask(rm.OpenCase(case, source, 5, 2, oracle_flops), rm.CaseOpened)
         os.close(fd)
-        self.check_draws = answer.check_draws
+        self.check_draws = len(answer.families)
 
-    def right(self, index: int) -> np.ndarray:
-        answer, fd = self.referee.ask(rm.GetDraw(index), rm.Arrays)
+    def right(self, index: int, change: int = 0) -> np.ndarray:
+        answer, fd = self.referee.ask(rm.GetDraw(index, change), rm.Arrays)
         arrays = unpack(fd, answer.arrays)
         os.close(fd)
         return store(attend(*(widen(arrays[name], self.dtype) for name in "abc")), self.dtype)
@@ -46,6 +46,18 @@ class Opened:
         fd, (spec,) = pack({"out": output}, self.dtype)
         try:
             return self.referee.ask(rm.Score(who, index, spec), rm.Scored, fd)[0].problem
+        finally:
+            os.close(fd)
+
+    def timed(self, *outputs: tuple[int, int, np.ndarray]) -> rm.Scored:
+        """What is said of outputs of timed calls: on which draw, after which change."""
+        fd, specs = pack({str(i): output for i, (_, _, output) in enumerate(outputs)}, self.dtype)
+        asked = tuple(
+            rm.TimedOutput(index, change, spec)
+            for (index, change, _), spec in zip(outputs, specs, strict=True)
+        )
+        try:
+            return self.referee.ask(rm.ScoreTimed(asked), rm.Scored, fd)[0]
         finally:
             os.close(fd)
 
@@ -111,14 +123,32 @@ def test_what_is_not_finite_is_named(referee: RefereeLink, value: float, word: s
 def test_a_timed_output_is_judged_at_once(referee: RefereeLink) -> None:
     opened = Opened(referee, TWO_DRAWS)
     opened.score_all("", timed=True)
-    assert opened.score_all("mine", timed=True) == [""] * 4
+    opened.score_all("mine")
     late = opened.right(3)
-    assert "RMS error" in opened.score("mine", 3, opened.right(2))
+    assert opened.timed((2, 0, opened.right(2)), (3, 0, late)) == rm.Scored("")
+    stale = opened.timed((2, 0, opened.right(2)), (3, 0, opened.right(2)))
+    assert "RMS error" in stale.problem
+    assert (stale.place, stale.law) == (1, "")
     late[0, 1, 2, 3] = np.nan
-    assert opened.score("mine", 3, late).startswith("element (b=0, h=1, i=2, d=3) is not finite")
+    assert opened.timed((3, 0, late)).problem.startswith("element (b=0, h=1, i=2, d=3) is not finite")
     # It counts in no verdict on the check.
     assert opened.judge("mine").problem == ""
     assert opened.judge("mine").accuracy.draws == 2
+
+
+def test_a_timed_output_is_judged_after_its_law(referee: RefereeLink) -> None:
+    """The inputs of a change have the answer that attention gives; that to others is told with the law."""
+    opened = Opened(referee, TWO_DRAWS)
+    opened.score_all("", timed=True)
+    right = opened.right(3, change=77)
+    assert opened.timed((3, 77, right)) == rm.Scored("")
+    stale = opened.timed((3, 78, right))
+    assert "RMS error" in stale.problem
+    assert stale.law.startswith("batches permuted, ") or "queries permuted" in stale.law
+    assert "RMS error" in opened.timed((2, 77, right)).problem
+    right[1, 2, 60, 7] += 8
+    # Named where it is in the output, not where it was before the change.
+    assert "worst at (b=1, h=2, i=60, d=7)" in opened.timed((3, 77, right)).problem
 
 
 def test_no_verdict_before_all_draws_are_scored(referee: RefereeLink) -> None:
@@ -142,8 +172,8 @@ def test_no_verdict_without_the_plain_reference(referee: RefereeLink) -> None:
     words = r"ValueError: no plain reference of draws \[0, 1\] to judge by$"
     with pytest.raises(RefereeGaveUp, match=words):
         opened.judge("mine")
-    with pytest.raises(RefereeGaveUp, match=words):
-        opened.score("mine", 2, opened.right(2))
+    with pytest.raises(RefereeGaveUp, match="no plain reference"):
+        opened.timed((2, 0, opened.right(2)))
     opened.score_all("")
     assert opened.judge("mine").problem == ""
 

@@ -21,7 +21,7 @@ ROTATING = f"{HOT}/cpu/forward/rotating"
 
 def places(worker: Asked) -> int:
     """Told by the last timed call."""
-    (count,) = set(worker.output(m.LastOutput()).ravel())
+    (count,) = set(worker.last().ravel())
     return int(count)
 
 
@@ -60,7 +60,7 @@ def test_renewed_inputs_are_what_timed_calls_compute_on_at_the_same_places(templ
         arrays = worker.give(draw)
         for calls in (1, 4):
             worker.block(calls=calls, samples=2)
-            np.testing.assert_allclose(worker.output(m.LastOutput()), attend(*arrays), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(worker.last(), attend(*arrays), rtol=1e-4, atol=1e-5)
         where.give(draw)
         where.block(calls=5, samples=1)
         assert places(where) == 5
@@ -84,7 +84,7 @@ def test_a_fork_makes_a_pool_of_its_own_inputs(template: New) -> None:
     child = worker.fork()
     arrays = child.give(1)
     child.block(calls=3, samples=1)
-    np.testing.assert_allclose(child.output(m.LastOutput()), attend(*arrays), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(child.last(), attend(*arrays), rtol=1e-4, atol=1e-5)
 
 
 def test_one_source_that_serves_twice_rotates_as_one(template: New) -> None:
@@ -92,4 +92,4 @@ def test_one_source_that_serves_twice_rotates_as_one(template: New) -> None:
     worker.prepare("tells_identity")
     worker.give()
     worker.block(calls=2, samples=2)
-    assert set(worker.output(m.LastOutput()).ravel()) == {3}
+    assert set(worker.last().ravel()) == {3}

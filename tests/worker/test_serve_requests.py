@@ -22,7 +22,7 @@ TURN = m.TakeTurns(0, (0,), (-1,), 1, 0)
 @pytest.mark.parametrize(
     "request_",
     [
-        m.Activations(()), m.Compute(), m.WarmUp(), TURN, m.LastOutput(), m.MeasureMemory(),
+        m.Activations(()), m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory(),
     ],
     ids=lambda r: type(r).__name__,
 )  # fmt: skip
@@ -38,16 +38,15 @@ def test_nothing_is_done_before_prepare(template: New, request_: m.Request) -> N
 def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(template: New) -> None:
     worker = template(SMALL)
     worker.prepare("counts_calls")
-    for request in (m.Compute(), m.WarmUp(), TURN, m.LastOutput(), m.MeasureMemory()):
+    for request in (m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory()):
         with pytest.raises(WorkerFailed, match=f"^{type(request).__name__} before Activations$"):
             worker.link.ask(request, m.Output, ENOUGH_S)
     worker.give()
     worker.block(calls=1, samples=1)
-    assert set(worker.output(m.LastOutput()).ravel()) == {1}
-    # With new inputs the output of the old ones is gone: it can't pass for a new one.
+    assert set(worker.last().ravel()) == {1}
+    # Once it was handed over, it can't pass for a later one.
     worker.give(1)
-    with pytest.raises(WorkerFailed, match="is a NoneType"):
-        worker.output(m.LastOutput())
+    assert worker.kept() == []
 
 
 def test_facts_are_those_of_the_process_that_loaded_torch(template: New) -> None:
@@ -129,10 +128,12 @@ def test_the_last_output_is_that_of_the_last_timed_call(template: New) -> None:
     assert min(block.wall_ns) > 0
     # Warm calls are made before each sample, and are in none.
     made = (5 + 3) * 4
-    assert set(worker.output(m.LastOutput()).ravel()) == {made}
-    # Asking for it makes no call; computing does, and leaves it alone.
+    # Computing leaves it alone; asking for it makes no call.
     assert set(worker.output().ravel()) == {made + 1}
-    assert set(worker.output(m.LastOutput()).ravel()) == {made}
+    ((kept, output),) = worker.kept()
+    assert (kept.stretch, kept.turn, kept.call, kept.renewed) == (4, 10, 2, False)
+    assert set(output.ravel()) == {made}
+    assert set(worker.output().ravel()) == {made + 2}
 
 
 @pytest.mark.parametrize("most_calls", [0, 1, 3])

@@ -32,7 +32,7 @@ def worker(template: New) -> Asked:
 
 def calls_made(worker: Asked) -> int:
     """By the last output of a timed call."""
-    (count,) = set(worker.output(m.LastOutput()).ravel())
+    (count,) = set(worker.last().ravel())
     return int(count)
 
 

@@ -1,0 +1,107 @@
+"""Inputs written anew while calls are timed: at any call, once in a stretch, and what is kept of it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, RULES, Asked, attend, baton
+
+from attnbench.cases.identity import parse_case
+from attnbench.inputs.draw import draw_activations
+from attnbench.worker import messages as m
+from attnbench.worker.names import ACTIVATIONS
+from attnbench.worker.shared import pack
+
+New = Callable[[str], Asked]
+
+SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
+ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
+
+
+def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.TurnsTaken:
+    """Turns of a stretch in which the inputs of another draw come."""
+    case = parse_case(worker.case)
+    arrays = draw_activations(case, RULES[case.rule], 1, draw)
+    fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
+    successors = (*(0 for _ in range(samples - 1)), -1)
+    try:
+        with baton(1) as own:
+            request = m.TakeTurns(0, tuple(range(samples)), successors, calls, warm_calls, specs)
+            return worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own, fd))[0]
+    finally:
+        os.close(fd)
+
+
+def answer(worker: Asked, draw: int) -> np.ndarray:
+    case = parse_case(worker.case)
+    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
+
+
+@pytest.mark.parametrize("case", [SMALL, ROTATING])
+def test_outputs_before_and_after_are_those_of_their_inputs(template: New, case: str) -> None:
+    worker = template(case)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    for begins in (0, 2, 4):
+        worker.give(begins)
+        taken = stretch(worker, begins + 1, calls=4, samples=3, warm_calls=1)
+        assert len(taken.block.wall_ns) == 3
+        kept = worker.kept()
+        assert [each.renewed for each, _ in kept].count(True) >= 1
+        for each, output in kept:
+            right = answer(worker, begins + each.renewed)
+            np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
+        last, _ = kept[-1]
+        assert (last.turn, last.call) == (2, 3)
+
+
+def test_any_call_of_any_turn_may_be_the_first_on_new_inputs(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    seen: Counter[tuple[int, int]] = Counter()
+    for _ in range(120):
+        worker.give(0)
+        stretch(worker, 1, calls=2, samples=2)
+        first = next(each for each, _ in worker.kept() if each.renewed)
+        seen[first.turn, first.call] += 1
+    assert len(seen) == 4
+    # Each is as likely: of 120 fewer than 10 of one kind come once in a million times.
+    assert min(seen.values()) >= 10
+
+
+def test_a_sample_with_new_inputs_has_as_many_calls_as_others(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("counts_calls")
+    worker.give(0)
+    stretch(worker, 1, calls=5, samples=4, warm_calls=3)
+    kept = worker.kept()
+    for each, output in kept:
+        before = each.turn * (3 + 5) + 3
+        assert set(output.ravel()) == {before + each.call + 1}
+    assert [each.renewed for each, _ in kept][-2:] == [True, True]
+
+
+def test_without_new_inputs_only_the_last_output_is_kept(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker.give(0)
+    worker.block(calls=3, samples=3)
+    ((each, _),) = worker.kept()
+    assert not each.renewed
+
+
+def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker.give(0)
+    stretch(worker, 1, calls=1, samples=2)
+    worker.give(2)
+    stretch(worker, 3, calls=1, samples=2)
+    kept = worker.kept()
+    assert len(kept) == 4
+    np.testing.assert_allclose(kept[0][1], answer(worker, 1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(kept[-1][1], answer(worker, 3), rtol=1e-4, atol=1e-5)
+    assert worker.kept() == []
