@@ -55,9 +55,10 @@ class Brief:
         """How many draws the check has; those of timed calls follow."""
         return len(self.families)
 
-    def timed_draw(self, number: int) -> int:
-        """A draw of timed calls: all of them in turn, never the same twice in a row where there are two."""
-        return self.check_draws + number % (len(self.draws) - self.check_draws)
+    @property
+    def timed_draws(self) -> range:
+        """The draws of timed calls."""
+        return range(self.check_draws, len(self.draws))
 
     @contextmanager
     def renewed(self, places: Sequence[Place]) -> Iterator[tuple[ArrayBlock, ...]]:

@@ -103,7 +103,7 @@ class SetUnderWay:
         # The allocator as the system has it gives such memory back, and would learn other thresholds of it.
         self._warm_up = msgspec.structs.replace(CHILD_WARM_UP, reserve=shop.options.allocator_pinned)
         self._stretches = stretches
-        self._places = _places(brief, index, stretches, renewing=shop.options.verified)
+        self._places = _places(brief, stretches, renewing=shop.options.verified)
         self._inputs: tuple[ArrayBlock, ...] = ()
         self._checking_s = 0.0
         self._entrants: dict[str, Entrant] = {}
@@ -273,13 +273,16 @@ class SetUnderWay:
         return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"
 
 
-def _places(brief: Brief, index: int, stretches: int, *, renewing: bool) -> tuple[Place, ...]:
+def _places(brief: Brief, stretches: int, *, renewing: bool) -> tuple[Place, ...]:
     """Inputs of a set, two for each stretch where they are renewed within; no draw twice in a row.
 
-    What changes them comes from the operating system, at the time: nobody can have worked with them before.
+    Which they are comes from the operating system, at the time: nobody can have worked with them before.
     """
-    count = 2 * stretches if renewing else stretches
-    return tuple(Place(brief.timed_draw(count * index + n), 1 + secrets.randbits(62)) for n in range(count))
+    places: list[Place] = []
+    for _ in range(2 * stretches if renewing else stretches):
+        others = [draw for draw in brief.timed_draws if not places or draw != places[-1].draw]
+        places.append(Place(secrets.choice(others or brief.timed_draws), 1 + secrets.randbits(62)))
+    return tuple(places)
 
 
 def _stretch_s(plan: Contender) -> float:

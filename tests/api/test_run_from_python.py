@@ -70,7 +70,8 @@ def test_what_was_refused_has_no_numbers_and_the_rest_has_all(run: attnbench.Run
     eager = frame.loc[("scaled_dot", "eager")]
     assert (eager["status"], eager["ratio"], eager["baseline"]) == ("ok", 1.0, "eager")
     assert eager["median_ms"] > 0
-    assert eager["verified_calls"] == eager["sets"] == 2
+    assert eager["sets"] == 2
+    assert 2 * eager["sets"] <= eager["verified_calls"] <= eager["timed_calls"]
 
 
 def test_a_backend_asked_for_by_name_that_runs_nowhere_is_a_failure(run: attnbench.Run) -> None:

@@ -373,7 +373,7 @@ def test_patience_is_for_all_turns_of_all_contenders(
     seen = []
 
     def see(*of_stretch: Any) -> baton.Stretch:
-        plans, patience_s = of_stretch[3:]
+        plans, patience_s = of_stretch[3:5]
         seen.append((plans, patience_s))
         return baton.take_stretch(*of_stretch)
 

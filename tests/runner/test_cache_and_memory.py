@@ -20,7 +20,7 @@ def test_a_rotating_case_is_checked_timed_and_recorded_as_such(odd_plugins: None
     records = by_backend(stored, ROTATING)
     for name in names[:2]:
         assert records[name].status == "ok", records[name].reason
-        assert records[name].verified_calls == 2
+        assert records[name].verified_calls >= 2 * 2
         assert records[name].timed_calls > 0
     # It remembers by address: new values in the same pool are wrong for it.
     assert records["remember_when_timed"].status == "mismatch"

@@ -95,4 +95,4 @@ def test_times_that_can_not_be_are_an_error_and_cast_no_doubt_on_others(
     assert suspected(stored) == {}
     for honest in ("eager", "honest1"):
         assert records[honest].status == "ok", records[honest].reason
-        assert records[honest].verified_calls == 3
+        assert records[honest].verified_calls >= 2 * 3

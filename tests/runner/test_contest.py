@@ -111,7 +111,8 @@ def test_what_can_not_be_forked_is_started_anew_at_most_three_times(
     registry = declared(load_registry(), "record_process", forkable=False)
     stored = run_of(tmp_path, (PLAIN,), ("record_process",), registry=registry, sets=sets)
     (record,) = stored.records
-    assert (record.status, record.sets, record.verified_calls) == ("ok", sets, sets)
+    assert (record.status, record.sets) == ("ok", sets)
+    assert record.verified_calls >= 2 * sets
     assert "can't be forked once prepared: restarted every few sets instead of for each" in record.notes
     # One where it is checked, those that are measured, and one whose memory is measured.
     assert len(list(pids.iterdir())) == 1 + restarts + 1

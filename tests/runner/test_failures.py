@@ -102,7 +102,7 @@ def test_only_ok_and_suspect_carry_a_timing(records: dict[str, Record]) -> None:
 def test_the_others_are_unharmed(records: dict[str, Record], backend: str) -> None:
     record = records[backend]
     assert record.status == "ok", record.reason
-    assert record.verified_calls == record.sets >= 3
+    assert record.verified_calls >= 2 * record.sets >= 6
     assert record.timed_calls > 0
     assert record.accuracy is not None
     assert record.accuracy.rms_error < 1e-5
