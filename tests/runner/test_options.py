@@ -16,7 +16,9 @@ from attnbench.runner.options import Options, options_of
 from attnbench.types.errors import BadInput
 
 NOTHING = "stretches, timed draws, seconds of a turn and operations of the oracle are above 0"
-SWITCHES = ("timed", "pinned", "put_first", "shuffled", "balanced", "lockstep", "allocator_pinned", "verified")
+SWITCHES = (
+    "timed", "pinned", "put_first", "shuffled", "balanced", "lockstep", "allocator_pinned", "verified",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
