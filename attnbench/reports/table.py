@@ -82,7 +82,7 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
             continue
         for record in those:
             time = time_text(record)
-            name = record.backend if time is None else f"{record.backend} at {time}"
+            name = name_text(record) if time is None else f"{name_text(record)} at {time}"
             words = f"{status.replace('_', ' ')}: {name}: {record.reason}"
             _print_indented(console, words, status)
 
