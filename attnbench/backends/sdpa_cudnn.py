@@ -27,4 +27,5 @@ SDPA_CUDNN = Backend(
     needs_dot_form=True,
     devices=("cuda",),
     quadratic_copies=0,
+    marks=("_scaled_dot_product_cudnn_attention", "_cudnn_attention_forward"),
 )

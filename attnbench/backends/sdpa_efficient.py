@@ -27,4 +27,5 @@ SDPA_EFFICIENT = Backend(
     needs_dot_form=True,
     devices=("cuda",),
     quadratic_copies=0,
+    marks=("_scaled_dot_product_efficient_attention", "_efficient_attention_forward"),
 )

@@ -31,4 +31,9 @@ SDPA_FLASH = Backend(
     operations=("attention", "multihead"),
     needs_dot_form=True,
     quadratic_copies=0,
+    marks=(
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention",
+        "_flash_attention_forward",
+    ),
 )

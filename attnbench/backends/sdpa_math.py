@@ -15,4 +15,5 @@ SDPA_MATH = Backend(
     operations=("attention", "multihead"),
     needs_dot_form=True,
     quadratic_copies=2,
+    marks=("_scaled_dot_product_attention_math",),
 )

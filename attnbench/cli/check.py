@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnbench.cli.finish import check_devices, finish, gib, resumed
-from attnbench.cli.options import format_option, running_options, selected, selection_options
+from attnbench.cli.options import format_option, running_options, selected, selection_options, trace_option
 from attnbench.cli.plugins_here import load_plugins
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command("check")
 @selection_options
 @running_options
+@trace_option
 @format_option
 @click.pass_context
 def command(
@@ -29,16 +30,22 @@ def command(
     resume: Path | None,
     timeout: float,
     memory_limit: float | None,
+    trace: bool,
     format_: Format,
     **chosen: Any,
 ) -> None:
     """Check backends against the oracle without timing them; without cases, on the suite smoke."""
     registry = load_plugins()
     if resume is not None:
-        finish(ctx, resumed(ctx, resume), format_)
+        finish(ctx, resumed(ctx, resume), format_, trace=trace)
     from attnbench.api import make_options, start
 
     options = make_options(timeout=timeout, memory_limit=gib(memory_limit), timed=False)
     selection = selected(registry, chosen, timed=False)
     check_devices(selection)
-    finish(ctx, lambda tell: start(selection, backends or None, registry, options, out, tell), format_)
+    finish(
+        ctx,
+        lambda tell: start(selection, backends or None, registry, options, out, tell),
+        format_,
+        trace=trace,
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_GIB = 2**30
 
 
-def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format) -> NoReturn:
+def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format, *, trace: bool) -> NoReturn:
     """Start or go on with a run, print its records, and exit with what they amount to.
 
     After Ctrl-C, prints what was measured before it goes on to end the command.
@@ -32,22 +32,22 @@ def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format
         with progress() as tell:
             run = start(tell)
     except Interrupted as stop:
-        print_records(load(stop.path).judged, format_)
+        print_records(load(stop.path).judged, format_, trace=trace)
         raise
     click.echo(f"stored in {run.path}", err=True)
-    print_records(run.judged, format_)
+    print_records(run.judged, format_, trace=trace)
     ctx.exit(run.exit_code)
 
 
 def resumed(ctx: click.Context, path: Path) -> Callable[[Progress], Run]:
-    """Going on with the run in a file; a usage error where anything else but the format was said."""
+    """Going on with the run in a file; a usage error where anything but how to print was said."""
     from attnbench.api import resume
     from attnbench.runner.run_file import read_run
 
     said = [
         name
         for name in ctx.params
-        if name not in ("resume", "format_")
+        if name not in ("resume", "format_", "trace")
         and ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
     ]
     if said:

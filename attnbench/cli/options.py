@@ -70,6 +70,11 @@ format_option = click.option(
     help="How to print; data go to stdout, all else to stderr.",
 )  # fmt: skip
 
+trace_option = click.option(
+    "--trace", is_flag=True,
+    help="Show what a call of each backend ran, as JSON and CSV always do.",
+)  # fmt: skip
+
 
 def selection_options(command: Command) -> Command:
     """Give a command the words and options that choose cases."""

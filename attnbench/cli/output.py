@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 120
 
 
-def print_records(judged: Sequence[Judged], format_: Format) -> None:
-    """Print records and their verdicts in a format."""
+def print_records(judged: Sequence[Judged], format_: Format, *, trace: bool = False) -> None:
+    """Print records and their verdicts in a format; ``trace``: what each call ran too."""
     from attnbench.reports.render import render
 
-    _print(render(judged, format_, width=width(), colour=colourful()))
+    _print(render(judged, format_, width=width(), colour=colourful(), trace=trace))
 
 
 def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format_: Format) -> None:

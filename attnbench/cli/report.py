@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.options import format_option
+from attnbench.cli.options import format_option, trace_option
 from attnbench.cli.output import print_records
 
 if TYPE_CHECKING:
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@trace_option
 @format_option
-def command(files: tuple[Path, ...], format_: Format) -> None:
+def command(files: tuple[Path, ...], trace: bool, format_: Format) -> None:
     """Print the records of stored runs: files, or folders of them."""
     from attnbench.api import load
     from attnbench.reports.judged import judge
@@ -26,9 +27,9 @@ def command(files: tuple[Path, ...], format_: Format) -> None:
     for path in run.unfinished:
         click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
     if format_ != "table" or len(run.paths) == 1:
-        print_records(run.judged, format_)
+        print_records(run.judged, format_, trace=trace)
         return
     for path, manifest, records in zip(run.paths, run.manifests, run.by_file, strict=True):
         click.echo(f"{path}: {manifest.started}, {manifest.environment.get('cpu')}\n")
-        print_records(judge(records), format_)
+        print_records(judge(records), format_, trace=trace)
         click.echo()

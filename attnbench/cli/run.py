@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnbench.cli.finish import check_devices, finish, gib, resumed
-from attnbench.cli.options import format_option, running_options, selected, selection_options
+from attnbench.cli.options import format_option, running_options, selected, selection_options, trace_option
 from attnbench.cli.parameters import Fraction, OneOf, Positive, Whole
 from attnbench.cli.plugins_here import load_plugins
 from attnbench.runner.options import Options
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     help="While timing, keep freed memory in the process, or leave the C allocator as the system has it.",
 )  # fmt: skip
 @click.option("--plan", is_flag=True, help="Say how long it would take, by case, and run nothing.")
+@trace_option
 @format_option
 @click.pass_context
 def command(
@@ -57,6 +58,7 @@ def command(
     delta: float,
     allocator: str,
     plan: bool,
+    trace: bool,
     format_: Format,
     **chosen: Any,
 ) -> None:
@@ -67,7 +69,7 @@ def command(
     """
     registry = load_plugins()
     if resume is not None:
-        finish(ctx, resumed(ctx, resume), format_)
+        finish(ctx, resumed(ctx, resume), format_, trace=trace)
     from attnbench.api import foresee, make_options, start
     from attnbench.cli.plan import plan_words, print_plan, warn_of_busy_cores
 
@@ -89,4 +91,9 @@ def command(
         return
     click.echo(plan_words(foreseen, options), err=True)
     warn_of_busy_cores(selection.cases)
-    finish(ctx, lambda tell: start(selection, backends or None, registry, options, out, tell), format_)
+    finish(
+        ctx,
+        lambda tell: start(selection, backends or None, registry, options, out, tell),
+        format_,
+        trace=trace,
+    )

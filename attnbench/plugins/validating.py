@@ -45,6 +45,7 @@ def _backend_fault(backend: Backend) -> str | None:
         or _not_words("devices", backend.devices, DEVICES)
         or _not_words("passes", backend.passes, PASSES)
         or _not_words("requires", backend.requires, None)
+        or _not_words("marks", backend.marks, None)
         or (None if backend.rules is None else _not_words("rules", backend.rules, None))
         or _not_words("layout", (backend.layout,), get_args(Layout))
         or (f"quadratic_copies = {copies!r}: 0 or more" if not _is_count(copies) else None)

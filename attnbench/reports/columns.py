@@ -37,6 +37,11 @@ def _checked(words: Callable[[Accuracy], str]) -> Callable[[Judged], str | None]
     return lambda judged: None if judged.record.accuracy is None else words(judged.record.accuracy)
 
 
+def name_text(record: Record) -> str:
+    """The backend of a record, and the one whose kernel it runs where that is another's."""
+    return f"{record.backend} → {record.kernel_of}" if record.kernel_of else record.backend
+
+
 def time_text(record: Record) -> str | None:
     """The median time of a record in its unit; None where it has none."""
     if record.median_ms is None:
@@ -178,7 +183,7 @@ def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[in
         if dropped in columns:
             place = columns.index(dropped)
             columns[place : place + 1] = [_SHORTER[dropped]] if dropped in _SHORTER else []
-        widths = [max([len(NAMES), *(len(one.record.backend) for one in judged)])]
+        widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
         widths += [max([len(c.head), *(len(c.cell(one) or "") for one in judged)]) for c in columns]
         if sum(widths) + GAP * len(widths) <= width:
             break

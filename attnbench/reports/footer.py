@@ -36,6 +36,7 @@ TRAFFIC_CONVENTION = (
     "bytes: inputs (of attention the rows that the mask keeps) and parameters read once, the output "
     "written once"
 )
+KERNEL_CONVENTION = "a → b: what a calls runs the kernel of b, by a trace of one call (--trace shows it)"
 SAMPLED = "of large cases a sample of query rows was checked: columns rows and rows_of of --format json"
 _MOST_REASONS = 3
 
@@ -62,6 +63,8 @@ def footer(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
         lines.append(BEST_CONVENTION)
     if "limit" in heads:
         lines.append(LIMIT_CONVENTION)
+    if any(record.kernel_of and record.status == "ok" for record in records):
+        lines.append(KERNEL_CONVENTION)
     if "rms/ref" in heads:
         lines.append(ERROR_CONVENTION)
     if any(r.accuracy is not None and r.accuracy.rows < r.accuracy.rows_of for r in records):

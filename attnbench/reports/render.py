@@ -4,35 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnbench.reports.columns import NAMES, all_columns
+from attnbench.reports.columns import NAMES, all_columns, name_text
 from attnbench.reports.formats import Format, as_csv, as_json, as_markdown
 from attnbench.reports.judged import Judged
 from attnbench.reports.rows import COLUMNS, record_row
 
 
-def render(judged: Sequence[Judged], format: Format, *, width: int = 120, colour: bool = False) -> str:
+def render(
+    judged: Sequence[Judged], format: Format, *, width: int = 120, colour: bool = False, trace: bool = False
+) -> str:
     """Records as text that ends in a newline.
 
     JSON and CSV have every column of :data:`attnbench.reports.rows.COLUMNS`, in full; Markdown those of the
     table, rounded as there, and the status; width and colour are for the table.
+    trace: show what each call ran; JSON and CSV have it always.
     """
     if format == "table":
         from attnbench.reports.table import table
 
-        return table(judged, width, colour=colour)
+        return table(judged, width, colour=colour, trace=trace)
     if format == "markdown":
-        return _markdown(judged)
+        return _markdown(judged, trace)
     rows = [record_row(one) for one in judged]
     return as_json(rows) if format == "json" else as_csv(rows, COLUMNS)
 
 
-def _markdown(judged: Sequence[Judged]) -> str:
+def _markdown(judged: Sequence[Judged], trace: bool) -> str:
     columns = all_columns(judged)
     rows = [
-        {"case": one.record.case, NAMES: one.record.backend, "status": one.record.status}
+        {"case": one.record.case, NAMES: name_text(one.record), "status": one.record.status}
         | {column.head: column.cell(one) for column in columns}
-        | {"reason": one.record.reason}
+        | {"reason": one.record.reason, "ran": ", ".join(one.record.ran)}
         for one in judged
     ]
     heads = ["case", NAMES, "status", *(column.head for column in columns), "reason"]
+    heads += ["ran"] if trace else []
     return as_markdown(rows, heads, right=[c.head for c in columns if c.justify == "right"])

@@ -18,7 +18,7 @@ MEASURED = (
     "baseline", "delta", "best", "ratio_to_best", "rms_error", "max_error", "error_budget",
     "max_error_budget", "tflops", "gbps", "limit_share", "peak_extra_bytes", "faults_per_call", "prepare_ms",
     "first_call_ms", "sets", "pairs", "pairs_left_out", "timed_calls", "verified_calls", "rows", "rows_of",
-    "draws", "notes",
+    "draws", "kernel_of", "ran", "notes",
 )  # fmt: skip
 OF_THE_CASE = (
     "operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "E", "mask", "dtype", "device", "pass", "cache",
@@ -65,7 +65,10 @@ def case_fields(text: str) -> Row:
 
 def _of_record(record: Record) -> Row:
     names = [name for name in MEASURED if name not in _OF_ACCURACY + _OF_THE_VERDICT]
-    return {name: getattr(record, name) for name in names} | {"notes": "; ".join(record.notes)}
+    return {name: getattr(record, name) for name in names} | {
+        "notes": "; ".join(record.notes),
+        "ran": "; ".join(record.ran),
+    }
 
 
 def _of_verdict(judged: Judged) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from attnbench.reports.columns import GAP, NAMES, STYLES, VERDICT, Column, fitting, time_text
+from attnbench.reports.columns import GAP, NAMES, STYLES, VERDICT, Column, fitting, name_text, time_text
 from attnbench.reports.console import string_console, written
 from attnbench.reports.footer import footer
 from attnbench.reports.judged import Judged
@@ -19,8 +19,11 @@ _QUIET = ("unsupported", "unavailable")
 _STYLE = {"suspect": "yellow", "unsupported": "dim", "unavailable": "dim"}
 
 
-def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False) -> str:
-    """The records of a run as a table of at most ``width`` columns (60 at least); only ids may be longer."""
+def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, trace: bool = False) -> str:
+    """The records of a run as a table of at most ``width`` columns (60 at least); only ids may be longer.
+
+    trace: show what each call ran, below its case.
+    """
     console = string_console(width, colour=colour)
     by_case: dict[str, list[Judged]] = {}
     for one in judged:
@@ -30,6 +33,8 @@ def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False) -
         console.print(case, style="bold", soft_wrap=True)
         _print_block(console, group, columns, widths)
         _print_others(console, [one.record for one in group])
+        if trace:
+            _print_ran(console, [one.record for one in group])
         _print_notes(console, [one.record for one in group])
         console.print()
     for note in footer(judged, {column.head for column in columns}):
@@ -51,7 +56,7 @@ def _print_block(
     for column, width in zip(columns, widths[1:], strict=True):
         block.add_column(column.head, width=width, justify=column.justify, no_wrap=True)
     for one in right:
-        block.add_row(one.record.backend, *(_cell(column, one) for column in columns))
+        block.add_row(name_text(one.record), *(_cell(column, one) for column in columns))
     console.print(Padding(block, (0, 0, 0, GAP)))
 
 
@@ -77,9 +82,14 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
             continue
         for record in those:
             time = time_text(record)
-            name = record.backend if time is None else f"{record.backend} at {time}"
+            name = name_text(record) if time is None else f"{name_text(record)} at {time}"
             words = f"{status.replace('_', ' ')}: {name}: {record.reason}"
             _print_indented(console, words, status)
+
+
+def _print_ran(console: Console, group: Sequence[Record]) -> None:
+    for ran, names in _gathered((", ".join(record.ran), record) for record in group if record.ran):
+        _print_indented(console, f"ran: {names}: {ran}", "unsupported")
 
 
 def _print_notes(console: Console, group: Sequence[Record]) -> None:

@@ -25,6 +25,7 @@ from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.refusals import refusal
 from attnbench.runner.scale import Scale
 from attnbench.runner.sets import Entrant, SetUnderWay, Stable, measure_peak
+from attnbench.runner.traced import kernel_of
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.types.backend import Backend
@@ -114,7 +115,7 @@ def decide(contest: Contest) -> None:
                     _measure(contest, brief, opening.timed_entropy, passed)
                 else:
                     for examined in passed:
-                        contest.record(examined.name, "ok", accuracy=examined.accuracy)
+                        contest.put(_checked_record(contest, examined))
             finally:
                 for examined in passed:
                     examined.template.kill()
@@ -212,12 +213,27 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
         contest.clock.spend("sets")
         contest.clock.tell("memory")
         best = fastest(brief, entrants, lines)
-        for record in shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines, best), entrants):
-            contest.put(record)
+        outcomes = shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines, best), entrants)
+        for entrant, record in zip(entrants, outcomes, strict=True):
+            contest.put(replace(record, ran=entrant.plan.ran, kernel_of=entrant.plan.kernel_of))
         contest.clock.spend("memory")
     finally:
         stable.close()
         shop.use_all_cores()
+
+
+def _checked_record(contest: Contest, examined: Examined) -> Record:
+    """The record of a backend that passed, where nothing is timed."""
+    ran = examined.ran
+    return Record(
+        contest.id, contest.case.rule, examined.name, "ok", accuracy=examined.accuracy,
+        notes=list(ran.notes), ran=list(ran.ops), kernel_of=_kernel_of(contest, examined),
+    )  # fmt: skip
+
+
+def _kernel_of(contest: Contest, examined: Examined) -> str:
+    installed = (entry.record for entry in contest.registry.backends.values())
+    return kernel_of(examined.ran.ops, examined.entry.record, installed)
 
 
 def _plans(contest: Contest, passed: list[Examined]) -> dict[str, Contender]:
@@ -245,7 +261,9 @@ def _plan(contest: Contest, examined: Examined, calls: Calls) -> Contender:
         warmup_ms=[ns / 1e6 for ns in examined.trace_ns],
         fresh=fresh,
         anew=fresh and prepared_anew(examined.prepare_ns, examined.first_call_ns),
-        notes=notes,
+        ran=list(examined.ran.ops),
+        kernel_of=_kernel_of(contest, examined),
+        notes=[*notes, *examined.ran.notes],
     )
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from attnbench.cases.identity import parse_case
 from attnbench.plugins.registry import Entry
@@ -14,6 +14,7 @@ from attnbench.runner.brief import ArrayBlock, Brief
 from attnbench.runner.forking import can_be_forked
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
+from attnbench.runner.traced import Ran, trace_call
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.backend import Backend
 from attnbench.types.record import Accuracy
@@ -35,6 +36,7 @@ class Examined:
     first_call_ns: int
     trace_ns: tuple[int, ...]
     accuracy: Accuracy
+    ran: Ran = field(default_factory=Ran)
 
 
 def prepare_template(
@@ -131,17 +133,17 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
     try:
         first_ns = _check_draw(shop, brief, template, entry.record.name, 0)
         if not can_be_forked(entry.record, parse_case(brief.case)):
-            accuracy, trace = _examine_rest(shop, brief, template, entry.record.name)
+            accuracy, trace, ran = _examine_rest(shop, brief, template, entry.record.name)
         else:
             fork = template.fork(child=True, cpus=shop.all_cpus)
             try:
-                accuracy, trace = _examine_rest(shop, brief, fork, entry.record.name)
+                accuracy, trace, ran = _examine_rest(shop, brief, fork, entry.record.name)
             finally:
                 fork.kill()
     except BaseException:
         template.kill()
         raise
-    return Examined(entry.record.name, entry, template, prepare_ns, first_ns, trace, accuracy)
+    return Examined(entry.record.name, entry, template, prepare_ns, first_ns, trace, accuracy, ran)
 
 
 def _check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> int:
@@ -155,8 +157,8 @@ def _check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index
 
 def _examine_rest(
     shop: Workshop, brief: Brief, link: WorkerLink, name: str
-) -> tuple[Accuracy, tuple[int, ...]]:
-    """All draws but the first, the verdict over all, and the warm-up's trace where there will be timing."""
+) -> tuple[Accuracy, tuple[int, ...], Ran]:
+    """All draws but the first, the verdict, the warm-up's trace where there will be timing, what ran."""
     # Where nothing will be timed, the secret draws are part of the check.
     draws = brief.check_draws if shop.options.timed else len(brief.draws)
     for index in range(1, draws):
@@ -165,9 +167,10 @@ def _examine_rest(
     if judged.problem:
         raise MismatchFound(judged.problem, judged.accuracy, judged.failed)
     if not shop.options.timed:
-        return judged.accuracy, ()
+        return judged.accuracy, (), trace_call(link, shop.options.timeout_s)
     warmed, _ = link.ask(m.WarmUp(), m.Warmed, shop.options.timeout_s)
-    return judged.accuracy, warmed.trace_ns
+    # Last: what is traced is timed no more.
+    return judged.accuracy, warmed.trace_ns, trace_call(link, shop.options.timeout_s)
 
 
 class MismatchFound(WorkerFailed):

@@ -56,6 +56,8 @@ class Backend:
     compiles: whether preparation takes seconds, so that suites give it a handful of cases.
     quadratic_copies: how many (B, H, Lq, Lk) arrays it holds at once in its case's dtype; 0 for O(L).
     upcasts_softmax: whether the softmax of a half-precision case runs in float32.
+    marks: operations by which its kernel is known in what ran, named as in records (no ``aten::``): another
+        backend whose call runs one of them is labelled as running this one's kernel.
     """
 
     name: str
@@ -75,3 +77,4 @@ class Backend:
     compiles: bool = False
     quadratic_copies: int = 2
     upcasts_softmax: bool = True
+    marks: tuple[str, ...] = ()

@@ -97,6 +97,7 @@ class Contender(Struct, frozen=True):
     warm-up, per call.
     fresh: whether each set gets a fresh process of it; otherwise it's started anew every few sets. anew:
     whether that process prepares it anew; otherwise it's a fork of one that has.
+    ran, kernel_of: as in a record.
     """
 
     calls: int
@@ -110,6 +111,8 @@ class Contender(Struct, frozen=True):
     fresh: bool
     notes: list[str] = field(default_factory=list)
     anew: bool = False
+    ran: list[str] = field(default_factory=list)
+    kernel_of: str = ""
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
@@ -192,6 +195,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     prepare_ms: loading and preparation; first_call_ms: the first call, compilation and allocation included.
     timed_calls: calls inside timed samples. verified_calls: outputs of those compared with the oracle.
     notes: what a reader should know, in words.
+    ran: what one call ran, in order: torch's operations that compute and kernels of a device, with counts
+    (``bmm x2``). kernel_of: the other backend whose kernel is among them, "" where there is none.
     """
 
     case: str
@@ -227,6 +232,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     timed_calls: int = 0
     verified_calls: int = 0
     notes: list[str] = field(default_factory=list)
+    ran: list[str] = field(default_factory=list)
+    kernel_of: str = ""
 
 
 class PluginLine(Struct, frozen=True):

@@ -125,6 +125,10 @@ class MeasureMemory(Struct, frozen=True, tag=True):
     """Measure the peak extra memory of one call. Answer: :class:`PeakMemory`."""
 
 
+class TraceCall(Struct, frozen=True, tag=True):
+    """Tell what one call runs; see ``worker.trace``. Answer: :class:`Traced`."""
+
+
 class MeasureScale(Struct, frozen=True, tag=True):
     """Measure what the machine can do; needs no :class:`Prepare`. Answer: :class:`ScaleMeasured`.
 
@@ -148,6 +152,7 @@ Request = (
     | TakeTurns
     | TimedOutputs
     | MeasureMemory
+    | TraceCall
     | MeasureScale
 )
 
@@ -243,6 +248,13 @@ class PeakMemory(Struct, frozen=True, tag=True):
     bytes: int | None
 
 
+class Traced(Struct, frozen=True, tag=True):
+    """What one call ran, names with counts; problem: what of it could not be told, "" where all could."""
+
+    ran: tuple[str, ...]
+    problem: str = ""
+
+
 class ScaleMeasured(Struct, frozen=True, tag=True):
     """What the machine could do just now."""
 
@@ -261,5 +273,6 @@ Reply = (
     | Warmed
     | TurnsTaken
     | PeakMemory
+    | Traced
     | ScaleMeasured
 )

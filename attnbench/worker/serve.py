@@ -28,6 +28,7 @@ from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memo
 from attnbench.worker.scale import scale_measured
 from attnbench.worker.shared import mapped
 from attnbench.worker.tensors import WrongOutput, check_unchanged, write_output
+from attnbench.worker.trace import what_ran
 from attnbench.worker.turns import take_turns
 
 Line = Channel[m.Reply, m.Request]
@@ -111,9 +112,8 @@ def _answer(
     except WrongOutput as wrong:
         return held, m.Failed("mismatch", str(wrong)), ()
     except BaseException as failure:
-        doing = (
-            "the call" if isinstance(request, m.Compute | m.WarmUp | m.TakeTurns) else type(request).__name__
-        )
+        calls = m.Compute | m.WarmUp | m.TakeTurns | m.TraceCall
+        doing = "the call" if isinstance(request, calls) else type(request).__name__
         return held, m.Failed(*classify(failure, doing)), ()
 
 
@@ -159,6 +159,8 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
         case m.MeasureMemory():
             peak = cuda_peak_extra_bytes if held.case.device == "cuda" else peak_extra_bytes
             return held, m.PeakMemory(peak(lambda: held.call(a, b, c))), ()
+        case m.TraceCall():
+            return held, m.Traced(*what_ran(lambda: held.call(a, b, c), held.case.device)), ()
         case _:
             return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
 

@@ -12,13 +12,13 @@ SCRIPTED = {
     "run": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--budget", "--threads", "--seed", "--out",
         "--resume", "--format", "--sets", "--baseline", "--timeout", "--memory-limit",
-        "--delta", "--allocator", "--plan", "--cache",
+        "--delta", "--allocator", "--plan", "--cache", "--trace",
     },
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",
-        "--format", "--timeout", "--memory-limit", "--cache",
+        "--format", "--timeout", "--memory-limit", "--cache", "--trace",
     },
-    "report": {"--format"},
+    "report": {"--format", "--trace"},
     "plugins": {"--format"},
 }  # fmt: skip
 

@@ -71,6 +71,8 @@ def test_any_plain_name_will_do(name: str) -> None:
         (BACKEND, "quadratic_copies", "x", "mine: quadratic_copies = 'x': 0 or more"),
         (BACKEND, "quadratic_copies", -1, "mine: quadratic_copies = -1: 0 or more"),
         (BACKEND, "quadratic_copies", True, "mine: quadratic_copies = True: 0 or more"),
+        (BACKEND, "marks", "_kernel", "mine: marks = '_kernel': a tuple of words is needed"),
+        (BACKEND, "marks", (7,), "mine: marks = (7,): a tuple of words is needed"),
         (RULE, "formula", 3, "mine: formula = 3: a text is needed"),
         (RULE, "reference", None, "mine: reference = None: a function is needed"),
         (RULE, "sink", 3, "mine: sink = 3: a function is needed"),

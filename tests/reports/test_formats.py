@@ -8,9 +8,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_records import JUDGED, RUN
+from report_records import JUDGED, RUN, TRACED
 
 from attnbench.reports.formats import as_csv, as_json, as_markdown, plain
+from attnbench.reports.judged import judge
 from attnbench.reports.listing import listing
 from attnbench.reports.render import render
 from attnbench.reports.rows import COLUMNS, record_row
@@ -84,6 +85,25 @@ def test_a_run_as_markdown_has_the_cells_of_the_table() -> None:
     assert (flash["backend"], flash["status"], flash["verdict"]) == ("sdpa_flash", "ok", "faster")
     assert (flash["time"], flash["×eager"], flash["interval"]) == ("21.3 µs", "0.0426", "[0.0424, 0.0428]")
     assert render([], "markdown") == "| case | backend | status | reason |\n| --- | --- | --- | --- |\n"
+
+
+def test_what_ran_is_always_in_json_and_csv_and_in_markdown_when_asked_for() -> None:
+    judged = judge(TRACED)
+    compiled = json.loads(render(judged, "json"))[3]
+    assert compiled["backend"] == "compiled"
+    assert (compiled["ran"], compiled["kernel_of"]) == (
+        "compiled code; _scaled_dot_product_flash_attention_for_cpu",
+        "sdpa_flash",
+    )
+    read = list(csv.DictReader(io.StringIO(render(judged, "csv"))))
+    assert read[3]["ran"] == compiled["ran"]
+    assert (read[0]["kernel_of"], read[6]["ran"]) == ("", "")
+    plain_lines = render(judged, "markdown").splitlines()
+    assert "bmm x2" not in "".join(plain_lines)
+    assert "| compiled → sdpa_flash | ok |" in plain_lines[5]
+    lines = render(judged, "markdown", trace=True).splitlines()
+    assert lines[0].endswith("| ran |")
+    assert lines[2].endswith("| mul, bmm x2, add, _softmax |")
 
 
 @given(st.lists(st.fixed_dictionaries({"a": texts, "b": values}), min_size=1))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from report_records import GQA, JUDGED, LAYER, RUN, accuracy, failed, ok
+from report_records import GQA, JUDGED, LAYER, RUN, TRACED, accuracy, failed, ok
 from syrupy.assertion import SnapshotAssertion
 
 from attnbench.reports.columns import fitting
@@ -11,8 +11,8 @@ from attnbench.reports.table import table as judged_table
 from attnbench.types.record import Record
 
 
-def table(records: list[Record], width: int, *, colour: bool = False) -> str:
-    return judged_table(judge(records), width, colour=colour)
+def table(records: list[Record], width: int, *, colour: bool = False, trace: bool = False) -> str:
+    return judged_table(judge(records), width, colour=colour, trace=trace)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -42,6 +42,23 @@ def test_a_check_has_no_times(snapshot: SnapshotAssertion) -> None:
     text = table(checked, 120)
     assert text == snapshot
     assert "time is the median" not in text
+
+
+def test_what_ran_and_whose_kernel_it_is(snapshot: SnapshotAssertion) -> None:
+    text = table(TRACED, 100, trace=True)
+    assert text == snapshot
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_whose_kernel_it_is_is_always_shown_and_what_ran_when_asked_for() -> None:
+    text = table(TRACED, 100)
+    assert "compiled → sdpa_flash" in text
+    assert "a → b: " in text
+    assert "ran: " not in text
+    doubted = ok("compiled", 0.1, status="suspect", reason="too fast", kernel_of="sdpa_flash")
+    assert "suspect: compiled → sdpa_flash at 100 µs: too fast" in table([doubted], 100)
+    assert "→" not in table(RUN, 100)
+    assert table(RUN, 100, trace=True) == table(RUN, 100)
 
 
 def test_nothing(snapshot: SnapshotAssertion) -> None:

@@ -41,6 +41,8 @@ RECORDS = st.builds(
     warmup_ms=st.lists(NUMBERS, max_size=3),
     timed_calls=INTS,
     notes=st.lists(TEXTS, max_size=3),
+    ran=st.lists(TEXTS, max_size=3),
+    kernel_of=TEXTS,
 )
 SETS = st.builds(
     r.SetLine,

@@ -22,7 +22,7 @@ TURN = m.TakeTurns(0, (0,), (-1,), 1, 0)
 @pytest.mark.parametrize(
     "request_",
     [
-        m.Activations(()), m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory(),
+        m.Activations(()), m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory(), m.TraceCall(),
     ],
     ids=lambda r: type(r).__name__,
 )  # fmt: skip
@@ -38,7 +38,7 @@ def test_nothing_is_done_before_prepare(template: New, request_: m.Request) -> N
 def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(template: New) -> None:
     worker = template(SMALL)
     worker.prepare("counts_calls")
-    for request in (m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory()):
+    for request in (m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory(), m.TraceCall()):
         with pytest.raises(WorkerFailed, match=f"^{type(request).__name__} before Activations$"):
             worker.link.ask(request, m.Output, ENOUGH_S)
     worker.give()

@@ -33,11 +33,15 @@ def right(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.transpose(-1, -2)).softmax(-1) @ v
 
 
-def taking_turns() -> bool:
+def called_from(function: str) -> bool:
     frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "take_turns":
+    while frame is not None and frame.f_code.co_name != function:
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None
+
+
+def taking_turns() -> bool:
+    return called_from("take_turns")
 
 
 def in_turn(number: int, act: Callable[[], object]) -> Callable[[Setup], Call]:
@@ -140,6 +144,25 @@ def takes_64_mib(setup: Setup) -> Call:
     return call
 
 
+def when_traced(act: Callable[[], object]) -> Callable[[Setup], Call]:
+    def prepare(setup: Setup) -> Call:
+        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            if called_from("recorded"):
+                act()
+            return right(q, k, v)
+
+        return call
+
+    return prepare
+
+
+def calls_flash(setup: Setup) -> Call:
+    """Somebody else's kernel under a name of its own."""
+    from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+    return lambda q, k, v: sdpa(q, k, v, scale=1.0)
+
+
 def bend(clock: Callable[[Callable[[], int]], Callable[[], int]]) -> Callable[[], None]:
     """Put another clock into all that tell the time of a turn, once; ``clock`` makes it of the true one."""
     import attnbench.timing.sample as sample
@@ -186,6 +209,8 @@ def attnbench_backends() -> Iterator[Backend]:
         f"clock_{clock.__name__}": in_every_turn(bend(clock)) for clock in (hundredth, double, ever_slower)
     }
     prepares["takes_64_mib"] = takes_64_mib
+    prepares |= {f"traced_{act.__name__}": when_traced(act) for act in (exit_at_once, raise_an_error, hang)}
+    prepares["calls_flash"] = calls_flash
     for number in "123":
         prepares[f"honest{number}"] = lambda setup: right
     for name, prepare in prepares.items():
