@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
-from attnbench.kit.masks import additive_mask, empty_rows
+from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import map_keys, map_queries, soft_cap
 from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
 
 def attention(setup: Setup) -> Call:
     """Query heads of a group are rows of one matrix: (B·Hkv, group·Lq, D) × (B·Hkv, D, Lk)."""
+    case = setup.case
+    dtype = softmax_dtype(case_dtype(case))
+    mask, empty = softmax_mask(setup, dtype)
+
+    def made(setup: Setup) -> Call:
+        added = plus_bias(mask, setup.scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
+        return _attend(setup, added, empty)
+
+    return derived(setup, made)
+
+
+def _attend(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Call:
     import torch
 
     case, scoring = setup.case, setup.scoring
@@ -26,8 +40,6 @@ def attention(setup: Setup) -> Call:
     assert dot is not None
     B, H, Hkv, Lq, Lk, Dv = case.B, case.H, case.Hkv, case.Lq, case.Lk, case.Dv
     dtype = case_dtype(case)
-    added = additive_mask(case, softmax_dtype(dtype), case.device, scoring)
-    empty = empty_rows(case, case.device)
     # Half precision adds the mask in float32, a cap comes before it, a group has its rows elsewhere.
     starts_with_mask = added is not None and added.dtype == dtype and dot.cap is None and Hkv == H
     if added is not None and starts_with_mask:
@@ -35,12 +47,14 @@ def attention(setup: Setup) -> Call:
     else:
         base, beta = torch.zeros((), dtype=dtype, device=case.device), 0
     simple = scoring.sink is None and softmax_dtype(dtype) == dtype and (added is None or starts_with_mask)
+    # What a softmax writes over, its gradient would need.
+    in_place = simple and case.pass_ == "forward"
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = map_queries(dot, q).reshape(B * Hkv, -1, case.D)
         columns = map_keys(dot, k).flatten(0, 1).transpose(1, 2)
         scores = torch.baddbmm(base, rows, columns, beta=beta, alpha=dot.scale)
-        if simple:
+        if in_place:
             scores = soft_cap(dot, scores)
             # Over its own input: the scores are ours and not needed again.
             weights = torch.softmax(scores, dim=-1, out=scores)
@@ -65,6 +79,7 @@ BMM = Backend(
     summary="batch and heads folded: baddbmm with scale and mask, softmax in place, bmm",
     prepare=prepare,
     operations=("attention", "multihead"),
+    passes=PASSES,
     needs_dot_form=True,
     quadratic_copies=1,
 )

@@ -8,6 +8,7 @@ from attnbench.backends.compiling import compile_now, configure, no_compiler
 from attnbench.kit.attention import attention
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
@@ -33,5 +34,6 @@ COMPILED = Backend(
     prepare=prepare,
     available=no_compiler,
     operations=("attention", "multihead"),
+    passes=PASSES,
     compiles=True,
 )

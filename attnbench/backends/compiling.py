@@ -39,6 +39,7 @@ def no_compiler(device: str) -> str | None:
 def configure() -> None:
     """Settings of the compiler for a process that compiles one case and is then forked."""
     import torch._dynamo
+    import torch._functorch.config as functorch
     import torch._inductor.config as inductor
 
     # A pool of compilers would be threads and children that a fork doesn't have.
@@ -48,13 +49,27 @@ def configure() -> None:
     # They take ten seconds and 150 MB to make, and save three seconds a kernel: a case has one or two.
     if PRECOMPILED_HEADERS not in os.environ:
         inductor.cpp_cache_precompile_headers = False
+    # A compiled backward may otherwise write over what the forward saved, and then runs only once a forward.
+    functorch.donated_buffer = False
     # Shapes of a case that was compiled before in this process would count towards Dynamo's limit.
     torch._dynamo.reset()
 
 
 def compile_now(call: Call, setup: Setup) -> Call:
-    """Call it once on zeros of the case's shapes, so that preparation compiles and not the first call."""
-    call(*example_inputs(setup))
+    """Call it once on zeros of the case's shapes, so that preparation compiles and not the first call.
+
+    The backward as well, where the case has one: it is compiled when it first runs.
+    """
+    import torch
+
+    inputs = example_inputs(setup)
+    if setup.case.pass_ == "forward":
+        call(*inputs)
+        return call
+    distinct = {id(x): x.requires_grad_() for x in inputs}
+    leaves = (*distinct.values(), *setup.rule_parameters.values(), *setup.projections.values())
+    out = call(*inputs)
+    torch.autograd.grad(out, leaves, torch.zeros_like(out))
     return call
 
 

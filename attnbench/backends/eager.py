@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attnbench.kit.attention import attention
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
@@ -22,4 +23,5 @@ EAGER = Backend(
     summary="matmul, softmax (float32 for half precision), matmul",
     prepare=prepare,
     operations=("attention", "multihead"),
+    passes=PASSES,
 )

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.masks import additive_mask, empty_rows, keep_mask
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import MultiheadAttention
 
     from attnbench.types.backend import Call
     from attnbench.types.case import Case
@@ -34,30 +36,55 @@ def supports(case: Case, rule: Rule) -> str | None:
 def prepare(setup: Setup) -> Call:
     """The module in eval mode; weights aren't asked for, so that it may take its fast path.
 
-    The fast path is for self-attention with an even H, biases, and no float mask. It gives NaN for a
-    row that keeps no key: such a case is kept off it with a float mask.
+    The fast path is for self-attention with an even H, biases, and no float mask, where no gradient is
+    asked for. It gives NaN for a row that keeps no key: such a case is kept off it with a float mask.
     """
     import torch
 
-    case, p = setup.case, setup.projections
+    case = setup.case
     layer = case.layer
     assert layer is not None
     module = torch.nn.MultiheadAttention(
         layer.E, case.H, bias=layer.bias, batch_first=True, device=case.device, dtype=case_dtype(case)
     ).eval()
-    state = {"in_proj_weight": torch.cat([p["w_q"], p["w_k"], p["w_v"]]), "out_proj.weight": p["w_o"]}
-    if layer.bias:
-        state["in_proj_bias"] = torch.cat([p["b_q"], p["b_k"], p["b_v"]])
-        state["out_proj.bias"] = p["b_o"]
-    module.load_state_dict(state)
     module.requires_grad_(False)
     mask = _module_mask(case)
+    return _forward(setup, module, mask) if case.pass_ == "forward" else _with_gradients(setup, module, mask)
+
+
+def _forward(setup: Setup, module: MultiheadAttention, mask: Tensor | None) -> Call:
+    module.load_state_dict(_weights(setup))
 
     def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         out: Tensor = module(queries, keys, values, need_weights=False, attn_mask=mask)[0]
         return out
 
     return attend
+
+
+def _with_gradients(setup: Setup, module: MultiheadAttention, mask: Tensor | None) -> Call:
+    """The module called with weights joined in the call, through which gradients reach the case's own."""
+    from torch.func import functional_call
+
+    options = {"need_weights": False, "attn_mask": mask}
+
+    def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        out: Tensor = functional_call(module, _weights(setup), (queries, keys, values), options)[0]
+        return out
+
+    return attend
+
+
+def _weights(setup: Setup) -> dict[str, Tensor]:
+    """The projections by the module's names."""
+    import torch
+
+    p = setup.projections
+    weights = {"in_proj_weight": torch.cat([p["w_q"], p["w_k"], p["w_v"]]), "out_proj.weight": p["w_o"]}
+    if "b_q" in p:
+        weights["in_proj_bias"] = torch.cat([p["b_q"], p["b_k"], p["b_v"]])
+        weights["out_proj.bias"] = p["b_o"]
+    return weights
 
 
 def _module_mask(case: Case) -> Tensor | None:
@@ -80,5 +107,6 @@ NN_MULTIHEAD_ATTENTION = Backend(
     prepare=prepare,
     supports=supports,
     operations=("multihead",),
+    passes=PASSES,
     rules=("scaled_dot",),
 )

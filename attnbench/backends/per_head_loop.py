@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import output_projection
-from attnbench.kit.masks import additive_mask, empty_rows, plus_bias
+from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import scores_of
 from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,13 +23,11 @@ if TYPE_CHECKING:
     Project = Callable[[Tensor], Tensor]
 
 
-def head_functions(setup: Setup) -> list[Call]:
+def head_functions(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> list[Call]:
     """For each query head the function of q (B, 1, Lq, D), k (B, 1, Lk, D), v (B, 1, Lk, Dv)."""
     case = setup.case
     alone = replace(case, H=1, Hkv=1)
     dtype = softmax_dtype(case_dtype(case))
-    mask = additive_mask(case, dtype, case.device)
-    empty = empty_rows(case, case.device)
     every = slice(0, case.Lk)
 
     def of_head(h: int) -> Call:
@@ -44,11 +44,11 @@ def head_functions(setup: Setup) -> list[Call]:
     return [of_head(h) for h in range(case.H)]
 
 
-def attention(setup: Setup) -> Call:
+def attention(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
     """A loop over heads."""
     import torch
 
-    heads = head_functions(setup)
+    heads = head_functions(setup, mask, empty)
     group = setup.case.group
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -61,12 +61,12 @@ def attention(setup: Setup) -> Call:
     return attend
 
 
-def multihead(setup: Setup) -> Call:
+def multihead(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
     """A loop over heads; each projects with its own matrices, a shared key/value head once."""
     import torch
 
     case = setup.case
-    heads = head_functions(setup)
+    heads = head_functions(setup, mask, empty)
     project_q = _projections(setup, "q", case.H)
     project_k = _projections(setup, "k", case.Hkv)
     project_v = _projections(setup, "v", case.Hkv)
@@ -102,7 +102,10 @@ def _projections(setup: Setup, letter: str, heads: int) -> list[Project]:
 
 def prepare(setup: Setup) -> Call:
     """For either operation."""
-    return attention(setup) if setup.case.layer is None else multihead(setup)
+    case = setup.case
+    mask, empty = softmax_mask(setup, softmax_dtype(case_dtype(case)))
+    make = attention if case.layer is None else multihead
+    return derived(setup, lambda setup: make(setup, mask, empty))
 
 
 PER_HEAD_LOOP = Backend(
@@ -110,5 +113,6 @@ PER_HEAD_LOOP = Backend(
     summary="one head at a time, each with its own projection matrices",
     prepare=prepare,
     operations=("attention", "multihead"),
+    passes=PASSES,
     quadratic_copies=1,
 )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.forms import form_of
 from attnbench.kit.layer import for_operation
-from attnbench.kit.masks import additive_mask
+from attnbench.kit.masks import additive_mask, plus_bias
 from attnbench.kit.scores import map_keys, map_queries
 from attnbench.kit.sinks import with_sink_column, with_zero_row
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from attnbench.types.backend import Call
@@ -50,6 +53,21 @@ def attention(setup: Setup) -> Call:
     Only a causal mask from the upper left is torch's own ``is_causal``; any other, and every bias, is a
     float mask prepared here. A sink is one more key and value of zeros.
     """
+    case, dtype = setup.case, _mask_dtype(setup.case)
+    is_causal = _is_plain_causal(case, setup.scoring)
+    mask = None if is_causal else additive_mask(case, dtype, case.device)
+
+    def made(setup: Setup) -> Call:
+        scoring = setup.scoring
+        added = plus_bias(mask, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
+        if scoring.sink is not None:
+            added = with_sink_column(added, scoring.sink, case)
+        return _call(setup, added, is_causal)
+
+    return derived(setup, made)
+
+
+def _call(setup: Setup, added: Tensor | None, is_causal: bool) -> Call:
     from torch.nn.functional import scaled_dot_product_attention as sdpa
 
     case, scoring = setup.case, setup.scoring
@@ -57,8 +75,6 @@ def attention(setup: Setup) -> Call:
     assert dot is not None
     assert dot.cap is None
     scale, group = dot.scale, case.group > 1
-    is_causal = _is_plain_causal(case, scoring)
-    added = None if is_causal else _float_mask(setup)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return sdpa(q, k, v, attn_mask=added, is_causal=is_causal, scale=scale, enable_gqa=group)
@@ -81,6 +97,15 @@ def refuse_cap(case: Case, rule: Rule) -> str | None:
     return None
 
 
+def refuse_mask_gradient(case: Case, rule: Rule) -> str | None:
+    """Why a kernel that gives no gradient of its mask can't do the case's pass, or None."""
+    form = form_of(case, rule)
+    if case.pass_ == "forward" or (form.bias is None and form.sink is None):
+        return None
+    what = "bias" if form.sink is None else "sink"
+    return f"torch's kernel gives no gradient of its mask, which {case.rule} has its {what} in"
+
+
 def refuse_on_cuda(case: Case, rule: Rule, kernel: Kernel) -> str | None:
     """Why torch won't run a case with a kernel on CUDA, in torch's own words, or None."""
     import torch
@@ -88,13 +113,18 @@ def refuse_on_cuda(case: Case, rule: Rule, kernel: Kernel) -> str | None:
 
     form = form_of(case, rule)
     dtype, more = case_dtype(case), 0 if form.sink is None else 1
-    q = torch.empty(case.B, case.H, case.Lq, case.D, dtype=dtype, device="cuda")
-    k = torch.empty(case.B, case.Hkv, case.Lk + more, case.D, dtype=dtype, device="cuda")
-    v = torch.empty(case.B, case.Hkv, case.Lk + more, case.Dv, dtype=dtype, device="cuda")
+    # Some kernels can do less where they shall have a backward.
+    graph = case.pass_ != "forward"
+    empty = partial(torch.empty, dtype=dtype, device="cuda")
+    q = empty((case.B, case.H, case.Lq, case.D), requires_grad=graph)
+    k = empty((case.B, case.Hkv, case.Lk + more, case.D), requires_grad=graph)
+    v = empty((case.B, case.Hkv, case.Lk + more, case.Dv), requires_grad=graph)
     is_causal = _is_plain_causal(case, form)
     mask = None
     if not is_causal and (not case.mask.is_none or form.bias is not None or more):
-        mask = torch.empty((), dtype=dtype, device="cuda").expand(case.B, case.H, case.Lq, case.Lk + more)
+        learned = graph and (form.bias is not None or form.sink is not None)
+        one = empty((), requires_grad=learned)
+        mask = one.expand(case.B, case.H, case.Lq, case.Lk + more)
     params = cuda.SDPAParams(q, k, v, mask, 0.0, is_causal, case.group > 1)
     can_use = {
         "flash": cuda.can_use_flash_attention,
@@ -115,11 +145,6 @@ def _is_plain_causal(case: Case, scoring: Scoring) -> bool:
     return upper_left and scoring.bias is None and scoring.sink is None
 
 
-def _float_mask(setup: Setup) -> Tensor | None:
-    case, scoring = setup.case, setup.scoring
-    dtype = case_dtype(case)
-    if case.device == "cpu":
-        # The CPU's kernels take a float32 mask with half-precision inputs, and bias loses nothing.
-        dtype = softmax_dtype(dtype)
-    added = additive_mask(case, dtype, case.device, scoring)
-    return added if scoring.sink is None else with_sink_column(added, scoring.sink, case)
+def _mask_dtype(case: Case) -> torch.dtype:
+    # The CPU's kernels take a float32 mask with half-precision inputs, and bias loses nothing.
+    return softmax_dtype(case_dtype(case)) if case.device == "cpu" else case_dtype(case)

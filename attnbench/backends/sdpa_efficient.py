@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.backends.sdpa import prepare, refuse_cap, refuse_on_cuda
 from attnbench.types.backend import Backend
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from attnbench.types.case import Case
@@ -24,6 +25,7 @@ SDPA_EFFICIENT = Backend(
     prepare=partial(prepare, kernel="efficient"),
     supports=supports,
     operations=("attention", "multihead"),
+    passes=PASSES,
     needs_dot_form=True,
     devices=("cuda",),
     quadratic_copies=0,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attnbench.backends.sdpa import prepare, refuse_cap, refuse_on_cuda
+from attnbench.backends.sdpa import prepare, refuse_cap, refuse_mask_gradient, refuse_on_cuda
 from attnbench.types.backend import Backend
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from attnbench.types.case import Case
@@ -20,7 +21,7 @@ def supports(case: Case, rule: Rule) -> str | None:
         return cap or refuse_on_cuda(case, rule, "flash")
     if case.Dv != case.D:
         return f"torch's flash kernel for the CPU needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
-    return None
+    return refuse_mask_gradient(case, rule)
 
 
 SDPA_FLASH = Backend(
@@ -29,6 +30,7 @@ SDPA_FLASH = Backend(
     prepare=partial(prepare, kernel="flash"),
     supports=supports,
     operations=("attention", "multihead"),
+    passes=PASSES,
     needs_dot_form=True,
     quadratic_copies=0,
     marks=(

@@ -6,6 +6,7 @@ from functools import partial
 
 from attnbench.backends.sdpa import prepare, refuse_cap
 from attnbench.types.backend import Backend
+from attnbench.types.case import PASSES
 
 SDPA_MATH = Backend(
     name="sdpa_math",
@@ -13,6 +14,7 @@ SDPA_MATH = Backend(
     prepare=partial(prepare, kernel="math"),
     supports=refuse_cap,
     operations=("attention", "multihead"),
+    passes=PASSES,
     needs_dot_form=True,
     quadratic_copies=2,
     marks=("_scaled_dot_product_attention_math",),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.heads import repeat_heads
 from attnbench.kit.layer import for_operation
-from attnbench.kit.masks import additive_mask, empty_rows
+from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import scores_of
 from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,19 +26,25 @@ LARGEST_BYTES = 1 << 30
 
 def attention(setup: Setup) -> Call:
     """Every weighted value is written down before they are summed."""
-    case, scoring = setup.case, setup.scoring
-    scores = scores_of(scoring)
-    added = additive_mask(case, softmax_dtype(case_dtype(case)), case.device, scoring)
-    empty = empty_rows(case, case.device)
-    every = slice(0, case.Lk)
+    case = setup.case
+    dtype = softmax_dtype(case_dtype(case))
+    mask, empty = softmax_mask(setup, dtype)
+    queries, keys = slice(0, case.Lq), slice(0, case.Lk)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        weights = masked_softmax(scores(q, k, every), added, empty, scoring.sink)
-        # (B, H, Lk, 1, Dv) × (B, H, Lk, Lq, 1), summed over the keys.
-        weighted = repeat_heads(v, case.H)[:, :, :, None] * weights.mT[..., None]
-        return weighted.sum(dim=2)
+    def made(setup: Setup) -> Call:
+        sink = setup.scoring.sink
+        scores = scores_of(setup.scoring)
+        added = plus_bias(mask, setup.scoring, queries, keys, dtype)
 
-    return attend
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            weights = masked_softmax(scores(q, k, keys), added, empty, sink)
+            # (B, H, Lk, 1, Dv) × (B, H, Lk, Lq, 1), summed over the keys.
+            weighted = repeat_heads(v, case.H)[:, :, :, None] * weights.mT[..., None]
+            return weighted.sum(dim=2)
+
+        return attend
+
+    return derived(setup, made)
 
 
 def supports(case: Case, rule: Rule) -> str | None:
@@ -61,4 +69,5 @@ WEIGHTED_SUM = Backend(
     prepare=prepare,
     supports=supports,
     operations=("attention", "multihead"),
+    passes=PASSES,
 )

@@ -1,11 +1,14 @@
 """The plain reference: matmul, softmax, matmul in the case's dtype. Its error is the measure of others.
 
 It is not a registered backend, and shares no code with those that are: a mistake there must not raise
-its own limit. Rows are computed in chunks, which changes no number and keeps long cases in memory.
+its own limit. Rows are computed in chunks, which changes no number and keeps long cases in memory: where
+gradients are asked for, a chunk is computed once more on the way back instead of being kept.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,18 +38,31 @@ def _prepare(setup: Setup) -> Call:
 
 def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     import torch
+    from torch.utils.checkpoint import checkpoint
 
     case = setup.case
+    if case.pass_ != "forward":
+        # What binding computes from parameters belongs to the graph of this call.
+        setup = replace(setup, scoring=setup.rule.bind(case, setup.rule_parameters))
     k, v = (x.repeat_interleave(case.group, dim=1) for x in (k, v))
     by_row = case.B * case.H * case.Lk * setup.rule.score_elements(case)
     at_once = max(1, SCORES_AT_ONCE // by_row)
+    anew = case.pass_ != "forward" and at_once < case.Lq
+    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     chunks = []
     for start in range(0, case.Lq, at_once):
         rows = slice(start, min(start + at_once, case.Lq))
-        keys = k[:, :, rows] if setup.rule.pairs_keys else k
-        scores = _scores(setup, q[:, :, rows], keys).to(_softmax_dtype(setup))
-        chunks.append(_weights(setup, scores, rows).to(q.dtype) @ v)
+        if anew:
+            chunks.append(again(_attend_rows, setup, rows, q, k, v))
+        else:
+            chunks.append(_attend_rows(setup, rows, q, k, v))
     return torch.cat(chunks, dim=2)
+
+
+def _attend_rows(setup: Setup, rows: slice, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    keys = k[:, :, rows] if setup.rule.pairs_keys else k
+    scores = _scores(setup, q[:, :, rows], keys).to(_softmax_dtype(setup))
+    return _weights(setup, scores, rows).to(q.dtype) @ v
 
 
 def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.heads import matmul_shared
-from attnbench.kit.masks import additive_mask, empty_rows
+from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import scores_of
 from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Setup
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
 def attention(setup: Setup, scale_queries: bool = True) -> Call:
     """The function for ``attention``: scores, softmax (float32 for half precision), weighted values."""
     case = setup.case
-    scores = scores_of(setup.scoring, scale_queries)
-    sink = setup.scoring.sink
-    added = additive_mask(case, softmax_dtype(case_dtype(case)), case.device, setup.scoring)
-    empty = empty_rows(case, case.device)
-    every = slice(0, case.Lk)
+    dtype = softmax_dtype(case_dtype(case))
+    mask, empty = softmax_mask(setup, dtype)
+    queries, keys = slice(0, case.Lq), slice(0, case.Lk)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return matmul_shared(masked_softmax(scores(q, k, every), added, empty, sink), v)
+    def made(setup: Setup) -> Call:
+        scores = scores_of(setup.scoring, scale_queries)
+        sink = setup.scoring.sink
+        added = plus_bias(mask, setup.scoring, queries, keys, dtype)
 
-    return attend
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return matmul_shared(masked_softmax(scores(q, k, keys), added, empty, sink), v)
+
+        return attend
+
+    return derived(setup, made)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.masks import Rows
+    from attnbench.types.backend import Setup
     from attnbench.types.case import Case
     from attnbench.types.rule import Scoring
 
@@ -88,6 +89,20 @@ def empty_rows(case: Case, device: str) -> Tensor | None:
         return None
     empty = ~keep.any(dim=-1, keepdim=True)
     return empty if bool(empty.any()) else None
+
+
+def softmax_mask(setup: Setup, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """What :func:`attnbench.kit.softmax.masked_softmax` takes: the mask, without bias, and the empty rows.
+
+    The mask is 0 in rows whose weights are set to 0 anyway: a softmax over nothing but -inf is NaN, and so
+    would be its gradient. With a sink no row is empty.
+    """
+    case = setup.case
+    mask = additive_mask(case, dtype, case.device)
+    empty = None if setup.scoring.sink is not None else empty_rows(case, case.device)
+    if mask is None or empty is None:
+        return mask, None
+    return mask.masked_fill(empty, 0), empty
 
 
 def _row_chunks(case: Case) -> Iterator[Rows]:

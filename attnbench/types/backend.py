@@ -21,6 +21,11 @@ Layout = Literal["BHLD", "BLHD"]
 class Setup:
     """All that a backend's preparation may see: the case and its parameters, never the activations.
 
+    In a case whose pass is ``backward`` or ``both`` the floating tensors in ``rule_parameters`` and
+    ``projections`` are leaves that require gradients, and ``scoring`` is bound to them. A graph is used up
+    by a backward pass, so what is derived from parameters is then derived inside of each call:
+    :func:`attnbench.kit.derived.derived` sees to that. What depends on the case alone is still prepared.
+
     scoring: the rule bound to this case and its parameters.
     rule_parameters: by name, each (H, ...), in the case's dtype on its device.
     projections: of ``multihead``: w_q (H·D, E), w_k (Hkv·D, E), w_v (Hkv·Dv, E), with ``bias`` also
@@ -45,12 +50,15 @@ class Backend:
         with axes 1 and 2 exchanged where ``layout`` is ``BLHD``; a rule that pairs keys gives k the
         length Lq. For ``multihead`` it is called with the sources of queries (B, Lq, E), keys and
         values (B, Lk, E) - one and the same tensor in self-attention - and returns (B, Lq, E), or
-        (B, Lq, H·Dv) where there is no output projection.
+        (B, Lq, H·Dv) where there is no output projection. In the passes ``backward`` and ``both`` the inputs
+        are leaves that require gradients, grad mode is on, and the output has a graph that reaches all of
+        them and all parameters; the backward pass through it is what is timed, alone or with the call, and
+        may be made several times.
     supports: gives the reason in words why it can't run a case, or None. Runs in the worker.
     available: ``available(device)`` gives the reason in words why it can't run on this machine at all (a
         kernel that this build lacks, no compiler), or None. Runs in the worker, before ``supports``.
     operations, rules, dtypes, devices, passes: what it can do at all; ``rules`` None means any rule,
-        ``needs_dot_form`` any that has a dot-product form.
+        ``needs_dot_form`` any that has a dot-product form. One that can give gradients has all three passes.
     requires: modules that must be importable; checked without importing them.
     forkable: whether a prepared process may be forked (no threads, no device of its own).
     compiles: whether preparation takes seconds, so that suites give it a handful of cases.

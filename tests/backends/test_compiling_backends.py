@@ -14,6 +14,7 @@ from verdicts import problem
 
 from attnbench.backends.compiling import no_compiler
 from attnbench.cases.identity import parse_case
+from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 
 # torch 2.13 decorates functions of its own with what it calls deprecated, while its compiler is imported.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]
@@ -57,6 +58,33 @@ def test_the_output_is_the_oracles_and_preparation_compiled_it(name: str, text: 
     assert torch.equal(output, again)
     assert output.data_ptr() != again.data_ptr()
     assert tasks() == threads
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attention/alibi/B2-H4-Hkv2-Lq17-Lk9-D8/bool/float32/backward",
+        "multihead/cosine/B2-H4-L16-D16-E24-bias/causal/float32/both",
+    ],
+)
+def test_gradients_are_the_plain_references_and_preparation_compiled_them(text: str) -> None:
+    """The way back too; and a graph may be gone through again, which a compiler doesn't grant by itself."""
+    case = solved(text)
+    setup, inputs = with_gradients(case.setup), leaf_inputs(case.inputs)
+    upstream = torch.randn(case.expected.shape, generator=torch.Generator().manual_seed(1))
+    call = passed(BACKENDS["compiled"].prepare(setup), setup, upstream)
+    compiled = {kind: dict(counts) for kind, counts in torch._dynamo.utils.counters.items()}
+    call.renew(inputs)
+    first, second = call(*inputs), call(*inputs)
+    assert compiled["stats"]["unique_graphs"] > 0
+    assert compiled == {kind: dict(counts) for kind, counts in torch._dynamo.utils.counters.items()}
+    expected = plain_gradients(case.setup, case.inputs, upstream)
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    for name, one, other in zip(call.names, first, second, strict=True):
+        assert torch.equal(one, other)
+        if name in expected:
+            assert float((one - expected[name]).abs().max()) < 1e-5 * largest, name
+    assert set(expected) <= set(call.names)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,192 @@
+"""The plain reference's gradients against finite differences of the oracle, which knows no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from maths_tools import RULES, setup_of, tensor
+
+from attnbench.cases.identity import parse_case
+from attnbench.check import plain
+from attnbench.check.gradients import (
+    NoGradient,
+    leaf_inputs,
+    leaves,
+    passed,
+    plain_gradients,
+    source_names,
+    with_gradients,
+)
+from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters
+from attnbench.oracle.solve import solve
+from attnbench.types.case import Case
+
+Array = np.ndarray[Any, Any]
+
+STEP = 1e-6
+TOLERANCE = 1e-8
+DIRECTIONS = 2
+SIZES = {"attention": "B2-H2-Hkv1-Lq4-Lk3-D3-Dv2", "multihead": "B1-H2-Hkv1-Lq4-Lk3-D2-E3-bias"}
+MASKS = (
+    "none",
+    "causal",
+    "causal:lower_right+window:2",
+    "padding:0",
+    "bool",
+    "float+causal",
+)
+
+
+def tiny(rule: str, operation: str, mask: str) -> Case:
+    """Rows that keep no key are among those of bool, float, padding and lower_right."""
+    lengths = "padding:0,2" if mask == "padding:0" and operation == "attention" else mask
+    return parse_case(f"{operation}/{rule}/{SIZES[operation]}/{lengths}/float64/both")
+
+
+def drawn(case: Case) -> tuple[dict[str, Array], dict[str, Array], Callable[[dict[str, Array]], Array]]:
+    """Inputs by source and by leaf, and the oracle's output of leaves in extended precision."""
+    rule = RULES[case.rule]
+    parameters = draw_parameters(case, rule)
+    names = source_names(case, rule)
+    sources = dict(zip(names, draw_activations(case, rule, 1, 0), strict=True))
+    own = {f"rule.{name}": array for name, array in parameters.rule.items()}
+    everything = {
+        name: array.astype(np.longdouble)
+        for name, array in (sources | own | dict(parameters.projections)).items()
+    }
+
+    def output(leaves: dict[str, Array]) -> Array:
+        of_rule = {name: leaves[f"rule.{name}"] for name in parameters.rule}
+        projections = {name: leaves[name] for name in parameters.projections}
+        a, b, c = (leaves[name] for name in names)
+        return solve(case, rule, Parameters(of_rule, projections), (a, b, c))
+
+    return sources, everything, output
+
+
+def slope(
+    name: str, direction: Array, everything: dict[str, Array], output: Callable[[dict[str, Array]], Array],
+    upstream: Array,
+) -> float:  # fmt: skip
+    """The central difference of the output, contracted with ``upstream``, as one leaf moves."""
+    ahead, behind = (
+        np.sum(output(everything | {name: everything[name] + step * direction}) * upstream)
+        for step in (STEP, -STEP)
+    )
+    return float((ahead - behind) / (2 * STEP))
+
+
+def check(case: Case, factor: float = 1.0) -> None:
+    """In random directions, of which any wrong element shows in each."""
+    sources, everything, output = drawn(case)
+    first = next(iter(sources))
+    sources[first] = sources[first] * factor
+    everything[first] = everything[first] * factor
+    rng = np.random.default_rng(0)
+    upstream = rng.standard_normal(output(everything).shape)
+    tensors = {name: tensor(array, case.dtype) for name, array in sources.items()}
+    a, b, c = (tensors[name] for name in source_names(case, RULES[case.rule]))
+    got = plain_gradients(setup_of(case), (a, b, c), torch.from_numpy(upstream))
+    assert list(got) == list(everything)
+    for name, gradient in got.items():
+        assert gradient.shape == everything[name].shape
+        for direction in rng.standard_normal((DIRECTIONS, *gradient.shape)):
+            expected = slope(name, direction, everything, output, upstream)
+            error = abs(float((gradient.numpy() * direction).sum()) - expected)
+            largest = max(1.0, float(gradient.abs().max()), abs(expected))
+            assert error < TOLERANCE * largest, f"the slope along {name} is off by {error:.3g}"
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("operation", ["attention", "multihead"])
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_gradients_are_the_oracles_slopes(rule: str, operation: str, mask: str) -> None:
+    check(tiny(rule, operation, mask))
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attention/{}/H3-L1-D2/none",
+        "attention/{}/B2-H2-Lq4-Lk1-D3-Dv1/bool",
+        "multihead/{}/B2-H2-L3-D2-E4-noout/causal",
+        "multihead/{}/H2-L3-D2-E2-cross/float",
+    ],
+)
+def test_one_key_one_source_and_no_output_projection(rule: str, text: str) -> None:
+    check(parse_case(text.format(rule) + "/float64/backward"))
+
+
+@pytest.mark.parametrize("rule", ["scaled_dot", "sinks", "softcap", "cosine"])
+def test_large_logits(rule: str) -> None:
+    check(tiny(rule, "attention", "bool"), factor=30.0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("mask", ["padding:0", "causal:lower_right", "bool"])
+@pytest.mark.parametrize("factor", [1.0, 1000.0])
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_no_mask_and_no_logit_gives_nan(rule: str, factor: float, mask: str, dtype: str) -> None:
+    case = parse_case(f"attention/{rule}/H2-Lq6-Lk3-D4/{mask}/{dtype}/both")
+    a, b, c = (tensor(x, dtype) for x in draw_activations(case, RULES[rule], 1, 0))
+    upstream = torch.ones(1, 2, 6, 4, dtype=a.dtype)
+    for name, gradient in plain_gradients(setup_of(case), (a * factor, b, c), upstream).items():
+        assert torch.isfinite(gradient).all(), name
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_rows_in_chunks_give_the_same_and_again(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = tiny(rule, "multihead", "bool")
+    sources, _, _ = drawn(case)
+    tensors = {name: torch.from_numpy(array) for name, array in sources.items()}
+    a, b, c = (tensors[name] for name in source_names(case, RULES[rule]))
+    upstream = torch.randn(1, 4, 3, dtype=torch.float64)
+    whole = plain_gradients(setup_of(case), (a, b, c), upstream)
+    monkeypatch.setattr(plain, "SCORES_AT_ONCE", 1)
+    backward = replace(with_gradients(setup_of(case)), case=replace(case, pass_="backward"))
+    inputs = leaf_inputs((a, b, c))
+    call = passed(plain.PLAIN.prepare(backward), backward, upstream)
+    call.renew(inputs)
+    for _ in range(2):
+        chunked = dict(zip(call.names, call(*inputs), strict=True))
+        assert list(chunked) == list(whole)
+        for name in whole:
+            torch.testing.assert_close(chunked[name], whole[name], rtol=1e-12, atol=1e-13)
+
+
+def test_what_gradients_are_of() -> None:
+    def names(text: str) -> list[str]:
+        case = parse_case(f"{text}/float64/both")
+        setup = with_gradients(setup_of(case))
+        drawn = draw_activations(case, RULES[case.rule], 1, 0)
+        made = {id(x): tensor(x, "float64").requires_grad_() for x in drawn}
+        a, b, c = (made[id(x)] for x in drawn)
+        found = leaves(setup, (a, b, c))
+        assert len({id(x) for x in found.values()}) == len(found)
+        return list(found)
+
+    assert names("attention/dot/H2-L3-D2") == ["q", "k", "v"]
+    # The additive rule has a parameter called v, and is told apart from the values.
+    assert names("attention/additive/H2-L3-D2") == [
+        "q", "k", "v", "rule.w_query", "rule.w_key", "rule.bias", "rule.v",
+    ]  # fmt: skip
+    assert names("multihead/dot/H2-L3-D2-E4-bias") == [
+        "x", "w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o",
+    ]  # fmt: skip
+    assert names("multihead/dot/H2-L3-D2-E4-cross-noout")[:2] == ["x", "context"]
+    assert names("multihead/concat_linear/H2-Lq3-Lk5-D2-E4")[:3] == ["queries", "keys", "values"]
+
+
+def test_what_is_no_leaf_is_told_by_name() -> None:
+    case = parse_case("attention/general/H2-L3-D2/float64/both")
+    inputs = [tensor(x, "float64").requires_grad_() for x in draw_activations(case, RULES["general"], 1, 0)]
+    with pytest.raises(NoGradient, match=r"^rule\.w is no leaf that requires a gradient$"):
+        leaves(setup_of(case), inputs)
+    with pytest.raises(NoGradient, match="k is no leaf"):
+        leaves(with_gradients(setup_of(case)), (inputs[0], inputs[1] * 2, inputs[2]))
