@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.identity import parse_case
@@ -20,9 +21,11 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.record import Status
 from attnbench.types.rule import Rule
-from attnbench.types.shapes import projection_shapes
+from attnbench.types.shapes import output_shape, projection_shapes
 from attnbench.types.words import clean
+from attnbench.worker.activity import NO_PAST, Past
 from attnbench.worker.failures import classify
+from attnbench.worker.guarding import between_bands
 from attnbench.worker.messages import PluginSource, Prepare
 from attnbench.worker.names import ACTIVATIONS, rule_key
 from attnbench.worker.shared import Stored
@@ -45,7 +48,9 @@ class NotPrepared(Exception):  # noqa: N818
 class Held:
     """A prepared backend: the case, the function that is timed, and the inputs it is called with.
 
-    pool: copies of the inputs, where they rotate and something has been timed.
+    output: of the last timed call. pool: copies of the inputs, where they rotate and something was timed.
+    parameters: what it was prepared with. buffers: of inputs between bands of NaN, bands included.
+    past, earlier: of the calls that were checked, and the output of the last of them.
     """
 
     case: Case
@@ -55,20 +60,39 @@ class Held:
     inputs: tuple[Any, Any, Any] | None = None
     output: Any = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
+    parameters: tuple[Any, ...] = field(default=(), repr=False)
+    buffers: tuple[Any, ...] = field(default=(), repr=False)
+    past: Past = field(default=NO_PAST, repr=False)
+    earlier: Any = field(default=None, repr=False)
 
-    def with_inputs(self, stored: Mapping[str, Stored], *, fresh: bool) -> Held:
+    @property
+    def output_bytes(self) -> int:
+        """Of one output."""
+        return prod(output_shape(self.case)) * self.case.item_bytes
+
+    def with_inputs(self, stored: Mapping[str, Stored], *, fresh: bool, guarded: bool = False) -> Held:
         """The same backend with other inputs, in its layout, on its device.
 
         Where there are inputs and ``fresh`` isn't said, the new ones go into their storage: to a backend that
         remembers by address they look the same. No memory is asked for then, since what is given back would
         be found by the next call, in place of what it would have taken.
+
+        guarded: between bands of NaN. Where those before were not, the new ones are fresh.
         """
-        if not fresh and self.inputs is not None:
+        if not fresh and self.inputs is not None and guarded == bool(self.buffers):
             return self._renewed(self.inputs, stored)
         tensors = to_tensors(stored, self.case)
         laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
-        a, b, c = (laid[id(tensors[name])] for name in ACTIVATIONS)
-        return replace(self, inputs=(a, b, c), output=None, pool=None)
+        given = [id(tensors[name]) for name in ACTIVATIONS]
+        buffers: tuple[Any, ...] = ()
+        if guarded:
+            # What was compiled on tensors of inference mode would be compiled anew for others.
+            counted = not self.backend.compiles
+            banded = {at: between_bands(tensor, counted=counted) for at, tensor in laid.items()}
+            laid = {at: inside for at, (inside, _) in banded.items()}
+            buffers = tuple(banded[at][1] for at in given)
+        a, b, c = (laid[at] for at in given)
+        return replace(self, inputs=(a, b, c), output=None, pool=None, buffers=buffers, earlier=None)
 
     def _renewed(self, inputs: tuple[Any, Any, Any], stored: Mapping[str, Stored]) -> Held:
         for old, name in zip(inputs, ACTIVATIONS, strict=True):
@@ -116,7 +140,8 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, i
         call = backend.prepare(setup)
     except BaseException as failure:
         raise NotPrepared(*classify(failure, "preparation")) from failure
-    return Held(case, rule, backend, call), time.perf_counter_ns() - start
+    held = Held(case, rule, backend, call, parameters=tuple(tensors.values()))
+    return held, time.perf_counter_ns() - start
 
 
 def _refuse(backend: Backend, case: Case, rule: Rule) -> None:

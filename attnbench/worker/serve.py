@@ -16,18 +16,21 @@ import msgspec
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
-from attnbench.timing.timer import timer_for
 from attnbench.timing.warmup import warm_up
 from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
+from attnbench.worker.checked import check_held_output, checked_call, draws
 from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
+from attnbench.worker.integrity import check_integrity, references
+from attnbench.worker.outputs import WrongOutput
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
 from attnbench.worker.scale import scale_measured
 from attnbench.worker.shared import mapped
-from attnbench.worker.tensors import WrongOutput, check_unchanged, write_output
+from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
+from attnbench.worker.tensors import write_output
 from attnbench.worker.turns import take_turns
 
 Line = Channel[m.Reply, m.Request]
@@ -44,6 +47,9 @@ def serve(sock: socket.socket) -> None:
     held: Held | None = None
     forked: set[int] = set()
     frozen, is_server = False, True
+    # What the process and its functions are, before any plugin is loaded.
+    state_at_start()
+    references()
     while True:
         try:
             request, fds = line.receive()
@@ -102,7 +108,8 @@ def _answer(
                 if request.memory_limit_bytes is not None:
                     limit_memory(request.memory_limit_bytes)
                 held, ns = prepare(request, mapped(fds[0], request.parameters))
-                return held, m.Prepared(ns), ()
+                check_integrity("the plugin")
+                return held, m.Prepared(ns, put_back_after_preparation()), ()
         if held is None:
             return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
         return _answer_prepared(request, fds, held)
@@ -120,7 +127,7 @@ def _answer(
 def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[Held, m.Reply, tuple[int, ...]]:
     if isinstance(request, m.Activations):
         junk = bytearray(request.junk_bytes)
-        held = held.with_inputs(mapped(fds[0], request.arrays), fresh=request.fresh)
+        held = held.with_inputs(mapped(fds[0], request.arrays), fresh=request.fresh, guarded=request.guarded)
         del junk
         return held, m.Done(), ()
     if held.inputs is None:
@@ -128,11 +135,9 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     a, b, c = held.inputs
     match request:
         case m.Compute():
-            before = [x.clone() for x in held.inputs]
-            sample, computed = timer_for(held.case.device)(held.call, a, b, c, 1)
-            check_unchanged(held.inputs, before)
+            held, computed, ns = checked_call(held)
             fd, spec = write_output(computed, held.case, output_shape(held.case), held.backend.layout)
-            return held, m.Output(spec, sample.wall_ns), (fd,)
+            return held, m.Output(spec, ns), (fd,)
         case m.WarmUp():
             held, timer = held.with_timer()
             first_ns = []
@@ -150,9 +155,12 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, m.Warmed((*first_ns, *trace), settled), ()
         case m.TakeTurns():
             held, timer = held.with_timer()
-            taken, output = take_turns(request, fds, held, timer)
+            with nothing_changed("a timed call", draws=draws(held.case)):
+                taken, output = take_turns(request, fds, held, timer)
+                check_integrity("a timed call")
             return replace(held, output=output), taken, ()
         case m.LastOutput():
+            check_held_output(held, held.output)
             fd, spec = write_output(held.output, held.case, output_shape(held.case), held.backend.layout)
             return held, m.Output(spec, 0), (fd,)
         case m.MeasureMemory():

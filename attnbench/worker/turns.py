@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 from attnbench.timing.sample import Sample
@@ -30,6 +30,7 @@ def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer)
     received_ns: list[int] = []
     passed_ns: list[int] = []
     output: Any = None
+    process_ns, thread_ns = process_time_ns(), thread_time_ns()
     for successor in request.successors:
         if _wait(own) >= CALLED_OFF:
             break
@@ -42,7 +43,9 @@ def take_turns(request: TakeTurns, fds: Sequence[int], held: Held, timer: Timer)
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
         samples.append(sample)
-    return TurnsTaken(_block(request, samples, timer), received_ns, passed_ns), output
+    process_ns, thread_ns = process_time_ns() - process_ns, thread_time_ns() - thread_ns
+    block = _block(request, samples, timer)
+    return TurnsTaken(block, received_ns, passed_ns, process_ns, thread_ns), output
 
 
 def _wait(baton: int) -> int:

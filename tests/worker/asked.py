@@ -58,13 +58,16 @@ class Asked:
         finally:
             os.close(fd)
 
-    def give(self, draw: int | tuple[Stored, Stored, Stored] = 0, junk_bytes: int = 0) -> tuple[Stored, ...]:
+    def give(
+        self, draw: int | tuple[Stored, Stored, Stored] = 0, junk_bytes: int = 0, guarded: bool = False
+    ) -> tuple[Stored, ...]:
         """Give inputs: those of a draw, or arrays; gives them back."""
         case = parse_case(self.case)
         arrays = draw_activations(case, RULES[case.rule], 1, draw) if isinstance(draw, int) else draw
         fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
         try:
-            self.link.ask(m.Activations(specs, junk_bytes=junk_bytes), m.Done, ENOUGH_S, (fd,))
+            request = m.Activations(specs, junk_bytes=junk_bytes, guarded=guarded)
+            self.link.ask(request, m.Done, ENOUGH_S, (fd,))
         finally:
             os.close(fd)
         return arrays
