@@ -16,7 +16,8 @@ _LOOKS = 20
 _LOOK_S = 0.001
 
 OTHERS_SHARE, OTHERS_LEAST_NS = 0.2, 1_000_000
-"""Of a call's time, and beyond that: what other threads may take in a call of one thread."""
+"""Of a call's CPU time, and beyond that: what other threads may take in a call of one thread. Not of the time
+on the wall, of which a busy machine takes its share."""
 IDLE_SHARE, IDLE_LEAST_NS = 0.5, 5_000_000
 """Of the call before, and at least: what other threads may not take while nothing is asked of the process."""
 
@@ -25,12 +26,13 @@ IDLE_SHARE, IDLE_LEAST_NS = 0.5, 5_000_000
 class Activity:
     """At one moment: threads and children by number, and what was used so far.
 
-    others_ns: CPU time of all threads but this one. ended: of children that were waited for, seconds in their
-    own code and in the kernel, and page faults: the least of processes has some.
+    own_ns, others_ns: CPU time of this thread, and of all others. ended: of children that were waited for,
+    seconds in their own code and in the kernel, and page faults: the least of processes has some.
     """
 
     threads: frozenset[int]
     children: frozenset[int]
+    own_ns: int
     others_ns: int
     ended: tuple[float, float, int]
 
@@ -39,12 +41,13 @@ class Activity:
 class Past:
     """What is known of the calls that were checked in a process. pid: which one; in a fork, nothing is.
 
-    calls: how many there were. wall_ns: of the last. others_ns: of other threads when it was over.
+    calls: how many there were. cpu_ns: of the last, all threads. others_ns: of other threads, when it was
+    over.
     """
 
     pid: int = 0
     calls: int = 0
-    wall_ns: int = 0
+    cpu_ns: int = 0
     others_ns: int = 0
 
 
@@ -56,36 +59,42 @@ def past_here(past: Past) -> Past:
     return past if past.pid == os.getpid() else Past(pid=os.getpid())
 
 
-def others_ns() -> int:
-    """CPU time of all threads of this process but the calling one."""
-    return time.process_time_ns() - time.thread_time_ns()
+def with_call(past: Past, before: Activity) -> Past:
+    """The past with the call that is just over."""
+    own, others = _used()
+    spent = own - before.own_ns + others - before.others_ns
+    return Past(past.pid, past.calls + 1, spent, others)
 
 
 def read_activity() -> Activity:
     """What there is now; of threads and children only what still runs."""
-    used = others_ns()
+    own, others = _used()
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     threads = _numbers()
-    return Activity(threads, _children(threads), used, (ended.ru_utime, ended.ru_stime, ended.ru_minflt))
+    return Activity(
+        threads, _children(threads), own, others, (ended.ru_utime, ended.ru_stime, ended.ru_minflt)
+    )
 
 
 def check_idle(past: Past, now: Activity) -> None:
     """Raise :class:`WrongOutput` where other threads went on working after the call before."""
     used = now.others_ns - past.others_ns
-    if past.calls and used > max(IDLE_LEAST_NS, IDLE_SHARE * past.wall_ns):
+    if past.calls and used > max(IDLE_LEAST_NS, IDLE_SHARE * past.cpu_ns):
         raise WrongOutput(
             f"it worked on after the call before: {used / 1e6:.1f} ms of CPU time on other threads, "
-            f"after a call of {past.wall_ns / 1e6:.1f} ms"
+            f"after a call of {past.cpu_ns / 1e6:.1f} ms"
         )
 
 
-def check_company(before: Activity, past: Past, wall_ns: int, threads: int) -> None:
+def check_company(before: Activity, past: Past, threads: int) -> None:
     """Raise :class:`WrongOutput` where a call that is just over had help it should not have.
 
     Libraries start pools and compilers at a process's first call, which is not judged by what it started
     and ended again. past: before the call. threads: how many the case allows.
     """
-    used = others_ns() - before.others_ns
+    own, others = _used()
+    used = others - before.others_ns
+    spent = own - before.own_ns + used
     now = _settled(before)
     if now.children - before.children:
         raise WrongOutput("the call left a process running that it started")
@@ -93,13 +102,13 @@ def check_company(before: Activity, past: Past, wall_ns: int, threads: int) -> N
         return
     started = len(now.threads - before.threads)
     if started:
-        raise WrongOutput(f"the call left {started} {'threads' if started > 1 else 'thread'} running")
+        raise WrongOutput(f"the call left {f'{started} threads' if started > 1 else 'a thread'} running")
     if now.ended != before.ended:
         raise WrongOutput("the call started a process, and waited for it")
-    if threads == 1 and used > OTHERS_SHARE * wall_ns + OTHERS_LEAST_NS:
+    if threads == 1 and used > OTHERS_SHARE * spent + OTHERS_LEAST_NS:
         raise WrongOutput(
-            f"the call computes on other threads: {used / 1e6:.1f} ms of CPU time in "
-            f"{wall_ns / 1e6:.1f} ms, with one thread allowed"
+            f"the call computes on other threads: {used / 1e6:.1f} ms of its {spent / 1e6:.1f} ms of CPU "
+            "time, with one thread allowed"
         )
 
 
@@ -112,6 +121,12 @@ def _settled(before: Activity) -> Activity:
         time.sleep(_LOOK_S)
         now = read_activity()
     return now
+
+
+def _used() -> tuple[int, int]:
+    """CPU time of the calling thread and of all others."""
+    own = time.thread_time_ns()
+    return own, time.process_time_ns() - own
 
 
 def _numbers() -> frozenset[int]:

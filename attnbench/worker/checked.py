@@ -10,12 +10,11 @@ from attnbench.timing.timer import timer_for
 from attnbench.types.case import Case
 from attnbench.types.shapes import output_shape
 from attnbench.worker.activity import (
-    Past,
     check_company,
     check_idle,
-    others_ns,
     past_here,
     read_activity,
+    with_call,
 )
 from attnbench.worker.guarding import check_bands, check_unchanged, keep, poison
 from attnbench.worker.held import Held
@@ -47,11 +46,11 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
         del plug
         check_integrity("the call")
         # On a device, threads of its driver and of autograd work for every call.
-        check_company(company, past, sample.wall_ns, case.threads if on_cpu else 0)
+        now = with_call(past, company)
+        check_company(company, past, case.threads if on_cpu else 0)
     check_unchanged(held.inputs, before)
     check_bands(held.buffers)
     check_held_output(held, output)
-    now = Past(past.pid, past.calls + 1, sample.wall_ns, others_ns())
     return replace(held, past=now, earlier=output), output, sample.wall_ns
 
 

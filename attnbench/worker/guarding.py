@@ -16,8 +16,8 @@ BAND_BYTES = 4096
 """Of NaN on either side of an input: more than the widest vectors and the padded rows of a block."""
 
 _ORDINALS = ("first", "second", "third")
-_FEWEST_BLOCKS, _SMALL_BLOCKS_BYTES = 4, 64 * 1024
-_MOST_BLOCKS = 64
+_FEWEST_BLOCKS, _MOST_BLOCKS, _BLOCKS_BYTES = 4, 16, 1024**2
+_MAPPED_FROM_BYTES = 128 * 1024
 _LARGEST_POISONED_BYTES = 256 * 1024**2
 
 
@@ -87,18 +87,19 @@ def poison(output_bytes: int, device: str) -> object:
     """
     import torch
 
-    blocks = max(_FEWEST_BLOCKS, min(_MOST_BLOCKS, _SMALL_BLOCKS_BYTES // output_bytes))
+    blocks = max(_FEWEST_BLOCKS, min(_MOST_BLOCKS, _BLOCKS_BYTES // output_bytes))
     if blocks * output_bytes > _LARGEST_POISONED_BYTES:
         return None
     plug = None
     # Bytes of all ones are NaN in every dtype. Where memory is short, nothing is poisoned.
     with contextlib.suppress(RuntimeError, MemoryError):
-        # The first round teaches the allocator that such blocks are worth keeping.
-        for _ in range(2):
+        # The first round teaches the allocator that such blocks are worth keeping; small ones always are.
+        for _ in range(1 if output_bytes < _MAPPED_FROM_BYTES else 2):
             filled = [
                 torch.full((output_bytes,), 255, dtype=torch.uint8, device=device) for _ in range(blocks)
             ]
-            plug = torch.empty(64, dtype=torch.uint8, device=device)
+            # As large as they are, so that it lies behind them.
+            plug = torch.empty(output_bytes, dtype=torch.uint8, device=device)
             del filled
     return plug
 

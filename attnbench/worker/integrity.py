@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import is_
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -37,9 +38,13 @@ _OF_TENSOR = (
 
 @dataclass(frozen=True)
 class Reference:
-    """What a name stood for: the object, and of a function what it does."""
+    """What a name stood for: where it is stored, the object, and of a function what it does.
 
-    owner: Any
+    before: of a class with others above it, where a name would hide the one that is meant.
+    """
+
+    place: Mapping[str, object]
+    before: tuple[Mapping[str, object], ...]
     name: str
     words: str
     found: object
@@ -55,9 +60,10 @@ def references() -> tuple[Reference, ...]:
 def replaced() -> str:
     """The first name that stands for something else by now, "" for none."""
     for reference in references():
-        found = _look_up(reference.owner, reference.name)
-        same = found is reference.found
-        if not (same and all(x is y for x, y in zip(_does(found), reference.does, strict=True))):
+        found = reference.place.get(reference.name)
+        if found is not reference.found or any(reference.name in each for each in reference.before):
+            return reference.words
+        if reference.does and not all(map(is_, _does(found), reference.does)):
             return reference.words
     return ""
 
@@ -102,17 +108,11 @@ def _of_module(module: ModuleType) -> Iterator[tuple[Any, str, str]]:
 
 
 def _refer(owner: Any, name: str, words: str) -> Reference:
-    found = _look_up(owner, name)
-    return Reference(owner, name, words, found, _does(found))
-
-
-def _look_up(owner: Any, name: str) -> object:
-    """What is stored under the name, so that a method is the same object each time."""
-    for place in owner.__mro__ if isinstance(owner, type) else (owner,):
-        if name in vars(place):
-            found: object = vars(place)[name]
-            return found
-    return getattr(owner, name, None)
+    """The name where it is stored, so that a method is the same object each time."""
+    places = [vars(each) for each in (owner.__mro__ if isinstance(owner, type) else (owner,))]
+    at = next((number for number, each in enumerate(places) if name in each), 0)
+    found = places[at].get(name)
+    return Reference(places[at], tuple(places[:at]), name, words, found, _does(found))
 
 
 def _does(found: object) -> tuple[object, ...]:

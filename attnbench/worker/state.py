@@ -18,7 +18,7 @@ import numpy as np
 
 from attnbench.worker.outputs import WrongOutput
 
-_OF_COMPILERS = ("TORCHINDUCTOR_", "TRITON_")
+_OF_COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
 """Variables that torch's compiler sets for itself, where and when it first compiles."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
 
@@ -99,8 +99,7 @@ def changes(before: GlobalState, after: GlobalState) -> list[Change]:
 
 def restore(found: list[Change]) -> None:
     """Put the values from before back, of whatever lets itself be put back."""
-    # The last first: what is set by one that comes early (matmul precision sets TF32) is right in the end.
-    for change in reversed(found):
+    for change in found:
         if change.switch.write is not None:
             with contextlib.suppress(Exception):
                 change.switch.write(change.before)
@@ -184,9 +183,9 @@ def _of_torch() -> Iterator[Switch]:
     )
     yield Switch("autocast", partial(torch.is_autocast_enabled, "cpu"), _set_autocast("cpu"))
     yield Switch("autocast on CUDA", partial(torch.is_autocast_enabled, "cuda"), _set_autocast("cuda"))
-    # The inference mode comes first, since it has a grad mode of its own.
-    yield Switch("the grad mode", torch.is_grad_enabled, torch.set_grad_enabled)
+    # In this order, since the inference mode sets the grad mode; so does the precision of matmuls TF32.
     yield Switch("the inference mode", torch.is_inference_mode_enabled, _enter_inference_mode)
+    yield Switch("the grad mode", torch.is_grad_enabled, torch.set_grad_enabled)
     for kernel, read, write in (
         ("flash", cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
         ("math", cuda.math_sdp_enabled, cuda.enable_math_sdp),

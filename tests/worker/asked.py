@@ -46,7 +46,18 @@ class Asked:
         parameters: Mapping[str, Stored] | None = None,
         limit: int | None = None,
     ) -> int:
-        """Prepare with the case's own parameters unless others are given; the ns it took."""
+        """Prepare; the ns it took."""
+        return self.prepared(backend, source, rule_source, parameters, limit).ns
+
+    def prepared(
+        self,
+        backend: str,
+        source: m.PluginSource | None = OUTSPOKEN,
+        rule_source: m.PluginSource = BUILT_IN_RULES,
+        parameters: Mapping[str, Stored] | None = None,
+        limit: int | None = None,
+    ) -> m.Prepared:
+        """Prepare with the case's own parameters unless others are given; the answer."""
         case = parse_case(self.case)
         if parameters is None:
             drawn = draw_parameters(case, RULES[case.rule])
@@ -54,7 +65,7 @@ class Asked:
         fd, specs = pack(parameters, case.dtype)
         request = m.Prepare(self.case, backend, source, rule_source, specs, limit)
         try:
-            return self.link.ask(request, m.Prepared, ENOUGH_S, (fd,))[0].ns
+            return self.link.ask(request, m.Prepared, ENOUGH_S, (fd,))[0]
         finally:
             os.close(fd)
 
