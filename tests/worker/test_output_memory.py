@@ -72,5 +72,5 @@ def test_a_view_through_another_storage_is_seen() -> None:
     whole = torch.zeros(20)
     seen = torch.from_numpy(whole.numpy()[5:9])
     assert seen.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
-    with pytest.raises(WrongOutput, match="^the output shares memory with that one$"):
+    with pytest.raises(WrongOutput, match=r"^the output shares memory with that one$"):
         check_own_memory(seen, [("another", torch.zeros(20)), ("that one", whole)])

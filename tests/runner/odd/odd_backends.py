@@ -6,7 +6,6 @@ are checked and warmed up.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -17,6 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from bent_clock import beneath
 
 from attnbench import Backend, Setup, hookimpl
 
@@ -171,37 +172,6 @@ def ever_slower(true: Callable[[], int]) -> Callable[[], int]:
     return lambda: start + (true() - start) // 100
 
 
-def beneath(clock: Callable[[Callable[[], int]], Callable[[], int]], *who: str) -> Callable[[], None]:
-    """Put another clock where CPython finds the code of ``time.perf_counter_ns``, once: no name leads elsewhere.
-
-    who: the functions to which it tells that time; all others get the true one.
-    """
-    method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
-    kept: list[object] = []
-
-    def act() -> None:
-        if kept:
-            return
-        # PyCFunctionObject: two words of head, then its PyMethodDef: name, code, ...
-        definition = ctypes.c_void_p.from_address(id(time.perf_counter_ns) + 16).value or 0
-        code = ctypes.c_void_p.from_address(definition + 8)
-        true_code = method(code.value)
-        other = clock(lambda: true_code(None, None))
-
-        def tell(module: object, nothing: object) -> int:
-            asking = sys._getframe(1).f_code.co_name
-            return other() if asking in who else true_code(None, None)
-
-        kept.extend((true_code, bent := method(tell)))
-        code.value = ctypes.cast(bent, ctypes.c_void_p).value
-
-    return act
-
-
-def standing(true: Callable[[], int]) -> Callable[[], int]:
-    return lambda: 1
-
-
 def bend_the_module() -> None:
     """What a backend could do that knows nothing of the worker."""
     time.perf_counter_ns = lambda: 1  # type: ignore[assignment]
@@ -220,10 +190,6 @@ def attnbench_backends() -> Iterator[Backend]:
     prepares |= {
         f"beneath_{clock.__name__}": in_every_turn(beneath(clock, "take_sample", "take_turns"))
         for clock in (hundredth, double, ever_slower)
-    }
-    prepares |= {
-        f"beneath_sample_{clock.__name__}": in_every_turn(beneath(clock, "take_sample"))
-        for clock in (hundredth, standing)
     }
     prepares["takes_64_mib"] = takes_64_mib
     for number in "123":
