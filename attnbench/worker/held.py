@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.identity import parse_case
@@ -20,10 +21,12 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.record import Status
 from attnbench.types.rule import Rule
-from attnbench.types.shapes import projection_shapes
+from attnbench.types.shapes import output_shape, projection_shapes
 from attnbench.types.words import clean
+from attnbench.worker.activity import NO_PAST, Past
 from attnbench.worker.evidence import Evidence
 from attnbench.worker.failures import classify
+from attnbench.worker.guarding import between_bands
 from attnbench.worker.messages import PluginSource, Prepare
 from attnbench.worker.names import ACTIVATIONS, rule_key
 from attnbench.worker.shared import Stored
@@ -58,7 +61,9 @@ class Held:
     """A prepared backend: the case, the function that is timed, and the inputs it is called with.
 
     pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
-    until it is written down. evidence: what was written down.
+    until it is written down. evidence: what was written down. parameters: what it was prepared with.
+    buffers: of inputs between bands of NaN, bands included. past, earlier: of the calls that were checked,
+    and the output of the last of them.
     """
 
     case: Case
@@ -69,20 +74,39 @@ class Held:
     last: LastCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
     evidence: Evidence = field(default_factory=Evidence, repr=False)
+    parameters: tuple[Any, ...] = field(default=(), repr=False)
+    buffers: tuple[Any, ...] = field(default=(), repr=False)
+    past: Past = field(default=NO_PAST, repr=False)
+    earlier: Any = field(default=None, repr=False)
 
-    def with_inputs(self, stored: Mapping[str, Stored], *, fresh: bool) -> Held:
+    @property
+    def output_bytes(self) -> int:
+        """Of one output."""
+        return prod(output_shape(self.case)) * self.case.item_bytes
+
+    def with_inputs(self, stored: Mapping[str, Stored], *, fresh: bool, guarded: bool = False) -> Held:
         """The same backend with other inputs, in its layout, on its device.
 
         Where there are inputs and ``fresh`` isn't said, the new ones go into their storage: to a backend that
         remembers by address they look the same. No memory is asked for then, since what is given back would
         be found by the next call, in place of what it would have taken.
+
+        guarded: between bands of NaN. Where those before were not, the new ones are fresh.
         """
-        if not fresh and self.inputs is not None:
+        if not fresh and self.inputs is not None and guarded == bool(self.buffers):
             return self._renewed(stored)
         tensors = to_tensors(stored, self.case)
         laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
-        a, b, c = (laid[id(tensors[name])] for name in ACTIVATIONS)
-        return replace(self, inputs=(a, b, c), last=None, pool=None)
+        given = [id(tensors[name]) for name in ACTIVATIONS]
+        buffers: tuple[Any, ...] = ()
+        if guarded:
+            # What was compiled on tensors of inference mode would be compiled anew for others.
+            counted = not self.backend.compiles
+            banded = {at: between_bands(tensor, counted=counted) for at, tensor in laid.items()}
+            laid = {at: inside for at, (inside, _) in banded.items()}
+            buffers = tuple(banded[at][1] for at in given)
+        a, b, c = (laid[at] for at in given)
+        return replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, earlier=None)
 
     def write(self, stored: Mapping[str, Stored], into: tuple[Any, Any, Any] | None = None) -> None:
         """Write values over those of the inputs, or of others like them; the pool stays as it is."""
@@ -134,7 +158,8 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, i
         call = backend.prepare(setup)
     except BaseException as failure:
         raise NotPrepared(*classify(failure, "preparation")) from failure
-    return Held(case, rule, backend, call), time.perf_counter_ns() - start
+    held = Held(case, rule, backend, call, parameters=tuple(tensors.values()))
+    return held, time.perf_counter_ns() - start
 
 
 def _refuse(backend: Backend, case: Case, rule: Rule) -> None:

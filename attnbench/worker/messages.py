@@ -74,12 +74,14 @@ class Activations(Struct, frozen=True, tag=True):
     """Take these inputs (in the descriptor) for the calls to come. Answer: :class:`Done`.
 
     fresh: into new tensors, after a junk allocation of junk_bytes that shifts their addresses; otherwise
-    into the storage of the inputs before.
+    into the storage of the inputs before. guarded: between bands of NaN, for calls that are checked; new
+    tensors too where those before were not.
     """
 
     arrays: tuple[ArraySpec, ...]
     fresh: bool = False
     junk_bytes: int = 0
+    guarded: bool = False
 
 
 class Compute(Struct, frozen=True, tag=True):
@@ -189,9 +191,10 @@ class TorchFacts(Struct, frozen=True, tag=True):
 
 
 class Prepared(Struct, frozen=True, tag=True):
-    """The backend is prepared. ns: loading and preparation."""
+    """The backend is prepared. ns: loading and preparation. notes: what it changed for others."""
 
     ns: int
+    notes: tuple[str, ...] = ()
 
 
 class Output(Struct, frozen=True, tag=True):
@@ -235,11 +238,15 @@ class TurnsTaken(Struct, frozen=True, tag=True):
     """The samples of all turns; of fewer where the stretch was called off.
 
     received_ns, passed_ns: when each turn began and ended, by the clock that all processes share.
+    process_cpu_ns, thread_cpu_ns: CPU time from before the first turn until after the last, of all threads of
+    the process and of the one that took them.
     """
 
     block: Block
     received_ns: list[int]
     passed_ns: list[int]
+    process_cpu_ns: int = 0
+    thread_cpu_ns: int = 0
 
 
 class PeakMemory(Struct, frozen=True, tag=True):

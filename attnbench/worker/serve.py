@@ -16,18 +16,21 @@ import msgspec
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
-from attnbench.timing.timer import timer_for
 from attnbench.timing.warmup import warm_up
 from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
+from attnbench.worker.checked import check_held_output, checked_call, draws
 from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
+from attnbench.worker.integrity import check_integrity, references
+from attnbench.worker.outputs import WrongOutput
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
 from attnbench.worker.scale import scale_measured
 from attnbench.worker.shared import mapped
-from attnbench.worker.tensors import WrongOutput, check_unchanged, write_output
+from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
+from attnbench.worker.tensors import write_output
 from attnbench.worker.trace import what_ran
 from attnbench.worker.turns import take_turns
 
@@ -45,6 +48,9 @@ def serve(sock: socket.socket) -> None:
     held: Held | None = None
     forked: set[int] = set()
     frozen, is_server = False, True
+    # What the process and its functions are, before any plugin is loaded.
+    state_at_start()
+    references()
     while True:
         try:
             request, fds = line.receive()
@@ -103,7 +109,8 @@ def _answer(
                 if request.memory_limit_bytes is not None:
                     limit_memory(request.memory_limit_bytes)
                 held, ns = prepare(request, mapped(fds[0], request.parameters))
-                return held, m.Prepared(ns), ()
+                check_integrity("the plugin")
+                return held, m.Prepared(ns, put_back_after_preparation()), ()
         if held is None:
             return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
         return _answer_prepared(request, fds, held)
@@ -121,7 +128,7 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     if isinstance(request, m.Activations):
         held = _written_down(held)
         junk = bytearray(request.junk_bytes)
-        held = held.with_inputs(mapped(fds[0], request.arrays), fresh=request.fresh)
+        held = held.with_inputs(mapped(fds[0], request.arrays), fresh=request.fresh, guarded=request.guarded)
         del junk
         return held, m.Done(), ()
     if held.inputs is None:
@@ -129,11 +136,9 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     a, b, c = held.inputs
     match request:
         case m.Compute():
-            before = [x.clone() for x in held.inputs]
-            sample, computed = timer_for(held.case.device)(held.call, a, b, c, 1)
-            check_unchanged(held.inputs, before)
+            held, computed, ns = checked_call(held)
             fd, spec = write_output(computed, held.case, output_shape(held.case), held.backend.layout)
-            return held, m.Output(spec, sample.wall_ns), (fd,)
+            return held, m.Output(spec, ns), (fd,)
         case m.WarmUp():
             held, timer = held.with_timer()
             first_ns = []
@@ -151,7 +156,9 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, m.Warmed((*first_ns, *trace), settled), ()
         case m.TakeTurns():
             held, timer = held.with_timer()
-            taken, last = take_turns(request, fds, held, timer, held.evidence)
+            with nothing_changed("a timed call", draws=draws(held.case)):
+                taken, last = take_turns(request, fds, held, timer, held.evidence)
+                check_integrity("a timed call")
             return replace(held, last=last), taken, ()
         case m.TimedOutputs():
             held = _written_down(held)
@@ -170,6 +177,7 @@ def _written_down(held: Held) -> Held:
     last = held.last
     if last is None:
         return held
+    check_held_output(held, last.output)
     held.evidence.keep(held, last.output, last.stretch, last.turn, last.call, renewed=last.renewed)
     return replace(held, last=None)
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
 from attnbench.types.shapes import Shape
 from attnbench.worker.messages import ArraySpec
+from attnbench.worker.outputs import check_output, exchanged
 from attnbench.worker.shared import Stored, anonymous_file
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-
-
-class WrongOutput(Exception):  # noqa: N818
-    """The output isn't what the case asks for, in words."""
 
 
 def as_tensor(stored: Stored, case: Case) -> Tensor:
@@ -71,37 +66,16 @@ def stored_output(output: Any, case: Case, shape: Shape, layout: Layout) -> Stor
     """An output as it is stored, in BHLD; its own memory where that is contiguous there.
 
     Raises:
-        WrongOutput: not a tensor, or the wrong shape, dtype or device.
+        WrongOutput: it isn't what the case asks for; see :func:`~attnbench.worker.outputs.check_output`.
     """
     import torch
 
-    if type(output) is not torch.Tensor:
-        raise WrongOutput(f"the output is a {type(output).__name__}, not a torch.Tensor")
-    exchanged = layout == "BLHD" and len(shape) == 4
-    expected = (shape[0], shape[2], shape[1], shape[3]) if exchanged else shape
-    if tuple(output.shape) != expected:
-        raise WrongOutput(f"the output has shape {tuple(output.shape)}; {expected} is asked for")
-    if output.dtype != case_dtype(case):
-        raise WrongOutput(f"the output has dtype {_word(output.dtype)}; {case.dtype} is asked for")
-    if output.device.type != case.device:
-        raise WrongOutput(f"the output is on {output.device}; {case.device} is asked for")
+    check_output(output, case, shape, layout)
     plain = output.detach()
-    if exchanged:
+    if exchanged(layout, shape):
         plain = plain.transpose(1, 2)
     plain = plain.contiguous().cpu()
     if case.dtype == "bfloat16":
         plain = plain.view(torch.int16)
-    return plain.numpy()
-
-
-def check_unchanged(inputs: Sequence[Tensor], before: Sequence[Tensor]) -> None:
-    """Raise :class:`WrongOutput` where a call has changed its inputs, bit by bit."""
-    import torch
-
-    for name, tensor, copy in zip(("first", "second", "third"), inputs, before, strict=True):
-        if not torch.equal(tensor, copy):
-            raise WrongOutput(f"the call changed its {name} input")
-
-
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    data: Stored = plain.numpy()
+    return data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 from attnbench.timing.sample import Sample
@@ -39,6 +39,7 @@ def take_turns(
     if request.renewed:
         renewal = Renewal(mapped(fds[-1], request.renewed), evidence, request.stretch)
     awaited = renewal
+    process_ns, thread_ns = process_time_ns(), thread_time_ns()
     for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:
             break
@@ -55,7 +56,8 @@ def take_turns(
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
         samples.append(sample)
-    taken = TurnsTaken(_block(request, samples, timer), received_ns, passed_ns)
+    process_ns, thread_ns = process_time_ns() - process_ns, thread_time_ns() - thread_ns
+    taken = TurnsTaken(_block(request, samples, timer), received_ns, passed_ns, process_ns, thread_ns)
     if not samples:
         return taken, None
     # A pool has its inputs back already.

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bent_clock import beneath
+
 from attnbench import Backend, Setup, hookimpl
 
 if TYPE_CHECKING:
@@ -139,6 +141,16 @@ def crash_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]
         if timed():
             os.abort()
         return honest(q, k, v)
+
+    return call
+
+
+def leave_a_child_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Where nobody counts the processes."""
+    honest = right(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return leave_a_child(honest(q, k, v)) if timed() else honest(q, k, v)
 
     return call
 
@@ -298,6 +310,19 @@ def stop_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return call
 
 
+def slow_the_clock_beneath(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The same where no name leads elsewhere: only the clocks of others can tell."""
+    honest = right(setup)
+    bend = beneath(lambda true: lambda: true() // 100, "take_sample")
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if timed():
+            bend()
+        return honest(q, k, v)
+
+    return call
+
+
 def spoil_shared_memory(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Write zeros over every piece of shared memory that this process can reach, the inputs of others."""
     honest = right(setup)
@@ -317,7 +342,7 @@ PREPARES = {
     for f in (
         only_when_timed, crash_when_timed, fail_to_prepare, record_process, remember_by_address,
         remember_when_timed, answer_from_before, compute_every_second, keep_weights, change_inputs,
-        slow_the_clock, stop_the_clock, spoil_shared_memory,
+        slow_the_clock, stop_the_clock, slow_the_clock_beneath, spoil_shared_memory, leave_a_child_when_timed,
     )
 }  # fmt: skip
 

@@ -116,7 +116,7 @@ def test_what_a_backend_has_left_behind_ends_with_a_parent_that_is_killed(
     broken_plugin: str, tmp_path: Path, attempt: int
 ) -> None:
     """It's of the group of a process that was forked by another than the server."""
-    words = [CASES[0], "--backend", "leave_a_child", "--budget", "1", "--out", str(tmp_path)]
+    words = [CASES[0], "--backend", "leave_a_child_when_timed", "--budget", "1", "--out", str(tmp_path)]
     process = start(*words)
     seen: dict[int, psutil.Process] = {}
     while len(seen) < 20:

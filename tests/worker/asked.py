@@ -46,7 +46,18 @@ class Asked:
         parameters: Mapping[str, Stored] | None = None,
         limit: int | None = None,
     ) -> int:
-        """Prepare with the case's own parameters unless others are given; the ns it took."""
+        """Prepare; the ns it took."""
+        return self.prepared(backend, source, rule_source, parameters, limit).ns
+
+    def prepared(
+        self,
+        backend: str,
+        source: m.PluginSource | None = OUTSPOKEN,
+        rule_source: m.PluginSource = BUILT_IN_RULES,
+        parameters: Mapping[str, Stored] | None = None,
+        limit: int | None = None,
+    ) -> m.Prepared:
+        """Prepare with the case's own parameters unless others are given; the answer."""
         case = parse_case(self.case)
         if parameters is None:
             drawn = draw_parameters(case, RULES[case.rule])
@@ -54,17 +65,20 @@ class Asked:
         fd, specs = pack(parameters, case.dtype)
         request = m.Prepare(self.case, backend, source, rule_source, specs, limit)
         try:
-            return self.link.ask(request, m.Prepared, ENOUGH_S, (fd,))[0].ns
+            return self.link.ask(request, m.Prepared, ENOUGH_S, (fd,))[0]
         finally:
             os.close(fd)
 
-    def give(self, draw: int | tuple[Stored, Stored, Stored] = 0, junk_bytes: int = 0) -> tuple[Stored, ...]:
+    def give(
+        self, draw: int | tuple[Stored, Stored, Stored] = 0, junk_bytes: int = 0, guarded: bool = False
+    ) -> tuple[Stored, ...]:
         """Give inputs: those of a draw, or arrays; gives them back."""
         case = parse_case(self.case)
         arrays = draw_activations(case, RULES[case.rule], 1, draw) if isinstance(draw, int) else draw
         fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
         try:
-            self.link.ask(m.Activations(specs, junk_bytes=junk_bytes), m.Done, ENOUGH_S, (fd,))
+            request = m.Activations(specs, junk_bytes=junk_bytes, guarded=guarded)
+            self.link.ask(request, m.Done, ENOUGH_S, (fd,))
         finally:
             os.close(fd)
         return arrays

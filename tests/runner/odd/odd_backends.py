@@ -17,6 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bent_clock import beneath
+
 from attnbench import Backend, Setup, hookimpl
 
 if TYPE_CHECKING:
@@ -207,6 +209,10 @@ def attnbench_backends() -> Iterator[Backend]:
     prepares |= {f"every_{act.__name__}": in_every_turn(act) for act in every}
     prepares |= {
         f"clock_{clock.__name__}": in_every_turn(bend(clock)) for clock in (hundredth, double, ever_slower)
+    }
+    prepares |= {
+        f"beneath_{clock.__name__}": in_every_turn(beneath(clock, "take_sample", "take_turns"))
+        for clock in (hundredth, double, ever_slower)
     }
     prepares["takes_64_mib"] = takes_64_mib
     prepares |= {f"traced_{act.__name__}": when_traced(act) for act in (exit_at_once, raise_an_error, hang)}

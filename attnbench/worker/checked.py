@@ -1,0 +1,78 @@
+"""A checked call: one call, and whether it left alone what it must. Around timed calls little of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from attnbench.timing.timer import timer_for
+from attnbench.types.case import Case
+from attnbench.types.shapes import output_shape
+from attnbench.worker.activity import (
+    check_company,
+    check_idle,
+    past_here,
+    read_activity,
+    with_call,
+)
+from attnbench.worker.guarding import check_bands, check_unchanged, keep, poison
+from attnbench.worker.held import Held
+from attnbench.worker.integrity import check_integrity
+from attnbench.worker.outputs import check_output, check_own_memory
+from attnbench.worker.state import nothing_changed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def checked_call(held: Held) -> tuple[Held, Any, int]:
+    """Make one call; gives what is held from now on, the output, and the ns of the call.
+
+    The output is kept: the next one must be elsewhere.
+
+    Raises:
+        WrongOutput: it gave no output, or changed or used what it must not, in words.
+    """
+    assert held.inputs is not None
+    case, past = held.case, past_here(held.past)
+    on_cpu = case.device == "cpu"
+    before, company = keep(held.inputs), read_activity()
+    if on_cpu and case.threads == 1:
+        check_idle(past, company)
+    with nothing_changed("the call", draws=draws(case)):
+        plug = poison(held.output_bytes, case.device)
+        sample, output = timer_for(case.device)(held.call, *held.inputs, 1)
+        del plug
+        check_integrity("the call")
+        # On a device, threads of its driver and of autograd work for every call.
+        now = with_call(past, company)
+        check_company(company, past, case.threads if on_cpu else 0)
+    check_unchanged(held.inputs, before)
+    check_bands(held.buffers)
+    check_held_output(held, output)
+    return replace(held, past=now, earlier=output), output, sample.wall_ns
+
+
+def check_held_output(held: Held, output: Any) -> None:
+    """Raise :class:`WrongOutput` for what is no output of the case, or lies where others do."""
+    check_output(output, held.case, output_shape(held.case), held.backend.layout)
+    check_own_memory(output, _others(held))
+
+
+def draws(case: Case) -> bool:
+    """Whether a call draws random numbers: where weights are dropped."""
+    return bool(getattr(case, "dropout", 0))
+
+
+def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
+    """All that an output must not lie in."""
+    for words, tensor in zip(("first", "second", "third"), held.inputs or (), strict=False):
+        yield f"the {words} input", tensor
+    for tensor in held.parameters:
+        yield "a parameter of the case", tensor
+    if held.pool is not None:
+        for triple in held.pool.triples:
+            yield from (("an input", tensor) for tensor in triple)
+    if held.earlier is not None:
+        yield "the output of an earlier call", held.earlier

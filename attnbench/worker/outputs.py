@@ -1,0 +1,105 @@
+"""Whether what a call returned is an output: a real, dense tensor with memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnbench.kit.dtypes import case_dtype
+from attnbench.types.backend import Layout
+from attnbench.types.case import Case
+from attnbench.types.shapes import Shape
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class WrongOutput(Exception):  # noqa: N818
+    """A call did not give what the case asks for, or changed what it must leave alone, in words."""
+
+
+def check_output(output: Any, case: Case, shape: Shape, layout: Layout) -> None:
+    """Raise :class:`WrongOutput` for what is no tensor of the case's type, shape (in BHLD), dtype and device.
+
+    Its elements must be in memory, each in a place of its own: nothing lazy, sparse or expanded.
+    """
+    import torch
+
+    if type(output) is not torch.Tensor:
+        raise WrongOutput(f"the output is a {type(output).__name__}, not a torch.Tensor")
+    expected = (shape[0], shape[2], shape[1], shape[3]) if exchanged(layout, shape) else shape
+    if tuple(output.shape) != expected:
+        raise WrongOutput(f"the output has shape {tuple(output.shape)}; {expected} is asked for")
+    if output.dtype != case_dtype(case):
+        raise WrongOutput(f"the output has dtype {_word(output.dtype)}; {case.dtype} is asked for")
+    if output.device.type != case.device:
+        raise WrongOutput(f"the output is on {output.device}; {case.device} is asked for")
+    if output.layout != torch.strided:
+        raise WrongOutput(f"the output has layout {_word(output.layout)}; a dense tensor is asked for")
+    if output.is_neg() or output.is_conj():
+        raise WrongOutput("the output is a lazy view: its memory does not hold its values")
+    strides = output.stride()
+    reaches = (output.storage_offset() + _reach(expected, strides)) * output.element_size()
+    if output.data_ptr() == 0 or output.untyped_storage().nbytes() < reaches:
+        raise WrongOutput("the output has no memory that holds its elements")
+    if not each_has_a_place(expected, strides):
+        raise WrongOutput(f"several elements of the output share one place in memory: strides {strides}")
+
+
+def exchanged(layout: Layout, shape: Shape) -> bool:
+    """Whether an output comes with axes 1 and 2 exchanged."""
+    return layout == "BLHD" and len(shape) == 4
+
+
+def each_has_a_place(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether no two elements of such a tensor are at one place. Sizes 1 or more, strides 0 or more."""
+    axes = sorted(
+        (stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1
+    )  # the closest first
+    reach = 1
+    for stride, size in axes:
+        if stride < reach:
+            break
+        reach += stride * (size - 1)
+    else:
+        return True
+    if any(stride == 0 for stride, _ in axes):
+        return False
+    # Axes that interleave may still miss each other, as 0, 3 and 0, 2, 4 do.
+    places = np.zeros(1, np.int64)
+    for stride, size in axes:
+        places = (places[:, None] + stride * np.arange(size)).ravel()
+    return np.unique(places).size == places.size
+
+
+def shares_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether the addresses from first to last element of two dense tensors overlap, on one device."""
+    (begin, end), (other_begin, other_end) = _addresses(a), _addresses(b)
+    return a.device == b.device and begin < other_end and other_begin < end
+
+
+def check_own_memory(output: Tensor, others: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise :class:`WrongOutput` where an output has memory in common with one of the others, by its words.
+
+    Those must be alive: freed memory is rightly used again.
+    """
+    for words, other in others:
+        if shares_memory(output, other):
+            raise WrongOutput(f"the output shares memory with {words}")
+
+
+def _addresses(tensor: Tensor) -> tuple[int, int]:
+    begin = tensor.data_ptr()
+    return begin, begin + _reach(tensor.shape, tensor.stride()) * tensor.element_size()
+
+
+def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last in memory, both counted."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _word(thing: torch.dtype | torch.layout) -> str:
+    return str(thing).removeprefix("torch.")

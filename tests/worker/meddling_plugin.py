@@ -1,0 +1,329 @@
+"""Backends that compute the right thing and meddle with what they must leave alone: one thing each."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnbench import Backend, Setup, hookimpl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Call = Callable[[Tensor, Tensor, Tensor], Any]
+
+WORK_S = 0.03
+
+
+def right(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def honest(setup: Setup) -> Call:
+    return right
+
+
+# What they do to inputs
+
+
+def puts_back(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q.mul_(2)
+    q.div_(2)
+    return right(q, k, v)
+
+
+def flips_a_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """0 becomes -0, which is equal to it."""
+    output = right(q, k, v)
+    v.view(-1)[0] = -v.view(-1)[0]
+    return output
+
+
+def writes_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    ctypes.memset(k.data_ptr() + k.nbytes, 0, 8)
+    return right(q, k, v)
+
+
+def reads_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One element before its values, weighed with nothing."""
+    import torch
+
+    before = (ctypes.c_float * 1).from_address(v.data_ptr() - 4)
+    return right(q, k, v) + 0 * torch.frombuffer(before, dtype=torch.float32)
+
+
+# What they give back
+
+
+def gives_an_input(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return v
+
+
+def gives_memory_as_it_is(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    import torch
+
+    return torch.empty_like(v)
+
+
+def gives_the_same_place(setup: Setup) -> Call:
+    import torch
+
+    places: list[Tensor] = []
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if not places:
+            places.append(torch.empty_like(v))
+        return places[0].copy_(right(q, k, v))
+
+    return call
+
+
+def gives_a_parameter(setup: Setup) -> Call:
+    weight = setup.rule_parameters["w"]
+    return lambda q, k, v: weight.view(v.shape)
+
+
+# What they leave behind
+
+
+def after(act: Callable[[], object]) -> Callable[[Setup], Call]:
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        output = right(q, k, v)
+        act()
+        return output
+
+    return lambda setup: call
+
+
+def preparing(act: Callable[[], object]) -> Callable[[Setup], Call]:
+    def prepare(setup: Setup) -> Call:
+        act()
+        return right
+
+    return prepare
+
+
+def more_threads() -> None:
+    import torch
+
+    torch.set_num_threads(2)
+
+
+def other_dtype() -> None:
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+
+
+def a_device() -> None:
+    import torch
+
+    torch.set_default_device("meta")
+
+
+def less_precision() -> None:
+    import torch
+
+    torch.set_float32_matmul_precision("medium")
+
+
+def deterministic() -> None:
+    import torch
+
+    torch.use_deterministic_algorithms(True)
+
+
+def builds_graphs() -> None:
+    import torch
+
+    torch.set_grad_enabled(True)
+
+
+def flushes_denormals() -> None:
+    import torch
+
+    torch.set_flush_denormal(True)
+
+
+def no_flash() -> None:
+    import torch
+
+    torch.backends.cuda.enable_flash_sdp(False)
+
+
+def sets_a_variable() -> None:
+    os.environ["MEDDLING"] = "1"
+
+
+def goes_elsewhere() -> None:
+    os.chdir("/")
+
+
+def raises_on_errors() -> None:
+    np.seterr(invalid="raise")
+
+
+def handles_a_signal() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
+
+def draws_from_torch() -> None:
+    import torch
+
+    torch.rand(1)
+
+
+def draws_from_numpy() -> None:
+    np.random.rand()
+
+
+def patches_torch() -> None:
+    import torch
+
+    torch.equal = lambda a, b: True  # type: ignore[assignment]
+
+
+def patches_statistics() -> None:
+    statistics.median = lambda data: 0  # type: ignore[assignment]
+
+
+def patches_a_method() -> None:
+    import torch
+
+    torch.Tensor.copy_ = lambda self, other: self  # type: ignore[assignment,method-assign]
+
+
+def patches_the_sample() -> None:
+    import attnbench.timing.sample as sample
+
+    sample.thread_time_ns = lambda: 0
+
+
+def patches_the_code() -> None:
+    import attnbench.timing.sample as sample
+
+    sample.take_sample.__code__ = (lambda call, a, b, c, calls: (None, None)).__code__
+
+
+def patches_the_timer() -> None:
+    from attnbench.timing.cpu import CpuTimer
+
+    CpuTimer.warm = lambda *arguments: None  # type: ignore[method-assign]
+
+
+# Who works for them
+
+
+def leaves_a_thread() -> None:
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+
+
+def leaves_a_process() -> None:
+    if os.fork() == 0:
+        time.sleep(3600)
+        os._exit(0)
+
+
+def waits_for_a_process() -> None:
+    subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+
+
+def work(seconds: float) -> None:
+    """On a core, letting others have the interpreter."""
+    data = bytearray(1 << 20)
+    end = time.thread_time() + seconds
+    import zlib
+
+    while time.thread_time() < end:
+        zlib.crc32(data)
+
+
+def works_on_a_thread() -> None:
+    thread = threading.Thread(target=work, args=(WORK_S,))
+    thread.start()
+    thread.join()
+
+
+@dataclass
+class Worker:
+    """A thread of a pool, that does as it's told and says when it is done."""
+
+    told: threading.Semaphore
+    done: threading.Event
+    started: bool = False
+
+    def tell(self) -> None:
+        if not self.started:
+            self.started = True
+            threading.Thread(target=self.serve, daemon=True).start()
+        self.told.release()
+
+    def serve(self) -> None:
+        while True:
+            self.told.acquire()
+            work(WORK_S)
+            self.done.set()
+
+
+def works_in_a_pool() -> Callable[[], None]:
+    worker = Worker(threading.Semaphore(0), threading.Event())
+
+    def act() -> None:
+        worker.done.clear()
+        worker.tell()
+        worker.done.wait()
+
+    return act
+
+
+def works_behind(setup: Setup) -> Call:
+    """Its thread works when the call is over, and the next call waits until it has."""
+    worker = Worker(threading.Semaphore(0), threading.Event())
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        output = right(q, k, v)
+        worker.done.clear()
+        worker.tell()
+        return output
+
+    return call
+
+
+CALLS = (
+    puts_back, flips_a_zero, writes_behind, reads_before, gives_an_input, gives_memory_as_it_is,
+)  # fmt: skip
+ACTS = (
+    more_threads, other_dtype, a_device, less_precision, deterministic, builds_graphs, flushes_denormals,
+    no_flash, sets_a_variable, goes_elsewhere, raises_on_errors, handles_a_signal, draws_from_torch,
+    draws_from_numpy, random.random, patches_torch, patches_statistics, patches_a_method, patches_the_sample,
+    patches_the_code, patches_the_timer, leaves_a_thread, leaves_a_process, waits_for_a_process,
+    works_on_a_thread,
+)  # fmt: skip
+
+
+@hookimpl
+def attnbench_backends() -> Iterator[Backend]:
+    give = partial(Backend, summary="meddles")
+    yield give(name="honest", prepare=honest)
+    yield give(name="gives_the_same_place", prepare=gives_the_same_place)
+    yield give(name="gives_a_parameter", prepare=gives_a_parameter)
+    yield give(name="works_in_a_pool", prepare=after(works_in_a_pool()))
+    yield give(name="works_behind", prepare=works_behind)
+    for call in CALLS:
+        yield give(name=call.__name__, prepare=lambda setup, call=call: call)
+    for act in ACTS:
+        yield give(name=act.__name__, prepare=after(act))
+        yield give(name=f"prepares_{act.__name__}", prepare=preparing(act))
