@@ -18,8 +18,8 @@ from attnbench.types.rule import Rule
 
 FEWEST_KEYS = 4
 SHIFT = 4.0
-"""How much the changed keys' scores move, times a standard normal number for each query. Of some queries one of
-them then has most of the weight, and its value shows however many keys there are."""
+"""How much the changed keys' scores move, times a standard normal number for each query. Of some queries one
+of them then has most of the weight, and its value shows however many keys there are."""
 VALUE_STEP = 8.0
 MOST_CANDIDATES = 4096
 
@@ -74,7 +74,7 @@ def _key_step(case: Case, rule: Rule) -> float:
 def _sources_changed(
     case: Case, drawn: tuple[Stored, Stored, Stored], rng: np.random.Generator
 ) -> tuple[Stored, Stored, Stored]:
-    """Two tokens of the source of values changed, in the sources of keys and queries too where they are it."""
+    """Two tokens of the source of values changed, in those of keys and queries too where they are it."""
     assert case.layer is not None
     queries, keys, values = drawn
     b = int(rng.integers(case.B))

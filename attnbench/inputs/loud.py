@@ -1,8 +1,8 @@
 """Scores of ±80 to ±1000 that every right kernel agrees on: sums of powers of two, tied or far apart.
 
-Rounding is relative, so a large score has a large error, and kernels that round differently would differ. Here
-one feature makes the score, of signed powers of two: it is exact in any order of summation, ties are ties after
-any scaling, and what isn't tied is 40 or more apart.
+Rounding is relative, so a large score has a large error, and kernels that round differently would differ.
+Here one feature makes the score, of signed powers of two: it is exact in any order of summation, ties are
+ties after any scaling, and what isn't tied is 40 or more apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scores made by one feature alone: how loud and how exact scores are told beforehand.
 
-Where q has nothing but the number a in one feature, and k nothing but b in one feature, a rule that multiplies
-them gives slope · a · b, in whatever order a kernel sums: all other products are 0. The slope is asked of the
-rule's reference, so that a plugin's rule is treated as the built-in ones are.
+Where q has nothing but the number a in one feature, and k nothing but b in one feature, a rule that
+multiplies them gives slope · a · b, in whatever order a kernel sums: all other products are 0. The slope is
+asked of the rule's reference, so that a plugin's rule is treated as the built-in ones are.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ LARGEST_PRODUCT = 30_000.0
 class OneFeature:
     """The scores of q = a · e_f and k = b · e_g in every head: slopes · a · b, as long as that is small.
 
-    key: g, the same for all heads. queries: (H,), f. slopes: (H,), with their sign. others: (H,), what scores of
-    standard normal keys without g deviate by: for q = e_f, or normal itself where f goes alone. alone: whether f
-    goes with g only, in all heads, so that other features of q and k add nothing to their product.
+    key: g, the same for all heads. queries: (H,), f. slopes: (H,), with their sign. others: (H,), what scores
+    of standard normal keys without g deviate by: for q = e_f, or normal itself where f goes alone. alone:
+    whether f goes with g only, in all heads, so that other features of q and k add nothing to their product.
     linear: whether scores grow with a · b however large it gets. bias: the most that positions alone add.
     """
 

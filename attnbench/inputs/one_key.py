@@ -1,7 +1,8 @@
 """Inputs whose output is the value of one key: the first, the last or one far inside.
 
-Where scores are products, that key's is so much higher than all others that its weight is 1, and higher than exp
-of float32 can hold. Where they aren't, values are 0 but for that key's: forgetting it leaves nothing either way.
+Where scores are products, that key's is so much higher than all others that its weight is 1, and higher than
+exp of float32 can hold. Where they aren't, values are 0 but for that key's: forgetting it leaves nothing
+either way.
 """
 
 from __future__ import annotations

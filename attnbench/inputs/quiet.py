@@ -3,8 +3,8 @@
 Most keys score 0 and have the value 0; a few score -s and have values of one sign in each feature, so the
 output is about e^-s times a sum that nothing cancels in. A scale that is wrong by 1 % changes it by s %: 8 %
 in bfloat16, where a right kernel is off by one. The scores are exact, whatever a kernel scales and rounds
-first (:func:`attnbench.inputs.one_feature.kindly_rounded`), and the weights of likely keys are 1 before they are
-divided, so that their sum is exact in any order.
+first (:func:`attnbench.inputs.one_feature.kindly_rounded`), and the weights of likely keys are 1 before they
+are divided, so that their sum is exact in any order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from attnbench.types.case import Case, Dtype
 from attnbench.types.rule import Rule
 
 DEPTH: dict[Dtype, float] = {"bfloat16": 8.0, "float16": 2.0, "float32": 1.0, "float64": 1.0}
-"""s: as deep as the dtype needs to show 1 % (0.1 % in float32), and no deeper. In float16 a weight of e^-8 / 1000
-would have lost half its bits; in float32 a rounded score of 8 is off by more than the limits give."""
+"""s: as deep as the dtype needs to show 1 % (0.1 % in float32), and no deeper. In float16 a weight of e^-8 /
+1000 would have lost half its bits; in float32 a rounded score of 8 is off by more than the limits give."""
 
 UNLIKELY = 4.0
-"""Of the keys up to number j, about so many times ln(j) are unlikely: early rows of a causal mask see some, and
-so few equal terms leave no error in a long sum."""
+"""Of the keys up to number j, about so many times ln(j) are unlikely: early rows of a causal mask see some,
+and so few equal terms leave no error in a long sum."""
 
 
 def applies(case: Case, rule: Rule) -> bool:
@@ -69,7 +69,8 @@ def _sizes(case: Case, found: OneFeature) -> tuple[Wide, float]:
 
 
 def _unlikely(case: Case, rng: np.random.Generator) -> np.ndarray:
-    """Which keys are unlikely, (B, Hkv, Lk): half of the first, ever fewer later, and never all that a query sees.
+    """Which keys are unlikely, (B, Hkv, Lk): half of the first, ever fewer later, never all that a query
+    sees.
 
     The row of a query that saw no others would be large and say nothing, and hide the rest.
     """

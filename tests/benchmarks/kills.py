@@ -1,6 +1,7 @@
 """Which mistakes each family of inputs shows alone: ``python tests/benchmarks/kills.py [ID ...]``.
 
-A table for each case: the kernels of tests/maths/wrong_kernels.py by family, ``x`` where the verdict refuses one.
+A table for each case: the kernels of tests/maths/wrong_kernels.py by family, ``x`` where the verdict refuses
+one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from attnbench.inputs.families import families_of, family_draws
 
 CASES = [
     f"attention/{rule}/H4-Hkv2-Lq{lengths[0]}-Lk{lengths[1]}-D{D}/{mask}/{dtype}"
-    for rule, D in (("scaled_dot", 64), ("scaled_dot", 80), ("general", 64), ("cosine", 64), ("additive", 16))
+    for rule, D in (
+        ("scaled_dot", 64),
+        ("scaled_dot", 80),
+        ("general", 64),
+        ("softcap", 64),
+        ("additive", 16),
+    )
     for lengths, mask in (((64, 65), "none"), ((512, 512), "causal"))
     for dtype in ("bfloat16", "float32")
 ]

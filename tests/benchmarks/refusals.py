@@ -1,8 +1,8 @@
-"""How often right kernels are refused, by family of inputs: ``python tests/benchmarks/refusals.py [CASES [FIRST]]``.
+"""How often right kernels are refused, by family: ``python tests/benchmarks/refusals.py [CASES [FIRST]]``.
 
-Every kernel of tests/maths/right_kernels.py on random small cases (one key and one query included) in all dtypes. For each
-family and dtype: how many were refused, the nearest to its limit, and what so many without a refusal bound the
-rate by, at 95 % (three over their number).
+Every kernel of tests/maths/right_kernels.py on random small cases (one key and one query included) in all
+dtypes. For each family and dtype: how many were refused, the nearest to its limit, and what so many without a
+refusal bound the rate by, at 95 % (three over their number).
 """
 
 from __future__ import annotations

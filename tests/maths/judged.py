@@ -1,4 +1,4 @@
-"""Judging a function as a run judges a backend: draws pooled by family, beside the plain reference on the same."""
+"""Judging a function as a run judges a backend: draws of a family pooled, beside the plain reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from attnbench.types.record import Accuracy
 
 
 class Judge:
-    """A case's inputs of one family, answers and the plain reference's errors, once for any number of functions."""
+    """A case's inputs of a family, answers and the plain reference's errors, once for any number of
+    functions."""
 
     def __init__(self, case: Case, draws: int | None = None, family: str = "normal") -> None:
         self.case, self.setup = case, setup_of(case)
