@@ -41,7 +41,7 @@ def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[
     entropy: seeds them, together with the case's sizes; ``case.seed`` isn't read here.
     """
     shapes = activation_shapes(case, rule)
-    a, b, c = (_stream(case, "activations", entropy, index, name) for name in ("a", "b", "c"))
+    a, b, c = (stream(case, "activations", entropy, index, name) for name in ("a", "b", "c"))
     first = a.standard_normal(shapes[0])
     if case.layer is not None:
         x = store(first, case.dtype)
@@ -67,7 +67,7 @@ def draw_parameters(case: Case, rule: Rule) -> Parameters:
     drawn: dict[str, Stored] = {}
     shapes = rule_parameter_shapes(case, rule)
     for parameter in rule.parameters(case):
-        rng = _stream(case, "rule", case.seed, parameter.name)
+        rng = stream(case, "rule", case.seed, parameter.name)
         values = np.asarray(parameter.draw(rng, case.H, parameter.shape), dtype=np.float64)
         if values.shape != shapes[parameter.name]:
             raise ValueError(
@@ -77,7 +77,7 @@ def draw_parameters(case: Case, rule: Rule) -> Parameters:
         drawn[parameter.name] = store(values, case.dtype)
     projections: dict[str, Stored] = {}
     for name, shape in projection_shapes(case, rule).items():
-        values = _stream(case, "projection", case.seed, name).standard_normal(shape)
+        values = stream(case, "projection", case.seed, name).standard_normal(shape)
         scale = 0.5 if name.startswith("b_") else shape[-1] ** -0.5
         projections[name] = store(values * scale, case.dtype)
     return Parameters(drawn, projections)
@@ -88,8 +88,8 @@ def head_means(Hkv: int) -> Wide:
     return np.linspace(-0.5, 0.5, Hkv) if Hkv > 1 else np.zeros(1)
 
 
-def _stream(case: Case, *parts: object) -> np.random.Generator:
-    """Random numbers for one array, seeded by what matters to its values and by ``parts``."""
+def stream(case: Case, *parts: object) -> np.random.Generator:
+    """Random numbers for one purpose, seeded by what matters to the values and by ``parts``."""
     layer = case.layer
     words = (
         *("attnbench inputs 1", case.operation, case.rule),

@@ -1,4 +1,4 @@
-"""Judging a function as a run judges a backend: draws pooled, beside the plain reference on the same."""
+"""Judging a function as a run judges a backend: draws of a family pooled, beside the plain reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnbench.check.draws import pooled_draws
 from attnbench.check.errors import compare, pool
 from attnbench.check.plain import PLAIN
 from attnbench.check.verdict import scale_of, verdict
-from attnbench.inputs.draw import draw_activations
+from attnbench.inputs.families import draw_family, family_draws
 from attnbench.inputs.rounding import widen
 from attnbench.oracle.solve import solve
 from attnbench.types.backend import Setup
@@ -21,17 +21,19 @@ from attnbench.types.record import Accuracy
 
 
 class Judge:
-    """A case's inputs, answers and the plain reference's errors, once for any number of functions."""
+    """A case's inputs of a family, answers and the plain reference's errors, once for any number of
+    functions."""
 
-    def __init__(self, case: Case, draws: int | None = None) -> None:
+    def __init__(self, case: Case, draws: int | None = None, family: str = "normal") -> None:
         self.case, self.setup = case, setup_of(case)
         rule = RULES[case.rule]
         parameters, plain = wide_parameters(case), PLAIN.prepare(self.setup)
         self.inputs: list[tuple[Tensor, ...]] = []
         self.expected: list[np.ndarray] = []
         values, plain_errors = [], []
-        for index in range(draws or pooled_draws(case)):
-            stored = draw_activations(case, rule, case.seed, index)
+        known = pooled_draws(case) if family == "normal" else family_draws(case, family)
+        for index in range(draws or known):
+            stored = draw_family(case, rule, family, case.seed, index)
             wide = tuple(widen(array, case.dtype) for array in stored)
             self.inputs.append(tuple(tensor(array, case.dtype) for array in stored))
             self.expected.append(solve(case, rule, parameters, (wide[0], wide[1], wide[2])))

@@ -1,0 +1,115 @@
+"""Families of inputs: each shows a kind of mistake that ordinary numbers hide.
+
+Errors are pooled by family and each has a verdict of its own, so all are made so that right kernels agree on
+them as well as they do on ordinary numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from attnbench.inputs import deep_change, loud, one_key, quiet
+from attnbench.inputs.draw import draw_activations
+from attnbench.inputs.rounding import Stored
+from attnbench.types.case import Case
+from attnbench.types.rule import Rule
+from attnbench.types.shapes import output_shape
+
+Triple = tuple[Stored, Stored, Stored]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A way to draw the inputs of a case.
+
+    name, summary: what it is called and what it shows. applies: whether it makes sense of a case.
+    draw: ``draw(case, rule, entropy, index)``. fewest: draws that are needed however large the case is; small
+    cases have more, until about ``elements`` output elements are compared, and ``most`` at most.
+    """
+
+    name: str
+    summary: str
+    applies: Callable[[Case, Rule], bool]
+    draw: Callable[[Case, Rule, int, int], Triple]
+    fewest: Callable[[Case], int]
+    elements: int
+    most: int
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        "normal",
+        "standard normal numbers",
+        applies=lambda case, rule: True,
+        draw=draw_activations,
+        fewest=lambda case: 2,
+        elements=4096,
+        most=16,
+    ),
+    Family(
+        "deep_change",
+        "the draw before with one element inside k and one inside v changed, sums kept",
+        applies=deep_change.applies,
+        draw=deep_change.draw_deep_change,
+        fewest=lambda case: 1,
+        elements=1024,
+        most=8,
+    ),
+    Family(
+        "one_key",
+        "all weight on the first, the last or a far key",
+        applies=one_key.applies,
+        draw=one_key.draw_one_key,
+        fewest=lambda case: math.ceil(len(one_key.PLACES) / (case.B * case.Hkv)),
+        elements=1024,
+        most=8,
+    ),
+    Family(
+        "loud",
+        "scores up to ±1000, tied or far apart",
+        applies=loud.applies,
+        draw=loud.draw_loud,
+        fewest=lambda case: 1,
+        elements=1024,
+        most=4,
+    ),
+    Family(
+        "quiet",
+        "values on the unlikely keys, which a wrong scale changes most",
+        applies=quiet.applies,
+        draw=quiet.draw_quiet,
+        fewest=lambda case: 1,
+        elements=256,
+        most=2,
+    ),
+)
+"""``normal`` is the first; ``deep_change`` follows the draw of the same number of ``normal``."""
+
+_BY_NAME = {family.name: family for family in FAMILIES}
+
+
+def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
+    """Names of the families that make sense of a case, ``normal`` first."""
+    return tuple(family.name for family in FAMILIES if family.applies(case, rule))
+
+
+def family_draws(case: Case, family: str) -> int:
+    """How many draws of a family a case is checked on."""
+    chosen = _BY_NAME[family]
+    needed = math.ceil(chosen.elements / math.prod(output_shape(case)))
+    return max(chosen.fewest(case), min(chosen.most, needed))
+
+
+def draw_family(case: Case, rule: Rule, family: str, entropy: int, index: int) -> Triple:
+    """Draw number ``index`` of a family: q, k, v, or the sources of queries, keys and values, as stored.
+
+    As :func:`attnbench.inputs.draw.draw_activations`: seeded by entropy and the case's sizes; one source that
+    serves twice is one array. Where values must stand also depends on the mask.
+
+    Raises:
+        KeyError: there is no such family.
+        ValueError: it makes no sense of the case (:func:`families_of`).
+    """
+    return _BY_NAME[family].draw(case, rule, entropy, index)

@@ -1,0 +1,189 @@
+"""Scores made by one feature alone: how loud and how exact scores are told beforehand.
+
+Where q has nothing but the number a in one feature, and k nothing but b in one feature, a rule that
+multiplies them gives slope · a · b, in whatever order a kernel sums: all other products are 0. The slope is
+asked of the rule's reference, so that a plugin's rule is treated as the built-in ones are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.inputs.draw import draw_parameters
+from attnbench.inputs.rounding import Wide, store, widen
+from attnbench.types.case import Case, Dtype
+from attnbench.types.rule import Rule
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
+
+TINY, LARGE = 2.0**-10, 2.0**5
+MOST_FEATURES = 256
+"""Of q and k that are looked at; of more, some from the first to the last."""
+NOTHING = 1e-6
+"""A slope by another that counts as 0: what is left of a score after a bias was added and taken away."""
+LOG2_E = 1.4426950408889634
+LARGEST_PRODUCT = 30_000.0
+"""Of q and k in float16, whose largest number is 65504: kernels store products before they scale them."""
+
+
+@dataclass(frozen=True)
+class OneFeature:
+    """The scores of q = a · e_f and k = b · e_g in every head: slopes · a · b, as long as that is small.
+
+    key: g, the same for all heads. queries: (H,), f. slopes: (H,), with their sign. others: (H,), what scores
+    of standard normal keys without g deviate by: for q = e_f, or normal itself where f goes alone. alone:
+    whether f goes with g only, in all heads, so that other features of q and k add nothing to their product.
+    linear: whether scores grow with a · b however large it gets. bias: the most that positions alone add.
+    """
+
+    key: int
+    queries: NDArray[np.intp]
+    slopes: Wide
+    others: Wide
+    alone: bool
+    linear: bool
+    bias: float
+
+    @property
+    def same_slope(self) -> float | None:
+        """The slope where it is that of all heads."""
+        return float(self.slopes[0]) if np.all(self.slopes == self.slopes[0]) else None
+
+
+@lru_cache(maxsize=16)
+def one_feature(case: Case, rule: Rule, key: int) -> OneFeature | None:
+    """How feature ``key`` of k scores; None where the scores are no products of q and k.
+
+    Nor are they for a rule whose reference insists on the lengths of its case.
+    """
+    if case.layer is not None or rule.pairs_keys:
+        return None
+    drawn = draw_parameters(case, rule).rule
+    wide = {name: widen(array, case.dtype) for name, array in drawn.items()}
+    heads = [{name: array[h] for name, array in wide.items()} for h in range(case.H)]
+    try:
+        found = [_one_head(case, rule, parameters, key) for parameters in heads]
+    except (ValueError, IndexError):
+        return None
+    known = [head for head in found if head is not None]
+    if len(known) < case.H:
+        return None
+    return OneFeature(
+        key=key,
+        queries=np.array([head.query for head in known]),
+        slopes=np.array([head.slope for head in known]),
+        others=np.array([head.others for head in known]),
+        alone=all(head.alone for head in known),
+        linear=all(head.linear for head in known),
+        bias=max(head.bias for head in known),
+    )
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The same of one head."""
+
+    query: int
+    slope: float
+    others: float
+    alone: bool
+    linear: bool
+    bias: float
+
+
+def _one_head(case: Case, rule: Rule, parameters: Mapping[str, Array], key: int) -> _Head | None:
+    features = np.unique(np.append(np.linspace(0, case.D - 1, min(case.D, MOST_FEATURES)).astype(int), key))
+    unit = np.zeros((len(features), case.D))
+    unit[np.arange(len(features)), features] = 1
+    of_key = unit[features == key]
+    by_query = _slopes(rule, parameters, unit, of_key)
+    if by_query is None:
+        return None
+    best = int(np.argmax(np.abs(by_query)))
+    slope = float(by_query[best])
+    if not np.isfinite(slope) or slope == 0:
+        return None
+    of_query = unit[[best]]
+    by_key = _scores(rule, parameters, TINY * of_query, TINY * unit)[0] / TINY**2
+    aside = (np.abs(by_query) > NOTHING * abs(slope)).sum() + (np.abs(by_key) > NOTHING * abs(slope)).sum()
+    alone = features[best] == key and aside == 2
+    large = _scores(rule, parameters, LARGE * of_query, LARGE * of_key)
+    spread = abs(slope) if alone else float(np.sqrt(np.mean(np.square(by_key))))
+    return _Head(
+        query=int(features[best]),
+        slope=slope,
+        others=spread * float(np.sqrt(case.D - 1)),
+        alone=bool(alone),
+        linear=bool(np.allclose(large, LARGE * LARGE * slope, rtol=1e-9, atol=0)),
+        bias=_bias(case, rule, parameters),
+    )
+
+
+def power_of_two(value: float) -> float:
+    """The power of two nearest to a positive number, by ratio."""
+    return float(np.exp2(np.rint(np.log2(value))))
+
+
+@lru_cache(maxsize=64)
+def kindly_rounded(slope: float, target: float, dtype: Dtype) -> tuple[float, float]:
+    """(a, b) of the dtype, for q and for k, so that slope · a · b is about the target and hardly rounded.
+
+    Kernels scale queries, keys, both by the root, or their product, and round to the dtype each time; a scale
+    that is off by that rounding can't be told from one that is wrong. Among numbers of eight bits there are
+    pairs for which all of these ways come out nearly exact. Within 15 % of the target, both positive.
+    """
+    short = 1 + np.arange(128) / 128
+    a, b = short[:, None], short[None, :]
+    exact = abs(slope) * a * b
+    power = np.exp2(np.rint(np.log2(target / exact)))
+    low = np.exp2(np.floor(np.log2(power) / 2))
+    a, b = a * low, b * (power / low)
+    exact = abs(slope) * a * b
+
+    def rounded(values: Wide) -> Wide:
+        return widen(store(values, dtype), dtype)
+
+    scale, root, in_twos = abs(slope), np.sqrt(abs(slope)), abs(slope) * LOG2_E
+    ways = (
+        rounded(rounded(a * b) * scale),
+        rounded(rounded(a * scale) * b),
+        rounded(a * rounded(b * scale)),
+        rounded(rounded(a * root) * rounded(b * root)),
+        rounded(rounded(a * in_twos) * b) / LOG2_E,
+    )
+    worst = np.max([np.abs(way / exact - 1) for way in ways], axis=0)
+    worst = np.where(np.abs(exact / target - 1) <= 0.15, worst, np.inf)
+    i, j = np.unravel_index(int(np.argmin(worst)), worst.shape)
+    return float(a[i, j]), float(b[i, j])
+
+
+def _slopes(rule: Rule, parameters: Mapping[str, Array], unit: Wide, of_key: Wide) -> Wide | None:
+    """Of features of q with one of k; None where doubling either doesn't double the score."""
+    q, k = TINY * unit, TINY * of_key
+    once = _scores(rule, parameters, q, k)[:, 0]
+    largest = np.abs(once).max()
+    for twice in (_scores(rule, parameters, 2 * q, k), _scores(rule, parameters, q, 2 * k)):
+        if not np.allclose(twice[:, 0], 2 * once, rtol=1e-6, atol=1e-9 * largest):
+            return None
+    return np.asarray(once / TINY**2)
+
+
+def _scores(rule: Rule, parameters: Mapping[str, Array], q: Wide, k: Wide) -> Wide:
+    """Scores (rows, keys) less those of zeros, which positions alone make."""
+    positions = np.zeros(len(q))
+    plain = rule.reference(q, k, parameters, positions)
+    zeros = rule.reference(np.zeros_like(q), np.zeros_like(k), parameters, positions)
+    return np.asarray(plain - zeros)
+
+
+def _bias(case: Case, rule: Rule, parameters: Mapping[str, Array]) -> float:
+    positions = np.array([0, case.Lq - 1], np.float64) + case.query_offset
+    nothing = np.zeros((2, case.D)), np.zeros((case.Lk, case.D))
+    return float(np.abs(rule.reference(*nothing, parameters, positions)).max())
