@@ -34,4 +34,5 @@ COMPILED = Backend(
     available=no_compiler,
     operations=("attention", "multihead"),
     compiles=True,
+    dropout=True,
 )

@@ -22,4 +22,5 @@ EAGER = Backend(
     summary="matmul, softmax (float32 for half precision), matmul",
     prepare=prepare,
     operations=("attention", "multihead"),
+    dropout=True,
 )

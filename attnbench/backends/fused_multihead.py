@@ -41,4 +41,5 @@ FUSED_MULTIHEAD = Backend(
     summary="combined projection matrices, view + transpose, matmul, softmax, matmul",
     prepare=prepare,
     operations=("multihead",),
+    dropout=True,
 )

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import output_projection
 from attnbench.kit.masks import additive_mask, empty_rows, plus_bias
 from attnbench.kit.scores import scores_of
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def head_functions(setup: Setup) -> list[Call]:
     mask = additive_mask(case, dtype, case.device)
     empty = empty_rows(case, case.device)
     every = slice(0, case.Lk)
+    softmax = softmax_of(case)
 
     def of_head(h: int) -> Call:
         own = {name: parameter[h : h + 1] for name, parameter in setup.rule_parameters.items()}
@@ -37,7 +38,7 @@ def head_functions(setup: Setup) -> list[Call]:
         added = plus_bias(mask, scoring, slice(0, case.Lq), every, dtype)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return masked_softmax(scores(q, k, every), added, empty, scoring.sink) @ v
+            return softmax(scores(q, k, every), added, empty, scoring.sink) @ v
 
         return attend
 
@@ -111,4 +112,5 @@ PER_HEAD_LOOP = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     quadratic_copies=1,
+    dropout=True,
 )

@@ -27,4 +27,5 @@ SDPA_EFFICIENT = Backend(
     needs_dot_form=True,
     devices=("cuda",),
     quadratic_copies=0,
+    dropout=True,
 )

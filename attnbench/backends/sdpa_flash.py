@@ -20,6 +20,8 @@ def supports(case: Case, rule: Rule) -> str | None:
         return cap or refuse_on_cuda(case, rule, "flash")
     if case.Dv != case.D:
         return f"torch's flash kernel for the CPU needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
+    if case.dropout:
+        return "torch's flash kernel for the CPU drops no weights"
     return None
 
 
@@ -31,4 +33,5 @@ SDPA_FLASH = Backend(
     operations=("attention", "multihead"),
     needs_dot_form=True,
     quadratic_copies=0,
+    dropout=True,
 )

@@ -15,4 +15,5 @@ SDPA_MATH = Backend(
     operations=("attention", "multihead"),
     needs_dot_form=True,
     quadratic_copies=2,
+    dropout=True,
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.heads import repeat_heads
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import additive_mask, empty_rows
 from attnbench.kit.scores import scores_of
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ def attention(setup: Setup) -> Call:
     added = additive_mask(case, softmax_dtype(case_dtype(case)), case.device, scoring)
     empty = empty_rows(case, case.device)
     every = slice(0, case.Lk)
+    softmax = softmax_of(case)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        weights = masked_softmax(scores(q, k, every), added, empty, scoring.sink)
+        weights = softmax(scores(q, k, every), added, empty, scoring.sink)
         # (B, H, Lk, 1, Dv) × (B, H, Lk, Lq, 1), summed over the keys.
         weighted = repeat_heads(v, case.H)[:, :, :, None] * weights.mT[..., None]
         return weighted.sum(dim=2)
@@ -61,4 +62,5 @@ WEIGHTED_SUM = Backend(
     prepare=prepare,
     supports=supports,
     operations=("attention", "multihead"),
+    dropout=True,
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.heads import matmul_shared
 from attnbench.kit.masks import additive_mask, empty_rows
 from attnbench.kit.scores import scores_of
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ def attention(setup: Setup, scale_queries: bool = True) -> Call:
     case = setup.case
     scores = scores_of(setup.scoring, scale_queries)
     sink = setup.scoring.sink
+    softmax = softmax_of(case)
     added = additive_mask(case, softmax_dtype(case_dtype(case)), case.device, setup.scoring)
     empty = empty_rows(case, case.device)
     every = slice(0, case.Lk)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return matmul_shared(masked_softmax(scores(q, k, every), added, empty, sink), v)
+        return matmul_shared(softmax(scores(q, k, every), added, empty, sink), v)
 
     return attend

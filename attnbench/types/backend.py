@@ -56,6 +56,7 @@ class Backend:
     compiles: whether preparation takes seconds, so that suites give it a handful of cases.
     quadratic_copies: how many (B, H, Lq, Lk) arrays it holds at once in its case's dtype; 0 for O(L).
     upcasts_softmax: whether the softmax of a half-precision case runs in float32.
+    dropout: whether it can drop weights (:attr:`Case.dropout`), other ones in every call.
     """
 
     name: str
@@ -75,3 +76,4 @@ class Backend:
     compiles: bool = False
     quadratic_copies: int = 2
     upcasts_softmax: bool = True
+    dropout: bool = False
