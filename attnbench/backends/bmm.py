@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnbench.kit.derived import derived
+from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import map_keys, map_queries, soft_cap
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 
@@ -47,8 +47,10 @@ def _attend(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Call:
     else:
         base, beta = torch.zeros((), dtype=dtype, device=case.device), 0
     simple = scoring.sink is None and softmax_dtype(dtype) == dtype and (added is None or starts_with_mask)
+    simple = simple and not case.dropout
     # What a softmax writes over, its gradient would need.
     in_place = simple and case.pass_ == "forward"
+    softmax = softmax_of(case)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = map_queries(dot, q).reshape(B * Hkv, -1, case.D)
@@ -63,7 +65,7 @@ def _attend(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Call:
         else:
             capped = soft_cap(dot, scores.view(B, H, Lq, Lk))
             rest = None if starts_with_mask else added
-            weights = masked_softmax(capped, rest, empty, scoring.sink).reshape(B * Hkv, -1, Lk)
+            weights = softmax(capped, rest, empty, scoring.sink).reshape(B * Hkv, -1, Lk)
         return torch.bmm(weights, v.flatten(0, 1)).view(B, H, Lq, Dv)
 
     return attend
@@ -82,4 +84,5 @@ BMM = Backend(
     passes=PASSES,
     needs_dot_form=True,
     quadratic_copies=1,
+    dropout=True,
 )

@@ -36,4 +36,5 @@ COMPILED = Backend(
     operations=("attention", "multihead"),
     passes=PASSES,
     compiles=True,
+    dropout=True,
 )

@@ -24,4 +24,5 @@ EAGER = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     passes=PASSES,
+    dropout=True,
 )

@@ -48,4 +48,5 @@ FUSED_MULTIHEAD = Backend(
     prepare=prepare,
     operations=("multihead",),
     passes=PASSES,
+    dropout=True,
 )

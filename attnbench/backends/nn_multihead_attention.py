@@ -1,4 +1,7 @@
-"""nn_multihead_attention: torch.nn.MultiheadAttention in eval mode, the projections as its weights."""
+"""nn_multihead_attention: torch.nn.MultiheadAttention, the projections as its weights.
+
+In eval mode, or in training mode where weights are dropped.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def supports(case: Case, rule: Rule) -> str | None:
 
 
 def prepare(setup: Setup) -> Call:
-    """The module in eval mode; weights aren't asked for, so that it may take its fast path.
+    """The module; weights aren't asked for, so that in eval mode it may take its fast path.
 
     The fast path is for self-attention with an even H, biases, and no float mask, where no gradient is
     asked for. It gives NaN for a row that keeps no key: such a case is kept off it with a float mask.
@@ -45,8 +48,14 @@ def prepare(setup: Setup) -> Call:
     layer = case.layer
     assert layer is not None
     module = torch.nn.MultiheadAttention(
-        layer.E, case.H, bias=layer.bias, batch_first=True, device=case.device, dtype=case_dtype(case)
-    ).eval()
+        layer.E,
+        case.H,
+        dropout=case.dropout,
+        bias=layer.bias,
+        batch_first=True,
+        device=case.device,
+        dtype=case_dtype(case),
+    ).train(bool(case.dropout))
     module.requires_grad_(False)
     mask = _module_mask(case)
     return _forward(setup, module, mask) if case.pass_ == "forward" else _with_gradients(setup, module, mask)
@@ -109,4 +118,5 @@ NN_MULTIHEAD_ATTENTION = Backend(
     operations=("multihead",),
     passes=PASSES,
     rules=("scaled_dot",),
+    dropout=True,
 )

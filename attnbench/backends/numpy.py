@@ -35,6 +35,7 @@ def attention(setup: Setup) -> Callable[[Array, Array, Array, Array], None]:
     added = None if mask is None else np.broadcast_to(mask.numpy(), (case.B, case.H, case.Lq, case.Lk))
     lowest = np.finfo(case.dtype).min
     chunks = _row_chunks(setup)
+    product = _dropping_product(case.dropout) if case.dropout else np.matmul
 
     def attend(q: Array, k: Array, v: Array, out: Array) -> None:
         for b, h in np.ndindex(case.B, case.H):
@@ -53,7 +54,7 @@ def attention(setup: Setup) -> Callable[[Array, Array, Array, Array], None]:
                 total = scores.sum(axis=-1, keepdims=True)
                 if sink is not None:
                     total += np.exp(sink - largest)
-                np.matmul(scores, values, out=out[b, h, rows])
+                product(scores, values, out=out[b, h, rows])
                 # 1 or more in every row with a key; 0 elsewhere, as is what it divides.
                 out[b, h, rows] /= np.maximum(total, 0.5)
 
@@ -88,6 +89,20 @@ def _scores(setup: Setup, own: list[dict[str, Array]]) -> tuple[HeadScores, bool
     return product, True
 
 
+def _dropping_product(p: float) -> Callable[..., None]:
+    """The product of weights, of which a share p is dropped, and values; the weights are used up."""
+    import numpy as np
+
+    rng = np.random.default_rng()
+
+    def product(weights: Array, values: Array, *, out: Array) -> None:
+        weights *= rng.random(weights.shape, dtype=np.float32) >= p
+        np.matmul(weights, values, out=out)
+        out *= 1 / (1 - p)
+
+    return product
+
+
 def _row_chunks(setup: Setup) -> tuple[slice, ...]:
     case, width = setup.case, setup.rule.score_elements(setup.case)
     at_once = max(FEWEST_ROWS if width == 1 else 1, ELEMENTS // (case.Lk * width))
@@ -120,4 +135,5 @@ NUMPY = Backend(
     dtypes=("float64", "float32"),
     devices=("cpu",),
     quadratic_copies=0,
+    dropout=True,
 )

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnbench.kit.derived import derived
+from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import output_projection
 from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import scores_of
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 
@@ -29,6 +29,7 @@ def head_functions(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> l
     alone = replace(case, H=1, Hkv=1)
     dtype = softmax_dtype(case_dtype(case))
     every = slice(0, case.Lk)
+    softmax = softmax_of(case)
 
     def of_head(h: int) -> Call:
         own = {name: parameter[h : h + 1] for name, parameter in setup.rule_parameters.items()}
@@ -37,7 +38,7 @@ def head_functions(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> l
         added = plus_bias(mask, scoring, slice(0, case.Lq), every, dtype)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return masked_softmax(scores(q, k, every), added, empty, scoring.sink) @ v
+            return softmax(scores(q, k, every), added, empty, scoring.sink) @ v
 
         return attend
 
@@ -115,4 +116,5 @@ PER_HEAD_LOOP = Backend(
     operations=("attention", "multihead"),
     passes=PASSES,
     quadratic_copies=1,
+    dropout=True,
 )

@@ -74,11 +74,15 @@ def _call(setup: Setup, added: Tensor | None, is_causal: bool) -> Call:
     dot, sink = scoring.dot, scoring.sink
     assert dot is not None
     assert dot.cap is None
-    scale, group = dot.scale, case.group > 1
+    scale, group, p = dot.scale, case.group > 1, case.dropout
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def keeping(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return sdpa(q, k, v, attn_mask=added, is_causal=is_causal, scale=scale, enable_gqa=group)
 
+    def dropping(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return sdpa(q, k, v, attn_mask=added, dropout_p=p, is_causal=is_causal, scale=scale, enable_gqa=group)
+
+    attend = dropping if p else keeping
     if dot.map_q is None and dot.map_k is None and sink is None:
         return attend
 
@@ -125,7 +129,7 @@ def refuse_on_cuda(case: Case, rule: Rule, kernel: Kernel) -> str | None:
         learned = graph and (form.bias is not None or form.sink is not None)
         one = empty((), requires_grad=learned)
         mask = one.expand(case.B, case.H, case.Lq, case.Lk + more)
-    params = cuda.SDPAParams(q, k, v, mask, 0.0, is_causal, case.group > 1)
+    params = cuda.SDPAParams(q, k, v, mask, case.dropout, is_causal, case.group > 1)
     can_use = {
         "flash": cuda.can_use_flash_attention,
         "efficient": cuda.can_use_efficient_attention,

@@ -30,4 +30,5 @@ SDPA_CUDNN = Backend(
     devices=("cuda",),
     quadratic_copies=0,
     marks=("_scaled_dot_product_cudnn_attention", "_cudnn_attention_forward"),
+    dropout=True,
 )

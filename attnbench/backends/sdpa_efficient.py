@@ -30,4 +30,5 @@ SDPA_EFFICIENT = Backend(
     devices=("cuda",),
     quadratic_copies=0,
     marks=("_scaled_dot_product_efficient_attention", "_efficient_attention_forward"),
+    dropout=True,
 )

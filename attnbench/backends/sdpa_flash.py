@@ -21,6 +21,8 @@ def supports(case: Case, rule: Rule) -> str | None:
         return cap or refuse_on_cuda(case, rule, "flash")
     if case.Dv != case.D:
         return f"torch's flash kernel for the CPU needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
+    if case.dropout:
+        return "torch's flash kernel for the CPU drops no weights"
     return refuse_mask_gradient(case, rule)
 
 
@@ -38,4 +40,5 @@ SDPA_FLASH = Backend(
         "_scaled_dot_product_flash_attention",
         "_flash_attention_forward",
     ),
+    dropout=True,
 )

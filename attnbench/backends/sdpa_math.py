@@ -18,4 +18,5 @@ SDPA_MATH = Backend(
     needs_dot_form=True,
     quadratic_copies=2,
     marks=("_scaled_dot_product_attention_math",),
+    dropout=True,
 )

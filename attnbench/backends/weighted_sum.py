@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnbench.kit.derived import derived
+from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.heads import repeat_heads
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import scores_of
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 
@@ -30,6 +30,7 @@ def attention(setup: Setup) -> Call:
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)
     queries, keys = slice(0, case.Lq), slice(0, case.Lk)
+    softmax = softmax_of(case)
 
     def made(setup: Setup) -> Call:
         sink = setup.scoring.sink
@@ -37,7 +38,7 @@ def attention(setup: Setup) -> Call:
         added = plus_bias(mask, setup.scoring, queries, keys, dtype)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            weights = masked_softmax(scores(q, k, keys), added, empty, sink)
+            weights = softmax(scores(q, k, keys), added, empty, sink)
             # (B, H, Lk, 1, Dv) × (B, H, Lk, Lq, 1), summed over the keys.
             weighted = repeat_heads(v, case.H)[:, :, :, None] * weights.mT[..., None]
             return weighted.sum(dim=2)
@@ -70,4 +71,5 @@ WEIGHTED_SUM = Backend(
     supports=supports,
     operations=("attention", "multihead"),
     passes=PASSES,
+    dropout=True,
 )

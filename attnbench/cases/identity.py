@@ -3,8 +3,9 @@
     attention/scaled_dot/B2-H8-Hkv2-Lq128-Lk128-D64/causal/float32/cpu/forward
     multihead/additive/B1-H4-Lq32-Lk48-D16-Dv8-E64-bias-cross/none/float64/cpu/forward/seed7
 
-operation / rule / sizes / mask / dtype / device / pass, then what isn't the default of: ``rotating``,
-``threads2``, ``seed7``. Of the sizes, Hkv is left out where it equals H, and Dv where it equals D.
+operation / rule / sizes / mask / dtype / device / pass, then what isn't the default of: ``dropout0.1``,
+``rotating``, ``threads2``, ``seed7``. Of the sizes, Hkv is left out where it equals H, and Dv where it
+equals D.
 
 Reading is more forgiving than writing: what follows the sizes may be left out (none, float32, cpu,
 forward) and stand in any order; B is 1 and Lk is Lq unless said; L128 stands for both lengths.
@@ -25,6 +26,7 @@ SIZES = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E")
 LAYER_FLAGS = ("bias", "cross", "noout")
 _CHOICES = {"dtype": DTYPES, "device": DEVICES, "pass_": PASSES, "cache": CACHE_MODES}
 _COUNTED = ("threads", "seed")
+_PROBABILITY = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?(e-?[0-9]{1,3})?")
 _SIZE = re.compile(r"([A-Za-z]+)(.*)", re.DOTALL)
 
 
@@ -39,6 +41,8 @@ def case_id(case: Case) -> str:
         case.device,
         case.pass_,
     ]
+    if case.dropout:
+        segments.append(f"dropout{float(case.dropout)!r}")
     if case.cache != "hot":
         segments.append(case.cache)
     if case.threads != 1:
@@ -83,7 +87,7 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     """A case from the words that ids and suite files use, with their defaults filled in.
 
     Sizes as in an id (``L`` for both lengths, E, bias, cross, out), a :class:`Mask` as ``mask``, and
-    dtype, device, pass_, cache, threads, seed.
+    dtype, device, pass_, dropout, cache, threads, seed.
 
     Raises:
         BadCase: where a size is missing or contradicts another, or the case can't exist.
@@ -157,7 +161,11 @@ def _parse_segment(segment: str) -> tuple[str, Any]:
         number = segment.removeprefix(name)
         if number != segment and re.fullmatch(r"-?[0-9]{1,18}", number):
             return name, int(number)
+    share = segment.removeprefix("dropout")
+    if share != segment and _PROBABILITY.fullmatch(share):
+        return "dropout", float(share)
     if re.split(r"[:+]", segment)[0] in MASK_WORDS:
         return "mask", parse_mask(segment)
-    known = [*MASK_WORDS, *(word for choices in _CHOICES.values() for word in choices), "threads2", "seed7"]
+    others = ("dropout0.1", "threads2", "seed7")
+    known = [*MASK_WORDS, *(word for choices in _CHOICES.values() for word in choices), *others]
     raise BadCase(unknown_name("mask, dtype, device or pass", segment, known))

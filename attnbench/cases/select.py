@@ -23,8 +23,8 @@ class Overrides:
     """What the options of a command change in the selected cases.
 
     rules: keep the cases of these rules; it's an error where the selection has none of one of them.
-    dtypes, masks: every case once with each of them. device, threads, seed, cache: set in every case.
-    Empty and None leave the cases as they are.
+    dtypes, masks: every case once with each of them. device, threads, seed, cache, dropout: set in every
+    case. Empty and None leave the cases as they are.
     """
 
     rules: tuple[str, ...] = ()
@@ -34,6 +34,7 @@ class Overrides:
     threads: int | None = None
     seed: int | None = None
     cache: CacheMode | None = None
+    dropout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
             ("threads", overrides.threads),
             ("seed", overrides.seed),
             ("cache", overrides.cache),
+            ("dropout", overrides.dropout),
         )
         if value is not None
     }

@@ -20,8 +20,8 @@
     mask = ["none", "causal"]
     compiled = true                     # if any case says so, only those run on backends that compile
 
-Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, cache, threads, seed,
-and of multihead E, bias, cross, out; each means what it means in an id. rule is needed, and H, L and D;
+Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, cache, threads,
+seed, and of multihead E, bias, cross, out; each means what it means in an id. rule is needed, and H, L and D;
 the rest have the defaults of ids. A case with E is multihead unless it says otherwise.
 """
 
@@ -43,7 +43,7 @@ _TOP = {"name": str, "summary": str, "check_only": bool, "defaults": dict, "case
 _WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache")
 _NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
 _FLAGS = ("bias", "cross", "out")
-_FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS)
+_FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS, "dropout")
 _NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "an array of tables, [[cases]]"}
 
 
@@ -146,6 +146,9 @@ def _checked(key: str, value: Any) -> Any:
     elif key in _FLAGS:
         if not isinstance(value, bool):
             raise BadCase(f"{key} = {value!r}: true or false is needed")
+    elif key == "dropout":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadCase(f"{key} = {value!r}: a number is needed")
     elif not isinstance(value, str):
         raise BadCase(f"{key} = {value!r}: a text is needed")
     return value

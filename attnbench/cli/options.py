@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from attnbench.cli.parameters import MaskWord, OneOf, Positive, Whole
+from attnbench.cli.parameters import MaskWord, OneOf, Positive, Probability, Whole
 from attnbench.runner.options import Options
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES
 
@@ -38,6 +38,9 @@ _SELECTION = (
     click.option(
         "--cache", type=OneOf("cache mode", CACHE_MODES),
         help="Cache mode of every case: hot, inputs in the caches; rotating, each call finds them in memory.",
+    ),
+    click.option(
+        "--dropout", type=Probability(), metavar="P", help="Dropout on the weights of every case, 0 for none."
     ),
     click.option("--seed", type=Whole(0), metavar="N", help="Seed of every case."),
     click.option("--threads", type=Whole(1), metavar="N", help="Threads in every case; 1 if none are said."),
@@ -109,5 +112,6 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
         threads=chosen["threads"],
         seed=chosen["seed"],
         cache=chosen["cache"],
+        dropout=chosen["dropout"],
     )
     return select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)

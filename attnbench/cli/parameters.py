@@ -98,3 +98,19 @@ class Fraction(click.ParamType):  # type: ignore[type-arg]
         if not 0 < share < 1:
             self.fail(f"{value!r}: a share between 0 and 1 is needed, as 2% or 0.02", param, ctx)
         return share
+
+
+class Probability(click.ParamType):  # type: ignore[type-arg]
+    """A probability below 1; 0 counts."""
+
+    name = "probability"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < 1:
+            self.fail(f"{value!r}: a probability of 0 or more and less than 1 is needed", param, ctx)
+        return number

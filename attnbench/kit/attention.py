@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnbench.kit.derived import derived
+from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.heads import matmul_shared
 from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import scores_of
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def attention(setup: Setup, scale_queries: bool = True) -> Call:
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)
     queries, keys = slice(0, case.Lq), slice(0, case.Lk)
+    softmax = softmax_of(case)
 
     def made(setup: Setup) -> Call:
         scores = scores_of(setup.scoring, scale_queries)
@@ -31,7 +32,7 @@ def attention(setup: Setup, scale_queries: bool = True) -> Call:
         added = plus_bias(mask, setup.scoring, queries, keys, dtype)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return matmul_shared(masked_softmax(scores(q, k, keys), added, empty, sink), v)
+            return matmul_shared(softmax(scores(q, k, keys), added, empty, sink), v)
 
         return attend
 

@@ -36,7 +36,7 @@ def solve(
     parameters, activations: float64, in the shapes of :mod:`attnbench.types.shapes`.
     """
     case_rows = np.arange(case.Lq) if rows is None else rows
-    parameters, heads = _wide(case, rule, parameters, activations, case_rows)
+    parameters, heads = heads_for(case, rule, parameters, activations, case_rows, _wide(case))
     out = np.zeros((case.B, case.H, len(case_rows), case.Dv), heads.v.dtype)
     for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, case_rows):
         out[b, h, at] = weights @ heads.v[b, h // case.group]
@@ -52,22 +52,22 @@ def solve_weights(
 ) -> Array:
     """The attention weights of those rows, (B, H, R, Lk): for examples and tests; memory for all pairs."""
     case_rows = np.arange(case.Lq) if rows is None else rows
-    parameters, heads = _wide(case, rule, parameters, activations, case_rows)
+    parameters, heads = heads_for(case, rule, parameters, activations, case_rows, _wide(case))
     all_weights = np.zeros((case.B, case.H, len(case_rows), case.Lk), heads.v.dtype)
     for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, case_rows):
         all_weights[b, h, at] = weights
     return all_weights
 
 
-def _wide(
+def heads_for(
     case: Case,
     rule: Rule,
     parameters: Parameters,
     activations: tuple[Array, Array, Array],
     rows: NDArray[np.intp],
+    wide: type[np.floating[Any]],
 ) -> tuple[Parameters, Heads]:
     """Parameters and heads in the dtype to compute in; queries of ``rows`` only."""
-    wide: type[np.floating[Any]] = np.longdouble if case.dtype == "float64" else np.float64
     own = {name: array.astype(wide) for name, array in parameters.rule.items()}
     projections = {name: array.astype(wide) for name, array in parameters.projections.items()}
     axis = 2 if case.layer is None else 1
@@ -75,3 +75,7 @@ def _wide(
     keys = np.take(keys, rows, axis) if rule.pairs_keys else keys
     sources = (np.take(queries, rows, axis).astype(wide), keys.astype(wide), values.astype(wide))
     return Parameters(own, projections), heads_of(case, projections, sources)
+
+
+def _wide(case: Case) -> type[np.floating[Any]]:
+    return np.longdouble if case.dtype == "float64" else np.float64

@@ -35,6 +35,7 @@ def fault(record: object) -> str | None:
 
 def _backend_fault(backend: Backend) -> str | None:
     copies = backend.quadratic_copies
+    dropout: object = backend.dropout
     return (
         _not_text("summary", backend.summary)
         or _not_callable("prepare", backend.prepare)
@@ -48,6 +49,7 @@ def _backend_fault(backend: Backend) -> str | None:
         or _not_words("marks", backend.marks, None)
         or (None if backend.rules is None else _not_words("rules", backend.rules, None))
         or _not_words("layout", (backend.layout,), get_args(Layout))
+        or (f"dropout = {dropout!r}: true or false is needed" if not isinstance(dropout, bool) else None)
         or (f"quadratic_copies = {copies!r}: 0 or more" if not _is_count(copies) else None)
     )
 

@@ -57,6 +57,7 @@ def case_fields(text: str) -> Row:
         "dtype": case.dtype,
         "device": case.device,
         "pass": case.pass_,
+        "dropout": case.dropout,
         "cache": case.cache,
         "threads": case.threads,
         "seed": case.seed,

@@ -66,6 +66,7 @@ class Backend:
     upcasts_softmax: whether the softmax of a half-precision case runs in float32.
     marks: operations by which its kernel is known in what ran, named as in records (no ``aten::``): another
         backend whose call runs one of them is labelled as running this one's kernel.
+    dropout: whether it can drop weights (:attr:`Case.dropout`), other ones in every call.
     """
 
     name: str
@@ -86,3 +87,4 @@ class Backend:
     quadratic_copies: int = 2
     upcasts_softmax: bool = True
     marks: tuple[str, ...] = ()
+    dropout: bool = False

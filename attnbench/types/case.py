@@ -47,6 +47,9 @@ class Case:
     Sizes: B batch, H query heads, Hkv key/value heads (H a multiple of it), Lq queries, Lk keys,
     D features of q and k, Dv features of v and of the output.
 
+    dropout: p of the dropout on the weights, 0 for none: after the softmax each weight is set to 0 with
+    probability p, independently of all others and anew in every call, and the rest are divided by 1 - p.
+
     Raises:
         BadCase: where the case can't exist; the text restates what was asked.
     """
@@ -68,6 +71,7 @@ class Case:
     cache: CacheMode = "hot"
     threads: int = 1
     seed: int = 0
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         _check_choice("operation", self.operation, OPERATIONS)
@@ -88,6 +92,7 @@ class Case:
             raise BadCase(f"seed = {self.seed}: a seed is 0 or more")
         if self.seed > LARGEST_SEED:
             raise BadCase(f"seed = {self.seed}: a seed is {LARGEST_SEED} or less")
+        self._check_dropout()
         if self.H % self.Hkv:
             raise BadCase(
                 f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "
@@ -110,6 +115,13 @@ class Case:
                 )
             if max(padding) > self.Lk:
                 raise BadCase(f"padding length {max(padding)} is more than Lk = {self.Lk}")
+
+    def _check_dropout(self) -> None:
+        p = self.dropout
+        if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p < 1:
+            raise BadCase(f"dropout = {p!r}: a probability of 0 or more and less than 1 is needed")
+        if p and self.pass_ != "forward":
+            raise BadCase(f"dropout = {p!r} in the {self.pass_} pass: only the forward pass is checked")
 
     @property
     def group(self) -> int:

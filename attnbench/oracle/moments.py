@@ -1,0 +1,119 @@
+"""How much the outputs of a case with dropout differ between calls, exactly.
+
+Let w_j be the weights of a row and v_j what key j adds to an output feature per unit of weight. Dropout
+makes it sum_j (m_j / (1 - p)) w_j v_j with independent m_j, 1 with probability 1 - p and else 0. Write
+x_j = m_j / (1 - p) - 1: it is p / (1 - p) or -1, so that
+
+    E x = 0        E x² = p² / (1 - p) + p = p / (1 - p)        E x⁴ = p⁴ / (1 - p)³ + p
+
+The output is its mean, which is the answer without dropout, plus sum_j x_j w_j v_j, whose variance is
+p / (1 - p) · sum_j w_j² v_j². The features of a row have the x_j in common; so of a sum of them with factors
+u, sum_j x_j c_j with c_j = w_j (u · v_j), variance and fourth moment follow from sum_j c_j² and sum_j c_j⁴,
+and these sums are independent between rows. In ``multihead`` the last map W makes feature e of all heads:
+key j of head h adds w_hj (W_eh · v_hj), and j runs over all keys of all heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.inputs.draw import Parameters
+from attnbench.oracle.layer import finish
+from attnbench.oracle.solve import heads_for
+from attnbench.oracle.weights import weights_of
+from attnbench.types.case import Case
+from attnbench.types.rule import Rule
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What is known of the outputs of a case with dropout, in groups (B, G, R, F): see :func:`in_groups`.
+
+    mean: the answer without dropout. dropped: that part of it which weights make, without what an output
+    projection adds (biases, queries of a rule that concatenates). variance: of each element between calls.
+    directions: (2, B, G, R, F), two for each row, that its features are multiplied by and summed: the row's
+    own ``dropped`` at length 1, in which scale and random numbers in common show best, and a random one,
+    which nobody can aim at. squares, fourths: (2, B, G, R), sum c² and sum c⁴ of those sums.
+    """
+
+    mean: Array
+    dropped: Array
+    variance: Array
+    directions: Array
+    squares: Array
+    fourths: Array
+
+
+def solve_moments(
+    case: Case,
+    rule: Rule,
+    parameters: Parameters,
+    activations: tuple[Array, Array, Array],
+    expected: Array,
+    rng: np.random.Generator,
+    rows: NDArray[np.intp] | None = None,
+) -> Moments:
+    """The moments of the query rows ``rows`` (all where None), in float64.
+
+    parameters, activations: float64, as :func:`attnbench.oracle.solve.solve` takes them. expected: what it
+    gave for these rows. rng: draws the random directions, unknown to backends. It costs about two to three
+    times what solving does, and E / Dv times that where there is an output projection.
+    """
+    case_rows = np.arange(case.Lq) if rows is None else rows
+    parameters, heads = heads_for(case, rule, parameters, activations, case_rows, np.float64)
+    mean = in_groups(case, expected.astype(np.float64))
+    nothing = np.zeros((case.B, case.H, len(case_rows), case.Dv))
+    dropped = mean - in_groups(case, finish(case, rule, parameters.projections, heads.q, nothing))
+    directions = _directions(dropped, rng)
+    variance = np.zeros(mean.shape)
+    squares, fourths = np.zeros(directions.shape[:-1]), np.zeros(directions.shape[:-1])
+    for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, case_rows):
+        values = heads.v[b, h // case.group]
+        last = _last_map(case, parameters, h)
+        g = h if last is None else 0
+        shown = values if last is None else values @ last.T
+        variance[b, g, at] += np.square(weights) @ np.square(shown)
+        for side, direction in enumerate(directions[:, b, g, at]):
+            along = direction if last is None else direction @ last
+            shares = np.square(weights * (along @ values.T))
+            squares[side, b, g, at] += shares.sum(-1)
+            fourths[side, b, g, at] += np.square(shares).sum(-1)
+    variance *= case.dropout / (1 - case.dropout)
+    return Moments(mean, dropped, variance, directions, squares, fourths)
+
+
+def in_groups(case: Case, output: Array) -> Array:
+    """An output in four axes, (B, G, R, F): rows of different b, g or r share no random numbers.
+
+    By head where heads stay apart (``attention``, and ``multihead`` without output projection), so that
+    F = Dv; else G = 1 and F = E.
+    """
+    if case.layer is None:
+        return output
+    if case.layer.out:
+        return output[:, None]
+    B, R, _ = output.shape
+    return output.reshape(B, R, case.H, case.Dv).swapaxes(1, 2)
+
+
+def _directions(dropped: Array, rng: np.random.Generator) -> Array:
+    length = np.linalg.norm(dropped, axis=-1, keepdims=True)
+    own = dropped / np.where(length == 0, 1, length)
+    anywhere = rng.standard_normal(dropped.shape) / np.sqrt(dropped.shape[-1])
+    return np.stack([own, anywhere])
+
+
+def _last_map(case: Case, parameters: Parameters, h: int) -> Array | None:
+    """The columns of the output projection that read head h, (E, Dv); None where heads stay apart."""
+    if case.layer is None or not case.layer.out:
+        return None
+    w_o = parameters.projections["w_o"]
+    first = w_o.shape[1] - case.H * case.Dv + h * case.Dv
+    return w_o[:, first : first + case.Dv]
