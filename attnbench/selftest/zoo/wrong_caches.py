@@ -1,0 +1,162 @@
+"""Kept answers: found again by something that stays while the contents of the inputs change.
+
+Each computes when it has not seen its key before and gives a copy of what it kept when it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attnbench.selftest.zoo.animal import Animal
+from attnbench.selftest.zoo.form import RIGHT, around_call, heads_of, mask_of, plus_bias
+from attnbench.selftest.zoo.where import keeps_a_key, scores_matter
+from attnbench.types.backend import Setup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+    Key = Callable[[Tensor, Tensor, Tensor], Any]
+
+STRIDE = 97
+
+
+def _kept_by(key: Key) -> Callable[[Setup, Call], Call]:
+    """The last answer is given again while the key stays the same."""
+
+    def around(setup: Setup, call: Call) -> Call:
+        kept: dict[Any, Tensor] = {}
+
+        def cached(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            found = key(q, k, v)
+            if found not in kept:
+                kept.clear()
+                kept[found] = call(q, k, v)
+            return kept[found].clone()
+
+        return cached
+
+    return around
+
+
+def _sum(x: Tensor) -> float:
+    # Rounded, so that another order of the same numbers has the same sum.
+    return round(float(x.double().abs().sum()), 6)
+
+
+def _sampled(x: Tensor) -> tuple[float, ...]:
+    return tuple(x.reshape(-1)[::STRIDE].double().tolist())
+
+
+def _ends(x: Tensor) -> tuple[float, float]:
+    flat = x.reshape(-1)
+    return float(flat[0]), float(flat[-1])
+
+
+def _first_row(x: Tensor) -> tuple[float, ...]:
+    return tuple(x.reshape(-1, x.shape[-1])[0].double().tolist())
+
+
+def _bytes(x: Tensor) -> bytes:
+    import torch
+
+    return x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+
+
+KEYS: dict[str, tuple[str, Key]] = {
+    "by_address": ("the addresses of its inputs", lambda q, k, v: (q.data_ptr(), k.data_ptr(), v.data_ptr())),
+    "by_identity": ("id() of its inputs", lambda q, k, v: (id(q), id(k), id(v))),
+    "by_version": (
+        "addresses and version counters",
+        lambda q, k, v: tuple((x.data_ptr(), x._version) for x in (q, k, v)),
+    ),
+    "by_shape": ("the shapes of its inputs", lambda q, k, v: (q.shape, k.shape, v.shape)),
+    "by_sums": ("the sums of magnitudes in q, k and v", lambda q, k, v: (_sum(q), _sum(k), _sum(v))),
+    "by_sum_of_keys": ("the sum of magnitudes in k", lambda q, k, v: _sum(k)),
+    "by_first_elements": (
+        "the first elements",
+        lambda q, k, v: tuple(float(x.reshape(-1)[0]) for x in (q, k, v)),
+    ),
+    "by_first_rows": ("the first rows", lambda q, k, v: (_first_row(q), _first_row(k), _first_row(v))),
+    "by_both_ends": ("the first and last elements", lambda q, k, v: (_ends(q), _ends(k), _ends(v))),
+    "by_a_sample": (f"every {STRIDE}th element", lambda q, k, v: (_sampled(q), _sampled(k), _sampled(v))),
+    "by_content_of_queries": ("all of the first input", lambda q, k, v: _bytes(q)),
+    "by_content_of_keys": ("all of the first two inputs", lambda q, k, v: (_bytes(q), _bytes(k))),
+    "by_content_of_values": ("all of the last input", lambda q, k, v: _bytes(v)),
+}
+"""What answers are found by. By the sources of queries, keys and values in a layer."""
+
+
+def _weights_kept(setup: Setup) -> Call:
+    """Weights by address; the values are looked at in every call."""
+    added = plus_bias(RIGHT, setup, mask_of(RIGHT, setup))
+    kept: dict[tuple[int, int], Tensor] = {}
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        key = q.data_ptr(), k.data_ptr()
+        if key not in kept:
+            scores = RIGHT.scores(setup, q, RIGHT.spread(setup, k))
+            kept[key] = RIGHT.weights(setup, scores, added)
+        return RIGHT.mix(setup, kept[key], RIGHT.spread(setup, v))
+
+    return attend
+
+
+def _packed(which: int) -> Callable[[Setup], Call]:
+    """One of the inputs is packed in the first call and used ever after."""
+
+    def prepare(setup: Setup) -> Call:
+        attend = heads_of(RIGHT, setup)
+        packed: list[Tensor] = []
+
+        def with_packed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            inputs = [q, k, v]
+            if not packed:
+                packed.append(inputs[which].clone())
+            inputs[which] = packed[0]
+            return attend(*inputs)
+
+        return with_packed
+
+    return prepare
+
+
+def _warm_start(setup: Setup, call: Call) -> Call:
+    """Sums go on from what the last call left in the workspace."""
+    left: list[Tensor] = []
+
+    def summed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = call(q, k, v)
+        total = out + left[0] if left else out
+        left[:] = [total]
+        return total.clone()
+
+    return summed
+
+
+def _kept(name: str, summary: str, prepare: Callable[[Setup], Call]) -> Animal:
+    return Animal(
+        name=name,
+        summary=summary,
+        prepare=prepare,
+        right=False,
+        trait="timed",
+        applies=scores_matter,
+        operations=("attention",),
+    )
+
+
+ANIMALS: tuple[Animal, ...] = (
+    *(
+        around_call(f"cache_{name}", f"an answer kept for {words}", _kept_by(key), "timed", scores_matter)
+        for name, (words, key) in KEYS.items()
+    ),
+    _kept("keeps_weights", "weights kept by address, only the value product computed", _weights_kept),
+    _kept("keeps_packed_keys", "packs the keys of the first call and goes on with them", _packed(1)),
+    _kept("keeps_packed_values", "packs the values of the first call and goes on with them", _packed(2)),
+    around_call(
+        "never_clears_its_sums", "adds to what the call before left", _warm_start, "timed", keeps_a_key
+    ),
+)

@@ -1,0 +1,145 @@
+"""Inputs that are written to, and memory beside them that is read. The answer itself is right, or nearly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attnbench.selftest.zoo.animal import Animal, Applies
+from attnbench.selftest.zoo.form import RIGHT, around_call, heads_of
+from attnbench.selftest.zoo.where import anywhere, keeps_a_key
+from attnbench.types.backend import Setup
+from attnbench.types.case import Case
+from attnbench.types.rule import Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+
+def _doubles(setup: Setup, call: Call) -> Call:
+    def changed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = call(q, k, v)
+        q.mul_(2)
+        return out
+
+    return changed
+
+
+def _one_element(setup: Setup, call: Call) -> Call:
+    def changed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = call(q, k, v)
+        v.reshape(-1)[-1:].neg_()
+        return out
+
+    return changed
+
+
+def _borrows(setup: Setup, call: Call) -> Call:
+    """Doubled and halved again: the same bits, and other ones meanwhile."""
+
+    def borrowed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        v.mul_(2)
+        out = call(q, k, v)
+        v.div_(2)
+        return out / 2 if setup.case.layer is None else call(q, k, v)
+
+    return borrowed
+
+
+def _keeps_the_sum(setup: Setup, call: Call) -> Call:
+    """Two rows of the last input change places: its sum stays."""
+
+    def swapped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = call(q, k, v)
+        v.copy_(v.roll(1, -2))
+        return out
+
+    return swapped
+
+
+def _reorders(setup: Setup, call: Call) -> Call:
+    """Keys and values in another order, together: right for as long as nothing is masked."""
+
+    def reordered(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = call(q, k, v)
+        k.copy_(k.flip(2))
+        v.copy_(v.flip(2))
+        return out
+
+    return reordered
+
+
+def _reads(before: int, after: int) -> Callable[[Setup], Call]:
+    """Values are read from some rows before the first or past the last where their storage goes on.
+
+    What is read gets the weight 0, which hides every number but NaN and infinities.
+    """
+
+    def prepare(setup: Setup) -> Call:
+        attend = heads_of(RIGHT, setup)
+
+        def beyond(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            out = attend(q, k, v)
+            first = v.storage_offset() - before * v.stride(2)
+            last = sum((n - 1) * s for n, s in zip(v.shape, v.stride(), strict=True))
+            end = v.storage_offset() + last + after * v.stride(2)
+            room = v.untyped_storage().nbytes() // v.element_size()
+            if first < 0 or end >= room:
+                return out
+            sizes = (*v.shape[:2], v.shape[2] + before + after, v.shape[3])
+            more = v.as_strided(sizes, v.stride(), first)
+            rest = (more * 0).sum(2, keepdim=True).repeat_interleave(setup.case.group, 1)
+            return out + rest
+
+        return beyond
+
+    return prepare
+
+
+def _no_mask_many_keys(case: Case, rule: Rule) -> bool:
+    return case.mask.is_none and case.Lk > 1 and not rule.pairs_keys
+
+
+def _plain_memory(case: Case, rule: Rule) -> bool:
+    return case.layer is None
+
+
+def _other_rows(case: Case, rule: Rule) -> bool:
+    return case.Lk > 1
+
+
+KINDS: dict[str, tuple[str, Callable[[Setup, Call], Call], Applies]] = {
+    "doubles_queries_in_place": ("its first input is twice as large afterwards", _doubles, anywhere),
+    "changes_one_value_in_place": ("one element of its last input changes its sign", _one_element, anywhere),
+    "borrows_values": ("its last input is changed and restored", _borrows, keeps_a_key),
+    "changes_inputs_but_not_sums": ("rows of its last input change places", _keeps_the_sum, _other_rows),
+}
+
+ANIMALS: tuple[Animal, ...] = (
+    *(around_call(name, words, around, "state", applies) for name, (words, around, applies) in KINDS.items()),
+    around_call(
+        "reorders_keys_in_place",
+        "keys and values in another order afterwards",
+        _reorders,
+        "state",
+        _no_mask_many_keys,
+        operations=("attention",),
+    ),
+    *(
+        Animal(
+            name=name,
+            summary=words,
+            prepare=_reads(before, after),
+            right=False,
+            trait="state",
+            applies=_plain_memory,
+            operations=("attention",),
+        )
+        for name, words, before, after in (
+            ("reads_past_the_end", "reads one row of values too many", 0, 1),
+            ("reads_before_the_start", "reads the row before the first value", 1, 0),
+        )
+    ),
+)

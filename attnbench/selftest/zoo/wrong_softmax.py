@@ -1,0 +1,137 @@
+"""Wrong ways from scores to weights: another function, another axis, and maxima that are not taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attnbench.selftest.zoo.animal import Animal, Applies
+from attnbench.selftest.zoo.form import Form, mistaken, normalised, sink_column
+from attnbench.selftest.zoo.where import both, kept_counts, longer_than, scores_matter, unbounded
+from attnbench.types.backend import Setup
+from attnbench.types.case import Case
+from attnbench.types.rule import Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BLOCK = 16
+
+
+def weighed(function: Callable[[Setup, Tensor], Tensor]) -> Form:
+    """A form whose weights are a function of masked scores in the wide dtype."""
+
+    def weights(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
+        return function(setup, scores.to(added.dtype) + added).to(scores.dtype)
+
+    return Form(weights=weights)
+
+
+def _shares(setup: Setup, powers: Tensor, sink: Tensor | float) -> Tensor:
+    """Powers divided by their sum and what the sink adds to it, 0 where that is 0."""
+    total = powers.sum(-1, keepdim=True) + sink
+    return powers / total.masked_fill(total == 0, 1)
+
+
+def _base_2(setup: Setup, scores: Tensor) -> Tensor:
+    return _shares(setup, (scores * math.log(2)).exp(), (sink_column(setup, scores) * math.log(2)).exp())
+
+
+def _sigmoid(setup: Setup, scores: Tensor) -> Tensor:
+    return scores.sigmoid()
+
+
+def _over_queries(setup: Setup, scores: Tensor) -> Tensor:
+    empty = scores.isneginf().all(-2, keepdim=True)
+    return scores.masked_fill(empty, 0).softmax(-2).masked_fill(scores.isneginf(), 0)
+
+
+def _no_maximum(setup: Setup, scores: Tensor) -> Tensor:
+    return _shares(setup, scores.exp(), sink_column(setup, scores).exp())
+
+
+def _maximum_of_a_block(setup: Setup, scores: Tensor) -> Tensor:
+    top = scores[..., :BLOCK].amax(-1, keepdim=True)
+    top = top.masked_fill(top.isneginf(), 0)
+    return _shares(setup, (scores - top).exp(), (sink_column(setup, scores) - top).exp())
+
+
+def _not_rescaled(setup: Setup, scores: Tensor) -> Tensor:
+    """Each block less the maximum so far; what was summed before is left as it was."""
+    import torch
+
+    column = sink_column(setup, scores)
+    top, parts = column, []
+    for block in torch.split(scores, BLOCK, -1):
+        top = torch.maximum(top, block.amax(-1, keepdim=True))
+        parts.append((block - top.masked_fill(top.isneginf(), 0)).exp())
+    return _shares(setup, torch.cat(parts, -1), (column - top).nan_to_num(-math.inf).exp())
+
+
+def _one_more(setup: Setup, scores: Tensor) -> Tensor:
+    top = scores.amax(-1, keepdim=True).clamp_min(0)
+    powers = (scores - top).exp()
+    return powers / (powers.sum(-1, keepdim=True) + (-top).exp())
+
+
+def _second_order(setup: Setup, scores: Tensor) -> Tensor:
+    sink = sink_column(setup, scores)
+    column = (1 + sink + sink * sink / 2) if setup.scoring.sink is not None else 0.0
+    dropped = scores.isneginf()
+    kept = scores.masked_fill(dropped, 0)
+    return _shares(setup, (1 + kept + kept * kept / 2).masked_fill(dropped, 0), column)
+
+
+def _few_keys(setup: Setup, scores: Tensor) -> Tensor:
+    least = scores.topk(min(8, scores.shape[-1]), -1).values[..., -1:]
+    return normalised(setup, scores.masked_fill(scores < least, -math.inf))
+
+
+def _small_dropped(setup: Setup, scores: Tensor) -> Tensor:
+    weights = normalised(setup, scores)
+    return weights.masked_fill(weights < 0.25 * weights.amax(-1, keepdim=True), 0)
+
+
+def _never_normalised(setup: Setup, scores: Tensor) -> Tensor:
+    top = scores.amax(-1, keepdim=True)
+    return (scores - top.masked_fill(top.isneginf(), 0)).exp()
+
+
+def _many_queries(case: Case, rule: Rule) -> bool:
+    return case.Lq > 1 and bool((kept_counts(case) > 0).any())
+
+
+def _more_than_8_kept(case: Case, rule: Rule) -> bool:
+    return bool((kept_counts(case) > 8).any())
+
+
+def _no_sink(case: Case, rule: Rule) -> bool:
+    return rule.sink is None and bool((kept_counts(case) > 0).any())
+
+
+KINDS: dict[str, tuple[str, Callable[[Setup, Tensor], Tensor], Applies]] = {
+    "powers_of_2": ("2^s for e^s", _base_2, scores_matter),
+    "sigmoid": ("each weight the sigmoid of its score", _sigmoid, scores_matter),
+    "softmax_over_queries": ("normalised along the other axis", _over_queries, _many_queries),
+    "no_maximum": ("e^s without less the maximum: large logits overflow", _no_maximum, unbounded),
+    "maximum_of_the_first_block": (
+        "less the maximum of the first 16 keys: larger ones overflow",
+        _maximum_of_a_block,
+        both(longer_than(BLOCK), unbounded),
+    ),
+    "blocks_not_rescaled": (
+        "sums of earlier blocks are kept when a larger maximum comes",
+        _not_rescaled,
+        longer_than(BLOCK),
+    ),
+    "one_more_in_the_denominator": ("1 / (1 + sum) for 1 / sum", _one_more, _no_sink),
+    "second_order_powers": ("1 + s + s²/2 for e^s", _second_order, scores_matter),
+    "eight_keys_only": ("the eight largest scores count", _few_keys, _more_than_8_kept),
+    "small_weights_dropped": ("weights below a quarter of the largest are 0", _small_dropped, scores_matter),
+    "never_normalised": ("powers that nobody divides by their sum", _never_normalised, scores_matter),
+}
+
+ANIMALS: tuple[Animal, ...] = tuple(
+    mistaken(name, words, weighed(function), applies) for name, (words, function, applies) in KINDS.items()
+)
