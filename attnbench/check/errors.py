@@ -94,5 +94,7 @@ def _not_finite(got: Array, expected: Array, finite: NDArray[Any]) -> str:
 
 def element(index: tuple[int, ...]) -> str:
     """An index with the names of its axes: (b=0, h=1, i=5, d=3), or (b=0, i=5, e=3) for a layer's output."""
-    names = ("b", "h", "i", "d") if len(index) == 4 else ("b", "i", "e")
+    names = {4: ("b", "h", "i", "d"), 3: ("b", "i", "e")}.get(len(index))
+    if names is None:
+        return "(" + ", ".join(map(str, index)) + ")"
     return "(" + ", ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) + ")"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attnbench.inputs.rounding import Stored, Wide, store
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
-from attnbench.types.shapes import activation_shapes, projection_shapes, rule_parameter_shapes
+from attnbench.types.shapes import activation_shapes, output_shape, projection_shapes, rule_parameter_shapes
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,12 @@ def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[
         v = (v + k[..., np.arange(case.Dv) % case.D]) / np.sqrt(2)
     v += head_means(case.Hkv)[:, None, None]
     return store(first, case.dtype), store(k, case.dtype), store(v, case.dtype)
+
+
+def draw_upstream(case: Case, entropy: int, index: int) -> Stored:
+    """The gradient of the output that gradients are made with: standard normal, in the output's shape."""
+    values = stream(case, "upstream", entropy, index).standard_normal(output_shape(case))
+    return store(values, case.dtype)
 
 
 def draw_parameters(case: Case, rule: Rule) -> Parameters:

@@ -10,7 +10,7 @@ A :class:`Change` holds them all at once, each of them possibly nothing; they ap
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,10 +110,22 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
     )
 
 
+def settled(case: Case, change: Change, inputs: Triple) -> Change:
+    """The change as it can be made to these inputs without new rounding.
+
+    A feature of which a number would lose a bit, being among the smallest that its dtype has, moves nothing.
+    """
+    if (change.moved == 1).all():
+        return change
+    q, k = (_working(array, case) for array in inputs[:2])
+    exact = _exact(q, change.moved, case) & _exact(k, 1 / change.moved, case)
+    return replace(change, moved=np.where(exact, change.moved, 1.0))
+
+
 def changed(case: Case, change: Change, inputs: Triple) -> Triple:
     """The inputs after the change, as stored, in the shapes they have; one array given twice stays one.
 
-    A feature of which a number would lose a bit, being among the smallest that its dtype has, moves nothing.
+    change: :func:`settled` for these inputs.
     """
     if case.layer is not None:
         return _changed_sources(case, change, inputs)
@@ -123,14 +135,49 @@ def changed(case: Case, change: Change, inputs: Triple) -> Triple:
     q = q[np.ix_(change.batches, _query_heads(case, change.heads), change.queries)]
     k = k[np.ix_(change.batches, change.heads, keys)]
     v = v[np.ix_(change.batches, change.heads, change.keys)]
-    moved = change.moved
-    if (moved != 1).any():
-        moved = np.where(_exact(q, moved, case) & _exact(k, 1 / moved, case), moved, 1.0)
     return (
-        _stored(q, change.signs * moved, case),
-        _stored(k, change.signs / moved, case),
+        _stored(q, change.signs * change.moved, case),
+        _stored(k, change.signs / change.moved, case),
         _stored(v, change.values, case),
     )
+
+
+def changed_upstream(case: Case, change: Change, upstream: Stored) -> Stored:
+    """The gradient of the output that goes with changed inputs: its product with the output stays the same."""
+    if case.layer is not None:
+        taken = _working(upstream[np.ix_(change.batches, change.queries)], case)
+        return _stored(taken, change.mirrored[:, None, None], case)
+    heads = _query_heads(case, change.heads)
+    taken = _working(upstream[np.ix_(change.batches, heads, change.queries)], case)
+    return _stored(taken, 1 / change.values, case)
+
+
+def undone_gradient(case: Case, change: Change, name: str, gradient: Wide) -> Wide:
+    """The gradient for the inputs before the change, from that for those after it, both in float64.
+
+    name: what it is of, as :func:`attnbench.check.gradients.source_names` has it. What is no input has the
+    same gradient before and after.
+    """
+    queries, keys = np.argsort(change.queries), np.argsort(change.keys)
+    batches = np.argsort(change.batches)
+    if case.layer is not None:
+        if name not in ("x", "queries", "context", "keys", "values"):
+            return gradient
+        places = queries if name in ("x", "queries") else keys
+        places = places if len(places) == gradient.shape[1] else np.arange(gradient.shape[1])
+        return gradient[np.ix_(batches, places)] * change.mirrored[batches][:, None, None]
+    heads = np.argsort(change.heads)
+    match name:
+        case "q":
+            of_queries = np.argsort(_query_heads(case, change.heads))
+            return gradient[np.ix_(batches, of_queries, queries)] * (change.signs * change.moved)
+        case "k":
+            keys = keys if gradient.shape[2] == case.Lk else np.arange(gradient.shape[2])
+            return gradient[np.ix_(batches, heads, keys)] * (change.signs / change.moved)
+        case "v":
+            return gradient[np.ix_(batches, heads, keys)] * change.values
+        case _:
+            return gradient
 
 
 def undone(case: Case, change: Change, output: Wide, rows: Order | None = None) -> Wide:

@@ -9,6 +9,12 @@ from attnbench.worker.shared import Stored
 ACTIVATIONS = ("a", "b", "c")
 """The three activations, in the order a backend is called with them."""
 
+UPSTREAM = "upstream"
+"""The gradient of the output, which comes with the activations where a case asks for gradients."""
+
+OUT = "out"
+"""The output, among the parts of an answer; gradients have the names of what they are of."""
+
 
 def rule_key(name: str) -> str:
     """The wire name of a rule's parameter, which can't clash with a projection's."""

@@ -12,7 +12,7 @@ class OpenCase(Struct, frozen=True, tag=True):
     """Make a case's parameters and get ready to judge it; forgets the case before.
 
     timed_entropy: what seeds the inputs of timed calls. oracle_flops: what solving one draw may cost
-    before rows are sampled. Answer: :class:`CaseOpened` with the parameters in a descriptor.
+    before rows are sampled. families: whether the check has inputs besides ordinary ones. Answer: :class:`CaseOpened` with the parameters in a descriptor.
     """
 
     case: str
@@ -20,6 +20,7 @@ class OpenCase(Struct, frozen=True, tag=True):
     timed_entropy: int
     timed_draws: int
     oracle_flops: float
+    families: bool = True
 
 
 class GetDraw(Struct, frozen=True, tag=True):
@@ -34,22 +35,29 @@ class GetDraw(Struct, frozen=True, tag=True):
 
 
 class Score(Struct, frozen=True, tag=True):
-    """Compare an output (in the descriptor) on a draw. Answer: :class:`Scored`.
+    """Compare an answer (its parts in the descriptor) on a draw. Answer: :class:`Scored`.
 
     who: the backend; "" is the plain reference.
     """
 
     who: str
     index: int
-    array: ArraySpec
+    parts: tuple[ArraySpec, ...]
+
+
+class Expect(Struct, frozen=True, tag=True):
+    """Take the gradients in the descriptor, in float64, for those of a draw. Answer: :class:`Scored`."""
+
+    index: int
+    gradients: tuple[ArraySpec, ...]
 
 
 class TimedOutput(Struct, frozen=True):
-    """An output of a timed call, in the descriptor that comes with it: on which draw, after which change."""
+    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change."""
 
     index: int
     change: int
-    array: ArraySpec
+    parts: tuple[ArraySpec, ...]
 
 
 class ScoreTimed(Struct, frozen=True, tag=True):
@@ -64,7 +72,11 @@ class Judge(Struct, frozen=True, tag=True):
     who: str
 
 
-RefereeRequest = OpenCase | GetDraw | Score | ScoreTimed | Judge
+class TryCanaries(Struct, frozen=True, tag=True):
+    """Ask whether an answer that anybody can give would pass. Answer: :class:`Tried`."""
+
+
+RefereeRequest = OpenCase | GetDraw | Expect | Score | ScoreTimed | Judge | TryCanaries
 
 
 class CaseOpened(Struct, frozen=True, tag=True):
@@ -99,12 +111,20 @@ class Scored(Struct, frozen=True, tag=True):
 class Judged(Struct, frozen=True, tag=True):
     """The verdict: the numbers of ordinary inputs, and "" or the reason why it isn't passed.
 
-    failed: the families in which it isn't.
+    failed: the families in which it isn't. parts: the numbers of each part of the answer, where it has
+    several.
     """
 
     accuracy: Accuracy
     problem: str
     failed: tuple[str, ...] = ()
+    parts: dict[str, Accuracy] = {}
+
+
+class Tried(Struct, frozen=True, tag=True):
+    """Canaries were tried. passed: one that passes the whole check; "" where none does."""
+
+    passed: str
 
 
 class RefereeFailed(Struct, frozen=True, tag=True):
@@ -113,4 +133,4 @@ class RefereeFailed(Struct, frozen=True, tag=True):
     reason: str
 
 
-RefereeReply = CaseOpened | Arrays | Scored | Judged | RefereeFailed
+RefereeReply = CaseOpened | Arrays | Scored | Judged | Tried | RefereeFailed

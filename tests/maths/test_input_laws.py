@@ -13,7 +13,7 @@ from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, t
 
 from attnbench.check.plain import PLAIN
 from attnbench.inputs.draw import draw_activations
-from attnbench.inputs.laws import changed, draw_change, no_change, place_after, undone
+from attnbench.inputs.laws import changed, draw_change, no_change, place_after, settled, undone
 from attnbench.inputs.rounding import widen
 from attnbench.oracle.solve import solve
 from attnbench.types.case import DTYPES, Case, Dtype, Layer
@@ -103,7 +103,7 @@ def test_features_with_the_smallest_numbers_stay_exact(dtype: Dtype) -> None:
     q = q.copy()
     q[..., 0] = smallest
     change = replace(no_change(case), moved=np.array([0.5, 0.5, 2, 2, 1, 1]))
-    after_q, after_k, _ = changed(case, change, (q, k, v))
+    after_q, after_k, _ = changed(case, settled(case, change, (q, k, v)), (q, k, v))
     np.testing.assert_array_equal(after_q[..., 0], q[..., 0])
     np.testing.assert_array_equal(after_k[..., 0], k[..., 0])
     np.testing.assert_array_equal(widen(after_q, dtype)[..., 1], widen(q, dtype)[..., 1] / 2)

@@ -1,0 +1,282 @@
+"""What the referee knows of the case that is open: draws, their answers, and how far outputs are from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnbench.cases.identity import parse_case
+from attnbench.check.canaries import CANARIES, canaries
+from attnbench.check.errors import Errors, compare_wide, pool
+from attnbench.check.verdict import Scale, scale_of, together, verdict
+from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, draw_upstream
+from attnbench.inputs.families import draw_family, families_of, family_draws
+from attnbench.inputs.laws import (
+    Change,
+    Triple,
+    changed,
+    changed_upstream,
+    draw_change,
+    no_change,
+    place_after,
+    settled,
+    undone,
+    undone_gradient,
+)
+from attnbench.inputs.rounding import Stored, widen
+from attnbench.oracle.rows import choose_rows
+from attnbench.oracle.solve import solve
+from attnbench.types.case import Case
+from attnbench.types.record import Accuracy
+from attnbench.types.rule import Rule
+from attnbench.worker.names import ACTIVATIONS, OUT, UPSTREAM
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
+
+    Parts = Mapping[str, Stored]
+
+NORMAL = "normal"
+"""The family of ordinary inputs."""
+
+PLAIN = ""
+"""The plain reference, among those whose outputs are compared."""
+
+_CHANGES_REMEMBERED = 8
+_UNBOUNDED = Scale(float("inf"), float("inf"))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw: q, k, v or the sources; the exact answer by parts (on the chosen rows); the gradient of the
+    output that gradients are made with, where the case has any."""
+
+    inputs: Triple
+    expected: dict[str, Array]
+    upstream: Stored | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on all that somebody has computed for the check.
+
+    accuracy: in numbers, of ordinary inputs; parts: of each part of the answer, where there are several.
+    problem: what is wrong in words, "" for nothing. failed: the families in which anything is.
+    """
+
+    accuracy: Accuracy
+    parts: dict[str, Accuracy]
+    problem: str
+    failed: tuple[str, ...]
+
+
+class OpenedCase:
+    """A case with its parameters, and what has been drawn, solved and compared on it so far."""
+
+    def __init__(
+        self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, families: bool = True
+    ) -> None:
+        self.case: Case = parse_case(case)
+        self.rule = rule
+        self.entropy = timed_entropy
+        self.parameters = draw_parameters(self.case, rule)
+        self.wide = _widened(self.parameters, self.case)
+        self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
+        self._check = _check_draws(self.case, rule, families=families)
+        self._draws: dict[int, Drawn] = {}
+        self._changes: dict[tuple[int, int], Change] = {}
+        self._scales: dict[tuple[int, str], Scale] = {}
+        self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Of each draw of the check, its family; draws of timed calls follow."""
+        return tuple(family for family, _ in self._check)
+
+    def draw(self, index: int) -> Drawn:
+        """A draw, solved once. Gradients are not among what is solved; see :meth:`expect`."""
+        if index not in self._draws:
+            inputs = self._inputs(index)
+            wide = tuple(widen(array, self.case.dtype) for array in inputs)
+            expected: dict[str, Array] = {}
+            if self.case.pass_ != "backward":
+                expected[OUT] = solve(self.case, self.rule, self.wide, (wide[0], wide[1], wide[2]), self.rows)
+            upstream = None
+            if self.case.pass_ != "forward":
+                upstream = draw_upstream(self.case, self._entropy(index), index)
+            self._draws[index] = Drawn(inputs, expected, upstream)
+        return self._draws[index]
+
+    def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
+        """Take the exact gradients of a draw, float64 by name, for answers."""
+        self.draw(index).expected.update(gradients)
+
+    def arrays(self, index: int, change: int) -> dict[str, Stored]:
+        """What a worker is given of a draw, by name, after a change where one is named."""
+        drawn = self.draw(index)
+        inputs, upstream = drawn.inputs, drawn.upstream
+        if change:
+            law = self._change(index, change)
+            inputs = changed(self.case, law, inputs)
+            upstream = None if upstream is None else changed_upstream(self.case, law, upstream)
+        named = dict(zip(ACTIVATIONS, inputs, strict=True))
+        return named if upstream is None else named | {UPSTREAM: upstream}
+
+    def score(self, who: str, index: int, parts: Parts) -> str:
+        """Compare an answer with the exact one; gives what is wrong with it where that is plain."""
+        errors = self._errors(index, self._change(index, 0), parts)
+        self._scores.setdefault(who, {})[index] = errors
+        if who == PLAIN:
+            return ""
+        return next((_of_part(part) + e.not_finite for part, e in errors.items() if e.not_finite), "")
+
+    def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
+        """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
+        law = self._change(index, change)
+        errors = self._errors(index, law, parts)
+        references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
+        for part, found in errors.items():
+            worst = place_after(self.case, law, found.worst) if part == OUT else found.worst
+            _, problem = self._verdict(part, [replace(found, worst=worst)], [index], references)
+            if problem:
+                return _of_part(part) + problem, str(law) if change else ""
+        return "", ""
+
+    def judge(self, who: str) -> Judgement:
+        """The verdict on all that ``who`` has computed for the check, family by family and part by part."""
+        scores = self._scores.get(who, {})
+        missing = set(range(len(self._check))) - set(scores)
+        if missing:
+            raise ValueError(f"no outputs of draws {sorted(missing)} to judge")
+        by_family: dict[str, list[int]] = {}
+        for index in sorted(scores):
+            by_family.setdefault(self._family(index), []).append(index)
+        numbers: dict[str, Accuracy] = {}
+        failed: dict[str, str] = {}
+        for family, draws in by_family.items():
+            for part in scores[draws[0]]:
+                accuracy, problem = self._verdict(part, [scores[i][part] for i in draws], draws, draws)
+                if family == NORMAL:
+                    numbers[part] = accuracy
+                if problem and family not in failed:
+                    where = "" if family == NORMAL else f"on inputs of the family {family}: "
+                    failed[family] = where + _of_part(part) + problem
+        worst = max(numbers, key=lambda part: (part == OUT, numbers[part].error_budget))
+        return Judgement(
+            accuracy=numbers[worst],
+            parts=numbers if len(numbers) > 1 else {},
+            problem=next(iter(failed.values()), ""),
+            failed=tuple(failed),
+        )
+
+    def canary_that_passes(self) -> str:
+        """A canary that would pass the whole check, "" for none: such a case tells nothing.
+
+        The plain reference must have been scored. Each canary is tried on one draw after the other, as long
+        as it passes; hardly any gets beyond the first.
+        """
+        if self.case.pass_ == "backward":
+            return ""
+        left = set(CANARIES)
+        for index in range(len(self._check)):
+            answers = canaries(self.case, self.rule, self.wide, self.draw(index).inputs, self.rows)
+            expected = self.draw(index).expected[OUT]
+            for name in sorted(left):
+                errors = compare_wide(widen(answers[name], self.case.dtype), expected)
+                if self._verdict(OUT, [errors], [index], [index])[1]:
+                    left.discard(name)
+            if not left:
+                return ""
+        return min(left, key=CANARIES.index)
+
+    def _inputs(self, index: int) -> Triple:
+        if index < len(self._check):
+            family, number = self._check[index]
+            return draw_family(self.case, self.rule, family, self.case.seed, number)
+        return draw_activations(self.case, self.rule, self.entropy, index)
+
+    def _entropy(self, index: int) -> int:
+        return self.case.seed if index < len(self._check) else self.entropy
+
+    def _change(self, index: int, seed: int) -> Change:
+        """The composition of laws that a seed stands for, 0 for none; the last few are remembered."""
+        if not seed:
+            return no_change(self.case)
+        if (index, seed) not in self._changes:
+            while len(self._changes) >= _CHANGES_REMEMBERED:
+                del self._changes[next(iter(self._changes))]
+            drawn = draw_change(self.case, self.rule, np.random.default_rng(seed))
+            self._changes[index, seed] = settled(self.case, drawn, self.draw(index).inputs)
+        return self._changes[index, seed]
+
+    def _family(self, index: int) -> str:
+        return self._check[index][0] if index < len(self._check) else NORMAL
+
+    def _errors(self, index: int, law: Change, parts: Parts) -> dict[str, Errors]:
+        expected = self.draw(index).expected
+        if set(parts) != set(expected):
+            raise ValueError(f"an answer of {sorted(parts)} where {sorted(expected)} are asked for")
+        errors: dict[str, Errors] = {}
+        for part, exact in expected.items():
+            got = widen(parts[part], self.case.dtype)
+            if part == OUT:
+                got = undone(self.case, law, got, self.rows)
+            else:
+                got = undone_gradient(self.case, law, part, got)
+            errors[part] = compare_wide(got, exact)
+        return errors
+
+    def _verdict(
+        self, part: str, errors: Sequence[Errors], draws: Sequence[int], references: Sequence[int]
+    ) -> tuple[Accuracy, str]:
+        plain = self._scores.get(PLAIN, {})
+        missing = set(references) - set(plain)
+        if missing or not references:
+            raise ValueError(f"no plain reference of draws {sorted(missing or draws)} to judge by")
+        sampled = self.rows is not None and part == OUT
+        return verdict(
+            pool(errors),
+            pool([plain[index][part] for index in references]),
+            output=together([self._scale(i, part) for i in draws]),
+            values=together([self._scale(i, "") for i in draws]) if part == OUT else _UNBOUNDED,
+            dtype=self.case.dtype,
+            rows=len(self.rows) if sampled and self.rows is not None else self.case.Lq,
+            rows_of=self.case.Lq,
+            draws=len(draws),
+        )
+
+    def _scale(self, index: int, part: str) -> Scale:
+        """Of a part of the exact answer to a draw; "" for its values (or their source)."""
+        if (index, part) not in self._scales:
+            drawn = self.draw(index)
+            array = drawn.expected[part] if part else widen(drawn.inputs[2], self.case.dtype)
+            self._scales[index, part] = scale_of([array])
+        return self._scales[index, part]
+
+
+def _check_draws(case: Case, rule: Rule, *, families: bool) -> tuple[tuple[str, int], ...]:
+    """Families and numbers of the draws of the check, in the order in which they are computed.
+
+    What is changed a little follows what it was, so that a backend may take it for the same.
+    """
+    named = families_of(case, rule) if families else (NORMAL,)
+    draws = {family: [(family, number) for number in range(family_draws(case, family))] for family in named}
+    normal, changed_ones = draws.pop(NORMAL), draws.pop("deep_change", [])
+    paired = [
+        draw for number, first in enumerate(normal) for draw in (first, *changed_ones[number : number + 1])
+    ]
+    return (*paired, *(draw for family in draws.values() for draw in family))
+
+
+def _of_part(part: str) -> str:
+    return "" if part == OUT else f"the gradient of {part}: "
+
+
+def _widened(parameters: Parameters, case: Case) -> Parameters:
+    return Parameters(
+        rule={name: widen(array, case.dtype) for name, array in parameters.rule.items()},
+        projections={name: widen(array, case.dtype) for name, array in parameters.projections.items()},
+    )
