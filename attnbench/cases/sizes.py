@@ -53,10 +53,15 @@ def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
 
 
 def held_bytes(case: Case, rule: Rule) -> int:
-    """Bytes of inputs, parameters, output and an explicit mask: what every backend's process holds."""
+    """Bytes of inputs, parameters, output and an explicit mask: what every backend's process holds.
+
+    With gradients, these of inputs and parameters as well, and that of the output.
+    """
     elements = (
         activation_elements(case, rule) + parameter_elements(case, rule) + _elements([output_shape(case)])
     )
+    if case.pass_ != "forward":
+        elements *= 2
     if case.layer is not None:
         elements += case.B * (case.Lq * case.H + case.Lk * case.Hkv) * (case.D + case.Dv)
     return elements * case.item_bytes + _mask_bytes(case)
@@ -65,7 +70,13 @@ def held_bytes(case: Case, rule: Rule) -> int:
 def quadratic_bytes(case: Case, rule: Rule, backend: Backend) -> int:
     """Bytes of the arrays by (query, key) pair that a backend holds at once."""
     pairs = case.B * case.H * case.Lq * case.Lk
-    return backend.quadratic_copies * pairs * rule.score_elements(case) * case.item_bytes
+    return _quadratic_copies(case, backend) * pairs * rule.score_elements(case) * case.item_bytes
+
+
+def _quadratic_copies(case: Case, backend: Backend) -> int:
+    """A backward pass has the weights, their gradient and that of the scores: 3 or more."""
+    copies = backend.quadratic_copies
+    return copies if case.pass_ == "forward" or copies == 0 else max(3, copies + 1)
 
 
 def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_bytes: int = 0) -> str | None:
@@ -84,7 +95,8 @@ def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_b
         return reason
     width = rule.score_elements(case)
     shape = (case.B, case.H, case.Lq, case.Lk) + ((width,) if width > 1 else ())
-    arrays = "1 array" if backend.quadratic_copies == 1 else f"{backend.quadratic_copies} arrays"
+    copies = _quadratic_copies(case, backend)
+    arrays = "1 array" if copies == 1 else f"{copies} arrays"
     return f"{reason}: it holds {arrays} of {shape} in {case.dtype}, {human_bytes(quadratic)}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from attnbench.check.plain import PLAIN
+from attnbench.check.plain import prepare
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -164,17 +164,24 @@ def gradient_names(case: Case, rule: Rule) -> tuple[str, ...]:
     return (*dict.fromkeys(source_names(case, rule)), *own, *projection_shapes(case, rule))
 
 
-def plain_gradients(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Tensor]:
+def plain_gradients(
+    setup: Setup, inputs: Triple, upstream: Tensor, *, held: bool = False
+) -> dict[str, Tensor]:
     """The plain reference's gradients by name, in the setup's dtype; nothing that is given is changed.
 
     In float64 they are what others are held against, in the case's dtype what their errors are measured by.
+
+    held: with the softmax's denominators held fixed. What these give is subtracted on the way back, and may
+    leave nothing: of one key, or of the bias of keys, gradients are exactly 0 and what is computed is the
+    rounding of the two terms. So the limits of a gradient's errors count in units of either, whichever is
+    larger.
     """
     import torch
 
     with torch.inference_mode(False), torch.enable_grad():
         own, sources = with_gradients(setup), leaf_inputs(inputs)
         wanted = leaves(own, sources)
-        out = PLAIN.prepare(own)(*sources)
+        out = prepare(own, held)(*sources)
         found = _gradients(out, tuple(wanted.values()), upstream.clone(), tuple(wanted))
     return dict(zip(wanted, found, strict=True))
 

@@ -26,17 +26,23 @@ if TYPE_CHECKING:
 SCORES_AT_ONCE = 1 << 24
 
 
-def _prepare(setup: Setup) -> Call:
+def prepare(setup: Setup, held: bool = False) -> Call:
+    """The function of the plain reference.
+
+    held: the softmax's denominators are constants, through which no gradient flows. The output is the same;
+    gradients are then what a backward pass adds up before it subtracts what the denominators give.
+    """
+
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _attend(setup, q, k, v)
+        return _attend(setup, q, k, v, held)
 
     def layer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        return _layer(setup, queries, keys, values)
+        return _layer(setup, queries, keys, values, held)
 
     return attend if setup.case.layer is None else layer
 
 
-def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
     import torch
     from torch.utils.checkpoint import checkpoint
 
@@ -53,16 +59,16 @@ def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     for start in range(0, case.Lq, at_once):
         rows = slice(start, min(start + at_once, case.Lq))
         if anew:
-            chunks.append(again(_attend_rows, setup, rows, q, k, v))
+            chunks.append(again(_attend_rows, setup, rows, q, k, v, held))
         else:
-            chunks.append(_attend_rows(setup, rows, q, k, v))
+            chunks.append(_attend_rows(setup, rows, q, k, v, held))
     return torch.cat(chunks, dim=2)
 
 
-def _attend_rows(setup: Setup, rows: slice, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _attend_rows(setup: Setup, rows: slice, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
     keys = k[:, :, rows] if setup.rule.pairs_keys else k
     scores = _scores(setup, q[:, :, rows], keys).to(_softmax_dtype(setup))
-    return _weights(setup, scores, rows).to(q.dtype) @ v
+    return _weights(setup, scores, rows, held).to(q.dtype) @ v
 
 
 def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
@@ -77,7 +83,7 @@ def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
     return scores if dot.cap is None else dot.cap * (scores / dot.cap).tanh()
 
 
-def _weights(setup: Setup, scores: Tensor, rows: slice) -> Tensor:
+def _weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
     """Bias, mask, softmax: of scores (B, H, R, Lk) in the dtype of the softmax."""
     import torch
 
@@ -92,12 +98,21 @@ def _weights(setup: Setup, scores: Tensor, rows: slice) -> Tensor:
         scores = scores.masked_fill(~torch.from_numpy(keep).to(scores.device), -torch.inf)
     if scoring.sink is not None:
         sink = scoring.sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
-        return torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1]
+        return _softmax(torch.cat([scores, sink], dim=-1), held)[..., :-1]
     empty = scores.isneginf().all(dim=-1, keepdim=True)
-    return scores.softmax(dim=-1).masked_fill(empty, 0)
+    return _softmax(scores, held).masked_fill(empty, 0)
 
 
-def _layer(setup: Setup, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _softmax(scores: Tensor, held: bool) -> Tensor:
+    if not held:
+        return scores.softmax(dim=-1)
+    largest = scores.detach().amax(dim=-1, keepdim=True)
+    powers = (scores - largest.masked_fill(largest.isneginf(), 0)).exp()
+    total = powers.detach().sum(dim=-1, keepdim=True)
+    return powers / total.masked_fill(total == 0, 1)
+
+
+def _layer(setup: Setup, queries: Tensor, keys: Tensor, values: Tensor, held: bool) -> Tensor:
     import torch
     from torch.nn.functional import linear
 
@@ -106,7 +121,7 @@ def _layer(setup: Setup, queries: Tensor, keys: Tensor, values: Tensor) -> Tenso
         linear(x, p[f"w_{name}"], p.get(f"b_{name}")).view(*x.shape[:2], heads, -1).transpose(1, 2)
         for x, name, heads in ((queries, "q", case.H), (keys, "k", case.Hkv), (values, "v", case.Hkv))
     )
-    merged = _attend(setup, q, k, v).transpose(1, 2).flatten(2)
+    merged = _attend(setup, q, k, v, held).transpose(1, 2).flatten(2)
     if "w_o" not in p:
         return merged
     if setup.rule.concatenates:
@@ -123,7 +138,7 @@ def _softmax_dtype(setup: Setup) -> torch.dtype:
 PLAIN = Backend(
     name="plain",
     summary="matmul, softmax in float32, matmul: what errors are measured by",
-    prepare=_prepare,
+    prepare=prepare,
     operations=("attention", "multihead"),
     passes=PASSES,
 )

@@ -43,6 +43,17 @@ def test_quadratic_arrays_follow_the_backend_and_the_rule() -> None:
     assert quadratic_bytes(LONG, broadcast, backend(quadratic_copies=1)) == 128 * each
 
 
+@pytest.mark.parametrize("pass_", ["backward", "both"])
+def test_a_backward_pass_holds_gradients_as_well(pass_: str) -> None:
+    case = parse_case(f"attention/scaled_dot/B1-H32-L16384-D128/causal/{pass_}")
+    each = 32 * 16384**2 * 4
+    assert [quadratic_bytes(case, rule(), backend(quadratic_copies=n)) // each for n in range(5)] == [
+        0, 3, 3, 4, 5,
+    ]  # fmt: skip
+    assert held_bytes(case, rule()) == 2 * held_bytes(LONG, rule())
+    assert "it holds 3 arrays of" in str(too_large(case, rule(), backend(quadratic_copies=1), GIB))
+
+
 def test_what_fits_is_fine_to_the_last_byte() -> None:
     needed = held_bytes(LONG, rule()) + quadratic_bytes(LONG, rule(), backend())
     assert too_large(LONG, rule(), backend(), needed) is None

@@ -160,6 +160,41 @@ def test_rows_in_chunks_give_the_same_and_again(rule: str, monkeypatch: pytest.M
             torch.testing.assert_close(chunked[name], whole[name], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_held_denominators_change_gradients_of_scores_alone(rule: str, mask: str) -> None:
+    """The gradient of scores is P·dP where they are held, P·(dP − D) where they aren't; that of v is one."""
+    case = tiny(rule, "attention", mask)
+    setup, a, b, c = (
+        setup_of(case),
+        *(tensor(x, "float64") for x in draw_activations(case, RULES[rule], 1, 0)),
+    )
+    upstream = torch.randn(2, 2, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    exact = plain_gradients(setup, (a, b, c), upstream)
+    held = plain_gradients(setup, (a, b, c), upstream, held=True)
+    torch.testing.assert_close(held["v"], exact["v"])
+    assert all(torch.isfinite(gradient).all() for gradient in held.values())
+    assert not torch.allclose(held["q"], exact["q"])
+    # A constant more in every value gives the exact gradient nothing more.
+    moved = plain_gradients(setup, (a, b, c + 3), upstream)
+    if RULES[rule].sink is None:
+        torch.testing.assert_close(moved["q"], exact["q"])
+    else:
+        assert not torch.allclose(moved["q"], exact["q"])
+
+
+def test_one_key_leaves_a_gradient_of_nothing_but_two_terms() -> None:
+    case = parse_case("attention/scaled_dot/H2-Lq5-Lk1-D4/float64/both")
+    inputs = tuple(tensor(x, "float64") for x in draw_activations(case, RULES["scaled_dot"], 1, 0))
+    upstream = torch.randn(1, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    exact = plain_gradients(setup_of(case), inputs, upstream)
+    held = plain_gradients(setup_of(case), inputs, upstream, held=True)
+    assert not exact["q"].any()
+    assert not exact["k"].any()
+    of_scores = (upstream * inputs[2]).sum(-1, keepdim=True)
+    torch.testing.assert_close(held["q"], of_scores * inputs[1] / 2)
+
+
 def test_what_gradients_are_of() -> None:
     def names(text: str) -> list[str]:
         case = parse_case(f"{text}/float64/both")
