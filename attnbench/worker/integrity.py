@@ -61,7 +61,9 @@ def replaced() -> str:
     """The first name that stands for something else by now, "" for none."""
     for reference in references():
         found = reference.place.get(reference.name)
-        if found is not reference.found or any(reference.name in each for each in reference.before):
+        if found is not reference.found:
+            return reference.words
+        if reference.before and any(reference.name in each for each in reference.before):
             return reference.words
         if reference.does and not all(map(is_, _does(found), reference.does)):
             return reference.words
