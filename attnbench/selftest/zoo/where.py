@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.selftest.zoo.animal import Applies
-from attnbench.selftest.zoo.mask_dials import Make, added
+from attnbench.selftest.zoo.mask_dials import Added, Keep, Make, added
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 
@@ -31,20 +33,47 @@ def both(*conditions: Applies) -> Applies:
     return lambda case, rule: all(holds(case, rule) for holds in conditions)
 
 
+@lru_cache(maxsize=8)
+def right_mask(case: Case) -> Added:
+    """The case's mask as it is added, (B, 1, Lq, Lk); kept, since every animal asks for it."""
+    return added(case)
+
+
+def kept(case: Case) -> Keep:
+    """Which pairs count, (B, Lq, Lk)."""
+    return np.isfinite(right_mask(case)[:, 0])
+
+
 def kept_counts(case: Case) -> NDArray[np.intp]:
     """How many keys each query keeps, (B, Lq)."""
-    return np.asarray(np.isfinite(added(case)[:, 0]).sum(-1))
+    return np.asarray(kept(case).sum(-1))
+
+
+def choosing(case: Case, rule: Rule) -> Keep:
+    """Which queries have keys to choose from, a sink being one more: (B, Lq)."""
+    return kept_counts(case) >= (1 if rule.sink is not None else 2)
 
 
 def keeps_a_key(case: Case, rule: Rule) -> bool:
     """Some query keeps a key, so that not all of the answer is 0."""
-    return bool((kept_counts(case) > 0).any())
+    return bool(kept(case).any())
 
 
 def scores_matter(case: Case, rule: Rule) -> bool:
-    """Some query has keys to choose from, a sink being one more: the answer depends on the scores."""
-    fewest = 1 if rule.sink is not None else 2
-    return bool((kept_counts(case) >= fewest).any())
+    """The answer to some query depends on the scores."""
+    return bool(choosing(case, rule).any())
+
+
+def keeps_more_than(count: int) -> Applies:
+    """Some query keeps more than so many keys."""
+    return lambda case, rule: bool((kept_counts(case) > count).any())
+
+
+def keeps_beyond(length: int) -> Applies:
+    """Some query keeps one of the first so many keys and a later one too."""
+    return lambda case, rule: bool(
+        (kept(case)[..., :length].any(-1) & kept(case)[..., length:].any(-1)).any()
+    )
 
 
 def named(*rules: str) -> Applies:
@@ -63,8 +92,19 @@ def unbounded(case: Case, rule: Rule) -> bool:
 
 
 def other_mask(make: Make) -> Applies:
-    """The mask that is made so is another than the case's."""
-    return lambda case, rule: not np.array_equal(make(case), added(case))
+    """The mask that is made so weighs keys of equal scores otherwise than the case's."""
+
+    def applies(case: Case, rule: Rule) -> bool:
+        sink = rule.sink is not None
+        return not np.allclose(_shares(make(case), sink), _shares(right_mask(case), sink), rtol=0, atol=1e-9)
+
+    return applies
+
+
+def _shares(mask: Added, sink: bool) -> Added:
+    powers = np.exp(mask)
+    total = powers.sum(-1, keepdims=True) + sink
+    return np.asarray(powers / np.where(total == 0, 1, total))
 
 
 def drops(case: Case, rule: Rule) -> bool:
@@ -79,13 +119,10 @@ def empty_rows(case: Case, rule: Rule) -> bool:
 
 
 def far_out_of_mask(case: Case, rule: Rule) -> bool:
-    """A dropped key can have a logit far above those that are kept."""
-    return unbounded(case, rule) and drops(case, rule)
-
-
-def longer_than(length: int) -> Applies:
-    """More keys than so many, where scores matter."""
-    return lambda case, rule: case.Lk > length and scores_matter(case, rule)
+    """Among many dropped keys one can have a logit far above those that are kept."""
+    counts = kept_counts(case)
+    dropped = case.Lk - counts[counts > 0]
+    return unbounded(case, rule) and bool(dropped.sum() >= 64)
 
 
 def many_heads(case: Case, rule: Rule) -> bool:
@@ -98,9 +135,9 @@ def many_key_heads(case: Case, rule: Rule) -> bool:
     return case.Hkv > 1 and keeps_a_key(case, rule)
 
 
-def many_batches(case: Case, rule: Rule) -> bool:
-    """A batch, and an answer."""
-    return case.B > 1 and keeps_a_key(case, rule)
+def later_batches(case: Case, rule: Rule) -> bool:
+    """An answer in a batch element behind the first."""
+    return bool(kept(case)[1:].any())
 
 
 def with_backward(case: Case, rule: Rule) -> bool:

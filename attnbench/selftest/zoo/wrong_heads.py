@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from attnbench.selftest.zoo.animal import Animal, Applies
 from attnbench.selftest.zoo.form import Form, mistaken, right_mix, right_scores, right_spread
-from attnbench.selftest.zoo.where import keeps_a_key, many_batches, many_heads, many_key_heads, scores_matter
+from attnbench.selftest.zoo.where import (
+    choosing,
+    keeps_a_key,
+    later_batches,
+    many_heads,
+    many_key_heads,
+    scores_matter,
+)
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -66,8 +73,13 @@ def _many_of_both(case: Case, rule: Rule) -> bool:
     return case.H > 1 and case.Lq > 1 and keeps_a_key(case, rule)
 
 
+def _first_two_differ(case: Case, rule: Rule) -> bool:
+    """Heads 0 and 1 have values of their own, or weights."""
+    return case.H > 1 and (scores_matter if case.group > 1 else keeps_a_key)(case, rule)
+
+
 def _batches_matter(case: Case, rule: Rule) -> bool:
-    return case.B > 1 and scores_matter(case, rule)
+    return bool(choosing(case, rule)[1:].any())
 
 
 KINDS: dict[str, tuple[str, Form, Applies]] = {
@@ -83,7 +95,7 @@ KINDS: dict[str, tuple[str, Form, Applies]] = {
         Form(mix=_values_of_the_next),
         many_key_heads,
     ),
-    "two_heads_swapped": ("outputs of heads 0 and 1 exchanged", Form(mix=_swapped), many_heads),
+    "two_heads_swapped": ("outputs of heads 0 and 1 exchanged", Form(mix=_swapped), _first_two_differ),
     "last_head_forgotten": ("zeros in the last head", Form(mix=_last_forgotten), many_heads),
     "heads_viewed_not_transposed": (
         "a view where heads and queries must be exchanged",
@@ -98,7 +110,7 @@ KINDS: dict[str, tuple[str, Form, Applies]] = {
     "values_of_the_first_batch_element": (
         "the first one's values for all",
         Form(mix=_values_of_the_first_batch),
-        many_batches,
+        later_batches,
     ),
 }
 

@@ -72,7 +72,7 @@ ANIMALS: tuple[Animal, ...] = (
         "scores_of_the_key_before",
         "each key has its neighbour's score",
         Form(scores=_of_the_key_before),
-        scores_matter,
+        lambda case, rule: case.Lk > 1 and scores_matter(case, rule),
     ),
     mistaken("nan_for_large_logits", "NaN where a logit is beyond 40", Form(scores=_nan_far_out), unbounded),
     mistaken("logits_clamped", "logits kept within 20", Form(scores=_clamped), unbounded),

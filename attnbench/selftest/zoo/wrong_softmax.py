@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from attnbench.selftest.zoo.animal import Animal, Applies
 from attnbench.selftest.zoo.form import Form, mistaken, normalised, sink_column
-from attnbench.selftest.zoo.where import both, kept_counts, longer_than, scores_matter, unbounded
+from attnbench.selftest.zoo.where import (
+    both,
+    choosing,
+    keeps_a_key,
+    keeps_beyond,
+    keeps_more_than,
+    kept,
+    scores_matter,
+    unbounded,
+)
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -98,37 +107,38 @@ def _never_normalised(setup: Setup, scores: Tensor) -> Tensor:
     return (scores - top.masked_fill(top.isneginf(), 0)).exp()
 
 
-def _many_queries(case: Case, rule: Rule) -> bool:
-    return case.Lq > 1 and bool((kept_counts(case) > 0).any())
-
-
-def _more_than_8_kept(case: Case, rule: Rule) -> bool:
-    return bool((kept_counts(case) > 8).any())
+def _axes_differ(case: Case, rule: Rule) -> bool:
+    """Some key serves several queries, or some query has a choice."""
+    return bool((kept(case).sum(-2) > 1).any() or choosing(case, rule).any())
 
 
 def _no_sink(case: Case, rule: Rule) -> bool:
-    return rule.sink is None and bool((kept_counts(case) > 0).any())
+    return rule.sink is None and keeps_a_key(case, rule)
 
 
 KINDS: dict[str, tuple[str, Callable[[Setup, Tensor], Tensor], Applies]] = {
     "powers_of_2": ("2^s for e^s", _base_2, scores_matter),
     "sigmoid": ("each weight the sigmoid of its score", _sigmoid, scores_matter),
-    "softmax_over_queries": ("normalised along the other axis", _over_queries, _many_queries),
+    "softmax_over_queries": ("normalised along the other axis", _over_queries, _axes_differ),
     "no_maximum": ("e^s without less the maximum: large logits overflow", _no_maximum, unbounded),
     "maximum_of_the_first_block": (
         "less the maximum of the first 16 keys: larger ones overflow",
         _maximum_of_a_block,
-        both(longer_than(BLOCK), unbounded),
+        both(keeps_beyond(BLOCK), unbounded),
     ),
     "blocks_not_rescaled": (
         "sums of earlier blocks are kept when a larger maximum comes",
         _not_rescaled,
-        longer_than(BLOCK),
+        both(keeps_beyond(BLOCK), keeps_more_than(24)),
     ),
     "one_more_in_the_denominator": ("1 / (1 + sum) for 1 / sum", _one_more, _no_sink),
     "second_order_powers": ("1 + s + s²/2 for e^s", _second_order, scores_matter),
-    "eight_keys_only": ("the eight largest scores count", _few_keys, _more_than_8_kept),
-    "small_weights_dropped": ("weights below a quarter of the largest are 0", _small_dropped, scores_matter),
+    "eight_keys_only": ("the eight largest scores count", _few_keys, keeps_more_than(8)),
+    "small_weights_dropped": (
+        "those below a quarter of the largest are 0",
+        _small_dropped,
+        keeps_more_than(8),
+    ),
     "never_normalised": ("powers that nobody divides by their sum", _never_normalised, scores_matter),
 }
 

@@ -11,7 +11,7 @@ from attnbench.kit.layer import for_operation
 from attnbench.selftest.zoo.animal import Animal, Applies
 from attnbench.selftest.zoo.form import RIGHT, Form, heads_of, mistaken, right_mix, right_scores
 from attnbench.selftest.zoo.mask_dials import Added, Make, added, positions
-from attnbench.selftest.zoo.where import keeps_a_key, kept_counts, other_mask, scores_matter
+from attnbench.selftest.zoo.where import choosing, keeps_a_key, kept, kept_counts, other_mask, scores_matter
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -80,6 +80,14 @@ def _first_among_others(case: Case, rule: Rule) -> bool:
 
 def _rows_kept(case: Case, first: int) -> bool:
     return bool((kept_counts(case)[:, first:] > 0).any())
+
+
+def _last_two_differ(case: Case, rule: Rule) -> bool:
+    """The last two queries keep other keys, or one of them has a choice."""
+    if case.Lq < 2:
+        return False
+    ends = kept(case)[:, -2:]
+    return bool((ends[:, 0] != ends[:, 1]).any() or choosing(case, rule)[:, -2:].any())
 
 
 def _last_query_zero(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:

@@ -1,0 +1,91 @@
+"""Calls of the zoo's animals: setups, inputs in guard bands, and what a call leaves behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnbench.cases.identity import parse_case
+from attnbench.inputs.draw import draw_activations, draw_parameters
+from attnbench.plugins.registry import load_registry
+from attnbench.selftest.zoo.animal import Animal
+from attnbench.types.backend import Setup
+from attnbench.types.rule import Rule
+
+REGISTRY = load_registry()
+BAND = 64
+
+Inputs = tuple[Tensor, Tensor, Tensor]
+
+
+def rule_of(text: str) -> Rule:
+    return REGISTRY.rule(parse_case(text).rule)
+
+
+def setup_of(text: str) -> Setup:
+    case, rule = parse_case(text), rule_of(text)
+    drawn = draw_parameters(case, rule)
+    own = {name: torch.from_numpy(array) for name, array in drawn.rule.items()}
+    projections = {name: torch.from_numpy(array) for name, array in drawn.projections.items()}
+    return Setup(case, rule, rule.bind(case, own), own, projections)
+
+
+def drawn(text: str, index: int = 0) -> Inputs:
+    """Of float32 or float64; one source that serves twice is one tensor."""
+    arrays = draw_activations(parse_case(text), rule_of(text), 5, index)
+    made = {id(array): torch.from_numpy(np.array(array)) for array in arrays}
+    a, b, c = (made[id(array)] for array in arrays)
+    return a, b, c
+
+
+def guarded(x: Tensor) -> Tensor:
+    """The same values amid NaN."""
+    whole = torch.full((x.numel() + 2 * BAND,), float("nan"), dtype=x.dtype)
+    inside = whole[BAND:-BAND].view(x.shape)
+    inside.copy_(x)
+    return inside
+
+
+def laid(animal: Animal, inputs: Inputs) -> Inputs:
+    if animal.layout == "BHLD" or inputs[0].dim() != 4:
+        return inputs
+    a, b, c = (x.transpose(1, 2).contiguous() for x in inputs)
+    return a, b, c
+
+
+def seen(animal: Animal, output: Tensor) -> Tensor:
+    return output.transpose(1, 2) if animal.layout == "BLHD" and output.dim() == 4 else output
+
+
+def world() -> dict[str, Any]:
+    """What is global, as values that can be compared."""
+    return {
+        "threads of torch": torch.get_num_threads(),
+        "default dtype": torch.get_default_dtype(),
+        "default device": torch.get_default_device(),
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "grad mode": torch.is_grad_enabled(),
+        "torch's numbers": torch.get_rng_state().tolist(),
+        "Python's numbers": random.getstate(),
+        "NumPy's numbers": str(np.random.get_state()),
+        "environment": dict(os.environ),
+        "functions": (time.perf_counter_ns, torch.equal, torch.allclose),
+        "threads": threading.active_count(),
+        "children": Path(f"/proc/self/task/{os.getpid()}/children").read_text(),
+    }
+
+
+def overlaps(output: Tensor) -> bool:
+    """Whether two elements of an output are one in memory."""
+    reach = 1 + sum((n - 1) * s for n, s in zip(output.shape, output.stride(), strict=True))
+    places = torch.arange(reach).as_strided(output.shape, output.stride())
+    return places.unique().numel() < output.numel()
