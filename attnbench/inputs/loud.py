@@ -12,21 +12,22 @@ import numpy as np
 from attnbench.inputs.draw import draw_activations, stream
 from attnbench.inputs.one_feature import LARGEST_PRODUCT, OneFeature, one_feature, power_of_two
 from attnbench.inputs.rounding import Stored, Wide, store, widen
-from attnbench.types.case import Case
+from attnbench.inputs.seen import sees_two
+from attnbench.types.case import Case, Dtype
 from attnbench.types.rule import Rule
 
-STEP = 64.0
+STEP: dict[Dtype, float] = {"bfloat16": 64.0, "float16": 64.0, "float32": 64.0, "float64": 128.0}
 """Between two levels of scores, within a factor √2 either way."""
 LEVELS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 LOUDER = (1.0, 2.0, 4.0)
-"""What queries multiply the levels by: scores go up to ±512, within a factor √2."""
+"""What queries multiply the levels by: scores go up to eight steps, more than exp can hold in any dtype."""
 FEW = 4
 """About so many keys have the highest level, and the lowest."""
 
 
 def applies(case: Case, rule: Rule) -> bool:
     """Where scores are products, and nothing is added by mask or positions that would part ties."""
-    if case.layer is not None or case.Lk < 2 or case.mask.explicit == "float":
+    if case.layer is not None or case.mask.explicit == "float" or not sees_two(case):
         return False
     found = one_feature(case, rule, 0)
     return found is not None and found.bias == 0 and _sizes(case, found) is not None
@@ -53,7 +54,7 @@ def draw_loud(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored,
 
 def _sizes(case: Case, found: OneFeature) -> tuple[Wide, float, tuple[float, ...]] | None:
     """Of queries (H,), of keys, and how much louder queries may be; None where float16 can't hold it."""
-    step = np.array([power_of_two(STEP / abs(slope)) for slope in found.slopes])
+    step = np.array([power_of_two(STEP[case.dtype] / abs(slope)) for slope in found.slopes])
     of_key = power_of_two(float(np.sqrt(step.min())))
     quietest = float(step.max()) * max(LEVELS)
     louder: tuple[float, ...] = LOUDER

@@ -12,21 +12,21 @@ import numpy as np
 from attnbench.inputs.draw import draw_activations, stream
 from attnbench.inputs.one_feature import LARGEST_PRODUCT, OneFeature, one_feature, power_of_two
 from attnbench.inputs.rounding import Stored, Wide, store, widen
-from attnbench.inputs.seen import seen_counts
-from attnbench.types.case import Case
+from attnbench.inputs.seen import seen_counts, sees_two
+from attnbench.types.case import Case, Dtype
 from attnbench.types.rule import Rule
 
 PLACES = ("first", "last", "far")
 
-LEAST_SCORE = 100.0
-"""exp of more than 88.7 is infinite in float32."""
+LEAST_SCORE: dict[Dtype, float] = {"bfloat16": 100.0, "float16": 100.0, "float32": 100.0, "float64": 750.0}
+"""exp of more than 88.7 is infinite in float32, of more than 709.8 in float64."""
 GAP = 40.0
 """From the key to all others: theirs together weigh less than 1e-13, however scores are rounded."""
 
 
 def applies(case: Case, rule: Rule) -> bool:
     """Of ``attention`` only, and where some queries see two keys or more."""
-    return case.layer is None and case.Lk > 1 and bool((seen_counts(case) > 0).sum(1).max() > 1)
+    return case.layer is None and sees_two(case)
 
 
 def draw_one_key(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
@@ -74,7 +74,7 @@ def _sizes(case: Case, found: OneFeature) -> tuple[Wide, float] | None:
         return None
     size = np.ones(case.H) if found.alone else np.full(case.H, 4.0)
     spread = found.others if found.alone else found.others * size
-    least = max(LEAST_SCORE, GAP + float(6 * spread.max()) + found.bias)
+    least = max(LEAST_SCORE[case.dtype], GAP + float(6 * spread.max()) + found.bias)
     weakest = float((np.abs(found.slopes) * size).min())
     key = 2 * power_of_two(least / weakest)
     if found.alone:

@@ -14,7 +14,7 @@ import numpy as np
 from attnbench.inputs.draw import stream
 from attnbench.inputs.one_feature import OneFeature, kindly_rounded, one_feature, power_of_two
 from attnbench.inputs.rounding import Stored, Wide, store
-from attnbench.inputs.seen import kept_chunks, seen_counts
+from attnbench.inputs.seen import kept_chunks, seen_counts, sees_two
 from attnbench.types.case import Case, Dtype
 from attnbench.types.rule import Rule
 
@@ -29,10 +29,10 @@ and so few equal terms leave no error in a long sum."""
 
 def applies(case: Case, rule: Rule) -> bool:
     """Where scores are products, the mask adds no numbers, and some queries see two keys or more."""
-    if case.layer is not None or case.Lk < 2 or case.mask.explicit == "float":
+    if case.layer is not None or case.mask.explicit == "float" or not sees_two(case):
         return False
     found = one_feature(case, rule, 0)
-    return found is not None and found.linear and bool((seen_counts(case) > 0).sum(1).max() > 1)
+    return found is not None and found.linear
 
 
 def draw_quiet(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:

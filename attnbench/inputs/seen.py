@@ -18,12 +18,15 @@ FEWEST_ROWS = 64
 
 def seen_counts(case: Case) -> NDArray[np.intp]:
     """How many query rows see each key, (B, Lk), of all rows or of some from the first to the last."""
-    count = min(case.Lq, max(FEWEST_ROWS, MOST_PAIRS // (case.B * case.Lk)))
-    rows = np.unique(np.linspace(0, case.Lq - 1, count).round().astype(np.intp))
     seen = np.zeros((case.B, case.Lk), np.intp)
-    for _, keep in kept_chunks(case, rows):
+    for _, keep in kept_chunks(case, _some_rows(case)):
         seen += keep.sum(1)
     return seen
+
+
+def sees_two(case: Case) -> bool:
+    """Whether a query sees two keys, so that weights matter at all."""
+    return any((keep.sum(2) > 1).any() for _, keep in kept_chunks(case, _some_rows(case)))
 
 
 def kept_chunks(case: Case, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
@@ -34,3 +37,8 @@ def kept_chunks(case: Case, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np
         keep = keep_rows(case, some)
         shape = (case.B, len(some), case.Lk)
         yield some, np.ones(shape, bool) if keep is None else np.broadcast_to(keep[:, 0], shape)
+
+
+def _some_rows(case: Case) -> NDArray[np.intp]:
+    count = min(case.Lq, max(FEWEST_ROWS, MOST_PAIRS // (case.B * case.Lk)))
+    return np.unique(np.linspace(0, case.Lq - 1, count).round().astype(np.intp))

@@ -1,0 +1,132 @@
+"""Answers without attention are refused in every case that tells anything."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from judged import Judge
+from maths_tools import RULES, small_case, tensor, wide_activations, wide_parameters
+
+from attnbench.check.canaries import CANARIES, canaries
+from attnbench.inputs.draw import draw_activations
+from attnbench.inputs.families import draw_family, families_of
+from attnbench.inputs.rounding import widen
+from attnbench.masks import keep_rows
+from attnbench.oracle.solve import solve, solve_weights
+from attnbench.suites import attnbench_suites
+from attnbench.types.case import Case, Layer
+from attnbench.types.mask import Mask
+from attnbench.types.shapes import output_shape
+
+SHORT = 40
+"""The longest that cases of the suites are made here, so that all can be judged."""
+
+
+def given_away(case: Case, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    rule = RULES[case.rule]
+    found = canaries(case, rule, wide_parameters(case), draw_activations(case, rule, case.seed, 0), rows)
+    return {name: widen(stored, case.dtype) for name, stored in found.items()}
+
+
+def passing(case: Case) -> set[str]:
+    """The canaries that no family of the case refuses."""
+    rule, left = RULES[case.rule], set(CANARIES)
+    for family in families_of(case, rule):
+        judge = Judge(case, family=family)
+        outputs = [
+            canaries(case, rule, wide_parameters(case), draw_family(case, rule, family, case.seed, index))
+            for index in range(len(judge.inputs))
+        ]
+        left = {name for name in left if not judge.verdict([tensor(o[name], case.dtype) for o in outputs])[1]}
+        if not left:
+            break
+    return left
+
+
+def shortened(case: Case) -> Case:
+    """The same kind of case with few heads and short lengths, in proportion."""
+    factor = max(1, math.ceil(max(case.Lq, case.Lk) / SHORT))
+    Lq, Lk = (max(min(length, 6), length // factor) for length in (case.Lq, case.Lk))
+    Hkv, window = min(case.Hkv, 2), case.mask.window
+    H = Hkv * min(case.group, 3)
+    mask = case.mask if window is None else replace(case.mask, window=max(2, window // factor))
+    return replace(case, B=min(case.B, 2), H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=min(case.D, 64), mask=mask)
+
+
+def cases_of_suites() -> list[Case]:
+    cases = {shortened(case) for suite in attnbench_suites() for case in suite.cases}
+    return sorted(cases, key=repr)
+
+
+def test_what_they_are_without_a_mask() -> None:
+    case = small_case(dtype="float64")
+    q, k, v = wide_activations(case)
+    found = given_away(case)
+    of_head = np.repeat(v, case.group, axis=1)
+    assert tuple(found) == CANARIES
+    assert not found["zeros"].any()
+    for i in range(case.Lq):
+        np.testing.assert_array_equal(found["first_value"][:, :, i], of_head[:, :, 0])
+        np.testing.assert_array_equal(found["own_value"][:, :, i], of_head[:, :, i + case.query_offset])
+        np.testing.assert_allclose(found["mean"][:, :, i], of_head.mean(2))
+    np.testing.assert_allclose(found["running_mean"], found["mean"])
+    weights = solve_weights(case, RULES[case.rule], wide_parameters(case), (q, k, v))
+    for b, h, i in np.ndindex(weights.shape[:3]):
+        nearest = of_head[b, h, weights[b, h, i].argmax()]
+        np.testing.assert_array_equal(found["nearest_value"][b, h, i], nearest)
+
+
+def test_the_running_mean_is_of_the_keys_that_are_seen() -> None:
+    case = small_case(dtype="float64", Lq=9, mask=Mask(causal="lower_right", padding=(0, 5)))
+    _, _, v = wide_activations(case)
+    keep = keep_rows(case, np.arange(case.Lq))
+    assert keep is not None
+    found = given_away(case)["running_mean"]
+    for b, h, i in np.ndindex(found.shape[:3]):
+        values = v[b, h // case.group, keep[b, 0, i]]
+        np.testing.assert_allclose(found[b, h, i], values.mean(0) if len(values) else 0)
+
+
+@pytest.mark.parametrize(
+    "layer", [None, Layer(6), Layer(6, bias=True, cross=True), Layer(6, out=False)], ids=str
+)
+@pytest.mark.parametrize("rule", ["scaled_dot", "concat_linear"])
+def test_some_rows_are_those_of_all_and_shapes_are_those_of_outputs(rule: str, layer: Layer | None) -> None:
+    case = small_case(rule, Lq=7, layer=layer, mask=Mask(causal="upper_left"))
+    rows = np.array([1, 4, 6])
+    whole, some = given_away(case), given_away(case, rows)
+    for name in CANARIES:
+        assert whole[name].shape == output_shape(case)
+        np.testing.assert_allclose(
+            some[name], whole[name].take(rows, axis=2 if layer is None else 1), rtol=1e-6, atol=1e-6
+        )
+
+
+def test_they_equal_the_answer_where_there_is_one_key() -> None:
+    for case in (small_case(Lk=1), small_case(Lq=1, mask=Mask(causal="upper_left"))):
+        q, k, v = wide_activations(case)
+        right = solve(case, RULES[case.rule], wide_parameters(case), (q, k, v))
+        found = given_away(case)
+        for name in ("first_value", "own_value", "running_mean", "nearest_value"):
+            np.testing.assert_allclose(found[name], right, rtol=1e-6)
+    assert passing(small_case(Lk=1)) == set(CANARIES) - {"zeros"}
+    assert passing(small_case(mask=Mask(padding=(0, 0)))) >= {"zeros", "running_mean"}
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_none_passes_where_queries_see_several_keys(rule: str, dtype: str) -> None:
+    for mask in (Mask(), Mask(causal="upper_left"), Mask(padding="seeded")):
+        assert passing(small_case(rule, dtype=dtype, mask=mask)) == set(), mask
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_none_passes_in_any_case_of_the_built_in_suites(part: int) -> None:
+    cases = cases_of_suites()[part::8]
+    assert len(cases) > 5
+    for case in cases:
+        assert passing(case) == set(), case

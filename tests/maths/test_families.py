@@ -1,0 +1,275 @@
+"""What each family of inputs promises, and that right kernels pass on it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged import Judge
+from maths_tools import RULES, small_case, small_cases, wide_parameters
+from right_kernels import in_float32, kernels, online, unfused
+from wrong_kernels import WRONG, scale_off, without_maximum
+
+from attnbench.cases.identity import parse_case
+from attnbench.inputs.draw import draw_activations
+from attnbench.inputs.families import FAMILIES, draw_family, families_of, family_draws
+from attnbench.inputs.one_feature import LARGEST_PRODUCT, LOG2_E, kindly_rounded, one_feature
+from attnbench.inputs.rounding import EPS, store, widen
+from attnbench.inputs.seen import seen_counts
+from attnbench.oracle.solve import solve, solve_weights
+from attnbench.types.case import DTYPES, Case, Layer
+from attnbench.types.mask import Mask
+
+PRODUCTS = ["dot", "scaled_dot", "general", "alibi", "sinks"]
+"""Rules that are linear in the product of q and k."""
+NAMES = [family.name for family in FAMILIES]
+
+
+def drawn(case: Case, family: str, index: int = 0) -> tuple[np.ndarray, ...]:
+    """Inputs of a draw, widened."""
+    return tuple(widen(x, case.dtype) for x in draw_family(case, RULES[case.rule], family, 7, index))
+
+
+def products(case: Case, family: str, index: int = 0) -> np.ndarray:
+    """q·k of all pairs, (B, H, Lq, Lk)."""
+    q, k, _ = drawn(case, family, index)
+    return q @ np.repeat(k, case.group, axis=1).swapaxes(2, 3)
+
+
+def test_the_first_family_is_the_ordinary_draw_bit_for_bit() -> None:
+    assert NAMES == ["normal", "deep_change", "one_key", "loud", "quiet"]
+    for case in (small_case(), small_case("concat_linear", dtype="bfloat16"), small_case(layer=Layer(6))):
+        rule = RULES[case.rule]
+        for mine, theirs in zip(
+            draw_family(case, rule, "normal", 3, 1), draw_activations(case, rule, 3, 1), strict=True
+        ):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@given(case=small_cases(), dtype=st.sampled_from(DTYPES))
+@settings(max_examples=60, deadline=None)
+def test_every_family_gives_the_shapes_and_dtypes_of_the_case_and_the_same_bits_again(
+    case: Case, dtype: str
+) -> None:
+    case = replace(case, dtype=dtype)
+    rule = RULES[case.rule]
+    names = families_of(case, rule)
+    assert names[0] == "normal"
+    normal = draw_activations(case, rule, 5, 0)
+    for name in names:
+        inputs = draw_family(case, rule, name, 5, 0)
+        for one, other, again in zip(inputs, normal, draw_family(case, rule, name, 5, 0), strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+            np.testing.assert_array_equal(one, again)
+        same = [[a is b for a in inputs] for b in inputs]
+        assert same == [[a is b for a in normal] for b in normal]
+        wide = tuple(widen(x, dtype) for x in inputs)
+        assert np.isfinite(solve(case, rule, wide_parameters(case), (wide[0], wide[1], wide[2]))).all()
+        assert 1 <= family_draws(case, name) <= 16
+
+
+@pytest.mark.parametrize("family", [name for name in NAMES if name != "normal"])
+def test_another_entropy_or_number_gives_other_inputs(family: str) -> None:
+    case, rule = small_case(Lq=8, Lk=16), RULES["scaled_dot"]
+    first = draw_family(case, rule, family, 1, 0)
+    for other in (draw_family(case, rule, family, 2, 0), draw_family(case, rule, family, 1, 1)):
+        assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_which_families_make_sense() -> None:
+    def names(rule: str = "scaled_dot", **fields: object) -> tuple[str, ...]:
+        return families_of(small_case(rule, **fields), RULES[rule])
+
+    everything = tuple(NAMES)
+    assert names() == names("dot") == names("general") == names("sinks") == everything
+    assert names("alibi") == ("normal", "deep_change", "one_key", "quiet")
+    assert names("softcap") == ("normal", "deep_change", "one_key", "loud")
+    for rule in ("additive", "additive_sum", "concat_linear", "cosine"):
+        assert names(rule) == ("normal", "deep_change", "one_key")
+    assert names(layer=Layer(6)) == ("normal", "deep_change")
+    assert names(mask=Mask(explicit="float")) == ("normal", "deep_change", "one_key")
+    assert names(Lk=1) == names(Lq=1, mask=Mask(causal="upper_left")) == ("normal",)
+    assert names(mask=Mask(padding=(0, 0))) == names(Lk=3, mask=Mask(window=1)) == ("normal",)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rule", PRODUCTS)
+def test_one_key_has_all_the_weight_in_every_row_that_sees_it(rule: str, dtype: str) -> None:
+    case = small_case(rule, Lq=33, Lk=40, D=8, dtype=dtype, mask=Mask(causal="lower_right"))
+    places = set()
+    for index in range(3):
+        q, k, v = drawn(case, "one_key", index)
+        weights = solve_weights(case, RULES[rule], wide_parameters(case), (q, k, v))
+        for b, h in np.ndindex(case.B, case.H):
+            heavy = weights[b, h, -1].argmax()
+
+            seeing = np.arange(case.Lq) + case.query_offset >= heavy
+            assert (weights[b, h, seeing, heavy] > 1 - 1e-12).all()
+            places.add("first" if heavy == 0 else "last" if heavy == case.Lk - 1 else "far")
+    assert places == {"first", "last", "far"}
+
+
+@pytest.mark.parametrize("rule", ["additive", "concat_linear", "cosine", "softcap"])
+def test_where_scores_are_no_products_one_key_has_all_the_value(rule: str) -> None:
+    case = small_case(rule, mask=Mask(padding=(3, 7)))
+    _, _, v = drawn(case, "one_key")
+    seen = seen_counts(case) > 0
+    for b, h in np.ndindex(case.B, case.Hkv):
+        there = np.flatnonzero(v[b, h].any(-1))
+        assert len(there) == 1
+        assert seen[b, there[0]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("rule", "D"), [("scaled_dot", 13), ("scaled_dot", 256), ("dot", 8), ("general", 16)]
+)
+def test_loud_scores_are_far_out_and_tied_or_far_apart(rule: str, D: int, dtype: str) -> None:
+    case = small_case(rule, Lq=64, Lk=65, D=D, dtype=dtype)
+    found = one_feature(case, RULES[rule], 0)
+    assert found is not None
+    q, k, _ = drawn(case, "loud")
+    parameters = wide_parameters(case).rule
+    for b, h in np.ndindex(case.B, case.H):
+        of_head = {name: array[h] for name, array in parameters.items()}
+        scores = RULES[rule].reference(q[b, h], k[b, h // case.group], of_head, np.arange(64.0))
+        assert np.abs(scores).max() > (710 if dtype == "float64" else 89)
+        levels = np.sort(scores, axis=1)
+        gaps = np.diff(levels, axis=1)
+        assert ((gaps == 0) | (gaps >= 40)).all()
+    assert set(np.unique(np.frexp(np.abs(q[q != 0]))[0])) <= {0.5}, "powers of two"
+    if dtype == "float16":
+        assert np.abs(products(case, "loud")).max() <= LARGEST_PRODUCT
+        assert np.abs(products(case, "one_key")).max() <= LARGEST_PRODUCT
+
+
+@pytest.mark.parametrize("family", ["one_key", "loud"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rule", ["scaled_dot", "general"])
+def test_a_softmax_without_its_maximum_is_refused(rule: str, dtype: str, family: str) -> None:
+    judge = Judge(small_case(rule, Lq=17, Lk=33, D=16, dtype=dtype), family=family)
+    assert judge.of(without_maximum)[1]
+    assert judge.of(in_float32)[1] == ""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str) -> None:
+    case = small_case(rule, Lq=40, Lk=48, D=16, Dv=8, dtype=dtype)
+    judge = Judge(case, family="deep_change", draws=1)
+    before = Judge(case, draws=1)
+    q, k, v = judge.inputs[0]
+    for now, was in zip(drawn(case, "deep_change")[1:], drawn(case, "normal")[1:], strict=True):
+        changed = np.argwhere(now != was)
+        assert len(changed) == 2
+        assert (now - was).max() > 3.9
+        assert abs(now.sum() - was.sum()) <= 8 * EPS[dtype] * np.abs(now).max()
+        assert 0 not in changed[:, 2]
+        assert now.shape[2] - 1 not in changed[:, 2]
+    right = online if rule != "concat_linear" else unfused
+    assert judge.of(right)[1] == ""
+    _, old_k, old_v = before.inputs[0]
+    assert judge.verdict([right(judge.setup, q, old_k, v)])[1], "keys of the draw before"
+    assert judge.verdict([right(judge.setup, q, k, old_v)])[1], "values of the draw before"
+
+
+@pytest.mark.parametrize("layer", [Layer(64), Layer(64, cross=True)], ids=["self", "cross"])
+def test_a_layer_has_its_one_source_changed(layer: Layer) -> None:
+    case = small_case(Lq=9, Lk=9, layer=layer)
+    now, was = drawn(case, "deep_change"), drawn(case, "normal")
+    assert (now[2] != was[2]).sum() == 2
+    assert (now[0] != was[0]).sum() == (0 if layer.cross else 2)
+
+
+@pytest.mark.parametrize("D", [1, 8, 13, 40, 64, 80, 96, 128, 160, 192, 256])
+def test_a_kindly_rounded_score_is_the_same_whatever_is_scaled_first(D: int) -> None:
+    def rounded(x: float) -> float:
+        return float(widen(store(np.array([x]), "bfloat16"), "bfloat16")[0])
+
+    scale = D**-0.5
+    a, b = kindly_rounded(scale, 8.0, "bfloat16")
+    assert (rounded(a), rounded(b)) == (a, b)
+    exact = a * b * scale
+    assert 6.8 <= exact <= 9.2
+    queries_first = rounded(rounded(a * scale) * b)
+    both = rounded(rounded(a * scale**0.5) * rounded(b * scale**0.5))
+    twos = rounded(rounded(a * scale * LOG2_E) * b) / LOG2_E
+    for way in (queries_first, both, twos, rounded(rounded(a * b) * scale)):
+        assert way == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "causal:lower_right", "padding", "window:9", "bool"])
+@pytest.mark.parametrize("lengths", [(8, 8), (1, 64), (40, 129), (130, 33)])
+def test_every_query_of_quiet_sees_a_likely_key(lengths: tuple[int, int], mask: str) -> None:
+    case = parse_case(
+        f"attention/scaled_dot/B2-H4-Hkv2-Lq{lengths[0]}-Lk{lengths[1]}-D16/{mask}/bfloat16/seed3"
+    )
+    if "quiet" not in families_of(case, RULES["scaled_dot"]):
+        assert (lengths, mask) == ((1, 64), "causal"), "its one query sees one key"
+        return
+    q, k, v = drawn(case, "quiet")
+    out = solve(case, RULES["scaled_dot"], wide_parameters(case), (q, k, v))
+    assert 0 < np.abs(out).max() < 0.1, "values of unlikely keys alone"
+
+
+@pytest.mark.parametrize(("dtype", "off"), [("bfloat16", 0.01), ("float16", 0.01), ("float32", 0.001)])
+@pytest.mark.parametrize("rule", PRODUCTS)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "Lq8-Lk8-D64/none", "Lq8-Lk8-D80/causal", "Lq1-Lk64-D128/none", "Lq17-Lk40-D13/causal:lower_right",
+        "Lq64-Lk64-D40/causal+padding", "Lq128-Lk100-D96/none", "Lq64-Lk1024-D64/none",
+    ],
+)  # fmt: skip
+def test_quiet_shows_a_wrong_scale(shape: str, rule: str, dtype: str, off: float) -> None:
+    sizes, mask = shape.split("/")
+    judge = Judge(parse_case(f"attention/{rule}/H2-{sizes}/{mask}/{dtype}/seed1"), family="quiet")
+    for kernel in (scale_off(off), scale_off(-off)):
+        assert "is above" in judge.of(kernel)[1]
+    for right in (unfused, in_float32):
+        assert judge.of(right)[1] == ""
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_right_kernels_are_not_refused_on_any_family(seed: int) -> None:
+    rng = random.Random(seed)
+    case = small_case(
+        rng.choice(sorted(RULES)),
+        Lq=rng.choice([1, 2, 5, 16, 17, 33]),
+        Lk=rng.choice([2, 3, 8, 17, 33]),
+        D=rng.choice([1, 4, 13, 64]),
+        Dv=rng.choice([1, 2, 8]),
+        mask=Mask(
+            causal=rng.choice([None, "upper_left", "lower_right"]),
+            window=rng.choice([None, None, 3]),
+            padding=rng.choice([None, "seeded"]),
+            explicit=rng.choice([None, None, "bool", "float"]),
+        ),
+        dtype=rng.choice(DTYPES),
+        seed=seed,
+    )
+    for family in families_of(case, RULES[case.rule]):
+        judge = Judge(case, family=family)
+        for kernel in kernels():
+            assert judge.of(kernel)[1] == "", (family, kernel.__name__)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", [name for name in WRONG if "0.1 %" not in name])
+def test_some_family_shows_each_mistake(name: str, dtype: str) -> None:
+    case = parse_case(f"attention/scaled_dot/B1-H4-Hkv2-Lq33-Lk65-D64/causal:lower_right/{dtype}")
+    judges = (Judge(case, family=family) for family in NAMES)
+    assert any(judge.of(WRONG[name])[1] for judge in judges)
+
+
+def test_one_wrong_element_in_a_million_is_refused() -> None:
+    judge = Judge(parse_case("attention/scaled_dot/H4-Lq4096-Lk8-D8-Dv64/none/bfloat16"), draws=1)
+    assert judge.expected[0].size > 10**6
+    accuracy, problem = judge.of(WRONG["one element wrong"])
+    assert "largest error" in problem
+    assert "RMS" not in problem
+    assert accuracy.rms_error < accuracy.rms_limit
