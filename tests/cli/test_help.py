@@ -12,11 +12,11 @@ SCRIPTED = {
     "run": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--budget", "--threads", "--seed", "--out",
         "--resume", "--format", "--sets", "--baseline", "--timeout", "--memory-limit",
-        "--delta", "--allocator", "--plan", "--cache",
+        "--delta", "--allocator", "--plan", "--cache", "--dropout",
     },
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",
-        "--format", "--timeout", "--memory-limit", "--cache",
+        "--format", "--timeout", "--memory-limit", "--cache", "--dropout",
     },
     "report": {"--format"},
     "plugins": {"--format"},
