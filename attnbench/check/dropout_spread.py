@@ -116,8 +116,8 @@ def spread(side: Side, dropping: Dropping, depth: float, axes: tuple[int, ...] =
         np.sqrt(np.square(each).sum(inner) / held) for each in (side.off + side.off_anew, side.off_anew)
     )
     least, most = _limits(held * calls, fourth, dropping, depth)
-    # A mean square is the variance and the square of the mean. That is no more than it should be, calls
-    # times less, or what it is seen to be, with what rounding does in all calls alike.
+    # A mean square is the variance and the square of the mean. That is either no more than it should be,
+    # calls times less, or what it is seen to be, with what rounding does in all calls alike.
     _, most_of_means = _limits(held, 3 + (fourth - 3) / calls, dropping, depth)
     least = np.maximum(
         _less(least, off_anew) - _more(most_of_means, off_anew) / calls,

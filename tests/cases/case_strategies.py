@@ -26,6 +26,8 @@ def masks(B: int | None = None, Lk: int = 10**6) -> st.SearchStrategy[Mask]:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     Hkv, B, Lk = draw(st.integers(1, 200)), draw(st.integers(1, 5)), draw(sizes)
+    pass_ = draw(st.sampled_from(PASSES))
+    dropout = draw(st.just(0.0) | st.floats(0, 1, exclude_max=True)) if pass_ == "forward" else 0.0
     layer = draw(st.none() | st.builds(Layer, sizes, st.booleans(), st.booleans(), st.booleans()))
     return Case(
         operation="attention" if layer is None else "multihead",
@@ -41,8 +43,9 @@ def cases(draw: st.DrawFn) -> Case:
         mask=draw(masks(B, Lk)),
         dtype=draw(st.sampled_from(DTYPES)),
         device=draw(st.sampled_from(DEVICES)),
-        pass_=draw(st.sampled_from(PASSES)),
+        pass_=pass_,
         cache=draw(st.sampled_from(CACHE_MODES)),
         threads=draw(st.integers(1, 256)),
         seed=draw(st.integers(0, 2**40)),
+        dropout=dropout,
     )

@@ -12,11 +12,11 @@ SCRIPTED = {
     "run": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--budget", "--threads", "--seed", "--out",
         "--resume", "--format", "--sets", "--baseline", "--timeout", "--memory-limit",
-        "--delta", "--allocator", "--plan", "--cache", "--trace",
+        "--delta", "--allocator", "--plan", "--cache", "--trace", "--dropout",
     },
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",
-        "--format", "--timeout", "--memory-limit", "--cache", "--trace",
+        "--format", "--timeout", "--memory-limit", "--cache", "--trace", "--dropout",
     },
     "report": {"--format", "--trace"},
     "plugins": {"--format"},

@@ -1,0 +1,208 @@
+"""Right dropout passes whatever the seed; every way to get it wrong is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from dropped import judge
+from solved import BACKENDS, QUICK, refusal, solved
+from torch import Tensor
+from torch.nn.functional import dropout
+
+from attnbench.kit.dropout import softmax_of
+from attnbench.kit.masks import additive_mask, empty_rows
+from attnbench.kit.softmax import masked_softmax
+from attnbench.types.backend import Setup
+
+if TYPE_CHECKING:
+    from attnbench.types.backend import Call
+
+DROPPING = [name for name in QUICK if BACKENDS[name].dropout]
+CASES = [
+    "attention/scaled_dot/B2-H2-Hkv1-Lq9-Lk17-D4/causal:lower_right/float32/cpu/forward/dropout0.1",
+    "attention/scaled_dot/B1-H2-Lq3-Lk1-D4/none/float64/cpu/forward/dropout0.5",
+    "attention/scaled_dot/B2-H2-Lq16-Lk16-D8/bool/bfloat16/cpu/forward/dropout0.2",
+    "multihead/scaled_dot/B2-H2-Lq8-Lk8-D4-E8-bias/float/float32/cpu/forward/dropout0.1",
+    "multihead/scaled_dot/B1-H2-Lq8-Lk8-D4-E8-noout/padding:5/float16/cpu/forward/dropout0.9",
+]
+
+
+def test_these_declare_it() -> None:
+    assert {name for name, backend in BACKENDS.items() if backend.dropout} == {
+        "eager", "bmm", "weighted_sum", "per_head_loop", "fused_multihead", "compiled", "sdpa_math",
+        "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "nn_multihead_attention", "numpy",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CASES)
+@pytest.mark.parametrize("name", DROPPING)
+def test_right_ones_pass(name: str, text: str) -> None:
+    each = solved(text)
+    if refusal(BACKENDS[name], each.case):
+        pytest.skip("not this case")
+    numbers, problem = judge(each, BACKENDS[name].prepare(each.setup))
+    assert problem == ""
+    assert numbers is not None
+    assert numbers.rows > 0
+    assert numbers.spread_least < 1 < numbers.spread_most
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_compiled_one_passes() -> None:
+    each = solved(CASES[0])
+    backend = BACKENDS["compiled"]
+    if backend.available("cpu"):
+        pytest.skip("no compiler")
+    assert judge(each, backend.prepare(each.setup))[1] == ""
+
+
+@pytest.mark.slow
+def test_none_of_hundreds_is_refused() -> None:
+    text = "attention/scaled_dot/B2-H2-Lq{L}-Lk{L}-D4/{mask}/float32/cpu/forward/dropout{p}"
+    refused = []
+    for seed in range(200):
+        mask, p = ("none", "causal")[seed % 2], (0.05, 0.1, 0.5)[seed % 3]
+        each = solved(text.format(L=(4, 16, 31)[seed % 3], mask=mask, p=p), draw=seed)
+        torch.manual_seed(seed)
+        refused.append(judge(each, BACKENDS["eager"].prepare(each.setup), seed)[1])
+    assert [words for words in refused if words] == []
+
+
+def test_the_flash_kernel_of_the_cpu_says_that_it_drops_nothing() -> None:
+    assert refusal(BACKENDS["sdpa_flash"], solved(CASES[2]).case) == (
+        "torch's flash kernel for the CPU drops no weights"
+    )
+
+
+def test_without_dropout_nothing_is_added_to_a_call() -> None:
+    assert softmax_of(replace(solved(CASES[0]).case, dropout=0.0)) is masked_softmax
+
+
+WRONG = "attention/scaled_dot/B2-H4-Lq64-Lk64-D16/none/float32/cpu/forward/dropout0.1"
+P = 0.1
+
+Weigh = Callable[[Tensor, Tensor], Tensor]
+
+
+def weigh(setup: Setup) -> Weigh:
+    case = setup.case
+    added, empty = additive_mask(case, torch.float32, "cpu"), empty_rows(case, "cpu")
+    return lambda q, k: masked_softmax(q @ k.mT / case.D**0.5, added, empty)
+
+
+def keep(*shape: int) -> Tensor:
+    return (torch.rand(shape) >= P) / (1 - P)
+
+
+def kept_masks(count: int) -> Callable[[Tensor], Tensor]:
+    """``count`` masks, over and over."""
+    made: list[Tensor] = []
+    calls = [0]
+
+    def next_one(weights: Tensor) -> Tensor:
+        calls[0] += 1
+        if len(made) < count:
+            made.append(keep(*weights.shape))
+        return weights * made[(calls[0] - 1) % count]
+
+    return next_one
+
+
+def without(weights: Tensor, *at: slice | int) -> Tensor:
+    """No dropout in one part."""
+    dropped = dropout(weights, P)
+    dropped[at] = weights[at]
+    return dropped
+
+
+def exactly(weights: Tensor) -> Tensor:
+    """The same number of keys dropped in every row."""
+    places = torch.rand(weights.shape).argsort(-1)
+    return weights * (places >= 6) * (64 / 58)
+
+
+def one_wrong(weights: Tensor, v: Tensor) -> Tensor:
+    out = dropout(weights, P) @ v
+    out[1, 2, 63, 5] += 0.5
+    return out
+
+
+EVERY = slice(None)
+ON_WEIGHTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "p a fifth larger": (lambda w: dropout(w, 1.2 * P), "the spread between"),
+    "p a fifth smaller": (lambda w: dropout(w, P / 1.2), "the spread between"),
+    "p and 1 - p exchanged": (lambda w: dropout(w, 1 - P), ""),
+    "scaled by another p": (
+        lambda w: w * (torch.rand(w.shape) >= 1.2 * P) / (1 - P),
+        "times the oracle's answer",
+    ),
+    "not rescaled": (lambda w: dropout(w, P) * (1 - P), "times the oracle's answer"),
+    "no dropout": (lambda w: w, "the same output"),
+    "one mask for ever": (kept_masks(1), "the same output"),
+    "eight masks in turn": (kept_masks(8), "the same output"),
+    "renormalised": (lambda w: dropout(w, P) / dropout(w, P).sum(-1, keepdim=True), ""),
+    "heads share masks": (lambda w: w * keep(2, 1, 64, 64), "different heads are not independent"),
+    "batch elements share masks": (lambda w: w * keep(1, 4, 64, 64), "batch elements are not independent"),
+    "queries share masks": (lambda w: w * keep(2, 4, 1, 64), ""),
+    "whole rows": (lambda w: w * keep(2, 4, 64, 1), ""),
+    "a fixed number of keys": (exactly, "the spread between"),
+    "not in the last query": (lambda w: without(w, EVERY, EVERY, -1), "at i=63"),
+    "not in one head": (lambda w: without(w, EVERY, 2), ""),
+    "not in the last keys": (lambda w: without(w, EVERY, EVERY, EVERY, slice(48, 64)), "the spread between"),
+}
+ON_OUTPUTS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+    "of the output": (lambda w, v: dropout(w @ v, P), "the spread between"),
+    "of the values": (lambda w, v: w @ dropout(v, P), "the spread between"),
+    "noise instead": (lambda w, v: w @ v * (1 + 0.1 * torch.randn(())), ""),
+    "one element wrong": (one_wrong, "(b=1, h=2, i=63, d=5)"),
+    "NaN": (lambda w, v: dropout(w, P) @ v / torch.zeros(()), "is not finite"),
+}
+
+
+def words_on(call: Callable[[Setup], Call]) -> str:
+    torch.manual_seed(7)
+    each = solved(WRONG)
+    return judge(each, call(each.setup))[1]
+
+
+@pytest.mark.parametrize("name", ON_WEIGHTS)
+def test_wrong_dropout_of_weights_is_refused(name: str) -> None:
+    drop, said = ON_WEIGHTS[name]
+
+    def prepare(setup: Setup) -> Call:
+        weights = weigh(setup)
+        return lambda q, k, v: drop(weights(q, k)) @ v
+
+    words = words_on(prepare)
+    assert words
+    assert said in words
+
+
+@pytest.mark.parametrize("name", ON_OUTPUTS)
+def test_dropout_in_the_wrong_place_is_refused(name: str) -> None:
+    wrong, said = ON_OUTPUTS[name]
+
+    def prepare(setup: Setup) -> Call:
+        weights = weigh(setup)
+        return lambda q, k, v: wrong(weights(q, k), v)
+
+    words = words_on(prepare)
+    assert words
+    assert said in words
+
+
+@pytest.mark.parametrize("instead", [0.0, -torch.inf])
+def test_dropout_of_scores_is_refused(instead: float) -> None:
+    def prepare(setup: Setup) -> Call:
+        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            scores = q @ k.mT / setup.case.D**0.5
+            return scores.masked_fill(torch.rand(scores.shape) < P, instead).softmax(-1) @ v
+
+        return call
+
+    assert words_on(prepare)

@@ -1,0 +1,98 @@
+"""Moments against all masks there are, one by one; limits against distributions that are known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from maths_tools import RULES, small_case, wide_activations, wide_parameters
+from scipy import stats
+
+from attnbench.check.dropout import keep_chances
+from attnbench.check.tails import Dropping, mean_limit, spread_limits
+from attnbench.oracle.layer import finish
+from attnbench.oracle.moments import in_groups, solve_moments
+from attnbench.oracle.solve import heads_for, solve, solve_weights
+from attnbench.types.case import Layer
+
+
+@pytest.mark.parametrize(
+    "layer", [None, Layer(5, bias=True), Layer(5, out=False)], ids=["attention", "multihead", "no output"]
+)
+@pytest.mark.parametrize("rule", ["scaled_dot", "concat_linear"])
+def test_moments_are_those_over_all_masks(rule: str, layer: Layer | None) -> None:
+    case = replace(small_case(rule, layer=layer), B=1, H=2, Hkv=1, Lq=2, Lk=3, dropout=0.3)
+    parameters, sources = wide_parameters(case), wide_activations(case)
+    args = (case, RULES[rule], parameters, sources)
+    mean, weights = solve(*args), solve_weights(*args).astype(float)
+    moments = solve_moments(*args, mean, np.random.default_rng(0))
+    wide, heads = heads_for(*args, np.arange(2), np.float64)
+    first = second = fourth = 0.0
+    values = np.repeat(heads.v, 2, axis=1)
+    # One query at a time, which has 2 heads of 3 keys: 64 masks; both queries get the same, rows stand alone.
+    for bits in product([0, 1], repeat=6):
+        mask = np.array(bits).reshape(1, 2, 1, 3)
+        chance = 0.7 ** sum(bits) * 0.3 ** (6 - sum(bits))
+        out = in_groups(
+            case, finish(case, RULES[rule], wide.projections, heads.q, weights * mask / 0.7 @ values)
+        )
+        first = first + chance * out
+        second = second + chance * np.square(out - moments.mean)
+        along = np.einsum("sbgrf,bgrf->sbgr", moments.directions, out - moments.mean)
+        fourth = fourth + chance * np.stack([along**2, along**4])
+    dropping = Dropping(0.3, 0.7)
+    variance = dropping.variance * moments.squares
+    np.testing.assert_allclose(first, moments.mean, atol=1e-12)
+    np.testing.assert_allclose(second, moments.variance, atol=1e-12)
+    expected = np.stack(
+        [variance, 3 * variance**2 + dropping.excess * dropping.variance**2 * moments.fourths]
+    )
+    np.testing.assert_allclose(fourth, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.3, 0.5, 0.9])
+def test_one_weight_in_numbers(p: float) -> None:
+    dropping = Dropping(p, 1 - p)
+    x = np.array([1 / (1 - p), 0.0]) - 1
+    chances = np.array([1 - p, p])
+    assert dropping.scale == pytest.approx(0)
+    assert dropping.variance == pytest.approx(p / (1 - p))
+    assert dropping.variance == pytest.approx(float(chances @ x**2))
+    assert 3 + dropping.excess == pytest.approx(float(chances @ x**4) / dropping.variance**2)
+    assert dropping.largest == pytest.approx(float(np.abs(x).max()))
+    steps = np.linspace(-50, 50, 2001)
+    proxy = dropping.proxy * dropping.variance
+    assert (np.exp(np.outer(steps, x) - steps[:, None] ** 2 * proxy / 2) @ chances <= 1 + 1e-12).all()
+
+
+@pytest.mark.parametrize("count", [1, 30, 1000, 30000])
+def test_limits_of_normal_numbers_are_beyond_their_quantiles_and_not_far(count: int) -> None:
+    least, most = spread_limits(np.array([float(count)]), np.array([3.0]), 1.0, 25.0)
+    chance = math.exp(-25)
+    low, high = stats.chi2.ppf(chance, count) / count, stats.chi2.isf(chance, count) / count
+    assert least[0] <= low
+    assert high <= most[0] <= 1 + 2.2 * (high - 1)
+
+
+def test_limits_of_one_weight_are_beyond_its_quantiles() -> None:
+    p, calls, depth = 0.1, 400, 20.0
+    dropping = Dropping(p, 1 - p)
+    limit = float(mean_limit(np.array(dropping.variance / calls), np.array(dropping.largest / calls), depth))
+    dropped = np.arange(calls + 1)
+    mean = (1 - dropped / calls) / (1 - p) - 1
+    chances = stats.binom.pmf(dropped, calls, p)
+    assert chances[mean > limit].sum() <= math.exp(-depth)
+    assert chances[mean < -limit].sum() <= math.exp(-depth)
+    square = (dropped + (calls - dropped) * (p / (1 - p)) ** 2) / calls / dropping.variance
+    least, most = spread_limits(np.array([400.0]), np.array([3 + dropping.excess]), dropping.proxy, depth)
+    assert chances[square > most].sum() <= math.exp(-depth)
+    assert chances[square < least].sum() <= math.exp(-depth)
+
+
+def test_bytes_that_kernels_draw_count_as_right() -> None:
+    assert keep_chances(0.5) == [0.5]
+    assert keep_chances(0.1) == [0.9, 230 / 256, 231 / 256]
+    assert keep_chances(1e-4) == [1 - 1e-4]
