@@ -143,7 +143,7 @@ def changed(case: Case, change: Change, inputs: Triple) -> Triple:
 
 
 def changed_upstream(case: Case, change: Change, upstream: Stored) -> Stored:
-    """The gradient of the output that goes with changed inputs: its product with the output stays the same."""
+    """The gradient of the output that goes with changed inputs: its product with the output is as before."""
     if case.layer is not None:
         taken = _working(upstream[np.ix_(change.batches, change.queries)], case)
         return _stored(taken, change.mirrored[:, None, None], case)

@@ -19,6 +19,7 @@ from attnbench.runner.forking import can_be_forked
 from attnbench.runner.link import WorkerFailed
 from attnbench.runner.machine import sharing_note
 from attnbench.runner.moment import Clock
+from attnbench.runner.near import pass_near
 from attnbench.runner.outcome import fastest, timed_record
 from attnbench.runner.plan import Calls, plan_all, prepared_anew
 from attnbench.runner.referee_link import RefereeGaveUp
@@ -100,14 +101,22 @@ def decide(contest: Contest) -> None:
         timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
         timed_draws=shop.options.timed_draws,
         oracle_flops=shop.options.oracle_flops,
+        without=shop.options.without,
     )
     limit = shop.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit += _pool_bytes(contest)
-    contest.clock.tell("oracle")
     try:
+        entries = _right_nearby(contest, entries, limit)
+        if not entries:
+            return
+        contest.clock.tell("oracle")
         with open_brief(shop.referee, opening, case.threads, limit) as brief:
             contest.clock.spend("oracle")
             examine_plain(shop, brief)
+            canary = _canary(contest, brief)
+            if canary:
+                _record_all(contest, entries, "unsupported", canary)
+                return
             passed = _examine(contest, brief, entries)
             contest.clock.spend("check")
             try:
@@ -123,6 +132,29 @@ def decide(contest: Contest) -> None:
         _record_all(contest, entries, "error", str(failure))
     except WorkerFailed as failure:
         _record_all(contest, entries, failure.status, f"the plain reference failed: {failure.reason}")
+
+
+def _right_nearby(contest: Contest, entries: list[Entry[Backend]], limit: int) -> list[Entry[Backend]]:
+    """Those that are right on a case beside this one; the others are recorded."""
+    shop = contest.shop
+    if "near" in shop.options.without:
+        return entries
+    contest.clock.tell("a case beside it")
+    rule = contest.registry.rules[contest.case.rule]
+    left = pass_near(shop, contest.case, rule, entries, limit, contest.record_failure)
+    contest.clock.spend("near")
+    return left
+
+
+def _canary(contest: Contest, brief: Brief) -> str:
+    """Why the case tells right from wrong no better than a canary; "" where it does."""
+    if "canaries" in contest.shop.options.without:
+        return ""
+    tried, _ = brief.referee.ask(rm.TryCanaries(), rm.Tried)
+    if not tried.passed:
+        return ""
+    answer = tried.passed.replace("_", " ")
+    return f"the case tells nothing: its check is passed by who computes no attention but gives {answer}"
 
 
 def _record_all(contest: Contest, entries: list[Entry[Backend]], status: Status, reason: str) -> None:

@@ -37,6 +37,7 @@ class Examined:
     trace_ns: tuple[int, ...]
     accuracy: Accuracy
     ran: Ran = field(default_factory=Ran)
+    parts: dict[str, Accuracy] = field(default_factory=dict)
 
 
 def prepare_template(
@@ -74,10 +75,17 @@ def prepare_template(
 
 
 def give_draw(
-    link: WorkerLink, draw: ArrayBlock, timeout_s: float, *, fresh: bool = False, junk_bytes: int = 0
+    link: WorkerLink,
+    draw: ArrayBlock,
+    timeout_s: float,
+    *,
+    fresh: bool = False,
+    junk_bytes: int = 0,
+    guarded: bool = False,
 ) -> None:
-    """Give a worker inputs, into the storage of those before unless ``fresh``."""
-    link.ask(m.Activations(draw.arrays, fresh, junk_bytes), m.Done, timeout_s, (draw.fd,))
+    """Give a worker inputs, into the storage of those before unless ``fresh``; ``guarded``: between NaN."""
+    request = m.Activations(draw.arrays, fresh, junk_bytes, guarded)
+    link.ask(request, m.Done, timeout_s, (draw.fd,))
 
 
 def score_output(
@@ -88,7 +96,7 @@ def score_output(
     if fd < 0:
         raise WorkerFailed("crashed", "answered without its output")
     with compared(referee, fd):
-        scored, _ = referee.ask(rm.Score(who, index, output.array), rm.Scored, fd)
+        scored, _ = referee.ask(rm.Score(who, index, output.parts), rm.Scored, fd)
     return scored.problem, output.ns
 
 
@@ -111,13 +119,23 @@ def examine_plain(shop: Workshop, brief: Brief) -> None:
     Raises:
         WorkerFailed: it could not be computed: nothing can be judged on this case.
     """
+    has_gradients = parse_case(brief.case).pass_ != "forward"
     template, _ = prepare_template(shop, brief, None, shop.all_cpus)
     try:
         for index in range(len(brief.draws)):
             give_draw(template, brief.draws[index], shop.options.timeout_s)
+            if has_gradients:
+                _expect(template, brief.referee, index, shop.options.timeout_s)
             score_output(template, brief.referee, PLAIN, index, shop.options.timeout_s)
     finally:
         template.kill()
+
+
+def _expect(link: WorkerLink, referee: RefereeLink, index: int, timeout_s: float) -> None:
+    """Have the referee know the exact gradients on the inputs that the plain reference holds."""
+    gradients, fd = link.ask(m.ExactGradients(), m.Output, timeout_s)
+    with compared(referee, fd):
+        referee.ask(rm.Expect(index, gradients.parts), rm.Scored, fd)
 
 
 def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
@@ -133,22 +151,25 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
     try:
         first_ns = _check_draw(shop, brief, template, entry.record.name, 0)
         if not can_be_forked(entry.record, parse_case(brief.case)):
-            accuracy, trace, ran = _examine_rest(shop, brief, template, entry.record.name)
+            judged, trace, ran = _examine_rest(shop, brief, template, entry.record.name)
         else:
             fork = template.fork(child=True, cpus=shop.all_cpus)
             try:
-                accuracy, trace, ran = _examine_rest(shop, brief, fork, entry.record.name)
+                judged, trace, ran = _examine_rest(shop, brief, fork, entry.record.name)
             finally:
                 fork.kill()
     except BaseException:
         template.kill()
         raise
-    return Examined(entry.record.name, entry, template, prepare_ns, first_ns, trace, accuracy, ran)
+    return Examined(
+        entry.record.name, entry, template, prepare_ns, first_ns, trace, judged.accuracy, ran, judged.parts
+    )
 
 
 def _check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> int:
     """Have the output on one draw compared; gives the ns of the call."""
-    give_draw(link, brief.draws[index], shop.options.timeout_s)
+    guarded = "guards" not in shop.options.without
+    give_draw(link, brief.draws[index], shop.options.timeout_s, guarded=guarded)
     problem, ns = score_output(link, brief.referee, name, index, shop.options.timeout_s)
     if problem:
         raise WorkerFailed("mismatch", problem)
@@ -157,26 +178,36 @@ def _check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index
 
 def _examine_rest(
     shop: Workshop, brief: Brief, link: WorkerLink, name: str
-) -> tuple[Accuracy, tuple[int, ...], Ran]:
+) -> tuple[rm.Judged, tuple[int, ...], Ran]:
     """All draws but the first, the verdict, the warm-up's trace where there will be timing, what ran."""
     # Where nothing will be timed, the secret draws are part of the check.
     draws = brief.check_draws if shop.options.timed else len(brief.draws)
-    for index in range(1, draws):
+    judged = check_draws(shop, brief, link, name, range(1, draws))
+    if not shop.options.timed:
+        return judged, (), trace_call(link, shop.options.timeout_s)
+    warmed, _ = link.ask(m.WarmUp(), m.Warmed, shop.options.timeout_s)
+    # Last: what is traced is timed no more.
+    return judged, warmed.trace_ns, trace_call(link, shop.options.timeout_s)
+
+
+def check_draws(shop: Workshop, brief: Brief, link: WorkerLink, name: str, draws: range) -> rm.Judged:
+    """Have outputs on some draws compared, and the verdict on all of them.
+
+    Raises:
+        MismatchFound: not passed. WorkerFailed: a call failed, or its output is plainly wrong.
+    """
+    for index in draws:
         _check_draw(shop, brief, link, name, index)
     judged, _ = brief.referee.ask(rm.Judge(name), rm.Judged)
     if judged.problem:
         raise MismatchFound(judged.problem, judged.accuracy, judged.failed)
-    if not shop.options.timed:
-        return judged.accuracy, (), trace_call(link, shop.options.timeout_s)
-    warmed, _ = link.ask(m.WarmUp(), m.Warmed, shop.options.timeout_s)
-    # Last: what is traced is timed no more.
-    return judged.accuracy, warmed.trace_ns, trace_call(link, shop.options.timeout_s)
+    return judged
 
 
 class MismatchFound(WorkerFailed):
     """A contender computed something else; accuracy says by how much, families on which inputs."""
 
-    def __init__(self, reason: str, accuracy: Accuracy, families: tuple[str, ...]) -> None:
+    def __init__(self, reason: str, accuracy: Accuracy | None, families: tuple[str, ...]) -> None:
         super().__init__("mismatch", reason)
         self.accuracy = accuracy
         self.families = families

@@ -8,6 +8,9 @@ from typing import Any
 from attnbench.types.errors import BadFile, BadInput
 
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
+CHECKS = ("near", "guards", "canaries", "deep_change", "one_key", "loud", "quiet")
+"""What a check has besides ordinary inputs: the case beside a case, bands of NaN, canaries, families."""
+
 LONGEST_TIMEOUT_S = 1_000_000.0
 """A dozen days; the system can't wait for much longer."""
 
@@ -28,7 +31,8 @@ class Options:
     same core; put_first, preferred there to other processes, where the system allows it; shuffled, started in
     random order; balanced, turns in balanced random order; lockstep, turns one after the other instead of a
     block of each; allocator_pinned, freed memory kept in the process; verified, inputs renewed within
-    stretches and outputs around that compared.
+    stretches and outputs around that compared. without: checks that are left out, for the same reason: words
+    of ``CHECKS``.
     """
 
     budget_s: float = 0.05
@@ -51,6 +55,7 @@ class Options:
     lockstep: bool = True
     allocator_pinned: bool = True
     verified: bool = True
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.budget_s < float("inf"):
@@ -79,6 +84,10 @@ class Options:
             )
         if not 0 <= self.warm_s < float("inf"):
             raise BadInput(f"{self.warm_s:g} s of warm calls: give 0 or more")
+
+        unknown = sorted(set(self.without) - set(CHECKS))
+        if unknown:
+            raise BadInput(f"no check {unknown[0]!r} to leave out; there are {', '.join(CHECKS)}")
 
     def protocol(self) -> dict[str, Any]:
         """All dials by name, for the manifest."""

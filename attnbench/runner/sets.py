@@ -263,7 +263,7 @@ class SetUnderWay:
     def _as_timed(self, output: m.KeptOutput) -> rm.TimedOutput:
         begins = output.stretch * len(self._places) // self._stretches
         place = self._places[begins + output.renewed]
-        return rm.TimedOutput(place.draw, place.change, output.array)
+        return rm.TimedOutput(place.draw, place.change, output.parts)
 
     def _mismatch(self, output: m.KeptOutput, scored: rm.Scored) -> str:
         where = f"call {output.call + 1} of a sample (set {self._index + 1}, stretch {output.stretch + 1}, "

@@ -16,6 +16,7 @@ from attnbench.worker.activity import (
     read_activity,
     with_call,
 )
+from attnbench.worker.answers import output_of
 from attnbench.worker.guarding import check_bands, check_unchanged, keep, poison
 from attnbench.worker.held import Held
 from attnbench.worker.integrity import check_integrity
@@ -54,8 +55,14 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
     return replace(held, past=now, earlier=output), output, sample.wall_ns
 
 
-def check_held_output(held: Held, output: Any) -> None:
-    """Raise :class:`WrongOutput` for what is no output of the case, or lies where others do."""
+def check_held_output(held: Held, answer: Any) -> None:
+    """Raise :class:`WrongOutput` for what is no output of the case, or lies where others do.
+
+    Gradients are made by torch, so they are where they may be.
+    """
+    output = output_of(held, answer)
+    if output is None:
+        return
     check_output(output, held.case, output_shape(held.case), held.backend.layout)
     check_own_memory(output, _others(held))
 
@@ -74,5 +81,6 @@ def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
     if held.pool is not None:
         for triple in held.pool.triples:
             yield from (("an input", tensor) for tensor in triple)
-    if held.earlier is not None:
-        yield "the output of an earlier call", held.earlier
+    earlier = None if held.earlier is None else output_of(held, held.earlier)
+    if earlier is not None:
+        yield "the output of an earlier call", earlier

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from attnbench.types.shapes import output_shape
-from attnbench.worker.messages import ArraySpec, Kept, KeptOutput
+from attnbench.worker.answers import stored_answer, written
+from attnbench.worker.messages import Kept, KeptOutput
 from attnbench.worker.shared import anonymous_file
-from attnbench.worker.tensors import stored_output
 
 if TYPE_CHECKING:
     from attnbench.worker.held import Held
-
-_ALIGN_BYTES = 64
 
 
 class Evidence:
@@ -28,25 +22,18 @@ class Evidence:
         self._kept: list[KeptOutput] = []
         self._checking_ns = 0
 
-    def keep(self, held: Held, output: Any, stretch: int, turn: int, call: int, *, renewed: bool) -> None:
-        """Write an output down as it is now.
+    def keep(self, held: Held, answer: Any, stretch: int, turn: int, call: int, *, renewed: bool) -> None:
+        """Write an answer down as it is now.
 
         Raises:
             WrongOutput: it isn't what the case asks for.
         """
         start = perf_counter_ns()
-        shape = output_shape(held.case)
-        data = stored_output(output, held.case, shape, held.backend.layout)
+        parts = stored_answer(held, answer)
         if self._fd < 0:
             self._fd = anonymous_file()
-        spec = ArraySpec("out", held.case.dtype, shape, self._size)
-        remaining = memoryview(data.reshape(-1).view(np.uint8).data)
-        at = self._size
-        while remaining:
-            written = os.pwrite(self._fd, remaining, at)
-            remaining, at = remaining[written:], at + written
-        self._size = -(-at // _ALIGN_BYTES) * _ALIGN_BYTES
-        self._kept.append(KeptOutput(stretch, turn, call, renewed, spec))
+        specs, self._size = written(self._fd, self._size, parts, held.case.dtype)
+        self._kept.append(KeptOutput(stretch, turn, call, renewed, specs))
         self._checking_ns += perf_counter_ns() - start
 
     def spent(self, ns: int) -> None:

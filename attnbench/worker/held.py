@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attnbench.cases.identity import parse_case
+from attnbench.check.gradients import Backward, Both, passed, with_gradients
 from attnbench.check.plain import PLAIN
 from attnbench.plugins.loading import Loaded, load
 from attnbench.plugins.sources import Source
@@ -28,7 +29,7 @@ from attnbench.worker.evidence import Evidence
 from attnbench.worker.failures import classify
 from attnbench.worker.guarding import between_bands
 from attnbench.worker.messages import PluginSource, Prepare
-from attnbench.worker.names import ACTIVATIONS, rule_key
+from attnbench.worker.names import ACTIVATIONS, UPSTREAM, rule_key
 from attnbench.worker.shared import Stored
 from attnbench.worker.tensors import as_tensor, in_layout, seen_in_layout, to_tensors
 
@@ -58,18 +59,20 @@ class LastCall:
 
 @dataclass(frozen=True)
 class Held:
-    """A prepared backend: the case, the function that is timed, and the inputs it is called with.
+    """A prepared backend: what it was prepared for, the function that is timed, and its inputs.
 
+    call: what is timed; passed: where the case asks for gradients, the same, made when inputs come, of what
+    was prepared.
     pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
     until it is written down. evidence: what was written down. parameters: what it was prepared with.
     buffers: of inputs between bands of NaN, bands included. past, earlier: of the calls that were checked,
     and the output of the last of them.
     """
 
-    case: Case
-    rule: Rule
+    setup: Setup
     backend: Backend
     call: Call
+    passed: Both | Backward | None = None
     inputs: tuple[Any, Any, Any] | None = None
     last: LastCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
@@ -78,6 +81,16 @@ class Held:
     buffers: tuple[Any, ...] = field(default=(), repr=False)
     past: Past = field(default=NO_PAST, repr=False)
     earlier: Any = field(default=None, repr=False)
+
+    @property
+    def case(self) -> Case:
+        """What is computed."""
+        return self.setup.case
+
+    @property
+    def rule(self) -> Rule:
+        """The case's."""
+        return self.setup.rule
 
     @property
     def output_bytes(self) -> int:
@@ -106,12 +119,30 @@ class Held:
             laid = {at: inside for at, (inside, _) in banded.items()}
             buffers = tuple(banded[at][1] for at in given)
         a, b, c = (laid[at] for at in given)
-        return replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, earlier=None)
+        held = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, earlier=None)
+        return held if self.case.pass_ == "forward" else held._with_pass(tensors[UPSTREAM])
+
+    def _with_pass(self, upstream: Any) -> Held:
+        """The same with inputs that gradients are asked of, and the pass as the call that is timed."""
+        assert self.inputs is not None
+        for x in self.inputs:
+            x.requires_grad_()
+        prepared = self.call if self.passed is None else self.passed.call
+        made = passed(prepared, self.setup, in_layout(upstream, self.backend.layout))
+        made.renew(self.inputs)
+        return replace(self, call=cast("Call", made), passed=made)
 
     def write(self, stored: Mapping[str, Stored], into: tuple[Any, Any, Any] | None = None) -> None:
         """Write values over those of the inputs, or of others like them; the pool stays as it is."""
         for old, name in zip(into or self.inputs or (), ACTIVATIONS, strict=True):
-            old.copy_(seen_in_layout(as_tensor(stored[name], self.case), self.backend.layout))
+            self._copy(old, stored[name])
+        if self.passed is not None and self.inputs is not None:
+            self._copy(self.passed.upstream, stored[UPSTREAM])
+            self.passed.renew(self.inputs)
+
+    def _copy(self, old: Any, stored: Stored) -> None:
+        # Of its data: what gradients are asked of is not changed as part of a graph.
+        old.data.copy_(seen_in_layout(as_tensor(stored, self.case), self.backend.layout))
 
     def _renewed(self, stored: Mapping[str, Stored]) -> Held:
         self.write(stored)
@@ -155,10 +186,12 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, i
     own = {p.name: tensors[rule_key(p.name)] for p in rule.parameters(case)}
     try:
         setup = Setup(case, rule, rule.bind(case, own), own, projections)
+        if case.pass_ != "forward":
+            setup = with_gradients(setup)
         call = backend.prepare(setup)
     except BaseException as failure:
         raise NotPrepared(*classify(failure, "preparation")) from failure
-    held = Held(case, rule, backend, call, parameters=tuple(tensors.values()))
+    held = Held(setup, backend, call, parameters=tuple(tensors.values()))
     return held, time.perf_counter_ns() - start
 
 

@@ -88,6 +88,14 @@ class Compute(Struct, frozen=True, tag=True):
     """Make one call. Answer: :class:`Output` with the output in a descriptor."""
 
 
+class ExactGradients(Struct, frozen=True, tag=True):
+    """Of the plain reference's process: its gradients in float64, on the inputs that it holds.
+
+    Answer: :class:`Output`; besides each gradient there is one named ``held.NAME``, whose size is a unit of
+    its errors, see :func:`attnbench.check.gradients.plain_gradients`.
+    """
+
+
 class WarmUp(Struct, frozen=True, tag=True):
     """Call until the time settles; see ``timing.warmup``. Answer: :class:`Warmed`.
 
@@ -150,6 +158,7 @@ Request = (
     | Prepare
     | Activations
     | Compute
+    | ExactGradients
     | WarmUp
     | TakeTurns
     | TimedOutputs
@@ -198,9 +207,9 @@ class Prepared(Struct, frozen=True, tag=True):
 
 
 class Output(Struct, frozen=True, tag=True):
-    """One output. ns: the time of the call, rough."""
+    """One answer: the output as ``out``, gradients by what they are of. ns: the time of the call, rough."""
 
-    array: ArraySpec
+    parts: tuple[ArraySpec, ...]
     ns: int
 
 
@@ -214,7 +223,7 @@ class KeptOutput(Struct, frozen=True):
     turn: int
     call: int
     renewed: bool
-    array: ArraySpec
+    parts: tuple[ArraySpec, ...]
 
 
 class Kept(Struct, frozen=True, tag=True):

@@ -15,6 +15,9 @@ UPSTREAM = "upstream"
 OUT = "out"
 """The output, among the parts of an answer; gradients have the names of what they are of."""
 
+HELD = "held."
+"""Before the name of a gradient: the size of what it is the difference of, see ``check.gradients``."""
+
 
 def rule_key(name: str) -> str:
     """The wire name of a rule's parameter, which can't clash with a projection's."""

@@ -1,4 +1,4 @@
-"""What the referee knows of the case that is open: draws, their answers, and how far outputs are from them."""
+"""The case that the referee has open: draws, their exact answers, and how far those of others are off."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from attnbench.oracle.solve import solve
 from attnbench.types.case import Case
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
-from attnbench.worker.names import ACTIVATIONS, OUT, UPSTREAM
+from attnbench.worker.names import ACTIVATIONS, HELD, OUT, UPSTREAM
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -77,7 +77,7 @@ class OpenedCase:
     """A case with its parameters, and what has been drawn, solved and compared on it so far."""
 
     def __init__(
-        self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, families: bool = True
+        self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, without: Sequence[str] = ()
     ) -> None:
         self.case: Case = parse_case(case)
         self.rule = rule
@@ -85,7 +85,7 @@ class OpenedCase:
         self.parameters = draw_parameters(self.case, rule)
         self.wide = _widened(self.parameters, self.case)
         self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
-        self._check = _check_draws(self.case, rule, families=families)
+        self._check = _check_draws(self.case, rule, without)
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Change] = {}
         self._scales: dict[tuple[int, str], Scale] = {}
@@ -111,8 +111,17 @@ class OpenedCase:
         return self._draws[index]
 
     def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
-        """Take the exact gradients of a draw, float64 by name, for answers."""
-        self.draw(index).expected.update(gradients)
+        """Take the exact gradients of a draw, float64 by name, for answers.
+
+        With each comes, under ``held.NAME``, what it is a difference of: its errors count in units of either,
+        whichever is larger.
+        """
+        exact = {name: array for name, array in gradients.items() if not name.startswith(HELD)}
+        self.draw(index).expected.update(exact)
+        for name, array in exact.items():
+            one, other = scale_of([array]), scale_of([gradients[HELD + name]])
+            size = Scale(max(one.rms, other.rms), max(one.largest, other.largest), array.size)
+            self._scales[index, name] = size
 
     def arrays(self, index: int, change: int) -> dict[str, Stored]:
         """What a worker is given of a draw, by name, after a change where one is named."""
@@ -158,6 +167,9 @@ class OpenedCase:
         failed: dict[str, str] = {}
         for family, draws in by_family.items():
             for part in scores[draws[0]]:
+                # What families show are mistakes of the output; few of their draws say nothing of gradients.
+                if family != NORMAL and part != OUT:
+                    continue
                 accuracy, problem = self._verdict(part, [scores[i][part] for i in draws], draws, draws)
                 if family == NORMAL:
                     numbers[part] = accuracy
@@ -257,12 +269,14 @@ class OpenedCase:
         return self._scales[index, part]
 
 
-def _check_draws(case: Case, rule: Rule, *, families: bool) -> tuple[tuple[str, int], ...]:
+def _check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Families and numbers of the draws of the check, in the order in which they are computed.
 
     What is changed a little follows what it was, so that a backend may take it for the same.
     """
-    named = families_of(case, rule) if families else (NORMAL,)
+    named = [name for name in families_of(case, rule) if name not in without]
+    if case.pass_ == "backward":
+        named = [NORMAL]
     draws = {family: [(family, number) for number in range(family_draws(case, family))] for family in named}
     normal, changed_ones = draws.pop(NORMAL), draws.pop("deep_change", [])
     paired = [

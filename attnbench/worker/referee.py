@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
 def _open(request: rm.OpenCase) -> OpenedCase:
     rule = _load_rule(request.rule_source, parse_case(request.case).rule)
     return OpenedCase(
-        request.case, rule, request.timed_entropy, request.oracle_flops, families=request.families
+        request.case, rule, request.timed_entropy, request.oracle_flops, without=request.without
     )
 
 

@@ -12,7 +12,8 @@ class OpenCase(Struct, frozen=True, tag=True):
     """Make a case's parameters and get ready to judge it; forgets the case before.
 
     timed_entropy: what seeds the inputs of timed calls. oracle_flops: what solving one draw may cost
-    before rows are sampled. families: whether the check has inputs besides ordinary ones. Answer: :class:`CaseOpened` with the parameters in a descriptor.
+    before rows are sampled. without: families that the check leaves out. Answer: :class:`CaseOpened` with the
+    parameters in a descriptor.
     """
 
     case: str
@@ -20,7 +21,7 @@ class OpenCase(Struct, frozen=True, tag=True):
     timed_entropy: int
     timed_draws: int
     oracle_flops: float
-    families: bool = True
+    without: tuple[str, ...] = ()
 
 
 class GetDraw(Struct, frozen=True, tag=True):

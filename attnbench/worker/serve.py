@@ -8,19 +8,21 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import msgspec
 
+from attnbench.cases.identity import parse_case
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.timing.warmup import warm_up
-from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
+from attnbench.worker.answers import stored_answer, written
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
 from attnbench.worker.checked import check_held_output, checked_call, draws
+from attnbench.worker.exact import exact_gradients
 from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
@@ -28,9 +30,8 @@ from attnbench.worker.integrity import check_integrity, references
 from attnbench.worker.outputs import WrongOutput
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
 from attnbench.worker.scale import scale_measured
-from attnbench.worker.shared import mapped
+from attnbench.worker.shared import anonymous_file, mapped
 from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
-from attnbench.worker.tensors import write_output
 from attnbench.worker.trace import what_ran
 from attnbench.worker.turns import take_turns
 
@@ -95,25 +96,8 @@ def _answer(
 ) -> tuple[Held | None, m.Reply, tuple[int, ...]]:
     """Do one request; gives what is held from now on, the answer, and descriptors to go with it."""
     try:
-        match request:
-            case m.Facts():
-                return held, torch_facts(), ()
-            case m.MeasureScale():
-                return held, scale_measured(request), ()
-            case m.Preload():
-                for source in request.sources:
-                    loaded_here(source)
-                return held, m.Done(), ()
-            case m.Prepare():
-                be_first_to_go()
-                if request.memory_limit_bytes is not None:
-                    limit_memory(request.memory_limit_bytes)
-                held, ns = prepare(request, mapped(fds[0], request.parameters))
-                check_integrity("the plugin")
-                return held, m.Prepared(ns, put_back_after_preparation()), ()
-        if held is None:
-            return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
-        return _answer_prepared(request, fds, held)
+        with _graphs(request, held):
+            return _answer_in_mode(request, fds, held)
     except NotPrepared as refusal:
         return held, m.Failed(refusal.status, refusal.reason), ()
     except WrongOutput as wrong:
@@ -122,6 +106,45 @@ def _answer(
         calls = m.Compute | m.WarmUp | m.TakeTurns | m.TraceCall
         doing = "the call" if isinstance(request, calls) else type(request).__name__
         return held, m.Failed(*classify(failure, doing)), ()
+
+
+@contextlib.contextmanager
+def _graphs(request: m.Request, held: Held | None) -> Iterator[None]:
+    """With graphs, where a case asks for gradients: servers are in a mode that makes none."""
+    forward = held is None or held.case.pass_ == "forward"
+    if isinstance(request, m.Prepare):
+        forward = parse_case(request.case).pass_ == "forward"
+    if forward:
+        yield
+        return
+    import torch
+
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def _answer_in_mode(
+    request: m.Request, fds: list[int], held: Held | None
+) -> tuple[Held | None, m.Reply, tuple[int, ...]]:
+    match request:
+        case m.Facts():
+            return held, torch_facts(), ()
+        case m.MeasureScale():
+            return held, scale_measured(request), ()
+        case m.Preload():
+            for source in request.sources:
+                loaded_here(source)
+            return held, m.Done(), ()
+        case m.Prepare():
+            be_first_to_go()
+            if request.memory_limit_bytes is not None:
+                limit_memory(request.memory_limit_bytes)
+            held, ns = prepare(request, mapped(fds[0], request.parameters))
+            check_integrity("the plugin")
+            return held, m.Prepared(ns, put_back_after_preparation()), ()
+    if held is None:
+        return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
+    return _answer_prepared(request, fds, held)
 
 
 def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[Held, m.Reply, tuple[int, ...]]:
@@ -137,8 +160,13 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     match request:
         case m.Compute():
             held, computed, ns = checked_call(held)
-            fd, spec = write_output(computed, held.case, output_shape(held.case), held.backend.layout)
-            return held, m.Output(spec, ns), (fd,)
+            fd = anonymous_file()
+            specs, _ = written(fd, 0, stored_answer(held, computed), held.case.dtype)
+            return held, m.Output(specs, ns), (fd,)
+        case m.ExactGradients():
+            fd = anonymous_file()
+            specs, _ = written(fd, 0, exact_gradients(held), "float64")
+            return held, m.Output(specs, 0), (fd,)
         case m.WarmUp():
             held, timer = held.with_timer()
             first_ns = []

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
 from attnbench.types.shapes import Shape
-from attnbench.worker.messages import ArraySpec
 from attnbench.worker.outputs import check_output, exchanged
-from attnbench.worker.shared import Stored, anonymous_file
+from attnbench.worker.shared import Stored
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,33 +44,21 @@ def seen_in_layout(tensor: Tensor, layout: Layout) -> Tensor:
     return tensor if layout == "BHLD" or tensor.dim() != 4 else tensor.transpose(1, 2)
 
 
-def write_output(output: Any, case: Case, shape: Shape, layout: Layout) -> tuple[int, ArraySpec]:
-    """Copy an output into anonymous memory, in BHLD; gives its descriptor and layout.
-
-    Raises:
-        WrongOutput: it isn't what the case asks for.
-    """
-    data = stored_output(output, case, shape, layout)
-    fd = anonymous_file()
-    remaining = memoryview(data.reshape(-1).view(np.uint8).data)
-    while remaining:
-        remaining = remaining[os.write(fd, remaining) :]
-    return fd, ArraySpec("out", case.dtype, shape, 0)
-
-
 def stored_output(output: Any, case: Case, shape: Shape, layout: Layout) -> Stored:
     """An output as it is stored, in BHLD; its own memory where that is contiguous there.
 
     Raises:
         WrongOutput: it isn't what the case asks for; see :func:`~attnbench.worker.outputs.check_output`.
     """
+    check_output(output, case, shape, layout)
+    return as_stored(output.transpose(1, 2) if exchanged(layout, shape) else output, case)
+
+
+def as_stored(tensor: Tensor, case: Case) -> Stored:
+    """A tensor of the case's dtype as it is stored; its own memory where that is contiguous on the CPU."""
     import torch
 
-    check_output(output, case, shape, layout)
-    plain = output.detach()
-    if exchanged(layout, shape):
-        plain = plain.transpose(1, 2)
-    plain = plain.contiguous().cpu()
+    plain = tensor.detach().contiguous().cpu()
     if case.dtype == "bfloat16":
         plain = plain.view(torch.int16)
     data: Stored = plain.numpy()

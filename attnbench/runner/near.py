@@ -1,0 +1,97 @@
+"""The case beside a case: a small one of other lengths, on which contenders are checked first.
+
+It finds those that are right at known shapes only, and shows in a high precision what a low one would hide.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from concurrent.futures import wait
+
+import numpy as np
+
+from attnbench.cases.identity import case_id
+from attnbench.cases.near import near_case
+from attnbench.plugins.registry import Entry
+from attnbench.runner.brief import Brief, open_brief
+from attnbench.runner.examine import MismatchFound, check_draws, examine_plain, prepare_template
+from attnbench.runner.link import WorkerFailed
+from attnbench.runner.referee_link import RefereeGaveUp
+from attnbench.runner.workshop import Workshop, wire
+from attnbench.types.backend import Backend
+from attnbench.types.case import Case
+from attnbench.types.rule import Rule
+from attnbench.worker import referee_messages as rm
+
+Entries = list[Entry[Backend]]
+
+
+def pass_near(
+    shop: Workshop,
+    case: Case,
+    rule: Entry[Rule],
+    entries: Entries,
+    memory_limit_bytes: int,
+    failed: Callable[[str, WorkerFailed], None],
+) -> Entries:
+    """Those that are right on a case beside this one; ``failed`` is told of the others, in order.
+
+    What compiles is not asked: it would take as long again. Nor is anybody where there is no such case, where
+    the referee gives up on it, or where a backend says that it doesn't support it.
+    """
+    outcomes: dict[str, WorkerFailed] = {}
+    asked = [entry for entry in entries if not entry.record.compiles]
+    for group in _by_precision(asked):
+        near = near_case(
+            case, rule.record, group[0].record.dtypes, np.random.default_rng(secrets.randbits(63))
+        )
+        if near is None:
+            continue
+        opening = rm.OpenCase(
+            case_id(near), wire(rule.source), secrets.randbits(63), 0, shop.options.oracle_flops,
+            shop.options.without,
+        )  # fmt: skip
+        try:
+            with open_brief(shop.referee, opening, near.threads, memory_limit_bytes) as brief:
+                examine_plain(shop, brief)
+                outcomes |= _check_all(shop, brief, group)
+        except RefereeGaveUp:
+            if not shop.referee.alive:
+                raise
+    for entry in entries:
+        if entry.record.name in outcomes:
+            failed(entry.record.name, outcomes[entry.record.name])
+    return [entry for entry in entries if entry.record.name not in outcomes]
+
+
+def _by_precision(entries: Entries) -> list[Entries]:
+    """Those that can do float32, and those that can't: they are checked on different cases."""
+    groups = [[e for e in entries if ("float32" in e.record.dtypes) is can] for can in (True, False)]
+    return [group for group in groups if group]
+
+
+def _check_all(shop: Workshop, brief: Brief, entries: Entries) -> dict[str, WorkerFailed]:
+    futures = {entry.record.name: shop.pool.submit(_check, shop, brief, entry) for entry in entries}
+    wait(futures.values())
+    found = {name: future.result() for name, future in futures.items()}
+    return {name: failure for name, failure in found.items() if failure is not None}
+
+
+def _check(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> WorkerFailed | None:
+    """Why a backend is wrong there; None where it's right, or where it says that it can't."""
+    try:
+        template, _ = prepare_template(shop, brief, entry, shop.all_cpus)
+        try:
+            check_draws(shop, brief, template, entry.record.name, range(len(brief.draws)))
+        finally:
+            template.kill()
+    except MismatchFound as failure:
+        return MismatchFound(_on(brief, failure), None, failure.families)
+    except WorkerFailed as failure:
+        return None if failure.status == "unsupported" else WorkerFailed(failure.status, _on(brief, failure))
+    return None
+
+
+def _on(brief: Brief, failure: WorkerFailed) -> str:
+    return f"on a case beside it, {brief.case}: {failure.reason}"
