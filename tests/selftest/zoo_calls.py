@@ -78,6 +78,7 @@ def world() -> dict[str, Any]:
         "Python's numbers": random.getstate(),
         "NumPy's numbers": str(np.random.get_state()),
         "environment": dict(os.environ),
+        "denormals": float(torch.tensor(1e-40, device="cpu") * 1),
         "functions": (time.perf_counter_ns, torch.equal, torch.allclose),
         "threads": threading.active_count(),
         "children": Path(f"/proc/self/task/{os.getpid()}/children").read_text(),
