@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -47,9 +48,10 @@ def drawn(text: str, index: int = 0) -> Inputs:
 
 
 def guarded(x: Tensor) -> Tensor:
-    """The same values amid NaN."""
-    whole = torch.full((x.numel() + 2 * BAND,), float("nan"), dtype=x.dtype)
-    inside = whole[BAND:-BAND].view(x.shape)
+    """The same values amid NaN: before the first, past the last and between rows."""
+    wide = (*x.shape[:-1], x.shape[-1] + 3)
+    whole = torch.full((math.prod(wide) + 2 * BAND,), float("nan"), dtype=x.dtype)
+    inside = whole[BAND:-BAND].view(wide)[..., : x.shape[-1]]
     inside.copy_(x)
     return inside
 
