@@ -45,6 +45,7 @@ def world_as_it_was() -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     torch.use_deterministic_algorithms(False)
     torch.set_grad_enabled(True)
+    torch.set_flush_denormal(False)
     time.perf_counter_ns, torch.equal, torch.allclose = functions
     os.environ.clear()
     os.environ.update(environment)

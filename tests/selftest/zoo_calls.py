@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -47,9 +48,10 @@ def drawn(text: str, index: int = 0) -> Inputs:
 
 
 def guarded(x: Tensor) -> Tensor:
-    """The same values amid NaN."""
-    whole = torch.full((x.numel() + 2 * BAND,), float("nan"), dtype=x.dtype)
-    inside = whole[BAND:-BAND].view(x.shape)
+    """The same values amid NaN: before the first, past the last and between rows."""
+    wide = (*x.shape[:-1], x.shape[-1] + 3)
+    whole = torch.full((math.prod(wide) + 2 * BAND,), float("nan"), dtype=x.dtype)
+    inside = whole[BAND:-BAND].view(wide)[..., : x.shape[-1]]
     inside.copy_(x)
     return inside
 
@@ -78,6 +80,7 @@ def world() -> dict[str, Any]:
         "Python's numbers": random.getstate(),
         "NumPy's numbers": str(np.random.get_state()),
         "environment": dict(os.environ),
+        "denormals": float(torch.tensor(1e-40, device="cpu") * 1),
         "functions": (time.perf_counter_ns, torch.equal, torch.allclose),
         "threads": threading.active_count(),
         "children": Path(f"/proc/self/task/{os.getpid()}/children").read_text(),

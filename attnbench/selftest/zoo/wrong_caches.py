@@ -59,6 +59,11 @@ def _first_row(x: Tensor) -> tuple[float, ...]:
     return tuple(x.reshape(-1, x.shape[-1])[0].double().tolist())
 
 
+def _version(x: Tensor) -> int:
+    # Tensors of inference mode have no counter: then the address is all there is.
+    return 0 if x.is_inference() else x._version
+
+
 def _bytes(x: Tensor) -> bytes:
     import torch
 
@@ -70,7 +75,7 @@ KEYS: dict[str, tuple[str, Key]] = {
     "by_identity": ("id() of its inputs", lambda q, k, v: (id(q), id(k), id(v))),
     "by_version": (
         "addresses and version counters",
-        lambda q, k, v: tuple((x.data_ptr(), x._version) for x in (q, k, v)),
+        lambda q, k, v: tuple((x.data_ptr(), _version(x)) for x in (q, k, v)),
     ),
     "by_shape": ("the shapes of its inputs", lambda q, k, v: (q.shape, k.shape, v.shape)),
     "by_sums": ("the sums of magnitudes in q, k and v", lambda q, k, v: (_sum(q), _sum(k), _sum(v))),

@@ -15,10 +15,8 @@ from attnbench.selftest.zoo.where import (
     either,
     empty_rows,
     far_out_of_mask,
-    keeps_a_key,
     other_mask,
     scaled,
-    scores_matter,
 )
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
@@ -128,8 +126,8 @@ def _float_mask(case: Case, rule: Rule) -> bool:
     return case.mask.explicit == "float"
 
 
-def _masked_heads(case: Case, rule: Rule) -> bool:
-    return case.H > 1 and bool((added(case) != 0).any())
+def _many_heads(case: Case, rule: Rule) -> bool:
+    return case.H > 1
 
 
 WEIGHED: dict[str, tuple[str, Form, Applies]] = {
@@ -160,7 +158,7 @@ WEIGHED: dict[str, tuple[str, Form, Applies]] = {
     "mask_in_the_first_head_only": (
         "other heads are not masked",
         Form(weights=_first_head_only),
-        both(_masked_heads, either(scores_matter, keeps_a_key)),
+        both(_many_heads, other_mask(dialled(EDGES["mask_ignored"][1]))),
     ),
 }
 """Weights made wrongly of scores and mask."""

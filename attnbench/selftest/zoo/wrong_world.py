@@ -62,6 +62,12 @@ def _default_device() -> None:
     torch.set_default_device("meta")
 
 
+def _denormals() -> None:
+    import torch
+
+    torch.set_flush_denormal(True)
+
+
 def _seed() -> None:
     import torch
 
@@ -140,6 +146,7 @@ CHANGES: dict[str, tuple[str, Callable[[], None]]] = {
     "changes_deterministic_flag": ("torch's deterministic flag is the other afterwards", _deterministic),
     "changes_grad_mode": ("gradients are on where they were off, and off where they were on", _grad_mode),
     "changes_default_device": ("new tensors are on no device afterwards", _default_device),
+    "changes_denormals": ("denormal numbers are 0 afterwards", _denormals),
     "seeds_torch": ("torch's random numbers begin anew", _seed),
     "draws_from_torch": ("torch's random numbers are one further", _draws),
     "seeds_python": ("Python's random numbers begin anew", _seed_of_python),
