@@ -117,9 +117,7 @@ def nothing_changed(who: str, *, draws: bool = False) -> Iterator[None]:
     """
     before = read_state()
     yield
-    found = [
-        each for each in changes(before, read_state()) if not (draws and each.switch.is_random)
-    ]  # fmt: skip
+    found = [each for each in changes(before, read_state()) if not (draws and each.switch.is_random)]
     if found:
         restore(found)
         raise WrongOutput(f"{who} {'; '.join(change.words for change in found)}")
@@ -173,9 +171,7 @@ def _of_torch() -> Iterator[Switch]:
         yield _attribute(cuda.matmul, "torch.backends.cuda.matmul", name)
     if hasattr(mkldnn, "matmul"):
         yield _attribute(mkldnn.matmul, "torch.backends.mkldnn.matmul", "fp32_precision")
-    yield Switch(
-        "whether mkldnn is used", torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled
-    )  # fmt: skip
+    yield Switch("whether mkldnn is used", torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled)
     yield Switch(
         "the mode of deterministic algorithms",
         torch.get_deterministic_debug_mode,
@@ -217,9 +213,7 @@ def _of_random_numbers() -> Iterator[Switch]:
         lambda before: torch.set_rng_state(torch.frombuffer(bytearray(before), dtype=torch.uint8)),
         is_random=True,
     )
-    yield Switch(
-        "Python's random numbers", random.getstate, random.setstate, is_random=True
-    )  # fmt: skip
+    yield Switch("Python's random numbers", random.getstate, random.setstate, is_random=True)
     yield Switch("NumPy's random numbers", _numpy_draws, _set_numpy_draws, is_random=True)
     yield Switch(
         "torch's random numbers on CUDA",
