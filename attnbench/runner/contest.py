@@ -31,7 +31,7 @@ from attnbench.runner.workshop import Workshop, wire
 from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.record import Accuracy, CaseLine, Contender, Line, Record, SetLine, Status
+from attnbench.types.record import CaseLine, Contender, Line, Record, SetLine, Status
 from attnbench.worker import referee_messages as rm
 
 _MEMORY_SHARE = 0.8
@@ -70,11 +70,9 @@ class Contest:
         """The case's id."""
         return case_id(self.case)
 
-    def record(
-        self, backend: str, status: Status, reason: str = "", accuracy: Accuracy | None = None
-    ) -> None:
+    def record(self, backend: str, status: Status, reason: str = "") -> None:
         """Write the record of a backend that has no timing."""
-        self.put(Record(self.id, self.case.rule, backend, status, reason, accuracy=accuracy))
+        self.put(Record(self.id, self.case.rule, backend, status, reason))
 
     def put(self, record: Record) -> None:
         """Write a record, once for each backend."""
@@ -84,8 +82,12 @@ class Contest:
 
     def record_failure(self, backend: str, failure: WorkerFailed) -> None:
         """Write the record of a backend that failed."""
-        accuracy = failure.accuracy if isinstance(failure, MismatchFound) else None
-        self.record(backend, failure.status, failure.reason, accuracy)
+        if isinstance(failure, MismatchFound):
+            accuracy, on = failure.accuracy, list(failure.families)
+            record = Record(self.id, self.case.rule, backend, failure.status, failure.reason)
+            self.put(replace(record, accuracy=accuracy, failed_on=on))
+        else:
+            self.record(backend, failure.status, failure.reason)
 
 
 def decide(contest: Contest) -> None:
@@ -258,8 +260,8 @@ def _checked_record(contest: Contest, examined: Examined) -> Record:
     """The record of a backend that passed, where nothing is timed."""
     ran = examined.ran
     return Record(
-        contest.id, contest.case.rule, examined.name, "ok", accuracy=examined.accuracy,
-        notes=list(ran.notes), ran=list(ran.ops), kernel_of=_kernel_of(contest, examined),
+        contest.id, contest.case.rule, examined.name, "ok", accuracy=examined.accuracy, parts=examined.parts,
+        notes=[*examined.notes, *ran.notes], ran=list(ran.ops), kernel_of=_kernel_of(contest, examined),
     )  # fmt: skip
 
 
@@ -295,7 +297,8 @@ def _plan(contest: Contest, examined: Examined, calls: Calls) -> Contender:
         anew=fresh and prepared_anew(examined.prepare_ns, examined.first_call_ns),
         ran=list(examined.ran.ops),
         kernel_of=_kernel_of(contest, examined),
-        notes=[*notes, *examined.ran.notes],
+        notes=[*notes, *examined.notes, *examined.ran.notes],
+        parts=examined.parts,
     )
 
 

@@ -27,7 +27,11 @@ PLAIN = ""
 
 @dataclass(frozen=True)
 class Examined:
-    """A contender that passed, its template ready to be forked."""
+    """A contender that passed, its template ready to be forked.
+
+    accuracy: of the output, or of the worst gradient; parts: of each part of the answer, where there are
+    several. notes: what preparation changed, in words.
+    """
 
     name: str
     entry: Entry[Backend]
@@ -36,8 +40,9 @@ class Examined:
     first_call_ns: int
     trace_ns: tuple[int, ...]
     accuracy: Accuracy
-    ran: Ran = field(default_factory=Ran)
+    ran: Ran
     parts: dict[str, Accuracy] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def prepare_template(
@@ -48,8 +53,8 @@ def prepare_template(
     *,
     pin_allocator: bool = False,
     launch: int = 0,
-) -> tuple[WorkerLink, int]:
-    """A new template with a backend (None: the plain reference) prepared; gives it and the ns that took.
+) -> tuple[WorkerLink, m.Prepared]:
+    """A new template with a backend (None: the plain reference) prepared; gives it and what it told.
 
     launch: which of the servers it comes from.
 
@@ -71,7 +76,7 @@ def prepare_template(
     except WorkerFailed:
         template.kill()
         raise
-    return template, prepared.ns
+    return template, prepared
 
 
 def give_draw(
@@ -147,7 +152,7 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
     Raises:
         WorkerFailed: with the status and reason of its record; its template is gone.
     """
-    template, prepare_ns = prepare_template(shop, brief, entry, shop.all_cpus)
+    template, prepared = prepare_template(shop, brief, entry, shop.all_cpus)
     try:
         first_ns = _check_draw(shop, brief, template, entry.record.name, 0)
         if not can_be_forked(entry.record, parse_case(brief.case)):
@@ -162,7 +167,16 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
         template.kill()
         raise
     return Examined(
-        entry.record.name, entry, template, prepare_ns, first_ns, trace, judged.accuracy, ran, judged.parts
+        name=entry.record.name,
+        entry=entry,
+        template=template,
+        prepare_ns=prepared.ns,
+        first_call_ns=first_ns,
+        trace_ns=trace,
+        accuracy=judged.accuracy,
+        parts=judged.parts,
+        ran=ran,
+        notes=prepared.notes,
     )
 
 

@@ -87,7 +87,8 @@ def _check(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> WorkerFailed 
         finally:
             template.kill()
     except MismatchFound as failure:
-        return MismatchFound(_on(brief, failure), None, failure.families)
+        families = tuple(f"near:{family}" for family in failure.families)
+        return MismatchFound(_on(brief, failure), None, families)
     except WorkerFailed as failure:
         return None if failure.status == "unsupported" else WorkerFailed(failure.status, _on(brief, failure))
     return None

@@ -77,6 +77,7 @@ def timed_record(
         best=best,
         ratio_to_best=None if to_best is None else to_best.ratio,
         accuracy=plan.accuracy,
+        parts=plan.parts,
         tflops=brief.flops / timing.median_ms / 1e9,
         gbps=brief.bytes_moved / timing.median_ms / 1e6,
         limit_share=share,

@@ -68,7 +68,9 @@ class Session:
         """
         if self.interrupted:
             return None
-        changes = {name: value for part in self.without for name, value in SWITCHES[part].items()}
+        changes: dict[str, Any] = {
+            name: value for part in self.without for name, value in SWITCHES[part].items()
+        }
         options = Options(budget_s=budget_s, sets=sets, baseline=contenders[0], **changes)
         order = Order(tuple(cases), tuple(contenders), command=("attnbench", "selftest"))
         start = time.monotonic()

@@ -97,7 +97,7 @@ class Contender(Struct, frozen=True):
     warm-up, per call.
     fresh: whether each set gets a fresh process of it; otherwise it's started anew every few sets. anew:
     whether that process prepares it anew; otherwise it's a fork of one that has.
-    ran, kernel_of: as in a record.
+    ran, kernel_of, parts: as in a record.
     """
 
     calls: int
@@ -113,6 +113,7 @@ class Contender(Struct, frozen=True):
     anew: bool = False
     ran: list[str] = field(default_factory=list)
     kernel_of: str = ""
+    parts: dict[str, Accuracy] = field(default_factory=dict)
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
@@ -194,7 +195,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     least, over the time taken. peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
     prepare_ms: loading and preparation; first_call_ms: the first call, compilation and allocation included.
     timed_calls: calls inside timed samples. verified_calls: outputs of those compared with the oracle.
-    notes: what a reader should know, in words.
+    notes: what a reader should know, in words. accuracy: of the output, or of the gradient that is farthest
+    off; parts: of the output and each gradient, where there are several. failed_on: families of inputs on
+    which the check failed, those of the case beside it as ``near:FAMILY``.
     ran: what one call ran, in order: torch's operations that compute and kernels of a device, with counts
     (``bmm x2``). kernel_of: the other backend whose kernel is among them, "" where there is none.
     """
@@ -234,6 +237,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     notes: list[str] = field(default_factory=list)
     ran: list[str] = field(default_factory=list)
     kernel_of: str = ""
+    parts: dict[str, Accuracy] = field(default_factory=dict)
+    failed_on: list[str] = field(default_factory=list)
 
 
 class PluginLine(Struct, frozen=True):

@@ -97,7 +97,11 @@ def _answer(
     """Do one request; gives what is held from now on, the answer, and descriptors to go with it."""
     try:
         with _graphs(request, held):
-            return _answer_in_mode(request, fds, held)
+            held, reply, out = _answer_in_mode(request, fds, held)
+        if isinstance(reply, m.Prepared):
+            # Compared with what was before, so not in a mode of this case's own.
+            reply = m.Prepared(reply.ns, put_back_after_preparation())
+        return held, reply, out
     except NotPrepared as refusal:
         return held, m.Failed(refusal.status, refusal.reason), ()
     except WrongOutput as wrong:
@@ -141,7 +145,7 @@ def _answer_in_mode(
                 limit_memory(request.memory_limit_bytes)
             held, ns = prepare(request, mapped(fds[0], request.parameters))
             check_integrity("the plugin")
-            return held, m.Prepared(ns, put_back_after_preparation()), ()
+            return held, m.Prepared(ns), ()
     if held is None:
         return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
     return _answer_prepared(request, fds, held)
