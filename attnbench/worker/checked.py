@@ -69,7 +69,7 @@ def _watched(calls: int) -> bool:
 
 
 def _glanced_at(held: Held) -> tuple[Held, Any, int]:
-    """As :func:`checked_call`, of which the inputs, what is around them, and the output are looked at alone."""
+    """As :func:`checked_call`, looking at the inputs, what is around them, and the output alone."""
     assert held.inputs is not None
     past, before, company = past_here(held.past), keep(held.inputs), read_activity()
     plug = poison(held.output_bytes, held.case.device)
