@@ -8,12 +8,14 @@ in ``.grad``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from attnbench.check.plain import prepare
+from attnbench.inputs.rounding import EPS
+from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Setup
-from attnbench.types.case import Case
+from attnbench.types.case import Case, Dtype
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import activation_shapes, projection_shapes, rule_parameter_shapes
 
@@ -169,7 +171,8 @@ def plain_gradients(
 ) -> dict[str, Tensor]:
     """The plain reference's gradients by name, in the setup's dtype; nothing that is given is changed.
 
-    In float64 they are what others are held against, in the case's dtype what their errors are measured by.
+    In float64 (:func:`recast`) they are what others are held against; :func:`plain_errors` is what errors
+    are measured by.
 
     held: with the softmax's denominators held fixed. What these give is subtracted on the way back, and may
     leave nothing: of one key, or of the bias of keys, gradients are exactly 0 and what is computed is the
@@ -184,6 +187,34 @@ def plain_gradients(
         out = prepare(own, held)(*sources)
         found = _gradients(out, tuple(wanted.values()), upstream.clone(), tuple(wanted))
     return dict(zip(wanted, found, strict=True))
+
+
+def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Tensor]:
+    """By how much the plain reference's gradients in the case's dtype are off, by element, in float64.
+
+    In a float64 case nothing wider is there to tell: its errors are those in float32, on numbers rounded to
+    it, times the ratio of the gaps between numbers.
+    """
+    case = setup.case
+    narrow: Dtype = "float32" if case.dtype == "float64" else case.dtype
+    given, sources = recast(setup, inputs, narrow)
+    wide, wide_sources = recast(given, sources, "float64")
+    upstream = upstream.to(case_dtype(given.case))
+    got = plain_gradients(given, sources, upstream)
+    exact = plain_gradients(wide, wide_sources, upstream.double())
+    ratio = EPS[case.dtype] / EPS[narrow]
+    return {name: (got[name].double() - exact[name]) * ratio for name in exact}
+
+
+def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
+    """The same case and numbers in another dtype; one tensor given twice stays one."""
+    case = replace(setup.case, dtype=dtype)
+    to = case_dtype(case)
+    own = {name: x.detach().to(to) for name, x in setup.rule_parameters.items()}
+    projections = {name: x.detach().to(to) for name, x in setup.projections.items()}
+    made = {id(x): x.detach().to(to) for x in inputs}
+    a, b, c = (made[id(x)] for x in inputs)
+    return Setup(case, setup.rule, setup.rule.bind(case, own), own, projections), (a, b, c)
 
 
 def distinct(a: Any, b: Any, c: Any) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from gradient_tools import upstream_of, wide
 from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved
 
 from attnbench.check.gradients import (
@@ -43,22 +44,6 @@ def texts(operation: str, mask: str, dtype: str) -> list[str]:
         lengths = mask if mask != "padding:0" or shape.startswith("B1") else "padding:0,9"
         found += [f"{operation}/{rule}/{sizes}/{lengths}/{dtype}/both" for rule in RULES]
     return found
-
-
-def upstream_of(case: Solved, dtype: torch.dtype) -> torch.Tensor:
-    return torch.randn(case.expected.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
-
-
-def wide(case: Solved) -> Solved:
-    """The same numbers in float64."""
-    setup = case.setup
-    own = {name: x.double() for name, x in setup.rule_parameters.items()}
-    projections = {name: x.double() for name, x in setup.projections.items()}
-    case64 = replace(case.case, dtype="float64")
-    setup64 = Setup(case64, setup.rule, setup.rule.bind(case64, own), own, projections)
-    made = {id(x): x.double() for x in case.inputs}
-    a, b, c = (made[id(x)] for x in case.inputs)
-    return Solved(case64, setup64, (a, b, c), case.expected)
 
 
 def timed(case: Solved, backend: Backend, pass_: str = "both") -> tuple[Both | Backward, tuple]:  # type: ignore[type-arg]

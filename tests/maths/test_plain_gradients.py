@@ -18,11 +18,14 @@ from attnbench.check.gradients import (
     leaf_inputs,
     leaves,
     passed,
+    plain_errors,
     plain_gradients,
+    recast,
     source_names,
     with_gradients,
 )
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters
+from attnbench.inputs.rounding import EPS
 from attnbench.oracle.solve import solve
 from attnbench.types.case import Case
 
@@ -193,6 +196,19 @@ def test_one_key_leaves_a_gradient_of_nothing_but_two_terms() -> None:
     assert not exact["k"].any()
     of_scores = (upstream * inputs[2]).sum(-1, keepdim=True)
     torch.testing.assert_close(held["q"], of_scores * inputs[1] / 2)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_errors_of_the_plain_reference_are_some_roundings(dtype: str) -> None:
+    case = parse_case(f"multihead/scaled_dot/B2-H2-L9-D8-E16/causal/{dtype}/both")
+    x = tensor(draw_activations(case, RULES["scaled_dot"], 1, 0)[0], dtype)
+    upstream = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0)).to(x.dtype)
+    errors = plain_errors(setup_of(case), (x, x, x), upstream)
+    exact = plain_gradients(*recast(setup_of(case), (x, x, x), "float64"), upstream.double())
+    assert list(errors) == list(exact) == ["x", "w_q", "w_k", "w_v", "w_o"]
+    for name, error in errors.items():
+        relative = float(error.square().mean().sqrt() / exact[name].square().mean().sqrt())
+        assert 0.05 < relative / EPS[dtype] < 10, name
 
 
 def test_what_gradients_are_of() -> None:
