@@ -238,16 +238,18 @@ class SetUnderWay:
             kept, fd = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
             if fd < 0 or (problem := self._missing(kept)):
                 raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
+            # The call of a renewal may be the last as well: its output was then kept twice.
+            calls = {(output.stretch, output.turn, output.call): output for output in kept.outputs}
+            outputs = list(calls.values())
             with compared(referee, fd):
-                outputs = tuple(self._as_timed(output) for output in kept.outputs)
-                scored, _ = referee.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
+                scored, _ = referee.ask(rm.ScoreTimed(tuple(map(self._as_timed, outputs))), rm.Scored, fd)
         except WorkerFailed as failure:
             return Failure(failure.status, failure.reason)
         except RefereeGaveUp as failure:
             return failure
         if scored.problem:
-            return Failure("mismatch", self._mismatch(kept.outputs[scored.place], scored))
-        return len(kept.outputs), kept.checking_ns
+            return Failure("mismatch", self._mismatch(outputs[scored.place], scored))
+        return len(outputs), kept.checking_ns
 
     def _missing(self, kept: m.Kept) -> str:
         """What outputs should be there and are not; "" for nothing."""
