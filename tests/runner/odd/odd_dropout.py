@@ -33,10 +33,10 @@ def dropping(make: Callable[[], Drop]) -> Callable[[Setup], Call]:
     """Attention whose weights go through what is made in preparation."""
 
     def prepare(setup: Setup) -> Call:
-        drop, p = make(), setup.case.dropout
+        drop, p, scale = make(), setup.case.dropout, setup.case.D**-0.5
 
         def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return drop((q @ k.mT).softmax(-1), p) @ v
+            return drop((q @ k.mT * scale).softmax(-1), p) @ v
 
         return call
 
@@ -115,6 +115,6 @@ MADE: dict[str, Callable[[], Drop]] = {
 def attnbench_backends() -> Iterator[Backend]:
     for name, make in MADE.items():
         yield Backend(
-            name=f"drop_{name}", summary=f"{name}, on purpose", prepare=dropping(make), rules=("dot",),
+            name=f"drop_{name}", summary=f"{name}, on purpose", prepare=dropping(make), rules=("scaled_dot",),
             dropout=True,
         )  # fmt: skip
