@@ -68,6 +68,19 @@ def compare_wide(got: Array, expected: Array) -> Errors:
     )
 
 
+def errors_of(differences: Array, expected: Array) -> Errors:
+    """Errors that are known by themselves: too small to be found again in a sum with what was expected."""
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.abs(differences))), differences.shape))
+    return Errors(
+        sum_squares=float(np.square(differences).sum()),
+        count=differences.size,
+        max_abs=float(abs(differences[worst])),
+        worst=worst,
+        got=float(expected[worst] + differences[worst]),
+        expected=float(expected[worst]),
+    )
+
+
 def pool(errors: Sequence[Errors]) -> Errors:
     """Errors of several outputs as of one; the worst element and the first that isn't finite are kept."""
     worst = max(errors, key=lambda each: each.max_abs)

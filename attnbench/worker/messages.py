@@ -91,8 +91,7 @@ class Compute(Struct, frozen=True, tag=True):
 class ExactGradients(Struct, frozen=True, tag=True):
     """Of the plain reference's process: its gradients in float64, on the inputs that it holds.
 
-    Answer: :class:`Output`; besides each gradient there is one named ``held.NAME``, whose size is a unit of
-    its errors, see :func:`attnbench.check.gradients.plain_gradients`.
+    Answer: :class:`Output`, with what :func:`attnbench.worker.exact.exact_gradients` gives.
     """
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnbench.cases.identity import parse_case
 from attnbench.check.canaries import CANARIES, canaries
-from attnbench.check.errors import Errors, compare_wide, pool
+from attnbench.check.errors import Errors, compare_wide, errors_of, pool
+from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.verdict import Scale, scale_of, together, verdict
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, draw_upstream
 from attnbench.inputs.families import draw_family, families_of, family_draws
@@ -32,7 +33,7 @@ from attnbench.oracle.solve import solve
 from attnbench.types.case import Case
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
-from attnbench.worker.names import ACTIVATIONS, HELD, OUT, UPSTREAM
+from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, UPSTREAM
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -46,17 +47,21 @@ PLAIN = ""
 """The plain reference, among those whose outputs are compared."""
 
 _CHANGES_REMEMBERED = 8
-_UNBOUNDED = Scale(float("inf"), float("inf"))
 
 
 @dataclass(frozen=True)
 class Drawn:
     """One draw: q, k, v or the sources; the exact answer by parts (on the chosen rows); the gradient of the
-    output that gradients are made with, where the case has any."""
+    output that gradients are made with, where the case has any.
+
+    held: for each gradient what it is a difference of, and plain_errors how far the plain reference is off.
+    """
 
     inputs: Triple
     expected: dict[str, Array]
     upstream: Stored | None = None
+    held: dict[str, Array] = field(default_factory=dict)
+    plain_errors: dict[str, Errors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,17 +116,13 @@ class OpenedCase:
         return self._draws[index]
 
     def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
-        """Take the exact gradients of a draw, float64 by name, for answers.
-
-        With each comes, under ``held.NAME``, what it is a difference of: its errors count in units of either,
-        whichever is larger.
-        """
-        exact = {name: array for name, array in gradients.items() if not name.startswith(HELD)}
-        self.draw(index).expected.update(exact)
-        for name, array in exact.items():
-            one, other = scale_of([array]), scale_of([gradients[HELD + name]])
-            size = Scale(max(one.rms, other.rms), max(one.largest, other.largest), array.size)
-            self._scales[index, name] = size
+        """Take the exact gradients of a draw for answers: what ``worker.exact`` has computed."""
+        drawn = self.draw(index)
+        for name, array in gradients.items():
+            if not name.startswith((HELD, ERROR)):
+                drawn.expected[name] = array
+                drawn.held[name] = gradients[HELD + name]
+                drawn.plain_errors[name] = errors_of(gradients[ERROR + name], array)
 
     def arrays(self, index: int, change: int) -> dict[str, Stored]:
         """What a worker is given of a draw, by name, after a change where one is named."""
@@ -137,6 +138,8 @@ class OpenedCase:
     def score(self, who: str, index: int, parts: Parts) -> str:
         """Compare an answer with the exact one; gives what is wrong with it where that is plain."""
         errors = self._errors(index, self._change(index, 0), parts)
+        if who == PLAIN:
+            errors |= self.draw(index).plain_errors
         self._scores.setdefault(who, {})[index] = errors
         if who == PLAIN:
             return ""
@@ -248,12 +251,19 @@ class OpenedCase:
         missing = set(references) - set(plain)
         if missing or not references:
             raise ValueError(f"no plain reference of draws {sorted(missing or draws)} to judge by")
+        if part == OUT:
+            output = together([self._scale(i, OUT) for i in draws])
+            values = together([self._scale(i, "") for i in draws])
+        else:
+            drawn = [self.draw(i) for i in draws]
+            exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
+            output = values = gradient_scale(exact, held, self.case.dtype)
         sampled = self.rows is not None and part == OUT
         return verdict(
             pool(errors),
             pool([plain[index][part] for index in references]),
-            output=together([self._scale(i, part) for i in draws]),
-            values=together([self._scale(i, "") for i in draws]) if part == OUT else _UNBOUNDED,
+            output=output,
+            values=values,
             dtype=self.case.dtype,
             rows=len(self.rows) if sampled and self.rows is not None else self.case.Lq,
             rows_of=self.case.Lq,
