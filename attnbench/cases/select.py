@@ -24,8 +24,8 @@ class Overrides:
     """What the options of a command change in the selected cases.
 
     rules: keep the cases of these rules; it's an error where the selection has none of one of them.
-    dtypes, masks, passes: every case once with each of them. device, threads, seed, cache, dropout: set in every
-    case. Empty and None leave the cases as they are.
+    dtypes, masks, passes: every case once with each of them. device, threads, seed, cache, dropout: set in
+    every case. Empty and None leave the cases as they are.
     """
 
     rules: tuple[str, ...] = ()

@@ -182,10 +182,16 @@ class SetUnderWay:
     def _renew_inputs(self, stretch: int) -> None:
         """Other values in the same storage: what a backend remembers by address or by call is wrong now."""
         first = self._inputs[stretch * len(self._inputs) // self._stretches]
+        told: list[str] = []
         for name, link in self._links.items():
             if name not in self._failed:
                 with self._dropping(name):
-                    give_draw(link, first, self._timeout_s)
+                    link.tell(m.Activations(first.arrays), (first.fd,))
+                    told.append(name)
+        # All at once: each would have to be woken up otherwise before the next is told.
+        for name in told:
+            with self._dropping(name):
+                self._links[name].hear("Activations", m.Done, self._timeout_s)
 
     def _measure_stretch(self, number: int) -> None:
         """All turns of a stretch; once more without those that failed in it."""

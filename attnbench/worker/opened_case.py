@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnbench.cases.identity import parse_case
 from attnbench.check.canaries import CANARIES, canaries
@@ -28,11 +30,12 @@ from attnbench.inputs.laws import (
     undone_gradient,
 )
 from attnbench.inputs.rounding import Stored, widen
-from attnbench.oracle.rows import choose_rows
+from attnbench.oracle.rows import FEWEST_ROWS, choose_rows
 from attnbench.oracle.solve import solve
 from attnbench.types.case import Case
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
+from attnbench.types.shapes import output_shape
 from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, UPSTREAM
 
 if TYPE_CHECKING:
@@ -45,6 +48,9 @@ NORMAL = "normal"
 
 PLAIN = ""
 """The plain reference, among those whose outputs are compared."""
+
+MOST_TIMED_ELEMENTS = 1 << 16
+"""Of the output of a timed call, about so many are compared."""
 
 _CHANGES_REMEMBERED = 8
 
@@ -90,6 +96,7 @@ class OpenedCase:
         self.parameters = draw_parameters(self.case, rule)
         self.wide = _widened(self.parameters, self.case)
         self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
+        self._rng = np.random.default_rng()
         self._check = _check_draws(self.case, rule, without)
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Change] = {}
@@ -148,11 +155,12 @@ class OpenedCase:
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
         law = self._change(index, change)
-        errors = self._errors(index, law, parts)
+        errors = self._errors(index, law, parts, self._some_rows())
         references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
         for part, found in errors.items():
             worst = place_after(self.case, law, found.worst) if part == OUT else found.worst
-            _, problem = self._verdict(part, [replace(found, worst=worst)], [index], references)
+            after = [replace(found, worst=worst)]
+            _, problem = self._verdict(part, after, [index], references, in_place=True)
             if problem:
                 return _of_part(part) + problem, str(law) if change else ""
         return "", ""
@@ -230,23 +238,53 @@ class OpenedCase:
     def _family(self, index: int) -> str:
         return self._check[index][0] if index < len(self._check) else NORMAL
 
-    def _errors(self, index: int, law: Change, parts: Parts) -> dict[str, Errors]:
+    def _some_rows(self) -> NDArray[np.intp]:
+        """Places among the rows that are compared: all, or some at random where there are many elements.
+
+        What a backend left over from another call is in every row.
+        """
+        count = self.case.Lq if self.rows is None else len(self.rows)
+        by_row = prod(output_shape(self.case)) // self.case.Lq
+        wanted = max(FEWEST_ROWS, MOST_TIMED_ELEMENTS // by_row)
+        if count <= wanted:
+            return np.arange(count)
+        return np.sort(self._rng.choice(count, wanted, replace=False))
+
+    def _errors(
+        self, index: int, law: Change, parts: Parts, some: NDArray[np.intp] | None = None
+    ) -> dict[str, Errors]:
+        """some: places of those rows of the output, among all that are compared, that count."""
         expected = self.draw(index).expected
         if set(parts) != set(expected):
             raise ValueError(f"an answer of {sorted(parts)} where {sorted(expected)} are asked for")
         errors: dict[str, Errors] = {}
         for part, exact in expected.items():
-            got = widen(parts[part], self.case.dtype)
-            if part == OUT:
-                got = undone(self.case, law, got, self.rows)
-            else:
-                got = undone_gradient(self.case, law, part, got)
-            errors[part] = compare_wide(got, exact)
+            if part != OUT:
+                got = undone_gradient(self.case, law, part, widen(parts[part], self.case.dtype))
+                errors[part] = compare_wide(got, exact)
+                continue
+            rows = np.arange(self.case.Lq) if self.rows is None else self.rows
+            if some is None:
+                errors[part] = compare_wide(undone(self.case, law, parts[part], rows), exact)
+                continue
+            axis = 1 if self.case.layer is not None else 2
+            got = undone(self.case, law, parts[part], rows[some])
+            found = compare_wide(got, np.take(exact, some, axis))
+            worst = list(found.worst)
+            worst[axis] = int(rows[some][worst[axis]])
+            errors[part] = replace(found, worst=tuple(worst))
         return errors
 
     def _verdict(
-        self, part: str, errors: Sequence[Errors], draws: Sequence[int], references: Sequence[int]
+        self,
+        part: str,
+        errors: Sequence[Errors],
+        draws: Sequence[int],
+        references: Sequence[int],
+        *,
+        in_place: bool = False,
     ) -> tuple[Accuracy, str]:
+        """in_place: the worst element is named by its place in the output, not among the rows compared."""
         plain = self._scores.get(PLAIN, {})
         missing = set(references) - set(plain)
         if missing or not references:
@@ -258,7 +296,7 @@ class OpenedCase:
             drawn = [self.draw(i) for i in draws]
             exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
             output = values = gradient_scale(exact, held, self.case.dtype)
-        sampled = self.rows is not None and part == OUT
+        sampled = self.rows is not None and part == OUT and not in_place
         return verdict(
             pool(errors),
             pool([plain[index][part] for index in references]),
