@@ -47,7 +47,8 @@ def new_referee(plugins_on_path: None) -> Iterator[RefereeLink]:
 
 
 def test_nothing_is_drawn_or_judged_before_a_case_is_open(new_referee: RefereeLink) -> None:
-    for request in (rm.GetDraw(0), rm.Score("a", 0, (m.ArraySpec("out", "float32", (1,), 0),)), rm.Judge("a")):
+    scored = (m.ArraySpec("out", "float32", (1,), 0),)
+    for request in (rm.GetDraw(0), rm.Score("a", 0, scored), rm.Judge("a")):
         with pytest.raises(RefereeGaveUp) as failure:
             new_referee.ask(request, rm.Arrays)
         assert str(failure.value) == f"the oracle failed: {type(request).__name__} before a case is open"
@@ -138,7 +139,6 @@ def test_a_reference_that_fails_fails_its_case_alone(referee: RefereeLink, rule:
     for _ in range(2):
         with pytest.raises(RefereeGaveUp) as failure:
             opened(referee, opening(f"attention/{rule}/H1-L2-D2", source=OUTSPOKEN))
-            referee.ask(rm.GetDraw(0), rm.Arrays)
         assert str(failure.value) == f"the oracle failed: {words}"
     opened(referee, opening(SMALL))
     assert draw(referee, 0)["a"].shape == (2, 4, 3, 4)
