@@ -16,7 +16,7 @@ from attnbench.runner.brief import Brief
 from attnbench.runner.options import Options
 from attnbench.runner.sets import Entrant
 from attnbench.types.case import Case
-from attnbench.types.record import Record, SetLine
+from attnbench.types.record import DropoutNumbers, Record, SetLine
 
 CONTENDED = (
     "contended: more than half of its samples were preempted, so none is left out; measure when the "
@@ -26,6 +26,17 @@ BIMODAL = (
     "bimodal: its calls have two speeds, and those of the others don't; the median is one of them or lies "
     "between, see the samples in the run file"
 )
+
+
+def dropout_notes(case: Case, found: DropoutNumbers | None) -> list[str]:
+    """What the check of dropout has found, for a reader; nothing in a case without."""
+    if found is None:
+        return []
+    some = "" if found.rows == found.rows_of else f", in {found.rows} of {found.rows_of} rows"
+    return [
+        f"dropout {case.dropout:g}: {found.p:.4g} by its spread over {found.calls} calls "
+        f"({found.p_least:.4g} to {found.p_most:.4g} allowed){some}"
+    ]
 
 
 def fastest(brief: Brief, entrants: Sequence[Entrant], lines: Sequence[SetLine]) -> str | None:
@@ -79,6 +90,7 @@ def timed_record(
         ratio_to_best=None if to_best is None else to_best.ratio,
         accuracy=plan.accuracy,
         parts=plan.parts,
+        dropout=plan.dropout,
         tflops=brief.flops / timing.median_ms / 1e9,
         gbps=brief.bytes_moved / timing.median_ms / 1e6,
         limit_share=share,

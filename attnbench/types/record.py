@@ -84,6 +84,28 @@ class Accuracy(Struct, frozen=True):
         return _ratio(self.max_error, self.reference_max)
 
 
+class DropoutNumbers(Struct, frozen=True):
+    """The check of dropout in numbers.
+
+    calls: outputs looked at. rows, rows_of: rows (of a batch element, a head and a query) that tell
+    something, of how many compared; 0 where nothing is dropped that could be seen. scale: of the mean of the
+    outputs over the oracle's answer. spread: variance between calls over what p gives, and least and most
+    that were allowed. p: that of which the spread would be; p_least, p_most: those of which the limits would
+    be.
+    """
+
+    calls: int
+    rows: int
+    rows_of: int
+    scale: float
+    spread: float
+    spread_least: float
+    spread_most: float
+    p: float
+    p_least: float
+    p_most: float
+
+
 def _ratio(part: float, whole: float) -> float:
     if whole == 0:
         return 0.0 if part == 0 else float("inf")
@@ -99,14 +121,14 @@ class Contender(Struct, frozen=True):
     warm-up, per call.
     fresh: whether each set gets a fresh process of it; otherwise it's started anew every few sets. anew:
     whether that process prepares it anew; otherwise it's a fork of one that has.
-    ran, kernel_of, parts: as in a record.
+    accuracy, ran, kernel_of, parts, dropout: as in a record.
     """
 
     calls: int
     samples: int
     warm_calls: int
     sets: int
-    accuracy: Accuracy
+    accuracy: Accuracy | None
     prepare_ms: float
     first_call_ms: float
     warmup_ms: list[float]
@@ -116,6 +138,7 @@ class Contender(Struct, frozen=True):
     ran: list[str] = field(default_factory=list)
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
+    dropout: DropoutNumbers | None = None
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
@@ -198,8 +221,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     prepare_ms: loading and preparation; first_call_ms: the first call, compilation and allocation included.
     timed_calls: calls inside timed samples. verified_calls: outputs of those compared with the oracle.
     notes: what a reader should know, in words. accuracy: of the output, or of the gradient that is farthest
-    off; parts: of the output and each gradient, where there are several. failed_on: families of inputs on
-    which the check failed, those of the case beside it as ``near:FAMILY``.
+    off; parts: of the output and each gradient, where there are several. dropout: what takes the place of
+    both in a case with dropout. failed_on: families of inputs on which the check failed, those of the case
+    beside it as ``near:FAMILY``; ``dropout`` where outputs are not those of dropout.
     ran: what one call ran, in order: torch's operations that compute and kernels of a device, with counts
     (``bmm x2``). kernel_of: the other backend whose kernel is among them, "" where there is none.
     """
@@ -241,6 +265,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
     failed_on: list[str] = field(default_factory=list)
+    dropout: DropoutNumbers | None = None
 
 
 class PluginLine(Struct, frozen=True):

@@ -88,6 +88,12 @@ class Compute(Struct, frozen=True, tag=True):
     """Make one call. Answer: :class:`Output` with the output in a descriptor."""
 
 
+class ComputeMany(Struct, frozen=True, tag=True):
+    """Make so many calls on the inputs held. Answer: :class:`Outputs` with all outputs in a descriptor."""
+
+    count: int
+
+
 class ExactGradients(Struct, frozen=True, tag=True):
     """Of the plain reference's process: its gradients in float64, on the inputs that it holds.
 
@@ -157,6 +163,7 @@ Request = (
     | Prepare
     | Activations
     | Compute
+    | ComputeMany
     | ExactGradients
     | WarmUp
     | TakeTurns
@@ -210,6 +217,12 @@ class Output(Struct, frozen=True, tag=True):
 
     parts: tuple[ArraySpec, ...]
     ns: int
+
+
+class Outputs(Struct, frozen=True, tag=True):
+    """The answers of several calls, in order, each by its parts."""
+
+    outputs: tuple[tuple[ArraySpec, ...], ...]
 
 
 class KeptOutput(Struct, frozen=True):
@@ -284,6 +297,7 @@ Reply = (
     | TorchFacts
     | Prepared
     | Output
+    | Outputs
     | Kept
     | Warmed
     | TurnsTaken

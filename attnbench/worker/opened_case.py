@@ -33,7 +33,7 @@ from attnbench.inputs.rounding import Stored, widen
 from attnbench.oracle.rows import FEWEST_ROWS, choose_rows
 from attnbench.oracle.solve import solve
 from attnbench.types.case import Case
-from attnbench.types.record import Accuracy
+from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
 from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, UPSTREAM
@@ -75,13 +75,15 @@ class Judgement:
     """The verdict on all that somebody has computed for the check.
 
     accuracy: in numbers, of ordinary inputs; parts: of each part of the answer, where there are several.
-    problem: what is wrong in words, "" for nothing. failed: the families in which anything is.
+    problem: what is wrong in words, "" for nothing. failed: the families in which anything is. dropout: what
+    takes the place of both numbers in a case with dropout.
     """
 
-    accuracy: Accuracy
+    accuracy: Accuracy | None
     parts: dict[str, Accuracy]
     problem: str
     failed: tuple[str, ...]
+    dropout: DropoutNumbers | None = None
 
 
 class OpenedCase:
@@ -164,6 +166,13 @@ class OpenedCase:
             if problem:
                 return _of_part(part) + problem, str(law) if change else ""
         return "", ""
+
+    def begin_timed(self) -> None:
+        """Outputs of timed calls of one process come."""
+
+    def end_timed(self) -> str:
+        """What is wrong with them together; "" for nothing."""
+        return ""
 
     def judge(self, who: str) -> Judgement:
         """The verdict on all that ``who`` has computed for the check, family by family and part by part."""
@@ -308,6 +317,11 @@ class OpenedCase:
             draws=len(draws),
         )
 
+    def _plain_verdict(self, index: int) -> tuple[Accuracy, str]:
+        """On the plain reference's own output on a draw: its limits are those of all others."""
+        plain = self._scores.get(PLAIN, {})
+        return self._verdict(OUT, [plain[index][OUT]] if index in plain else [], [index], [index])
+
     def _scale(self, index: int, part: str) -> Scale:
         """Of a part of the exact answer to a draw; "" for its values (or their source)."""
         if (index, part) not in self._scales:
@@ -323,6 +337,9 @@ def _check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[
     What is changed a little follows what it was, so that a backend may take it for the same.
     """
     named = [name for name in families_of(case, rule) if name not in without]
+    if case.dropout:
+        # Other families show mistakes by value. The second draw is there for what is kept of the first.
+        return (NORMAL, 0), (NORMAL, 1)
     if case.pass_ == "backward":
         named = [NORMAL]
     draws = {family: [(family, number) for number in range(family_draws(case, family))] for family in named}
