@@ -106,7 +106,7 @@ def _answer(
                     return rm.Scored(problem, place, law), ()
             return rm.Scored(""), ()
         case rm.Judge():
-            judged = opened.judge(request.who)
+            judged = opened.judge(request.who, request.left_out)
             return rm.Judged(judged.accuracy, judged.problem, judged.failed, judged.parts), ()
         case rm.TryCanaries():
             return rm.Tried(opened.canary_that_passes()), ()
