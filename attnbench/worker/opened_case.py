@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from attnbench.check.errors import Errors, compare_wide, errors_of, pool
 from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.verdict import Scale, scale_of, together, verdict
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, draw_upstream
-from attnbench.inputs.families import draw_family, families_of, family_draws
+from attnbench.inputs.families import DELIVERIES, draw_family, families_of, family_draws
 from attnbench.inputs.laws import (
     Change,
     Triple,
@@ -174,10 +174,15 @@ class OpenedCase:
         """What is wrong with them together; "" for nothing."""
         return ""
 
-    def judge(self, who: str) -> Judgement:
-        """The verdict on all that ``who`` has computed for the check, family by family and part by part."""
+    def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
+        """The verdict on all that ``who`` has computed for the check, family by family and part by part.
+
+        left_out: deliveries that it was not given.
+        """
         scores = self._scores.get(who, {})
-        missing = set(range(len(self._check))) - set(scores)
+        needless = set(left_out) & set(DELIVERIES)
+        asked = {index for index in range(len(self._check)) if self._family(index) not in needless}
+        missing = asked - set(scores)
         if missing:
             raise ValueError(f"no outputs of draws {sorted(missing)} to judge")
         by_family: dict[str, list[int]] = {}
