@@ -260,7 +260,7 @@ class SetUnderWay:
         for stretch in range(self._stretches):
             of_stretch = [output for output in kept.outputs if output.stretch == stretch]
             renewed = any(output.renewed for output in of_stretch)
-            if not of_stretch or (self._shop.options.verified and (not renewed or len(of_stretch) < 2)):
+            if not of_stretch or (self._shop.options.verified and not renewed):
                 return f"the worker kept no output of stretch {stretch + 1} that can be compared"
         if any(not 0 <= output.stretch < self._stretches for output in kept.outputs):
             return "the worker kept outputs of a stretch that there was not"

@@ -230,7 +230,10 @@ def _written_down(held: Held) -> Held:
     if last is None:
         return held
     check_held_output(held, last.output)
-    held.evidence.keep(held, last.output, last.stretch, last.turn, last.call, renewed=last.renewed)
+    # The first call on new inputs may have been the last of all.
+    if not held.evidence.ends_with(last.stretch, last.turn, last.call):
+        where = last.stretch, last.turn, last.call
+        held.evidence.keep(held, last.output, *where, renewed=last.renewed)
     return replace(held, last=None)
 
 
