@@ -57,6 +57,10 @@ class Brief:
         """How many draws the check has; those of timed calls follow."""
         return len(self.families)
 
+    def family(self, index: int) -> str:
+        """Of a draw; those of timed calls are ordinary."""
+        return self.families[index] if index < self.check_draws else "normal"
+
     @property
     def timed_draws(self) -> range:
         """The draws of timed calls."""

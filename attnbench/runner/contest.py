@@ -133,7 +133,9 @@ def decide(contest: Contest) -> None:
     except RefereeGaveUp as failure:
         _record_all(contest, entries, "error", str(failure))
     except WorkerFailed as failure:
-        _record_all(contest, entries, failure.status, f"the plain reference failed: {failure.reason}")
+        # No backend's fault: what is wrong with the reference's output is an error for all of them.
+        status = "error" if failure.status == "mismatch" else failure.status
+        _record_all(contest, entries, status, f"the plain reference failed: {failure.reason}")
 
 
 def _right_nearby(contest: Contest, entries: list[Entry[Backend]], limit: int) -> list[Entry[Backend]]:

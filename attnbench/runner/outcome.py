@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.devices import mode_notes
+from attnbench.compare.hidden_work import hidden_work
 from attnbench.compare.limit import Limit, limit_problem, limit_share, limits
 from attnbench.compare.slices import waiting_note
 from attnbench.compare.summary import Timing, clock_problem, summarise
@@ -128,7 +129,9 @@ def _doubt(
     brief: Brief, entrant: Entrant, lines: Sequence[SetLine], timing: Timing, limit: Limit | None
 ) -> str:
     """Why a backend's time can't be believed; "" where it can."""
-    problem = clock_problem(lines, entrant.examined.name, warm_calls=entrant.plan.warm_calls)
+    name = entrant.examined.name
+    problem = clock_problem(lines, name, warm_calls=entrant.plan.warm_calls)
+    problem = problem or hidden_work(lines, name, brief.threads)
     if problem or limit is None:
         return problem
     return limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)

@@ -182,10 +182,16 @@ class SetUnderWay:
     def _renew_inputs(self, stretch: int) -> None:
         """Other values in the same storage: what a backend remembers by address or by call is wrong now."""
         first = self._inputs[stretch * len(self._inputs) // self._stretches]
+        told: list[str] = []
         for name, link in self._links.items():
             if name not in self._failed:
                 with self._dropping(name):
-                    give_draw(link, first, self._timeout_s)
+                    link.tell(m.Activations(first.arrays), (first.fd,))
+                    told.append(name)
+        # All at once: each would have to be woken up otherwise before the next is told.
+        for name in told:
+            with self._dropping(name):
+                self._links[name].hear("Activations", m.Done, self._timeout_s)
 
     def _measure_stretch(self, number: int) -> None:
         """All turns of a stretch; once more without those that failed in it."""
@@ -238,25 +244,23 @@ class SetUnderWay:
             kept, fd = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
             if fd < 0 or (problem := self._missing(kept)):
                 raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
-            # The call of a renewal may be the last as well: its output was then kept twice.
-            calls = {(output.stretch, output.turn, output.call): output for output in kept.outputs}
-            outputs = list(calls.values())
             with compared(referee, fd):
-                scored, _ = referee.ask(rm.ScoreTimed(tuple(map(self._as_timed, outputs))), rm.Scored, fd)
+                outputs = tuple(self._as_timed(output) for output in kept.outputs)
+                scored, _ = referee.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
         except WorkerFailed as failure:
             return Failure(failure.status, failure.reason)
         except RefereeGaveUp as failure:
             return failure
         if scored.problem:
-            return Failure("mismatch", self._mismatch(outputs[scored.place], scored))
-        return len(outputs), kept.checking_ns
+            return Failure("mismatch", self._mismatch(kept.outputs[scored.place], scored))
+        return len(kept.outputs), kept.checking_ns
 
     def _missing(self, kept: m.Kept) -> str:
         """What outputs should be there and are not; "" for nothing."""
         for stretch in range(self._stretches):
             of_stretch = [output for output in kept.outputs if output.stretch == stretch]
             renewed = any(output.renewed for output in of_stretch)
-            if not of_stretch or (self._shop.options.verified and (not renewed or len(of_stretch) < 2)):
+            if not of_stretch or (self._shop.options.verified and not renewed):
                 return f"the worker kept no output of stretch {stretch + 1} that can be compared"
         if any(not 0 <= output.stretch < self._stretches for output in kept.outputs):
             return "the worker kept outputs of a stretch that there was not"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -59,7 +59,7 @@ class OpenedDropout(OpenedCase):
             self._tallies[who] = index, self._tally(index)
         self._add(self._tallies[who][1], index, 0, parts)
 
-    def judge(self, who: str) -> Judgement:
+    def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
         """The verdict on all outputs that were tallied; they are forgotten."""
         index, tally = self._tallies.pop(who)
         if not tally.not_finite and len(tally.sums) < self.calls:

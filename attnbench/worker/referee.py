@@ -107,7 +107,7 @@ def _answer(
                 opened.tally(request.who, request.index, unpack(fds[0], parts_of_one))
             return rm.Scored(""), ()
         case rm.Judge():
-            judged = opened.judge(request.who)
+            judged = opened.judge(request.who, request.left_out)
             return rm.Judged(judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout), ()
         case rm.TryCanaries():
             unseen = isinstance(opened, OpenedDropout) and opened.unseen()

@@ -82,9 +82,13 @@ class ScoreTimed(Struct, frozen=True, tag=True):
 
 
 class Judge(Struct, frozen=True, tag=True):
-    """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`."""
+    """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`.
+
+    left_out: families of other deliveries that it was not given.
+    """
 
     who: str
+    left_out: tuple[str, ...] = ()
 
 
 class TryCanaries(Struct, frozen=True, tag=True):

@@ -14,6 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from attnbench.cases.identity import parse_case
+from attnbench.inputs.families import GRADED
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
@@ -105,6 +106,9 @@ def _answer(
         if isinstance(reply, m.Prepared):
             # Compared with what was before, so not in a mode of this case's own.
             reply = m.Prepared(reply.ns, put_back_after_preparation())
+        if isinstance(request, m.Activations) and request.delivery == GRADED:
+            # Prepared anew for them; what that changes was told the first time.
+            put_back_after_preparation()
         return held, reply, out
     except NotPrepared as refusal:
         return held, m.Failed(refusal.status, refusal.reason), ()
@@ -118,8 +122,10 @@ def _answer(
 
 @contextlib.contextmanager
 def _graphs(request: m.Request, held: Held | None) -> Iterator[None]:
-    """With graphs, where a case asks for gradients: servers are in a mode that makes none."""
-    forward = held is None or held.case.pass_ == "forward"
+    """With graphs, where a case or its inputs ask for gradients: servers are in a mode that makes none."""
+    forward = held is None or (held.case.pass_ == "forward" and held.delivery != GRADED)
+    if isinstance(request, m.Activations) and held is not None:
+        forward = held.case.pass_ == "forward" and request.delivery != GRADED
     if isinstance(request, m.Prepare):
         forward = parse_case(request.case).pass_ == "forward"
     if forward:
@@ -161,7 +167,12 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     if isinstance(request, m.Activations):
         held = _written_down(held)
         junk = bytearray(request.junk_bytes)
-        held = held.with_inputs(mapped(fds[0], request.arrays), fresh=request.fresh, guarded=request.guarded)
+        held = held.with_inputs(
+            mapped(fds[0], request.arrays),
+            fresh=request.fresh,
+            guarded=request.guarded,
+            delivery=request.delivery,
+        )
         del junk
         return held, m.Done(), ()
     if held.inputs is None:
@@ -219,7 +230,10 @@ def _written_down(held: Held) -> Held:
     if last is None:
         return held
     check_held_output(held, last.output)
-    held.evidence.keep(held, last.output, last.stretch, last.turn, last.call, renewed=last.renewed)
+    # The first call on new inputs may have been the last of all.
+    if not held.evidence.ends_with(last.stretch, last.turn, last.call):
+        where = last.stretch, last.turn, last.call
+        held.evidence.keep(held, last.output, *where, renewed=last.renewed)
     return replace(held, last=None)
 
 
