@@ -65,11 +65,15 @@ class Expect(Struct, frozen=True, tag=True):
 
 
 class TimedOutput(Struct, frozen=True):
-    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change."""
+    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change.
+
+    flipped: whether the inputs were the opposite of those, see :mod:`attnbench.worker.flip`.
+    """
 
     index: int
     change: int
     parts: tuple[ArraySpec, ...]
+    flipped: bool = False
 
 
 class ScoreTimed(Struct, frozen=True, tag=True):
