@@ -83,7 +83,7 @@ def _check(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> WorkerFailed 
     try:
         template, _ = prepare_template(shop, brief, entry, shop.all_cpus)
         try:
-            check_draws(shop, brief, template, entry.record.name, range(len(brief.draws)))
+            check_draws(shop, brief, template, entry.record, range(len(brief.draws)))
         finally:
             template.kill()
     except MismatchFound as failure:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from attnbench.inputs.families import GRADED
 from attnbench.timing.timer import timer_for
 from attnbench.types.case import Case
 from attnbench.types.shapes import output_shape
@@ -57,7 +58,12 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
     check_unchanged(held.inputs, before)
     check_bands(held.buffers)
     check_held_output(held, output)
-    return replace(held, past=now, earlier=output), output, sample.wall_ns
+    return replace(held, past=now, earlier=_without_graph(held, output)), output, sample.wall_ns
+
+
+def _without_graph(held: Held, output: Any) -> Any:
+    """The same memory: a graph would keep all that the call has made for as long."""
+    return output.detach() if held.delivery == GRADED else output
 
 
 def _watched(calls: int) -> bool:
@@ -79,7 +85,7 @@ def _glanced_at(held: Held) -> tuple[Held, Any, int]:
     check_unchanged(held.inputs, before)
     check_bands(held.buffers)
     check_held_output(held, output)
-    return replace(held, past=now, earlier=output), output, sample.wall_ns
+    return replace(held, past=now, earlier=_without_graph(held, output)), output, sample.wall_ns
 
 
 def check_held_output(held: Held, answer: Any) -> None:
@@ -96,7 +102,7 @@ def check_held_output(held: Held, answer: Any) -> None:
 
 def draws(case: Case) -> bool:
     """Whether a call draws random numbers: where weights are dropped."""
-    return bool(getattr(case, "dropout", 0))
+    return bool(case.dropout)
 
 
 def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
