@@ -15,6 +15,9 @@ UPSTREAM = "upstream"
 OUT = "out"
 """The output, among the parts of an answer; gradients have the names of what they are of."""
 
+WEIGHTS = "weights"
+"""The attention weights, which are no part of an answer but asked for apart."""
+
 HELD = "held."
 """Before the name of a gradient: the size of what it is the difference of, see ``check.gradients``."""
 

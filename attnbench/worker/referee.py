@@ -23,7 +23,7 @@ from attnbench.types.words import one_line
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
-from attnbench.worker.names import OUT, parameter_names
+from attnbench.worker.names import OUT, WEIGHTS, parameter_names
 from attnbench.worker.opened_case import OpenedCase
 from attnbench.worker.process import die_with_parent, leave_terminal, silence
 from attnbench.worker.shared import pack, unpack
@@ -96,6 +96,9 @@ def _answer(
             problem = _wrong_shape(opened.case, request.parts)
             parts = {} if problem else unpack(fds[0], request.parts)
             return rm.Scored(problem or opened.score(request.who, request.index, parts)), ()
+        case rm.ScoreWeights():
+            weights = unpack(fds[0], request.parts)[WEIGHTS]
+            return rm.Scored(opened.score_weights(request.who, request.index, weights)), ()
         case rm.ScoreTimed():
             for place, each in enumerate(request.outputs):
                 problem, law = _wrong_shape(opened.case, each.parts), ""

@@ -46,6 +46,17 @@ class Score(Struct, frozen=True, tag=True):
     parts: tuple[ArraySpec, ...]
 
 
+class ScoreWeights(Struct, frozen=True, tag=True):
+    """Compare attention weights (the part ``weights`` in the descriptor) on a draw. Answer: :class:`Scored`.
+
+    who: the backend; "" is the plain reference, whose weights must come first.
+    """
+
+    who: str
+    index: int
+    parts: tuple[ArraySpec, ...]
+
+
 class Expect(Struct, frozen=True, tag=True):
     """Take the gradients in the descriptor, in float64, for those of a draw. Answer: :class:`Scored`."""
 
@@ -81,7 +92,7 @@ class TryCanaries(Struct, frozen=True, tag=True):
     """Ask whether an answer that anybody can give would pass. Answer: :class:`Tried`."""
 
 
-RefereeRequest = OpenCase | GetDraw | Expect | Score | ScoreTimed | Judge | TryCanaries
+RefereeRequest = OpenCase | GetDraw | Expect | Score | ScoreWeights | ScoreTimed | Judge | TryCanaries
 
 
 class CaseOpened(Struct, frozen=True, tag=True):

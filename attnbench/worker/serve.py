@@ -35,6 +35,7 @@ from attnbench.worker.shared import anonymous_file, mapped
 from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
 from attnbench.worker.trace import what_ran
 from attnbench.worker.turns import take_turns
+from attnbench.worker.weighing import computed_weights
 
 Line = Channel[m.Reply, m.Request]
 
@@ -113,6 +114,8 @@ def _answer(
     except BaseException as failure:
         calls = m.Compute | m.WarmUp | m.TakeTurns | m.TraceCall
         doing = "the call" if isinstance(request, calls) else type(request).__name__
+        if isinstance(request, m.ComputeWeights):
+            doing = "computing the weights"
         return held, m.Failed(*classify(failure, doing)), ()
 
 
@@ -178,6 +181,10 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             fd = anonymous_file()
             specs, _ = written(fd, 0, stored_answer(held, computed), held.case.dtype)
             return held, m.Output(specs, ns), (fd,)
+        case m.ComputeWeights():
+            fd = anonymous_file()
+            specs, _ = written(fd, 0, computed_weights(held), held.case.dtype)
+            return held, m.Output(specs, 0), (fd,)
         case m.ExactGradients():
             fd = anonymous_file()
             specs, _ = written(fd, 0, exact_gradients(held), "float64")
