@@ -66,7 +66,7 @@ class Held:
     pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
     until it is written down. evidence: what was written down. parameters: what it was prepared with.
     buffers: of inputs between bands of NaN, bands included. past, earlier: of the calls that were checked,
-    and the output of the last of them.
+    and the outputs of the last few of them.
     """
 
     setup: Setup
@@ -80,7 +80,7 @@ class Held:
     parameters: tuple[Any, ...] = field(default=(), repr=False)
     buffers: tuple[Any, ...] = field(default=(), repr=False)
     past: Past = field(default=NO_PAST, repr=False)
-    earlier: Any = field(default=None, repr=False)
+    earlier: tuple[Any, ...] = field(default=(), repr=False)
 
     @property
     def case(self) -> Case:
@@ -119,7 +119,7 @@ class Held:
             laid = {at: inside for at, (inside, _) in banded.items()}
             buffers = tuple(banded[at][1] for at in given)
         a, b, c = (laid[at] for at in given)
-        held = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, earlier=None)
+        held = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, earlier=())
         return held if self.case.pass_ == "forward" else held._with_pass(tensors[UPSTREAM])
 
     def _with_pass(self, upstream: Any) -> Held:
