@@ -54,8 +54,11 @@ def plan(animals: Sequence[Animal], rules: Mapping[str, Rule], seed: int, extent
         rounds.append(_checked_round(checked, rules, seed, extent))
     if timed:
         cases = timed_cases(seed)[: extent.timed]
+        right = [] if extent.few else [animal for animal in animals if animal.right]
+        # Right ones on the first alone.
         asked = {
-            case_id(case): tuple(a.called for a in timed if runs(a, case, rules[case.rule])) for case in cases
+            case_id(case): tuple(a.called for a in (*timed, *who) if runs(a, case, rules[case.rule]))
+            for case, who in zip(cases, [right, *[[]] * len(cases)], strict=False)
         }
         rounds.append(Round(cases, asked, timed=True))
     return rounds
@@ -67,11 +70,10 @@ def _checked_round(animals: Sequence[Animal], rules: Mapping[str, Rule], seed: i
     rng.shuffle(cases)
     # Case by case, since masks are remembered for the last few.
     able = {case: {a.called for a in animals if runs(a, case, rules[case.rule])} for case in cases}
-    can = {animal.called: [case for case in cases if animal.called in able[case]] for animal in animals}
     wanted = {animal.called: extent.right if animal.right else extent.wrong for animal in animals}
     if extent.few:
-        cases = _few(cases, can, wanted)
-        can = {name: [case for case in cases if case in its] for name, its in can.items()}
+        cases = _few(able, wanted)
+    can = {name: [case for case in cases if name in able[case]] for name in wanted}
     asked: dict[str, list[str]] = {case_id(case): [] for case in cases}
     for name, its in can.items():
         for case in _unlike(its, wanted[name]):
@@ -80,18 +82,18 @@ def _checked_round(animals: Sequence[Animal], rules: Mapping[str, Rule], seed: i
     return Round(used, {case_id(case): tuple(asked[case_id(case)]) for case in used}, timed=False)
 
 
-def _few(cases: Sequence[Case], can: Mapping[str, Sequence[Case]], wanted: Mapping[str, int]) -> list[Case]:
+def _few(able: Mapping[Case, set[str]], wanted: Mapping[str, int]) -> list[Case]:
     """As few cases as give every animal its number, or all that it has; the most useful first."""
-    left = {name: min(wanted[name], len(its)) for name, its in can.items()}
+    left = {name: min(count, sum(name in who for who in able.values())) for name, count in wanted.items()}
     chosen: list[Case] = []
     while any(left.values()):
         who = {
-            case: [name for name, its in can.items() if left[name] and case in its]
-            for case in cases
+            position: [name for name in names if left[name]]
+            for position, (case, names) in enumerate(able.items())
             if case not in chosen
         }
-        best = max(who, key=lambda case: len(who[case]))
-        chosen.append(best)
+        best = max(who, key=lambda position: len(who[position]))
+        chosen.append(list(able)[best])
         for name in who[best]:
             left[name] -= 1
     return chosen
