@@ -94,8 +94,6 @@ def judge(
     count = seeds or (FULL_SEEDS if full else 1)
     numbers = tuple(range(first, first + count))
     hearing = Hearing(FULL if full else BRIEF, numbers, tuple(dict.fromkeys(without)))
-        FULL if full else BRIEF, tuple(range(first, first + count)), tuple(dict.fromkeys(without))
-    )
     click.echo(f"selftest judge: about {hearing.estimated_s:.0f} s on two quiet cores", err=True)
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attnbench-")))
