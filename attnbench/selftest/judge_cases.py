@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from attnbench.cases.covering import covering_rows
-from attnbench.cases.identity import build_case
+from attnbench.cases.identity import build_case, parse_case
 from attnbench.cases.mask_text import parse_mask
 from attnbench.types.case import Case
 
@@ -21,7 +21,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     ),
     # One beside, at and past a block; Lq < Lk and Lq > Lk; both beyond what the shortest blocks hold.
     "lengths": ((12, 12), (9, 40), (33, 17), (1, 24), (16, 16), (40, 71)),
-    "features": ((8, 8), (16, 12), (5, 5)),
+    "features": ((8, 8), (13, 12), (5, 5)),
     "heads": ((4, 2), (3, 3), (6, 2), (4, 1)),
     "layer": ({}, {"E": 24, "bias": True, "cross": True}, {"E": 20}, {"E": 24, "out": False, "bias": True}),
     "dtype": ("float32", "bfloat16", "float64", "float16"),
@@ -30,6 +30,12 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 WEIGHTS = {"dtype": (5, 3, 1, 1), "layer": (9, 1, 1, 1), "pass_": (7, 3, 1)}
+
+MANY_KEYS = (
+    "attention/scaled_dot/B1-H2-Hkv1-Lq12-Lk700-D8/none/bfloat16",
+    "attention/alibi/B1-H2-Lq40-Lk560-D8/causal:lower_right/float16",
+)
+"""For mistakes that a sum over hundreds of keys shows."""
 
 TIMED = (
     "attention/scaled_dot/B2-H4-Hkv2-Lq16-Lk24-D8/none",
@@ -41,15 +47,18 @@ TIMED = (
 
 
 def covering_cases(seed: int) -> tuple[Case, ...]:
-    """Cases in which every two values of :data:`VALUES` meet, their inputs drawn from a seed."""
-    return tuple(_case(row, seed) for row in covering_rows(VALUES, _possible, WEIGHTS))
+    """Cases in which every two values of :data:`VALUES` meet, and a few with many keys; inputs by a seed."""
+    rows = covering_rows(VALUES, _possible, WEIGHTS)
+    return (*(_case(row, seed) for row in rows), *_told(MANY_KEYS, seed))
 
 
 def timed_cases(seed: int) -> tuple[Case, ...]:
     """Cases in which calls are timed."""
-    from attnbench.cases.identity import parse_case
+    return _told(TIMED, seed)
 
-    return tuple(replace(parse_case(text), seed=seed) for text in TIMED)
+
+def _told(ids: tuple[str, ...], seed: int) -> tuple[Case, ...]:
+    return tuple(replace(parse_case(text), seed=seed) for text in ids)
 
 
 def _possible(row: dict[str, Any]) -> bool:
