@@ -15,6 +15,7 @@ from attnbench.check.canaries import CANARIES, canaries
 from attnbench.check.errors import Errors, compare_wide, errors_of, pool
 from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.verdict import Scale, scale_of, together, verdict
+from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, draw_upstream
 from attnbench.inputs.families import DELIVERIES, draw_family, families_of, family_draws
 from attnbench.inputs.laws import (
@@ -29,9 +30,9 @@ from attnbench.inputs.laws import (
     undone,
     undone_gradient,
 )
-from attnbench.inputs.rounding import Stored, widen
+from attnbench.inputs.rounding import Stored, negated, widen
 from attnbench.oracle.rows import FEWEST_ROWS, choose_rows
-from attnbench.oracle.solve import solve
+from attnbench.oracle.solve import solve, solve_weights
 from attnbench.types.case import Case
 from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.rule import Rule
@@ -104,6 +105,7 @@ class OpenedCase:
         self._changes: dict[tuple[int, int], Change] = {}
         self._scales: dict[tuple[int, str], Scale] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
+        self._plain_weights: dict[int, WeightErrors] = {}
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -153,6 +155,26 @@ class OpenedCase:
         if who == PLAIN:
             return ""
         return next((_of_part(part) + e.not_finite for part, e in errors.items() if e.not_finite), "")
+
+    def score_weights(self, who: str, index: int, weights: Stored) -> str:
+        """What is wrong with attention weights, (B, H, Lq, Lk); of the plain reference nothing is.
+
+        Raises:
+            ValueError: they have another shape, or there are none of the plain reference to judge by.
+        """
+        case = self.case
+        a, b, c = (widen(array, case.dtype) for array in self.draw(index).inputs)
+        exact = solve_weights(case, self.rule, self.wide, (a, b, c), self.rows)
+        rows = np.arange(case.Lq) if self.rows is None else self.rows
+        if weights.shape != (case.B, case.H, case.Lq, case.Lk):
+            raise ValueError(f"weights of shape {weights.shape}")
+        got = widen(weights[:, :, rows], case.dtype)
+        if who == PLAIN:
+            self._plain_weights[index] = weight_errors(got, exact)
+            return ""
+        if index not in self._plain_weights:
+            raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
+        return weights_problem(case, got, exact, self._plain_weights[index], rows)
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
@@ -334,6 +356,12 @@ class OpenedCase:
             array = drawn.expected[part] if part else widen(drawn.inputs[2], self.case.dtype)
             self._scales[index, part] = scale_of([array])
         return self._scales[index, part]
+
+
+def turned_back(case: Case, parts: Parts) -> dict[str, Stored]:
+    """The answer to inputs, from that to their opposite: see :mod:`attnbench.worker.flip`."""
+    turned = {name for name in parts if (name == OUT) == (case.pass_ == "forward")}
+    return {name: negated(part, case.dtype) if name in turned else part for name, part in parts.items()}
 
 
 def _check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
