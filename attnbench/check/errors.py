@@ -54,10 +54,20 @@ def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Error
     """
     if got.shape != expected.shape:
         raise ValueError(f"an output of shape {got.shape} can't be compared with {expected.shape}")
-    finite = np.isfinite(got) & np.isfinite(expected)
     # In the wider of both dtypes, so that a float64 output is compared with longdouble.
-    with np.errstate(invalid="ignore"):
-        error = np.where(finite, np.abs(got - expected), 0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = got - expected
+        flat = error.ravel()
+        sum_squares = float(flat @ flat)
+        np.abs(error, out=error)
+    if np.isfinite(sum_squares):
+        # So is everything else, as most of the time: outputs of timed calls are many.
+        worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), error.shape))
+        return Errors(
+            sum_squares, error.size, float(error[worst]), worst, float(got[worst]), float(expected[worst])
+        )
+    finite = np.isfinite(got) & np.isfinite(expected)
+    error = np.where(finite, error, 0)
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), error.shape))
     return Errors(
         sum_squares=float(np.square(error).sum()),
@@ -67,6 +77,19 @@ def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Error
         got=float(got[worst]),
         expected=float(expected[worst]),
         not_finite=_not_finite(got, expected, finite, axes),
+    )
+
+
+def errors_of(differences: Array, expected: Array) -> Errors:
+    """Errors that are known by themselves: too small to be found again in a sum with what was expected."""
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.abs(differences))), differences.shape))
+    return Errors(
+        sum_squares=float(np.square(differences).sum()),
+        count=differences.size,
+        max_abs=float(abs(differences[worst])),
+        worst=worst,
+        got=float(expected[worst] + differences[worst]),
+        expected=float(expected[worst]),
     )
 
 

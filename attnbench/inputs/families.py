@@ -26,7 +26,7 @@ STRIDED, GRADED = "strided", "graded"
 DELIVERIES = (STRIDED, GRADED)
 
 LARGEST_GRADED = 2**26
-"""Elements of scores up to which inputs that require gradients are asked for: a graph keeps several such."""
+"""Elements of scores up to which inputs require gradients: a graph keeps some such arrays."""
 
 _AFTER_NORMAL = 1000
 

@@ -36,6 +36,7 @@ class Brief:
     those of the check first, then those of timed calls. families: of each draw of the check. pairs, flops,
     bytes_moved: exact counts.
     memory_limit_bytes: what a worker may allocate. referee: who opened the case; another knows nothing of it.
+    calls: with dropout, outputs on one draw that are compared; else 0.
     """
 
     case: str
@@ -49,6 +50,7 @@ class Brief:
     bytes_moved: float
     memory_limit_bytes: int
     referee: RefereeLink
+    calls: int = 0
 
     @property
     def check_draws(self) -> int:
@@ -105,6 +107,7 @@ def open_brief(
             bytes_moved=opened.bytes_moved,
             memory_limit_bytes=memory_limit_bytes,
             referee=referee,
+            calls=opened.calls,
         )
     finally:
         for block in blocks:

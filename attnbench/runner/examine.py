@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 
 from attnbench.cases.identity import parse_case
 from attnbench.inputs.families import DELIVERIES, GRADED, STRIDED
@@ -18,12 +19,16 @@ from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.runner.traced import Ran, trace_call
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.backend import Backend
-from attnbench.types.record import Accuracy
+from attnbench.types.record import Accuracy, DropoutNumbers
+from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 
 PLAIN = ""
 """The referee's name for the plain reference."""
+
+MANY, MANY_BYTES = 256, 64 * 1024**2
+"""Outputs that a worker hands over at once, at most: of more the list would not fit into a message."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Examined:
     """A contender that passed, its template ready to be forked.
 
     accuracy: of the output, or of the worst gradient; parts: of each part of the answer, where there are
-    several. notes: what preparation changed, in words.
+    several; dropout: in a case with it, instead of both. notes: what preparation changed, in words.
     """
 
     name: str
@@ -40,10 +45,11 @@ class Examined:
     prepare_ns: int
     first_call_ns: int
     trace_ns: tuple[int, ...]
-    accuracy: Accuracy
+    accuracy: Accuracy | None
     ran: Ran
     parts: dict[str, Accuracy] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    dropout: DropoutNumbers | None = None
 
 
 def prepare_template(
@@ -182,6 +188,7 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
         parts=judged.parts,
         ran=ran,
         notes=prepared.notes,
+        dropout=judged.dropout,
     )
 
 
@@ -252,19 +259,46 @@ def check_draws(shop: Workshop, brief: Brief, link: WorkerLink, backend: Backend
             if family != GRADED or failure.status != "unsupported":
                 raise
             left_out.append(family)
+    if brief.calls:
+        _tally_calls(shop, brief, link, name, draws[-1])
     judged, _ = brief.referee.ask(rm.Judge(name, tuple(left_out)), rm.Judged)
     if judged.problem:
-        raise MismatchFound(judged.problem, judged.accuracy, judged.failed)
+        raise MismatchFound(judged.problem, judged.accuracy, judged.failed, judged.dropout)
     return judged
 
 
-class MismatchFound(WorkerFailed):
-    """A contender computed something else; accuracy says by how much, families on which inputs."""
+def _tally_calls(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> None:
+    """Have outputs of many calls on the draw that a worker holds tallied, some at a time."""
+    case, left = parse_case(brief.case), brief.calls
+    at_once = max(1, min(MANY, MANY_BYTES // max(1, prod(output_shape(case)) * case.item_bytes)))
+    while left > 0:
+        count = min(left, at_once)
+        answered, fd = link.ask(m.ComputeMany(count), m.Outputs, shop.options.timeout_s)
+        if fd < 0 or len(answered.outputs) != count:
+            raise WorkerFailed("crashed", "answered without its outputs")
+        with compared(brief.referee, fd):
+            request = rm.TallyOutputs(name, index, answered.outputs)
+            scored, _ = brief.referee.ask(request, rm.Scored, fd)
+        if scored.problem:
+            raise WorkerFailed("mismatch", scored.problem)
+        left -= count
 
-    def __init__(self, reason: str, accuracy: Accuracy | None, families: tuple[str, ...]) -> None:
+
+class MismatchFound(WorkerFailed):
+    """A contender computed something else; accuracy (of dropout: dropout) says by how much, families on which
+    inputs."""
+
+    def __init__(
+        self,
+        reason: str,
+        accuracy: Accuracy | None,
+        families: tuple[str, ...],
+        dropout: DropoutNumbers | None = None,
+    ) -> None:
         super().__init__("mismatch", reason)
         self.accuracy = accuracy
         self.families = families
+        self.dropout = dropout
 
 
 def examine_all(

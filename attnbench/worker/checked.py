@@ -102,7 +102,7 @@ def check_held_output(held: Held, answer: Any) -> None:
 
 def draws(case: Case) -> bool:
     """Whether a call draws random numbers: where weights are dropped."""
-    return bool(getattr(case, "dropout", 0))
+    return bool(case.dropout)
 
 
 def _others(held: Held) -> Iterator[tuple[str, Tensor]]:

@@ -36,6 +36,11 @@ class Evidence:
         self._kept.append(KeptOutput(stretch, turn, call, renewed, specs))
         self._checking_ns += perf_counter_ns() - start
 
+    def ends_with(self, stretch: int, turn: int, call: int) -> bool:
+        """Whether the answer kept last is that of this call."""
+        kept = self._kept[-1] if self._kept else None
+        return kept is not None and (kept.stretch, kept.turn, kept.call) == (stretch, turn, call)
+
     def spent(self, ns: int) -> None:
         """Count what else checking has taken within turns."""
         self._checking_ns += ns

@@ -98,11 +98,16 @@ class Compute(Struct, frozen=True, tag=True):
     """Make one call. Answer: :class:`Output` with the output in a descriptor."""
 
 
+class ComputeMany(Struct, frozen=True, tag=True):
+    """Make so many calls on the inputs held. Answer: :class:`Outputs` with all outputs in a descriptor."""
+
+    count: int
+
+
 class ExactGradients(Struct, frozen=True, tag=True):
     """Of the plain reference's process: its gradients in float64, on the inputs that it holds.
 
-    Answer: :class:`Output`; besides each gradient there is one named ``held.NAME``, whose size is a unit of
-    its errors, see :func:`attnbench.check.gradients.plain_gradients`.
+    Answer: :class:`Output`, with what :func:`attnbench.worker.exact.exact_gradients` gives.
     """
 
 
@@ -168,6 +173,7 @@ Request = (
     | Prepare
     | Activations
     | Compute
+    | ComputeMany
     | ComputeWeights
     | ExactGradients
     | WarmUp
@@ -222,6 +228,12 @@ class Output(Struct, frozen=True, tag=True):
 
     parts: tuple[ArraySpec, ...]
     ns: int
+
+
+class Outputs(Struct, frozen=True, tag=True):
+    """The answers of several calls, in order, each by its parts."""
+
+    outputs: tuple[tuple[ArraySpec, ...], ...]
 
 
 class KeptOutput(Struct, frozen=True):
@@ -296,6 +308,7 @@ Reply = (
     | TorchFacts
     | Prepared
     | Output
+    | Outputs
     | Kept
     | Warmed
     | TurnsTaken

@@ -28,9 +28,11 @@ from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
 from attnbench.worker.integrity import check_integrity, references
+from attnbench.worker.many import many_outputs
 from attnbench.worker.outputs import WrongOutput
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
 from attnbench.worker.scale import scale_measured
+from attnbench.worker.seeding import seed_from_system
 from attnbench.worker.shared import anonymous_file, mapped
 from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
 from attnbench.worker.trace import what_ran
@@ -72,6 +74,8 @@ def serve(sock: socket.socket) -> None:
                     line.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
                     forked, frozen, is_server = set(), False, False
+                    if held is not None and draws(held.case):
+                        seed_from_system()
                 else:
                     forked.add(pid)
                     line.send(m.Forked(pid))
@@ -112,7 +116,7 @@ def _answer(
     except WrongOutput as wrong:
         return held, m.Failed("mismatch", str(wrong)), ()
     except BaseException as failure:
-        calls = m.Compute | m.WarmUp | m.TakeTurns | m.TraceCall
+        calls = m.Compute | m.ComputeMany | m.WarmUp | m.TakeTurns | m.TraceCall
         doing = "the call" if isinstance(request, calls) else type(request).__name__
         if isinstance(request, m.ComputeWeights):
             doing = "computing the weights"
@@ -152,6 +156,8 @@ def _answer_in_mode(
             be_first_to_go()
             if request.memory_limit_bytes is not None:
                 limit_memory(request.memory_limit_bytes)
+            if draws(parse_case(request.case)):
+                seed_from_system()
             held, ns = prepare(request, mapped(fds[0], request.parameters))
             check_integrity("the plugin")
             return held, m.Prepared(ns), ()
@@ -185,6 +191,9 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             fd = anonymous_file()
             specs, _ = written(fd, 0, computed_weights(held), held.case.dtype)
             return held, m.Output(specs, 0), (fd,)
+        case m.ComputeMany():
+            held, outputs, fd = many_outputs(held, request.count)
+            return held, outputs, (fd,)
         case m.ExactGradients():
             fd = anonymous_file()
             specs, _ = written(fd, 0, exact_gradients(held), "float64")
@@ -228,7 +237,10 @@ def _written_down(held: Held) -> Held:
     if last is None:
         return held
     check_held_output(held, last.output)
-    held.evidence.keep(held, last.output, last.stretch, last.turn, last.call, renewed=last.renewed)
+    # The first call on new inputs may have been the last of all.
+    if not held.evidence.ends_with(last.stretch, last.turn, last.call):
+        where = last.stretch, last.turn, last.call
+        held.evidence.keep(held, last.output, *where, renewed=last.renewed)
     return replace(held, last=None)
 
 
