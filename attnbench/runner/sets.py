@@ -269,12 +269,14 @@ class SetUnderWay:
     def _as_timed(self, output: m.KeptOutput) -> rm.TimedOutput:
         begins = output.stretch * len(self._places) // self._stretches
         place = self._places[begins + output.renewed]
-        return rm.TimedOutput(place.draw, place.change, output.parts)
+        return rm.TimedOutput(place.draw, place.change, output.parts, output.flipped)
 
     def _mismatch(self, output: m.KeptOutput, scored: rm.Scored) -> str:
         where = f"call {output.call + 1} of a sample (set {self._index + 1}, stretch {output.stretch + 1}, "
         where += f"turn {output.turn + 1})"
         on = "inputs written anew while it was timed" if output.renewed else "inputs it had not seen before"
+        if output.flipped:
+            on = "the opposite of inputs just given, put in their place between two timed calls"
         law = f" ({scored.law})" if scored.law else ""
         return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"
 

@@ -69,7 +69,9 @@ class Backend:
     upcasts_softmax: whether the softmax of a half-precision case runs in float32.
     marks: operations by which its kernel is known in what ran, named as in records (no ``aten::``): another
         backend whose call runs one of them is labelled as running this one's kernel.
-    dropout: whether it can drop weights (:attr:`Case.dropout`), other ones in every call.
+    dropout: whether it can drop weights (:attr:`Case.dropout`), other ones in every call. Workers are forked
+        and seed torch's, NumPy's and Python's random numbers anew; a generator of its own is for the backend
+        to seed in forks (``os.register_at_fork``).
     needs_contiguous: whether its inputs must be contiguous. The check gives others some as views too: heads
         and positions exchanged in memory, rows of a layer's sources apart. (What compiles is given none: it
         would compile anew.)

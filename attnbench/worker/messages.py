@@ -239,7 +239,7 @@ class Outputs(Struct, frozen=True, tag=True):
 class KeptOutput(Struct, frozen=True):
     """The output of one timed call: which call (from 0) of the sample of which turn, in which stretch.
 
-    renewed: whether on the inputs that came within the stretch.
+    renewed: whether on the inputs that came within the stretch; flipped: on their opposite.
     """
 
     stretch: int
@@ -247,6 +247,7 @@ class KeptOutput(Struct, frozen=True):
     call: int
     renewed: bool
     parts: tuple[ArraySpec, ...]
+    flipped: bool = False
 
 
 class Kept(Struct, frozen=True, tag=True):

@@ -30,7 +30,7 @@ from attnbench.inputs.laws import (
     undone,
     undone_gradient,
 )
-from attnbench.inputs.rounding import Stored, widen
+from attnbench.inputs.rounding import Stored, negated, widen
 from attnbench.oracle.rows import FEWEST_ROWS, choose_rows
 from attnbench.oracle.solve import solve, solve_weights
 from attnbench.types.case import Case
@@ -356,6 +356,12 @@ class OpenedCase:
             array = drawn.expected[part] if part else widen(drawn.inputs[2], self.case.dtype)
             self._scales[index, part] = scale_of([array])
         return self._scales[index, part]
+
+
+def turned_back(case: Case, parts: Parts) -> dict[str, Stored]:
+    """The answer to inputs, from that to their opposite: see :mod:`attnbench.worker.flip`."""
+    turned = {name for name in parts if (name == OUT) == (case.pass_ == "forward")}
+    return {name: negated(part, case.dtype) if name in turned else part for name, part in parts.items()}
 
 
 def _check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:

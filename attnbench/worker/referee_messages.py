@@ -46,17 +46,6 @@ class Score(Struct, frozen=True, tag=True):
     parts: tuple[ArraySpec, ...]
 
 
-class ScoreWeights(Struct, frozen=True, tag=True):
-    """Compare attention weights (the part ``weights`` in the descriptor) on a draw. Answer: :class:`Scored`.
-
-    who: the backend; "" is the plain reference, whose weights must come first.
-    """
-
-    who: str
-    index: int
-    parts: tuple[ArraySpec, ...]
-
-
 class TallyOutputs(Struct, frozen=True, tag=True):
     """Of a case with dropout: add outputs of calls on one draw, in the descriptor, each by its parts.
 
@@ -68,6 +57,17 @@ class TallyOutputs(Struct, frozen=True, tag=True):
     outputs: tuple[tuple[ArraySpec, ...], ...]
 
 
+class ScoreWeights(Struct, frozen=True, tag=True):
+    """Compare attention weights (the part ``weights`` in the descriptor) on a draw. Answer: :class:`Scored`.
+
+    who: the backend; "" is the plain reference, whose weights must come first.
+    """
+
+    who: str
+    index: int
+    parts: tuple[ArraySpec, ...]
+
+
 class Expect(Struct, frozen=True, tag=True):
     """Take the gradients in the descriptor, in float64, for those of a draw. Answer: :class:`Scored`."""
 
@@ -76,11 +76,15 @@ class Expect(Struct, frozen=True, tag=True):
 
 
 class TimedOutput(Struct, frozen=True):
-    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change."""
+    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change.
+
+    flipped: whether the inputs were the opposite of those, see :mod:`attnbench.worker.flip`.
+    """
 
     index: int
     change: int
     parts: tuple[ArraySpec, ...]
+    flipped: bool = False
 
 
 class ScoreTimed(Struct, frozen=True, tag=True):
@@ -110,7 +114,7 @@ class TryCanaries(Struct, frozen=True, tag=True):
 
 
 RefereeRequest = (
-    OpenCase | GetDraw | Expect | Score | ScoreWeights | TallyOutputs | ScoreTimed | Judge | TryCanaries
+    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryCanaries
 )
 
 

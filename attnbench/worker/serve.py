@@ -187,13 +187,13 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             fd = anonymous_file()
             specs, _ = written(fd, 0, stored_answer(held, computed), held.case.dtype)
             return held, m.Output(specs, ns), (fd,)
+        case m.ComputeMany():
+            held, outputs, fd = many_outputs(held, request.count)
+            return held, outputs, (fd,)
         case m.ComputeWeights():
             fd = anonymous_file()
             specs, _ = written(fd, 0, computed_weights(held), held.case.dtype)
             return held, m.Output(specs, 0), (fd,)
-        case m.ComputeMany():
-            held, outputs, fd = many_outputs(held, request.count)
-            return held, outputs, (fd,)
         case m.ExactGradients():
             fd = anonymous_file()
             specs, _ = written(fd, 0, exact_gradients(held), "float64")

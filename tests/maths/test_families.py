@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import Judge
@@ -193,23 +194,29 @@ def test_a_softmax_without_its_maximum_is_refused(rule: str, dtype: str, family:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str) -> None:
+@pytest.mark.parametrize("index", [0, 1], ids=["values", "keys"])
+def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str, index: int) -> None:
     case = small_case(rule, Lq=40, Lk=48, D=16, Dv=8, dtype=dtype)
-    judge = Judge(case, family="deep_change", draws=1)
-    before = Judge(case, draws=1)
-    q, k, v = judge.inputs[0]
-    for now, was in zip(drawn(case, "deep_change")[1:], drawn(case, "normal")[1:], strict=True):
-        changed = np.argwhere(now != was)
-        assert len(changed) == 2
-        assert (now - was).max() > 3.9
-        assert abs((now - was).sum()) <= 8 * EPS[dtype] * np.abs(now).max()
-        assert 0 not in changed[:, 2]
-        assert now.shape[2] - 1 not in changed[:, 2]
+    judge, before = Judge(case, family="deep_change", draws=2), Judge(case, draws=2)
+    (q, k, v), (old_q, old_k, old_v) = judge.inputs[index], before.inputs[index]
+    changes, was = (v, old_v) if index == 0 else (k, old_k)
+    stays, stayed = (k, old_k) if index == 0 else (v, old_v)
+    assert torch.equal(q, old_q)
+    assert torch.equal(stays, stayed)
+    at = (changes != was).nonzero()
+    assert len(at) == 2
+    assert 0 not in at[:, 2]
+    assert changes.shape[2] - 1 not in at[:, 2]
+    moved = changes.double() - was.double()
+    assert moved.max() > 3.9
+    assert abs(moved.sum()) <= 8 * EPS[dtype] * changes.double().abs().max()
+    if index == 0:
+        assert torch.equal(changes.flatten().sort().values, was.flatten().sort().values), "all sums"
     right = online if rule != "concat_linear" else unfused
-    assert judge.of(right)[1] == ""
-    _, old_k, old_v = before.inputs[0]
-    assert judge.verdict([right(judge.setup, q, old_k, v)])[1], "keys of the draw before"
-    assert judge.verdict([right(judge.setup, q, k, old_v)])[1], "values of the draw before"
+    answers = [right(judge.setup, *inputs) for inputs in judge.inputs]
+    assert judge.verdict(answers)[1] == ""
+    answers[index] = right(judge.setup, old_q, old_k, old_v)
+    assert judge.verdict(answers)[1], "the draw before"
 
 
 @pytest.mark.parametrize("layer", [Layer(64), Layer(64, cross=True)], ids=["self", "cross"])
