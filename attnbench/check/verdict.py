@@ -23,8 +23,8 @@ import numpy as np
 
 from attnbench.check.errors import Errors, element
 from attnbench.inputs.rounding import EPS
+from attnbench.types.accuracy import Accuracy
 from attnbench.types.case import Dtype
-from attnbench.types.record import Accuracy
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array

@@ -8,7 +8,8 @@ from typing import Any
 from attnbench.cases.identity import parse_case
 from attnbench.cases.mask_text import mask_text
 from attnbench.reports.judged import Judged
-from attnbench.types.record import Accuracy, DropoutNumbers, Record
+from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.types.record import Record
 
 Row = dict[str, Any]
 

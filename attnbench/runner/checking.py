@@ -13,8 +13,8 @@ from attnbench.runner.brief import ArrayBlock, Brief
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.runner.workshop import Workshop
+from attnbench.types.accuracy import Accuracy, DropoutNumbers
 from attnbench.types.backend import Backend
-from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm

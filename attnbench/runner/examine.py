@@ -22,8 +22,8 @@ from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeLink
 from attnbench.runner.traced import Ran, trace_call
 from attnbench.runner.workshop import Workshop, wire
+from attnbench.types.accuracy import Accuracy, DropoutNumbers
 from attnbench.types.backend import Backend
-from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 

@@ -1,4 +1,4 @@
-"""What is written down of contenders that passed the check: their plans, or their records where none is timed."""
+"""What is written down of contenders that passed the check: plans, or records where nothing is timed."""
 
 from __future__ import annotations
 

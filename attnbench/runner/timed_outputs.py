@@ -1,4 +1,4 @@
-"""Outputs of timed calls: on which inputs they are to be, whether all are there, and what a wrong one is called."""
+"""Outputs of timed calls: on which inputs they are, whether all are there, what a wrong one is called."""
 
 from __future__ import annotations
 

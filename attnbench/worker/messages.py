@@ -166,23 +166,9 @@ class MeasureScale(Struct, frozen=True, tag=True):
 
 
 Request = (
-    Fork
-    | Reap
-    | Preload
-    | Facts
-    | Prepare
-    | Activations
-    | Compute
-    | ComputeMany
-    | ComputeWeights
-    | ExactGradients
-    | WarmUp
-    | TakeTurns
-    | TimedOutputs
-    | MeasureMemory
-    | TraceCall
-    | MeasureScale
-)
+    Fork | Reap | Preload | Facts | Prepare | Activations | Compute | ComputeMany | ComputeWeights
+    | ExactGradients | WarmUp | TakeTurns | TimedOutputs | MeasureMemory | TraceCall | MeasureScale
+)  # fmt: skip
 
 
 class Done(Struct, frozen=True, tag=True):
@@ -302,18 +288,6 @@ class ScaleMeasured(Struct, frozen=True, tag=True):
 
 
 Reply = (
-    Done
-    | Failed
-    | Forked
-    | Ended
-    | TorchFacts
-    | Prepared
-    | Output
-    | Outputs
-    | Kept
-    | Warmed
-    | TurnsTaken
-    | PeakMemory
-    | Traced
-    | ScaleMeasured
-)
+    Done | Failed | Forked | Ended | TorchFacts | Prepared | Output | Outputs | Kept | Warmed
+    | TurnsTaken | PeakMemory | Traced | ScaleMeasured
+)  # fmt: skip

@@ -28,6 +28,7 @@ from attnbench.worker.opened_case import OpenedCase, turned_back
 from attnbench.worker.opened_dropout import OpenedDropout
 from attnbench.worker.process import die_with_parent, leave_terminal, silence
 from attnbench.worker.shared import pack, unpack
+from attnbench.worker.tried import canary_that_passes
 
 Line = Channel[rm.RefereeReply, rm.RefereeRequest]
 
@@ -114,7 +115,7 @@ def _answer(
             return rm.Judged(judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout), ()
         case rm.TryCanaries():
             unseen = isinstance(opened, OpenedDropout) and opened.unseen()
-            return rm.Tried(opened.canary_that_passes(), unseen), ()
+            return rm.Tried(canary_that_passes(opened), unseen), ()
         case _:
             return rm.RefereeFailed(f"no such request: {type(request).__name__}"), ()
 

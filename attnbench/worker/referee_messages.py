@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from attnbench.types.record import Accuracy, DropoutNumbers
+from attnbench.types.accuracy import Accuracy, DropoutNumbers
 from attnbench.worker.messages import ArraySpec, PluginSource
 
 

@@ -15,7 +15,8 @@ from attnbench.runner.checking import give_draw
 from attnbench.runner.examine import prepare_template
 from attnbench.runner.link import WorkerLink
 from attnbench.runner.workshop import Workshop, wire
-from attnbench.types.record import Accuracy, Contender
+from attnbench.types.accuracy import Accuracy
+from attnbench.types.record import Contender
 from attnbench.worker import referee_messages as rm
 
 ENOUGH_S = 60.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plain_here import PlainHere, open_here, plain_of
 
-from attnbench.worker.opened_case import NORMAL
+from attnbench.worker.check_plan import NORMAL
 
 NAMES = ("out", "q", "k", "v")
 
