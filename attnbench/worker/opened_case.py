@@ -150,9 +150,12 @@ class OpenedCase:
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
         self._scores.setdefault(who, {})[index] = errors
-        if who == PLAIN:
-            return ""
-        return next((_of_part(part) + e.not_finite for part, e in errors.items() if e.not_finite), "")
+        plain = self._scores.get(PLAIN, {}).get(index, {})
+        for part, found in errors.items():
+            # Where the plain reference is no better the rule is to blame, which the verdict says.
+            if who != PLAIN and found.not_finite and not (part in plain and plain[part].not_finite):
+                return _of_part(part) + found.not_finite
+        return ""
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
