@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite
 from random import Random
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from attnbench.cases.free_memory import free_memory
 from attnbench.cases.identity import case_id
@@ -27,6 +28,7 @@ from attnbench.runner.scale import Scale
 from attnbench.runner.sets import Entrant, SetUnderWay, Stable, measure_peak
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.timing.caches import last_level_cache_bytes
+from attnbench.types.accuracy import Accuracy
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.record import CaseLine, Line, Record, SetLine, Status
@@ -83,9 +85,17 @@ class Contest:
         if isinstance(failure, MismatchFound):
             record = Record(self.id, self.case.rule, backend, failure.status, failure.reason)
             on = list(failure.families)
-            self.put(replace(record, accuracy=failure.accuracy, dropout=failure.dropout, failed_on=on))
+            accuracy = _in_numbers(failure.accuracy)
+            self.put(replace(record, accuracy=accuracy, dropout=failure.dropout, failed_on=on))
         else:
             self.record(backend, failure.status, failure.reason)
+
+
+def _in_numbers(accuracy: Accuracy | None) -> Accuracy | None:
+    """The same where all of it is finite, which a line of a file has no other words for."""
+    if accuracy is None or not all(isfinite(number) for number in astuple(accuracy)):
+        return None
+    return accuracy
 
 
 def decide(contest: Contest) -> None:

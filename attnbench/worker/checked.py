@@ -99,6 +99,9 @@ def check_held_output(held: Held, answer: Any) -> None:
     if output is None:
         return
     check_output(output, held.case, output_shape(held.case), held.backend.layout)
+    if held.case.Lk == 1 and held.inputs is not None and output is held.inputs[2]:
+        # The answer of one key is its value. Such a case tells nothing; self-tests of the clock have it.
+        return
     check_own_memory(output, _others(held))
 
 

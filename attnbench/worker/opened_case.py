@@ -119,9 +119,12 @@ class OpenedCase:
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
         self._scores.setdefault(who, {})[index] = errors
-        if who == PLAIN:
-            return ""
-        return next((_of_part(part) + e.not_finite for part, e in errors.items() if e.not_finite), "")
+        plain = self._scores.get(PLAIN, {}).get(index, {})
+        for part, found in errors.items():
+            # Where the plain reference is no better the rule is to blame, which the verdict says.
+            if who != PLAIN and found.not_finite and not (part in plain and plain[part].not_finite):
+                return _of_part(part) + found.not_finite
+        return ""
 
     def score_weights(self, who: str, index: int, weights: Stored) -> str:
         """What is wrong with attention weights, (B, H, Lq, Lk); of the plain reference nothing is.

@@ -86,9 +86,9 @@ def test_progress_tells_cases_in_order_and_each_step_of_them(
     assert run.unfinished == ()
     for number, case in enumerate(run.manifests[0].cases, start=1):
         doing = [moment.doing for moment in moments if moment.number == number]
-        assert doing[0] == "oracle"
-        assert set(doing[1:3]) == {"check eager", "check bmm"}
-        assert doing[3:] == ["set 1 of 2", "set 2 of 2", "memory"]
+        assert doing[:2] == ["a case beside it", "oracle"]
+        assert set(doing[2:4]) == {"check eager", "check bmm"}
+        assert doing[4:] == ["set 1 of 2", "set 2 of 2", "memory"]
         assert {moment.case for moment in moments if moment.number == number} == {case}
     assert [moment.number for moment in moments] == sorted(moment.number for moment in moments)
     assert {moment.cases for moment in moments} == {2}

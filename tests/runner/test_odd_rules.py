@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-import attnbench
+import pytest
+from run_parts import run_of
+
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.brief import open_brief
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
@@ -24,8 +26,8 @@ def records(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> dict
     cases = [f"attention/{rule}/{SIZES}" for rule in odd]
     seeds = [f"attention/dot/{SIZES}/seed{number}" for number in range(1, len(odd) + 1)]
     mixed = [case for pair in zip(cases, seeds, strict=True) for case in pair]
-    run = attnbench.run(mixed, BACKENDS, timed=False, out=tmp_path_factory.mktemp("odd"))
-    assert run.unfinished == ()
+    run = run_of(tmp_path_factory.mktemp("odd"), tuple(mixed), tuple(BACKENDS), timed=False)
+    assert run.finished is not None
     assert len(run.records) == len(mixed) * len(BACKENDS)
     return {(record.case, record.backend): record for record in run.records}
 
@@ -64,6 +66,19 @@ def test_the_cases_between_are_unharmed(records: dict[tuple[str, str], Record]) 
     right = [record for (case, _), record in records.items() if "/dot/" in case]
     assert len(right) == 12
     assert {record.status for record in right} == {"ok"}, [r.reason for r in right]
+
+
+def test_with_all_checks_it_is_the_same(odd_plugins: None, tmp_path: Path) -> None:
+    """The case beside the case meets the broken rule first."""
+    cases = [f"attention/{rule}/{SIZES}" for rule in ("odd_raises", "odd_exits", "odd_bind", "dot")]
+    run = run_of(tmp_path, tuple(cases), ("eager",), timed=False, without=())
+    told = {record.rule: record for record in run.records}
+    assert {rule: record.status for rule, record in told.items()} == {
+        "odd_raises": "error", "odd_exits": "error", "odd_bind": "error", "dot": "ok",
+    }, told  # fmt: skip
+    assert told["odd_raises"].reason.startswith(NO_ORACLE + "ZeroDivisionError: no scores today")
+    assert told["odd_exits"].reason.startswith("the oracle's process ended: ")
+    assert told["odd_bind"].reason.startswith("the plain reference failed: preparation raised LookupError: ")
 
 
 def test_a_reference_that_hangs_is_given_up(odd_plugins: None) -> None:

@@ -66,6 +66,7 @@ def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> N
         baseline=st.text(max_size=9),
         timeout_s=st.floats(1e-3, 1e5),
         memory_limit_bytes=st.none() | st.integers(2**26, 2**50),
+        without=st.sets(st.sampled_from(CHECKS)).map(tuple),
         **{name: st.booleans() for name in SWITCHES},
     )
 )
@@ -74,6 +75,7 @@ def test_what_the_manifest_states_gives_the_same_options_again(options: Options)
     told = json.loads(json.dumps(options.protocol()))
     assert set(told) == {field.name for field in fields(Options)}
     assert options_of(told) == options
+    assert Options(**told | {"without": tuple(told["without"])}) == options
 
 
 def test_every_part_of_the_protocol_is_on_unless_it_is_switched_off() -> None:

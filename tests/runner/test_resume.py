@@ -38,6 +38,20 @@ def fresh(path: Path) -> list[str]:
     return [*CASES, *chosen, "--budget", "0.01", "--sets", str(SETS), "--out", str(path)]
 
 
+def begin(path: Path) -> subprocess.Popen[bytes]:
+    """The same run with fewer checks, which has no words on the command line."""
+    code = (
+        "from pathlib import Path\n"
+        "from run_parts import run_of\n"
+        f"run_of(Path({str(path)!r}), {CASES}, {BACKENDS}, sets={SETS}, timeout_s=120)"
+    )
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+
+
 def workers_of(pid: int) -> list[psutil.Process]:
     try:
         return psutil.Process(pid).children(recursive=True)
@@ -56,7 +70,7 @@ def set_keys(sets: tuple[SetLine, ...]) -> Counter[tuple[str, int]]:
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     path = tmp_path_factory.mktemp("unbroken") / "run.jsonl"
-    assert start(*fresh(path)).wait(120) == 0
+    assert begin(path).wait(120) == 0
     stored = read_run(path)
     assert stored.finished is not None
     assert len(stored.records) == len(CASES) * len(BACKENDS)
@@ -72,11 +86,11 @@ def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(
     path = tmp_path / "run.jsonl"
     rng = random.Random(20260101)
     kills = 0
-    words = fresh(path)
+    resumed = False
     left_behind: list[psutil.Process] = []
     sets_before: tuple[SetLine, ...] = ()
     while kills < KILLS:
-        process = start(*words)
+        process = start("--resume", str(path)) if resumed else begin(path)
         # Anywhere from the import to a little beyond the end of an unbroken run.
         end = time.monotonic() + rng.uniform(0, 1.1 * unbroken.finished.wall_s + 1)
         while time.monotonic() < end and process.poll() is None:
@@ -90,7 +104,7 @@ def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(
             stored = read_run(path)
         except BadFile:
             path.unlink(missing_ok=True)
-            words = fresh(path)
+            resumed = False
             continue
         assert stored.sets[: len(sets_before)] == sets_before, "a complete set was lost or measured again"
         sets_before = stored.sets
@@ -98,12 +112,11 @@ def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(
             path.rename(tmp_path / f"finished{kills}.jsonl")
             assert outcome(stored) == outcome(unbroken)
             sets_before = ()
-            words = fresh(path)
+            resumed = False
         else:
-            words = ["--resume", str(path)]
-    if not path.exists():
-        words = fresh(path)
-    assert start(*words).wait(120) == 0
+            resumed = True
+    last = start("--resume", str(path)) if resumed and path.exists() else begin(path)
+    assert last.wait(120) == 0
     whole = read_run(path)
     assert outcome(whole) == outcome(unbroken)
     assert set_keys(whole.sets) == set_keys(unbroken.sets)

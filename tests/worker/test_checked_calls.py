@@ -155,6 +155,16 @@ def test_a_parameter_is_no_output(template: New) -> None:
     assert refusal(worker) == "the output shares memory with a parameter of the case"
 
 
+def test_of_one_key_the_value_itself_is_an_answer(template: New) -> None:
+    """As self-tests of the clock have it, in whose calls there is nothing to compute."""
+    worker = ready(template, "gives_an_input", "attention/dot/B1-H2-L1-D4/none/float32")
+    for draw in range(3):
+        _, _, v = worker.give(draw, guarded=True)
+        assert worker.output().tobytes() == v.tobytes()
+    worker = ready(template, "gives_an_input", "attention/dot/B1-H2-L2-D4/none/float32")
+    assert refusal(worker) == "the output shares memory with the third input"
+
+
 def test_guarded_inputs_are_renewed_where_they_are(template: New) -> None:
     worker = template(SMALL)
     worker.prepare("counts_places")

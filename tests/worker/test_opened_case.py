@@ -36,8 +36,11 @@ def test_what_is_changed_deep_inside_follows_what_it_was() -> None:
         (q, k, v), (q_now, k_now, v_now) = opened.draw(at - 1).inputs, opened.draw(at).inputs
         assert q.tobytes() == q_now.tobytes()
         seen.add(q.tobytes())
-        assert 0 < np.count_nonzero(v != v_now) <= 2
-        assert 0 < np.count_nonzero((k != k_now).any(axis=-1)) <= 2
+        values, keys = np.count_nonzero(v != v_now), np.count_nonzero((k != k_now).any(axis=-1))
+        # Of some draws only one of both: a backend may look at the other alone.
+        assert values <= 2
+        assert keys <= 2
+        assert values + keys > 0
     assert len(seen) == len(places), "each of another draw"
 
 
