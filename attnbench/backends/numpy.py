@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,13 @@ def _dropping_product(p: float) -> Callable[..., None]:
     import numpy as np
 
     rng = np.random.default_rng()
+
+    def draw_others() -> None:
+        nonlocal rng
+        rng = np.random.default_rng()
+
+    # Of the processes forked from this one each must drop other weights.
+    os.register_at_fork(after_in_child=draw_others)
 
     def product(weights: Array, values: Array, *, out: Array) -> None:
         weights *= rng.random(weights.shape, dtype=np.float32) >= p

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnbench.cases.identity import case_id, parse_case
 from attnbench.cases.suite_file import read_suite
-from attnbench.types.case import OPERATIONS, CacheMode, Case, Dtype
+from attnbench.types.case import OPERATIONS, CacheMode, Case, Dtype, Pass
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.mask import Mask
 from attnbench.types.suite import Suite
@@ -23,13 +24,14 @@ class Overrides:
     """What the options of a command change in the selected cases.
 
     rules: keep the cases of these rules; it's an error where the selection has none of one of them.
-    dtypes, masks: every case once with each of them. device, threads, seed, cache, dropout: set in every
-    case. Empty and None leave the cases as they are.
+    dtypes, masks, passes: every case once with each of them. device, threads, seed, cache, dropout: set in
+    every case. Empty and None leave the cases as they are.
     """
 
     rules: tuple[str, ...] = ()
     dtypes: tuple[Dtype, ...] = ()
     masks: tuple[Mask, ...] = ()
+    passes: tuple[Pass, ...] = ()
     device: str | None = None
     threads: int | None = None
     seed: int | None = None
@@ -114,12 +116,14 @@ def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
         )
         if value is not None
     }
-    for dtype in overrides.dtypes or (case.dtype,):
-        for mask in overrides.masks or (case.mask,):
-            try:
-                yield replace(case, dtype=dtype, mask=mask, **fixed)  # type: ignore[arg-type]
-            except BadCase as failure:
-                raise BadCase(f"case {case_id(case)!r} with what the options change: {failure}") from failure
+    each = product(
+        overrides.dtypes or (case.dtype,), overrides.masks or (case.mask,), overrides.passes or (case.pass_,)
+    )
+    for dtype, mask, pass_ in each:
+        try:
+            yield replace(case, dtype=dtype, mask=mask, pass_=pass_, **fixed)  # type: ignore[arg-type]
+        except BadCase as failure:
+            raise BadCase(f"case {case_id(case)!r} with what the options change: {failure}") from failure
 
 
 def _check_rules_found(rules: Iterable[str], suites: Sequence[Suite], chosen: Iterable[Case]) -> None:

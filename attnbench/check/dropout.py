@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,13 +30,17 @@ from attnbench.check.dropout_spread import (
     sides_of,
     spread,
     spread_depth,
+    spread_of_totals,
     spread_problems,
+    spread_words,
+    telling,
 )
 from attnbench.check.dropout_tally import Tally, place_of
 from attnbench.check.tails import Dropping, mean_limit
 from attnbench.inputs.rounding import Stored
 from attnbench.oracle.moments import Moments
 from attnbench.types.case import Case
+from attnbench.types.record import DropoutNumbers
 
 FALSE_ALARMS = 1e-9
 """The chance at most that right outputs are refused, of one record.
@@ -46,28 +49,6 @@ A quarter of it is for elements, an eighth each for scale and equal outputs, hal
 """
 
 FEWEST_CALLS, MOST_CALLS, ROWS_TIMES_CALLS = 32, 1024, 1 << 15
-
-
-@dataclass(frozen=True)
-class DropoutNumbers:
-    """The check of dropout in numbers.
-
-    calls: outputs looked at. rows, rows_of: rows (b, g, i) that tell something, of how many compared; 0 where
-    nothing is dropped that could be seen. scale: of the mean of the outputs over the oracle's answer. spread:
-    variance between calls over what p gives, and least and most that were allowed. p: that of which the
-    spread would be; p_least, p_most: those of which the limits would be.
-    """
-
-    calls: int
-    rows: int
-    rows_of: int
-    scale: float
-    spread: float
-    spread_least: float
-    spread_most: float
-    p: float
-    p_least: float
-    p_most: float
 
 
 def dropout_calls(case: Case, rows: int | None = None) -> int:
@@ -111,6 +92,31 @@ def judge_tally(tally: Tally, *, rms_limit: float, max_limit: float) -> tuple[Dr
     return _numbers(tally, Dropping(case.dropout, 1 - case.dropout), rms_limit), problem
 
 
+def judge_one(tally: Tally, *, rms_limit: float, max_limit: float) -> str:
+    """Whether the output of one call can be that of dropout: why not in words, "" where it can.
+
+    tally: of that call alone. It tells an answer to other inputs, or without any dropout, from a right one
+    wherever rows are enough, but nothing of how calls differ. Right outputs are refused with a chance of
+    ``FALSE_ALARMS`` at most.
+    """
+    if tally.not_finite:
+        return tally.not_finite
+    if len(tally.sums) != 1:
+        raise ValueError(f"{len(tally.sums)} outputs where one is judged")
+    problem = ""
+    for keep in keep_chances(tally.case.dropout):
+        found = next(_problems_of_one(tally, Dropping(tally.case.dropout, keep), rms_limit, max_limit), "")
+        if not found:
+            return ""
+        problem = problem or found
+    return problem
+
+
+def telling_rows(tally: Tally, *, rms_limit: float) -> int:
+    """Rows in which dropout can be seen, of none or more outputs; where none can, a check tells nothing."""
+    return int(telling(tally, Dropping(tally.case.dropout, 1 - tally.case.dropout), rms_limit).rows[0].sum())
+
+
 def keep_chances(p: float) -> list[float]:
     """With which a weight may be kept: 1 - p, and what kernels make of it that draw bytes.
 
@@ -127,6 +133,16 @@ def _problems(tally: Tally, dropping: Dropping, rms_limit: float, max_limit: flo
     yield from _scale_problem(tally, dropping, rms_limit)
     sides = sides_of(tally, dropping, rms_limit)
     yield from spread_problems(sides, dropping, len(tally.sums), FALSE_ALARMS / 2)
+    yield from _element_problem(tally, dropping, max_limit)
+
+
+def _problems_of_one(tally: Tally, dropping: Dropping, rms_limit: float, max_limit: float) -> Iterator[str]:
+    yield from _scale_problem(tally, dropping, rms_limit)
+    depth = spread_depth(FALSE_ALARMS / 2)
+    for side in sides_of(tally, dropping, rms_limit):
+        found = spread_of_totals(side, dropping, depth)
+        if found.worst() is not None:
+            yield f"the spread about the oracle's answer {spread_words(found, (), dropping.p)}"
     yield from _element_problem(tally, dropping, max_limit)
 
 

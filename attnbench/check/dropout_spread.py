@@ -82,8 +82,22 @@ def along(tally: Tally) -> Array:
     return np.asarray(np.einsum("sbgrf,bgrf->sbgr", tally.moments.directions, tally.moments.dropped))
 
 
-def sides_of(tally: Tally, dropping: Dropping, rms_limit: float) -> tuple[Side, Side]:
-    """Along the answer, and along a random direction.
+@dataclass(frozen=True)
+class Telling:
+    """Which rows can tell anything, of both directions: (2, B, G, R) each.
+
+    rows: those whose standard deviation sigma is well above rounding, which is off by ``rounding`` in all
+    calls alike and by ``anew`` in each.
+    """
+
+    rows: Array
+    sigma: Array
+    rounding: Array
+    anew: Array
+
+
+def telling(tally: Tally, dropping: Dropping, rms_limit: float) -> Telling:
+    """Which rows can tell anything.
 
     What rounding does anew in each call is that of the output alone, whose error is less than eps times it:
     scores and weights are rounded before anything is dropped.
@@ -93,12 +107,18 @@ def sides_of(tally: Tally, dropping: Dropping, rms_limit: float) -> tuple[Side, 
     rounding = rounding_of(tally, rms_limit)
     size = np.sqrt(np.mean(np.square(moments.mean) + moments.variance, axis=-1))
     anew = np.linalg.norm(moments.directions, axis=-1) * (EPS[tally.case.dtype] * size)
-    tells = sigma > LEAST_SPREAD * np.maximum(rounding, anew)
-    sigma, squares = np.where(tells, sigma, 1), np.where(tells, moments.squares, 1)
+    return Telling(sigma > LEAST_SPREAD * np.maximum(rounding, anew), sigma, rounding, anew)
+
+
+def sides_of(tally: Tally, dropping: Dropping, rms_limit: float) -> tuple[Side, Side]:
+    """Along the answer, and along a random direction."""
+    moments, found = tally.moments, telling(tally, dropping, rms_limit)
+    tells = found.rows
+    sigma, squares = np.where(tells, found.sigma, 1), np.where(tells, moments.squares, 1)
     fourth = np.where(tells, 3 + dropping.excess * moments.fourths / squares**2, 3)
     values = (np.stack(tally.sums, axis=1) - dropping.scale * along(tally)[:, None]) / sigma[:, None]
     values = np.where(tells[:, None], values, 0)
-    off, off_anew = np.where(tells, rounding / sigma, 0), np.where(tells, anew / sigma, 0)
+    off, off_anew = np.where(tells, found.rounding / sigma, 0), np.where(tells, found.anew / sigma, 0)
     first, second = (Side(values[i], tells[i], fourth[i], off[i], off_anew[i]) for i in range(2))
     return first, second
 
@@ -174,18 +194,18 @@ def spread_problems(sides: tuple[Side, Side], dropping: Dropping, calls: int, ch
         every = spread(side, dropping, depth)
         if every.worst() is not None:
             as_of = f", as of dropout {dropout_of(float(every.got), p):.3g}"
-            yield f"the spread between {calls} calls {_words(every, (), p)}{as_of}"
+            yield f"the spread between {calls} calls {spread_words(every, (), p)}{as_of}"
         for axes in (QUERIES, HEADS):
             found = spread(side, dropping, depth, axes)
             place = found.worst()
             if place is not None:
                 where = f"i={place[0]}" if axes == QUERIES else f"b={place[0]}, h={place[1]}"
-                yield f"at {where} the spread between {calls} calls {_words(found, place, p)}"
+                yield f"at {where} the spread between {calls} calls {spread_words(found, place, p)}"
         for name, found in _sums(side, dropping, depth):
             if found.worst() is not None:
                 yield (
                     f"random numbers of different {name} are not independent: the spread of sums over "
-                    f"{name} {_words(found, (), p)}"
+                    f"{name} {spread_words(found, (), p)}"
                 )
 
 
@@ -220,7 +240,8 @@ def _more(mean_square: Array, off: Array) -> Array:
     return np.asarray(np.square(np.sqrt(mean_square) + off))
 
 
-def _words(found: Spread, place: tuple[int, ...], p: float) -> str:
+def spread_words(found: Spread, place: tuple[int, ...], p: float) -> str:
+    """What a spread is and what it may be, at a place."""
     return (
         f"is {float(found.got[place]):.3g} times what dropout {p:g} gives "
         f"({float(found.least[place]):.3g} to {float(found.most[place]):.3g} is allowed)"

@@ -37,12 +37,16 @@ class Tally:
         self.total = np.zeros(self.moments.mean.shape)
 
     def add(self, output: Stored) -> None:
-        """Add the output of one more call, of the query rows that the moments are of.
+        """Add the output of one more call as it is stored, of the query rows that the moments are of.
 
         Raises:
             ValueError: it has other rows.
         """
-        shown = in_groups(self.case, widen(output, self.case.dtype))
+        self.add_wide(widen(output, self.case.dtype))
+
+    def add_wide(self, output: Array) -> None:
+        """As :meth:`add`, in float64."""
+        shown = in_groups(self.case, output)
         if shown.shape != self.moments.mean.shape:
             raise ValueError(f"moments of {self.moments.mean.shape} for an output of shape {output.shape}")
         finite = np.isfinite(shown)

@@ -10,7 +10,7 @@ import click
 
 from attnbench.cli.parameters import MaskWord, OneOf, Positive, Probability, Whole
 from attnbench.runner.options import Options
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
@@ -35,6 +35,10 @@ _SELECTION = (
     ),
     click.option("--device", type=OneOf("device", DEVICES), help="Device of every case."),
     click.option("--mask", "masks", multiple=True, type=MaskWord(), metavar="MASK", help=_MASK_HELP),
+    click.option(
+        "--pass", "passes", multiple=True, type=OneOf("pass", PASSES),
+        help="Pass of every case, repeatable: forward, backward (gradients alone), both.",
+    ),
     click.option(
         "--cache", type=OneOf("cache mode", CACHE_MODES),
         help="Cache mode of every case: hot, inputs in the caches; rotating, each call finds them in memory.",
@@ -108,6 +112,7 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
         rules=chosen["rules"],
         dtypes=chosen["dtypes"],
         masks=chosen["masks"],
+        passes=chosen["passes"],
         device=chosen["device"],
         threads=chosen["threads"],
         seed=chosen["seed"],

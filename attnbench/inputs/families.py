@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from attnbench.inputs import deep_change, loud, one_key, quiet
 from attnbench.inputs.draw import draw_activations
@@ -18,6 +19,16 @@ from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
 
 Triple = tuple[Stored, Stored, Stored]
+
+STRIDED, GRADED = "strided", "graded"
+"""Families of ordinary numbers that arrive in another way; see :mod:`attnbench.worker.delivery`."""
+
+DELIVERIES = (STRIDED, GRADED)
+
+LARGEST_GRADED = 2**26
+"""Elements of scores up to which inputs that require gradients are asked for: a graph keeps several such."""
+
+_AFTER_NORMAL = 1000
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,16 @@ class Family:
     fewest: Callable[[Case], int]
     elements: int
     most: int
+
+
+def _has_room_for_a_graph(case: Case, rule: Rule) -> bool:
+    scores = case.B * case.H * case.Lq * case.Lk * rule.score_elements(case)
+    return case.pass_ == "forward" and scores <= LARGEST_GRADED
+
+
+def _draw_after_normal(number: int, case: Case, rule: Rule, entropy: int, index: int) -> Triple:
+    """Further draws of ``normal``, those of each delivery its own."""
+    return draw_activations(case, rule, entropy, _AFTER_NORMAL * number + index)
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -80,6 +101,24 @@ FAMILIES: tuple[Family, ...] = (
         "values on the unlikely keys, which a wrong scale changes most",
         applies=quiet.applies,
         draw=quiet.draw_quiet,
+        fewest=lambda case: 1,
+        elements=256,
+        most=2,
+    ),
+    Family(
+        STRIDED,
+        "ordinary numbers as views with strides of their own",
+        applies=lambda case, rule: True,
+        draw=partial(_draw_after_normal, 1),
+        fewest=lambda case: 1,
+        elements=256,
+        most=2,
+    ),
+    Family(
+        GRADED,
+        "ordinary numbers that require gradients, in a forward pass",
+        applies=_has_room_for_a_graph,
+        draw=partial(_draw_after_normal, 2),
         fewest=lambda case: 1,
         elements=256,
         most=2,

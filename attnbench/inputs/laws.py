@@ -180,8 +180,9 @@ def undone_gradient(case: Case, change: Change, name: str, gradient: Wide) -> Wi
             return gradient
 
 
-def undone(case: Case, change: Change, output: Wide, rows: Order | None = None) -> Wide:
-    """The output for the inputs before the change, from that for those after it, both in float64.
+def undone(case: Case, change: Change, output: Stored, rows: Order | None = None) -> Wide:
+    """The output for the inputs before the change, in float64, from that for those after it: as it is stored,
+    or in float64 as well.
 
     (B, H, Lq, Dv), or of a layer (B, Lq, width); of the query rows ``rows`` before the change alone, where
     given: R in the place of Lq.
@@ -191,9 +192,9 @@ def undone(case: Case, change: Change, output: Wide, rows: Order | None = None) 
     batches = np.argsort(change.batches)
     if case.layer is not None:
         mirrored = change.mirrored[:, None, None]
-        return output[np.ix_(batches, queries)] * mirrored[batches]
+        return _widened(output[np.ix_(batches, queries)], case) * mirrored[batches]
     heads = np.argsort(_query_heads(case, change.heads))
-    return output[np.ix_(batches, heads, queries)] / change.values
+    return _widened(output[np.ix_(batches, heads, queries)], case) / change.values
 
 
 def place_after(case: Case, change: Change, index: tuple[int, ...]) -> tuple[int, ...]:
@@ -231,6 +232,10 @@ def _is_identity(order: Order) -> bool:
 
 def _query_heads(case: Case, heads: Order) -> Order:
     return (heads[:, None] * case.group + np.arange(case.group)).ravel()
+
+
+def _widened(array: Stored, case: Case) -> Wide:
+    return array if array.dtype.itemsize >= np.dtype(np.float64).itemsize else widen(array, case.dtype)
 
 
 def _working(stored: Stored, case: Case) -> NDArray[Any]:

@@ -35,7 +35,6 @@ def fault(record: object) -> str | None:
 
 def _backend_fault(backend: Backend) -> str | None:
     copies = backend.quadratic_copies
-    dropout: object = backend.dropout
     return (
         _not_text("summary", backend.summary)
         or _not_callable("prepare", backend.prepare)
@@ -49,7 +48,9 @@ def _backend_fault(backend: Backend) -> str | None:
         or _not_words("marks", backend.marks, None)
         or (None if backend.rules is None else _not_words("rules", backend.rules, None))
         or _not_words("layout", (backend.layout,), get_args(Layout))
-        or (f"dropout = {dropout!r}: true or false is needed" if not isinstance(dropout, bool) else None)
+        or _not_bool("dropout", backend.dropout)
+        or _not_bool("needs_contiguous", backend.needs_contiguous)
+        or (None if backend.weights is None else _not_callable("weights", backend.weights))
         or (f"quadratic_copies = {copies!r}: 0 or more" if not _is_count(copies) else None)
     )
 
@@ -77,6 +78,10 @@ def _suite_fault(suite: Suite) -> str | None:
 
 def _not_text(what: str, value: object) -> str | None:
     return None if isinstance(value, str) else f"{what} = {value!r}: a text is needed"
+
+
+def _not_bool(what: str, value: object) -> str | None:
+    return None if isinstance(value, bool) else f"{what} = {value!r}: true or false is needed"
 
 
 def _not_callable(what: str, value: Callable[..., Any] | object) -> str | None:

@@ -212,4 +212,11 @@ def _with_asked(
             took_ns -= waited[name] * count // len(taken[name].received_ns)
         asked[name] += [max(0, round(took_ns / count))] * count
         first = place + 1
-    return {name: msgspec.structs.replace(turns.block, asked_ns=asked[name]) for name, turns in taken.items()}
+    return {
+        name: msgspec.structs.replace(
+            turns.block,
+            asked_ns=asked[name],
+            others_cpu_ns=max(0, turns.process_cpu_ns - turns.thread_cpu_ns),
+        )
+        for name, turns in taken.items()
+    }

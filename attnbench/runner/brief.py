@@ -36,6 +36,7 @@ class Brief:
     those of the check first, then those of timed calls. families: of each draw of the check. pairs, flops,
     bytes_moved: exact counts.
     memory_limit_bytes: what a worker may allocate. referee: who opened the case; another knows nothing of it.
+    calls: with dropout, outputs on one draw that are compared; else 0.
     """
 
     case: str
@@ -49,11 +50,16 @@ class Brief:
     bytes_moved: float
     memory_limit_bytes: int
     referee: RefereeLink
+    calls: int = 0
 
     @property
     def check_draws(self) -> int:
         """How many draws the check has; those of timed calls follow."""
         return len(self.families)
+
+    def family(self, index: int) -> str:
+        """Of a draw; those of timed calls are ordinary."""
+        return self.families[index] if index < self.check_draws else "normal"
 
     @property
     def timed_draws(self) -> range:
@@ -101,6 +107,7 @@ def open_brief(
             bytes_moved=opened.bytes_moved,
             memory_limit_bytes=memory_limit_bytes,
             referee=referee,
+            calls=opened.calls,
         )
     finally:
         for block in blocks:

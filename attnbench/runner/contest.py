@@ -20,7 +20,7 @@ from attnbench.runner.link import WorkerFailed
 from attnbench.runner.machine import sharing_note
 from attnbench.runner.moment import Clock
 from attnbench.runner.near import pass_near
-from attnbench.runner.outcome import fastest, timed_record
+from attnbench.runner.outcome import dropout_notes, fastest, timed_record
 from attnbench.runner.plan import Calls, plan_all, prepared_anew
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.refusals import refusal
@@ -83,9 +83,9 @@ class Contest:
     def record_failure(self, backend: str, failure: WorkerFailed) -> None:
         """Write the record of a backend that failed."""
         if isinstance(failure, MismatchFound):
-            accuracy, on = failure.accuracy, list(failure.families)
             record = Record(self.id, self.case.rule, backend, failure.status, failure.reason)
-            self.put(replace(record, accuracy=accuracy, failed_on=on))
+            on = list(failure.families)
+            self.put(replace(record, accuracy=failure.accuracy, dropout=failure.dropout, failed_on=on))
         else:
             self.record(backend, failure.status, failure.reason)
 
@@ -133,7 +133,9 @@ def decide(contest: Contest) -> None:
     except RefereeGaveUp as failure:
         _record_all(contest, entries, "error", str(failure))
     except WorkerFailed as failure:
-        _record_all(contest, entries, failure.status, f"the plain reference failed: {failure.reason}")
+        # No backend's fault: what is wrong with the reference's output is an error for all of them.
+        status = "error" if failure.status == "mismatch" else failure.status
+        _record_all(contest, entries, status, f"the plain reference failed: {failure.reason}")
 
 
 def _right_nearby(contest: Contest, entries: list[Entry[Backend]], limit: int) -> list[Entry[Backend]]:
@@ -153,6 +155,8 @@ def _canary(contest: Contest, brief: Brief) -> str:
     if "canaries" in contest.shop.options.without:
         return ""
     tried, _ = brief.referee.ask(rm.TryCanaries(), rm.Tried)
+    if tried.unseen:
+        return "the case tells nothing: whether weights are dropped can be seen in no row of its output"
     if not tried.passed:
         return ""
     answer = tried.passed.replace("_", " ")
@@ -261,7 +265,8 @@ def _checked_record(contest: Contest, examined: Examined) -> Record:
     ran = examined.ran
     return Record(
         contest.id, contest.case.rule, examined.name, "ok", accuracy=examined.accuracy, parts=examined.parts,
-        notes=[*examined.notes, *ran.notes], ran=list(ran.ops), kernel_of=_kernel_of(contest, examined),
+        notes=[*examined.notes, *ran.notes, *dropout_notes(contest.case, examined.dropout)],
+        ran=list(ran.ops), kernel_of=_kernel_of(contest, examined), dropout=examined.dropout,
     )  # fmt: skip
 
 
@@ -297,8 +302,14 @@ def _plan(contest: Contest, examined: Examined, calls: Calls) -> Contender:
         anew=fresh and prepared_anew(examined.prepare_ns, examined.first_call_ns),
         ran=list(examined.ran.ops),
         kernel_of=_kernel_of(contest, examined),
-        notes=[*notes, *examined.notes, *examined.ran.notes],
+        notes=[
+            *notes,
+            *examined.notes,
+            *examined.ran.notes,
+            *dropout_notes(contest.case, examined.dropout),
+        ],
         parts=examined.parts,
+        dropout=examined.dropout,
     )
 
 

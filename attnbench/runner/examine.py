@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 
 from attnbench.cases.identity import parse_case
+from attnbench.inputs.families import DELIVERIES, GRADED, STRIDED
 from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import ArrayBlock, Brief
 from attnbench.runner.forking import can_be_forked
@@ -17,12 +19,16 @@ from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.runner.traced import Ran, trace_call
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.backend import Backend
-from attnbench.types.record import Accuracy
+from attnbench.types.record import Accuracy, DropoutNumbers
+from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 
 PLAIN = ""
 """The referee's name for the plain reference."""
+
+MANY, MANY_BYTES = 256, 64 * 1024**2
+"""Outputs that a worker hands over at once, at most: of more the list would not fit into a message."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Examined:
     """A contender that passed, its template ready to be forked.
 
     accuracy: of the output, or of the worst gradient; parts: of each part of the answer, where there are
-    several. notes: what preparation changed, in words.
+    several; dropout: in a case with it, instead of both. notes: what preparation changed, in words.
     """
 
     name: str
@@ -39,10 +45,11 @@ class Examined:
     prepare_ns: int
     first_call_ns: int
     trace_ns: tuple[int, ...]
-    accuracy: Accuracy
+    accuracy: Accuracy | None
     ran: Ran
     parts: dict[str, Accuracy] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    dropout: DropoutNumbers | None = None
 
 
 def prepare_template(
@@ -87,9 +94,13 @@ def give_draw(
     fresh: bool = False,
     junk_bytes: int = 0,
     guarded: bool = False,
+    delivery: str = "",
 ) -> None:
-    """Give a worker inputs, into the storage of those before unless ``fresh``; ``guarded``: between NaN."""
-    request = m.Activations(draw.arrays, fresh, junk_bytes, guarded)
+    """Give a worker inputs, into the storage of those before unless ``fresh``; ``guarded``: between NaN.
+
+    delivery: how they arrive, see :mod:`attnbench.worker.delivery`.
+    """
+    request = m.Activations(draw.arrays, fresh, junk_bytes, guarded, delivery)
     link.ask(request, m.Done, timeout_s, (draw.fd,))
 
 
@@ -156,11 +167,11 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
     try:
         first_ns = _check_draw(shop, brief, template, entry.record.name, 0)
         if not can_be_forked(entry.record, parse_case(brief.case)):
-            judged, trace, ran = _examine_rest(shop, brief, template, entry.record.name)
+            judged, trace, ran = _examine_rest(shop, brief, template, entry.record)
         else:
             fork = template.fork(child=True, cpus=shop.all_cpus)
             try:
-                judged, trace, ran = _examine_rest(shop, brief, fork, entry.record.name)
+                judged, trace, ran = _examine_rest(shop, brief, fork, entry.record)
             finally:
                 fork.kill()
     except BaseException:
@@ -177,54 +188,117 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
         parts=judged.parts,
         ran=ran,
         notes=prepared.notes,
+        dropout=judged.dropout,
     )
 
 
 def _check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> int:
     """Have the output on one draw compared; gives the ns of the call."""
-    guarded = "guards" not in shop.options.without
-    give_draw(link, brief.draws[index], shop.options.timeout_s, guarded=guarded)
+    _give_checked(shop, brief, link, index)
     problem, ns = score_output(link, brief.referee, name, index, shop.options.timeout_s)
     if problem:
-        raise WorkerFailed("mismatch", problem)
+        raise MismatchFound(problem, None, (brief.family(index),))
     return ns
 
 
+def _give_checked(shop: Workshop, brief: Brief, link: WorkerLink, index: int) -> None:
+    """Give a worker a draw of the check, as those of its family arrive."""
+    family = brief.family(index)
+    give_draw(
+        link,
+        brief.draws[index],
+        shop.options.timeout_s,
+        guarded="guards" not in shop.options.without,
+        delivery=family if family in DELIVERIES else "",
+    )
+
+
+def not_delivered(backend: Backend) -> tuple[str, ...]:
+    """Deliveries that a backend is not given: it declares that it needs others, or would compile for them.
+
+    What has no backward pass is given no inputs that require gradients.
+    """
+    if backend.compiles:
+        return DELIVERIES
+    graded = () if "backward" in backend.passes else (GRADED,)
+    return (STRIDED, *graded) if backend.needs_contiguous else graded
+
+
 def _examine_rest(
-    shop: Workshop, brief: Brief, link: WorkerLink, name: str
+    shop: Workshop, brief: Brief, link: WorkerLink, backend: Backend
 ) -> tuple[rm.Judged, tuple[int, ...], Ran]:
     """All draws but the first, the verdict, the warm-up's trace where there will be timing, what ran."""
     # Where nothing will be timed, the secret draws are part of the check.
     draws = brief.check_draws if shop.options.timed else len(brief.draws)
-    judged = check_draws(shop, brief, link, name, range(1, draws))
+    judged = check_draws(shop, brief, link, backend, range(1, draws))
     if not shop.options.timed:
         return judged, (), trace_call(link, shop.options.timeout_s)
+    # The last of the check may have arrived in another way than those that are timed.
+    _give_checked(shop, brief, link, 0)
     warmed, _ = link.ask(m.WarmUp(), m.Warmed, shop.options.timeout_s)
     # Last: what is traced is timed no more.
     return judged, warmed.trace_ns, trace_call(link, shop.options.timeout_s)
 
 
-def check_draws(shop: Workshop, brief: Brief, link: WorkerLink, name: str, draws: range) -> rm.Judged:
+def check_draws(shop: Workshop, brief: Brief, link: WorkerLink, backend: Backend, draws: range) -> rm.Judged:
     """Have outputs on some draws compared, and the verdict on all of them.
+
+    Those are left out that arrive in a way that the backend declares not to support.
 
     Raises:
         MismatchFound: not passed. WorkerFailed: a call failed, or its output is plainly wrong.
     """
+    name, left_out = backend.name, list(not_delivered(backend))
     for index in draws:
-        _check_draw(shop, brief, link, name, index)
-    judged, _ = brief.referee.ask(rm.Judge(name), rm.Judged)
+        family = brief.family(index)
+        if family in left_out:
+            continue
+        try:
+            _check_draw(shop, brief, link, name, index)
+        except WorkerFailed as failure:
+            if family != GRADED or failure.status != "unsupported":
+                raise
+            left_out.append(family)
+    if brief.calls:
+        _tally_calls(shop, brief, link, name, draws[-1])
+    judged, _ = brief.referee.ask(rm.Judge(name, tuple(left_out)), rm.Judged)
     if judged.problem:
-        raise MismatchFound(judged.problem, judged.accuracy, judged.failed)
+        raise MismatchFound(judged.problem, judged.accuracy, judged.failed, judged.dropout)
     return judged
 
 
-class MismatchFound(WorkerFailed):
-    """A contender computed something else; accuracy says by how much, families on which inputs."""
+def _tally_calls(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> None:
+    """Have outputs of many calls on the draw that a worker holds tallied, some at a time."""
+    case, left = parse_case(brief.case), brief.calls
+    at_once = max(1, min(MANY, MANY_BYTES // max(1, prod(output_shape(case)) * case.item_bytes)))
+    while left > 0:
+        count = min(left, at_once)
+        answered, fd = link.ask(m.ComputeMany(count), m.Outputs, shop.options.timeout_s)
+        if fd < 0 or len(answered.outputs) != count:
+            raise WorkerFailed("crashed", "answered without its outputs")
+        with compared(brief.referee, fd):
+            request = rm.TallyOutputs(name, index, answered.outputs)
+            scored, _ = brief.referee.ask(request, rm.Scored, fd)
+        if scored.problem:
+            raise WorkerFailed("mismatch", scored.problem)
+        left -= count
 
-    def __init__(self, reason: str, accuracy: Accuracy | None, families: tuple[str, ...]) -> None:
+
+class MismatchFound(WorkerFailed):
+    """A contender computed something else; accuracy (of dropout: dropout) says by how much, families on which
+    inputs."""
+
+    def __init__(
+        self,
+        reason: str,
+        accuracy: Accuracy | None,
+        families: tuple[str, ...],
+        dropout: DropoutNumbers | None = None,
+    ) -> None:
         super().__init__("mismatch", reason)
         self.accuracy = accuracy
         self.families = families
+        self.dropout = dropout
 
 
 def examine_all(

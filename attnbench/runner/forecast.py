@@ -38,7 +38,13 @@ COMPARE_S = 0.01
 COMPILE_S = 12.0
 """Preparing a backend that compiles."""
 
-CHILD_S = 0.015
+FAMILY_DRAWS = 4
+"""Draws of a check besides ordinary ones."""
+
+NEAR_S = 0.1
+"""Checking a backend on the case beside a case: a template, some draws on few keys."""
+
+CHILD_S = 0.02
 """A process of a contender for one set: forked, given inputs, its last output compared, ended; warming up is
 apart."""
 
@@ -146,7 +152,8 @@ def _case_forecast(
     if not cells:
         return CaseForecast(name, 0)
     each_s = call_s(case, rule)
-    draws = pooled_draws(case)
+    near = "near" not in options.without
+    draws = pooled_draws(case) + (0 if case.pass_ == "backward" else FAMILY_DRAWS)
     solved_flops = flops(case, rule, case.B * case.H * case.Lq * case.Lk)
     oracle_s = (draws + options.timed_draws) * (
         COMPARE_S + min(solved_flops, options.oracle_flops) / ORACLE_FLOPS_PER_S
@@ -157,6 +164,8 @@ def _case_forecast(
     if options.timed:
         one_s += _warm_up_s(_WARM_UP, each_s)
     checking_s = oracle_s + one_s + cells * one_s / at_once
+    if near:
+        checking_s += NEAR_S * (1 + (cells - compiling) / at_once)
     compiling_s = COMPILE_S * -(-compiling // cores)
     if not options.timed:
         return CaseForecast(name, cells, checking_s=checking_s, compiling_s=compiling_s)

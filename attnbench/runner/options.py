@@ -8,8 +8,11 @@ from typing import Any
 from attnbench.types.errors import BadFile, BadInput
 
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
-CHECKS = ("near", "guards", "canaries", "deep_change", "one_key", "loud", "quiet")
-"""What a check has besides ordinary inputs: the case beside a case, bands of NaN, canaries, families."""
+CHECKS = (
+    "near", "guards", "canaries", "weights", "deep_change", "one_key", "loud", "quiet", "strided", "graded",
+)  # fmt: skip
+"""What a check has besides ordinary inputs: the case beside a case, bands of NaN, canaries, weights and
+families."""
 
 LONGEST_TIMEOUT_S = 1_000_000.0
 """A dozen days; the system can't wait for much longer."""

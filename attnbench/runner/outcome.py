@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.devices import mode_notes
+from attnbench.compare.hidden_work import hidden_work
 from attnbench.compare.limit import Limit, limit_problem, limit_share, limits
 from attnbench.compare.slices import waiting_note
 from attnbench.compare.summary import Timing, clock_problem, summarise
@@ -15,7 +16,7 @@ from attnbench.runner.brief import Brief
 from attnbench.runner.options import Options
 from attnbench.runner.sets import Entrant
 from attnbench.types.case import Case
-from attnbench.types.record import Record, SetLine
+from attnbench.types.record import DropoutNumbers, Record, SetLine
 
 CONTENDED = (
     "contended: more than half of its samples were preempted, so none is left out; measure when the "
@@ -25,6 +26,17 @@ BIMODAL = (
     "bimodal: its calls have two speeds, and those of the others don't; the median is one of them or lies "
     "between, see the samples in the run file"
 )
+
+
+def dropout_notes(case: Case, found: DropoutNumbers | None) -> list[str]:
+    """What the check of dropout has found, for a reader; nothing in a case without."""
+    if found is None:
+        return []
+    some = "" if found.rows == found.rows_of else f", in {found.rows} of {found.rows_of} rows"
+    return [
+        f"dropout {case.dropout:g}: {found.p:.4g} by its spread over {found.calls} calls "
+        f"({found.p_least:.4g} to {found.p_most:.4g} allowed){some}"
+    ]
 
 
 def fastest(brief: Brief, entrants: Sequence[Entrant], lines: Sequence[SetLine]) -> str | None:
@@ -78,6 +90,7 @@ def timed_record(
         ratio_to_best=None if to_best is None else to_best.ratio,
         accuracy=plan.accuracy,
         parts=plan.parts,
+        dropout=plan.dropout,
         tflops=brief.flops / timing.median_ms / 1e9,
         gbps=brief.bytes_moved / timing.median_ms / 1e6,
         limit_share=share,
@@ -116,7 +129,9 @@ def _doubt(
     brief: Brief, entrant: Entrant, lines: Sequence[SetLine], timing: Timing, limit: Limit | None
 ) -> str:
     """Why a backend's time can't be believed; "" where it can."""
-    problem = clock_problem(lines, entrant.examined.name, warm_calls=entrant.plan.warm_calls)
+    name = entrant.examined.name
+    problem = clock_problem(lines, name, warm_calls=entrant.plan.warm_calls)
+    problem = problem or hidden_work(lines, name, brief.threads)
     if problem or limit is None:
         return problem
     return limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)

@@ -182,10 +182,16 @@ class SetUnderWay:
     def _renew_inputs(self, stretch: int) -> None:
         """Other values in the same storage: what a backend remembers by address or by call is wrong now."""
         first = self._inputs[stretch * len(self._inputs) // self._stretches]
+        told: list[str] = []
         for name, link in self._links.items():
             if name not in self._failed:
                 with self._dropping(name):
-                    give_draw(link, first, self._timeout_s)
+                    link.tell(m.Activations(first.arrays), (first.fd,))
+                    told.append(name)
+        # All at once: each would have to be woken up otherwise before the next is told.
+        for name in told:
+            with self._dropping(name):
+                self._links[name].hear("Activations", m.Done, self._timeout_s)
 
     def _measure_stretch(self, number: int) -> None:
         """All turns of a stretch; once more without those that failed in it."""
@@ -254,7 +260,7 @@ class SetUnderWay:
         for stretch in range(self._stretches):
             of_stretch = [output for output in kept.outputs if output.stretch == stretch]
             renewed = any(output.renewed for output in of_stretch)
-            if not of_stretch or (self._shop.options.verified and (not renewed or len(of_stretch) < 2)):
+            if not of_stretch or (self._shop.options.verified and not renewed):
                 return f"the worker kept no output of stretch {stretch + 1} that can be compared"
         if any(not 0 <= output.stretch < self._stretches for output in kept.outputs):
             return "the worker kept outputs of a stretch that there was not"
@@ -263,12 +269,14 @@ class SetUnderWay:
     def _as_timed(self, output: m.KeptOutput) -> rm.TimedOutput:
         begins = output.stretch * len(self._places) // self._stretches
         place = self._places[begins + output.renewed]
-        return rm.TimedOutput(place.draw, place.change, output.parts)
+        return rm.TimedOutput(place.draw, place.change, output.parts, output.flipped)
 
     def _mismatch(self, output: m.KeptOutput, scored: rm.Scored) -> str:
         where = f"call {output.call + 1} of a sample (set {self._index + 1}, stretch {output.stretch + 1}, "
         where += f"turn {output.turn + 1})"
         on = "inputs written anew while it was timed" if output.renewed else "inputs it had not seen before"
+        if output.flipped:
+            on = "the opposite of inputs just given, put in their place between two timed calls"
         law = f" ({scored.law})" if scored.law else ""
         return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"
 

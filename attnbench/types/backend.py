@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+    Weigh = Callable[[Tensor, Tensor], Tensor]
 
 Layout = Literal["BHLD", "BLHD"]
 
@@ -66,7 +67,16 @@ class Backend:
     upcasts_softmax: whether the softmax of a half-precision case runs in float32.
     marks: operations by which its kernel is known in what ran, named as in records (no ``aten::``): another
         backend whose call runs one of them is labelled as running this one's kernel.
-    dropout: whether it can drop weights (:attr:`Case.dropout`), other ones in every call.
+    dropout: whether it can drop weights (:attr:`Case.dropout`), other ones in every call. Workers are forked
+        and seed torch's, NumPy's and Python's random numbers anew; a generator of its own is for the backend
+        to seed in forks (``os.register_at_fork``).
+    needs_contiguous: whether its inputs must be contiguous. The check gives others some as views too: heads
+        and positions exchanged in memory, rows of a layer's sources apart. (What compiles is given none: it
+        would compile anew.)
+    weights: where it can also give the attention weights of an ``attention`` case: ``weights(setup)`` gives
+        a function of q and k, as ``prepare`` gives one of q, k and v, that returns them in the case's dtype,
+        (B, H, Lq, Lk) in either layout, exactly 0 where the mask drops a pair. They must be those that its
+        outputs are computed with, and are checked, not timed. None where it has none.
     """
 
     name: str
@@ -88,3 +98,5 @@ class Backend:
     upcasts_softmax: bool = True
     marks: tuple[str, ...] = ()
     dropout: bool = False
+    needs_contiguous: bool = False
+    weights: Callable[[Setup], Weigh] | None = None

@@ -33,7 +33,8 @@ class Block(Struct, frozen=True, omit_defaults=True):
     time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor): one
     number a sample, read outside the timed window. asked_ns: how long each turn took by the clocks of the
     processes before and after it (the parent's at the ends), of several in a row an equal share of what they
-    took less what the process waited for its core; 0 where they did not tell.
+    took less what the process waited for its core; 0 where they did not tell. others_cpu_ns: CPU time of the
+    process's other threads, from before its first turn until after its last.
     Of a device alone: mode; host_ns, what the thread took to launch, and cpu_ns what of that it had a core;
     clock_mhz at the end of each sample, 0 where it wasn't told; default_clock_mhz, what the device runs at
     when nothing slows it down.
@@ -47,6 +48,7 @@ class Block(Struct, frozen=True, omit_defaults=True):
     switches: list[int]
     faults: list[int]
     asked_ns: list[int]
+    others_cpu_ns: int = 0
     mode: DeviceMode = ""
     host_ns: list[int] = field(default_factory=list)
     clock_mhz: list[int] = field(default_factory=list)
@@ -82,6 +84,28 @@ class Accuracy(Struct, frozen=True):
         return _ratio(self.max_error, self.reference_max)
 
 
+class DropoutNumbers(Struct, frozen=True):
+    """The check of dropout in numbers.
+
+    calls: outputs looked at. rows, rows_of: rows (of a batch element, a head and a query) that tell
+    something, of how many compared; 0 where nothing is dropped that could be seen. scale: of the mean of the
+    outputs over the oracle's answer. spread: variance between calls over what p gives, and least and most
+    that were allowed. p: that of which the spread would be; p_least, p_most: those of which the limits would
+    be.
+    """
+
+    calls: int
+    rows: int
+    rows_of: int
+    scale: float
+    spread: float
+    spread_least: float
+    spread_most: float
+    p: float
+    p_least: float
+    p_most: float
+
+
 def _ratio(part: float, whole: float) -> float:
     if whole == 0:
         return 0.0 if part == 0 else float("inf")
@@ -97,14 +121,14 @@ class Contender(Struct, frozen=True):
     warm-up, per call.
     fresh: whether each set gets a fresh process of it; otherwise it's started anew every few sets. anew:
     whether that process prepares it anew; otherwise it's a fork of one that has.
-    ran, kernel_of, parts: as in a record.
+    accuracy, ran, kernel_of, parts, dropout: as in a record.
     """
 
     calls: int
     samples: int
     warm_calls: int
     sets: int
-    accuracy: Accuracy
+    accuracy: Accuracy | None
     prepare_ms: float
     first_call_ms: float
     warmup_ms: list[float]
@@ -114,6 +138,7 @@ class Contender(Struct, frozen=True):
     ran: list[str] = field(default_factory=list)
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
+    dropout: DropoutNumbers | None = None
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
@@ -196,8 +221,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     prepare_ms: loading and preparation; first_call_ms: the first call, compilation and allocation included.
     timed_calls: calls inside timed samples. verified_calls: outputs of those compared with the oracle.
     notes: what a reader should know, in words. accuracy: of the output, or of the gradient that is farthest
-    off; parts: of the output and each gradient, where there are several. failed_on: families of inputs on
-    which the check failed, those of the case beside it as ``near:FAMILY``.
+    off; parts: of the output and each gradient, where there are several. dropout: what takes the place of
+    both in a case with dropout. failed_on: families of inputs on which the check failed, those of the case
+    beside it as ``near:FAMILY``; ``dropout`` where outputs are not those of dropout.
     ran: what one call ran, in order: torch's operations that compute and kernels of a device, with counts
     (``bmm x2``). kernel_of: the other backend whose kernel is among them, "" where there is none.
     """
@@ -239,6 +265,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
     failed_on: list[str] = field(default_factory=list)
+    dropout: DropoutNumbers | None = None
 
 
 class PluginLine(Struct, frozen=True):

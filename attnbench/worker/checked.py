@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from attnbench.inputs.families import GRADED
 from attnbench.timing.timer import timer_for
 from attnbench.types.case import Case
 from attnbench.types.shapes import output_shape
@@ -62,6 +63,11 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
     return replace(held, past=now, earlier=_kept(held, output)), output, sample.wall_ns
 
 
+def _without_graph(held: Held, output: Any) -> Any:
+    """The same memory: a graph would keep all that the call has made for as long."""
+    return output.detach() if held.delivery == GRADED else output
+
+
 def _watched(calls: int) -> bool:
     """Whether to look at everything around a call: at the first few of a process, then at one in eight.
 
@@ -98,7 +104,7 @@ def check_held_output(held: Held, answer: Any) -> None:
 
 def draws(case: Case) -> bool:
     """Whether a call draws random numbers: where weights are dropped."""
-    return bool(getattr(case, "dropout", 0))
+    return bool(case.dropout)
 
 
 def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
@@ -119,4 +125,4 @@ def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
 def _kept(held: Held, answer: Any) -> tuple[Any, ...]:
     """The outputs that the next must not lie in: of large ones the last alone."""
     count = OUTPUTS_KEPT if held.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
-    return (*held.earlier, answer)[-count:]
+    return (*held.earlier, _without_graph(held, answer))[-count:]

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attnbench.check.gradients import plain_gradients
-from attnbench.types.backend import Setup
+from attnbench.check.gradients import plain_errors, plain_gradients, recast
 from attnbench.worker.held import Held
-from attnbench.worker.names import HELD
+from attnbench.worker.names import ERROR, HELD
 from attnbench.worker.shared import Stored
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def exact_gradients(held: Held) -> dict[str, Stored]:
-    """Gradients on the inputs that a worker holds, by name; under ``held.NAME`` the units of their errors.
+    """Gradients on the inputs that a worker holds, by name, all in float64.
 
-    Inputs and parameters are those of the case, widened. The gradients' own dtype is float64 in every case.
+    With each, under ``held.NAME``, what the units of its errors come from
+    (:func:`attnbench.check.gradient_scale.gradient_scale`), and under ``error.NAME`` by how much the plain
+    reference in the case's dtype is off.
     """
     assert held.inputs is not None
     assert held.passed is not None
-    setup = held.setup
-    case = replace(setup.case, dtype="float64")
-    own, projections = _widened(setup.rule_parameters), _widened(setup.projections)
-    wide = Setup(case, setup.rule, setup.rule.bind(case, own), own, projections)
-    made = {id(x): x.detach().double() for x in held.inputs}
-    a, b, c = (made[id(x)] for x in held.inputs)
-    upstream = held.passed.upstream.double()
-    exact = plain_gradients(wide, (a, b, c), upstream)
-    units = plain_gradients(wide, (a, b, c), upstream, held=True)
-    named: dict[str, Any] = exact | {HELD + name: x for name, x in units.items()}
+    upstream = held.passed.upstream
+    wide, sources = recast(held.setup, held.inputs, "float64")
+    named: dict[str, Any] = plain_gradients(wide, sources, upstream.double())
+    units = plain_gradients(wide, sources, upstream.double(), held=True)
+    errors = plain_errors(held.setup, held.inputs, upstream)
+    named |= {HELD + name: x for name, x in units.items()}
+    named |= {ERROR + name: x for name, x in errors.items()}
     return {name: x.detach().contiguous().cpu().numpy() for name, x in named.items()}
-
-
-def _widened(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: x.detach().double() for name, x in parameters.items()}

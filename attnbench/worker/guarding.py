@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attnbench.worker.outputs import WrongOutput
+from attnbench.worker.outputs import WrongOutput, reach_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,22 +21,25 @@ _MAPPED_FROM_BYTES = 128 * 1024
 _LARGEST_POISONED_BYTES = 256 * 1024**2
 
 
-def between_bands(tensor: Tensor, *, counted: bool) -> tuple[Tensor, Tensor]:
-    """A contiguous copy with NaN before and behind it; gives it, and the buffer from band to band.
+def between_bands(
+    tensor: Tensor, *, counted: bool, strides: Sequence[int] | None = None
+) -> tuple[Tensor, Tensor]:
+    """A copy with NaN before and behind it; gives it, and the buffer from band to band.
 
     To whoever gets the copy its memory looks like any other: its storage begins and ends with it. It is
     aligned as the buffer is. counted: whether it counts what is written to it in place, as tensors do that
-    were not made in torch's inference mode.
+    were not made in torch's inference mode. strides: of the copy, with NaN where they leave gaps; contiguous
+    where None.
     """
     import torch
     from torch.utils.dlpack import from_dlpack
 
     band = BAND_BYTES // tensor.element_size()
+    strides = tensor.contiguous().stride() if strides is None else strides
+    reach = reach_of(tensor.shape, strides)
     with torch.inference_mode(not counted and torch.is_inference_mode_enabled()):
-        buffer = torch.full(
-            (band + tensor.numel() + band,), float("nan"), dtype=tensor.dtype, device=tensor.device
-        )
-        inside: Tensor = from_dlpack(buffer[band:-band].view(tensor.shape))
+        buffer = torch.full((band + reach + band,), float("nan"), dtype=tensor.dtype, device=tensor.device)
+        inside: Tensor = from_dlpack(buffer[band:-band].as_strided(tensor.shape, strides))
         inside.copy_(tensor)
     return inside, buffer
 
@@ -51,7 +54,7 @@ class Kept:
 
 def keep(inputs: Sequence[Tensor]) -> Kept:
     """Remember inputs as they are."""
-    return Kept(tuple(x.clone() for x in inputs), tuple(map(_version, inputs)))
+    return Kept(tuple(x.detach().clone() for x in inputs), tuple(map(_version, inputs)))
 
 
 def check_unchanged(inputs: Sequence[Tensor], before: Kept) -> None:

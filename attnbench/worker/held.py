@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from attnbench.cases.identity import parse_case
 from attnbench.check.gradients import Backward, Both, passed, with_gradients
 from attnbench.check.plain import PLAIN
+from attnbench.inputs.families import GRADED, STRIDED
 from attnbench.plugins.loading import Loaded, load
 from attnbench.plugins.sources import Source
 from attnbench.timing.caches import last_level_cache_bytes
@@ -25,6 +26,7 @@ from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape, projection_shapes
 from attnbench.types.words import clean
 from attnbench.worker.activity import NO_PAST, Past
+from attnbench.worker.delivery import apart, strides_apart
 from attnbench.worker.evidence import Evidence
 from attnbench.worker.failures import classify
 from attnbench.worker.guarding import between_bands
@@ -66,7 +68,8 @@ class Held:
     pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
     until it is written down. evidence: what was written down. parameters: what it was prepared with.
     buffers: of inputs between bands of NaN, bands included. past, earlier: of the calls that were checked,
-    and the outputs of the last few of them.
+    and the outputs of the last few of them. delivery: how the inputs came, see ``worker.delivery``. ordinary: the
+    same for inputs that require no gradients, where these do.
     """
 
     setup: Setup
@@ -81,6 +84,8 @@ class Held:
     buffers: tuple[Any, ...] = field(default=(), repr=False)
     past: Past = field(default=NO_PAST, repr=False)
     earlier: tuple[Any, ...] = field(default=(), repr=False)
+    delivery: str = ""
+    ordinary: Held | None = field(default=None, repr=False)
 
     @property
     def case(self) -> Case:
@@ -97,16 +102,26 @@ class Held:
         """Of one output."""
         return prod(output_shape(self.case)) * self.case.item_bytes
 
-    def with_inputs(self, stored: Mapping[str, Stored], *, fresh: bool, guarded: bool = False) -> Held:
+    def with_inputs(
+        self, stored: Mapping[str, Stored], *, fresh: bool, guarded: bool = False, delivery: str = ""
+    ) -> Held:
         """The same backend with other inputs, in its layout, on its device.
 
         Where there are inputs and ``fresh`` isn't said, the new ones go into their storage: to a backend that
         remembers by address they look the same. No memory is asked for then, since what is given back would
         be found by the next call, in place of what it would have taken.
 
-        guarded: between bands of NaN. Where those before were not, the new ones are fresh.
+        guarded: between bands of NaN. delivery: see ``worker.delivery``. Where either was another before, the
+        new ones are fresh.
+
+        Raises:
+            NotPrepared: as unsupported, where inputs require gradients and the backend can't have such.
         """
-        if not fresh and self.inputs is not None and guarded == bool(self.buffers):
+        if (delivery == GRADED) != (self.ordinary is not None):
+            other = self._graded() if delivery == GRADED else self._ungraded()
+            return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
+        alike = guarded == bool(self.buffers) and delivery == self.delivery
+        if not fresh and self.inputs is not None and alike:
             return self._renewed(stored)
         tensors = to_tensors(stored, self.case)
         laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
@@ -115,12 +130,53 @@ class Held:
         if guarded:
             # What was compiled on tensors of inference mode would be compiled anew for others.
             counted = not self.backend.compiles
-            banded = {at: between_bands(tensor, counted=counted) for at, tensor in laid.items()}
+            banded = {
+                at: between_bands(
+                    tensor,
+                    counted=counted,
+                    strides=strides_apart(tensor.shape) if delivery == STRIDED else None,
+                )
+                for at, tensor in laid.items()
+            }
             laid = {at: inside for at, (inside, _) in banded.items()}
             buffers = tuple(banded[at][1] for at in given)
+        elif delivery == STRIDED:
+            laid = {at: apart(tensor) for at, tensor in laid.items()}
         a, b, c = (laid[at] for at in given)
-        held = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, earlier=())
+        held = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, delivery=delivery)
+        if delivery == GRADED:
+            for x in (a, b, c):
+                x.requires_grad_()
         return held if self.case.pass_ == "forward" else held._with_pass(tensors[UPSTREAM])
+
+    def _graded(self) -> Held:
+        """The same for inputs that require gradients, prepared anew: outside of torch's inference mode.
+
+        What was made inside of it can't be part of a graph.
+        """
+        both = replace(self.case, pass_="both")
+        reason = self.backend.supports(both, self.rule)
+        if reason is not None:
+            raise NotPrepared("unsupported", clean(reason))
+        given = self.setup
+        own = {name: x.clone() for name, x in given.rule_parameters.items()}
+        projections = {name: x.clone() for name, x in given.projections.items()}
+        setup = Setup(given.case, given.rule, given.rule.bind(given.case, own), own, projections)
+        try:
+            call = self.backend.prepare(setup)
+        except BaseException as failure:
+            raise NotPrepared(*classify(failure, "preparation")) from failure
+        parameters = (*own.values(), *projections.values())
+        return replace(
+            self, setup=setup, call=call, parameters=parameters, inputs=None, ordinary=self._without_inputs()
+        )
+
+    def _ungraded(self) -> Held:
+        assert self.ordinary is not None
+        return replace(self.ordinary, past=self.past)
+
+    def _without_inputs(self) -> Held:
+        return replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
 
     def _with_pass(self, upstream: Any) -> Held:
         """The same with inputs that gradients are asked of, and the pass as the call that is timed."""

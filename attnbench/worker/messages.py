@@ -74,25 +74,40 @@ class Activations(Struct, frozen=True, tag=True):
     """Take these inputs (in the descriptor) for the calls to come. Answer: :class:`Done`.
 
     fresh: into new tensors, after a junk allocation of junk_bytes that shifts their addresses; otherwise
-    into the storage of the inputs before. guarded: between bands of NaN, for calls that are checked; new
-    tensors too where those before were not.
+    into the storage of the inputs before. guarded: between bands of NaN, for calls that are checked.
+    delivery: ``strided`` or ``graded``, see :mod:`attnbench.worker.delivery`; "" for inputs as they are
+    timed. New tensors too where those before were guarded or delivered otherwise. A backend that says it
+    can't have gradients of such a case answers ``graded`` with a :class:`Failed` that is ``unsupported``.
     """
 
     arrays: tuple[ArraySpec, ...]
     fresh: bool = False
     junk_bytes: int = 0
     guarded: bool = False
+    delivery: str = ""
+
+
+class ComputeWeights(Struct, frozen=True, tag=True):
+    """Compute the attention weights of the inputs. Answer: :class:`Output` with the part ``weights``.
+
+    Of a backend that declares some, or of the plain reference, in a case of ``attention``.
+    """
 
 
 class Compute(Struct, frozen=True, tag=True):
     """Make one call. Answer: :class:`Output` with the output in a descriptor."""
 
 
+class ComputeMany(Struct, frozen=True, tag=True):
+    """Make so many calls on the inputs held. Answer: :class:`Outputs` with all outputs in a descriptor."""
+
+    count: int
+
+
 class ExactGradients(Struct, frozen=True, tag=True):
     """Of the plain reference's process: its gradients in float64, on the inputs that it holds.
 
-    Answer: :class:`Output`; besides each gradient there is one named ``held.NAME``, whose size is a unit of
-    its errors, see :func:`attnbench.check.gradients.plain_gradients`.
+    Answer: :class:`Output`, with what :func:`attnbench.worker.exact.exact_gradients` gives.
     """
 
 
@@ -158,6 +173,8 @@ Request = (
     | Prepare
     | Activations
     | Compute
+    | ComputeMany
+    | ComputeWeights
     | ExactGradients
     | WarmUp
     | TakeTurns
@@ -213,10 +230,16 @@ class Output(Struct, frozen=True, tag=True):
     ns: int
 
 
+class Outputs(Struct, frozen=True, tag=True):
+    """The answers of several calls, in order, each by its parts."""
+
+    outputs: tuple[tuple[ArraySpec, ...], ...]
+
+
 class KeptOutput(Struct, frozen=True):
     """The output of one timed call: which call (from 0) of the sample of which turn, in which stretch.
 
-    renewed: whether on the inputs that came within the stretch.
+    renewed: whether on the inputs that came within the stretch; flipped: on their opposite.
     """
 
     stretch: int
@@ -224,6 +247,7 @@ class KeptOutput(Struct, frozen=True):
     call: int
     renewed: bool
     parts: tuple[ArraySpec, ...]
+    flipped: bool = False
 
 
 class Kept(Struct, frozen=True, tag=True):
@@ -285,6 +309,7 @@ Reply = (
     | TorchFacts
     | Prepared
     | Output
+    | Outputs
     | Kept
     | Warmed
     | TurnsTaken

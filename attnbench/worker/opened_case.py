@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnbench.cases.identity import parse_case
 from attnbench.check.canaries import CANARIES, canaries
-from attnbench.check.errors import Errors, compare_wide, pool
+from attnbench.check.errors import Errors, compare_wide, errors_of, pool
+from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.verdict import Scale, scale_of, together, verdict
+from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, draw_upstream
-from attnbench.inputs.families import draw_family, families_of, family_draws
+from attnbench.inputs.families import DELIVERIES, draw_family, families_of, family_draws
 from attnbench.inputs.laws import (
     Change,
     Triple,
@@ -26,13 +30,14 @@ from attnbench.inputs.laws import (
     undone,
     undone_gradient,
 )
-from attnbench.inputs.rounding import Stored, widen
-from attnbench.oracle.rows import choose_rows
-from attnbench.oracle.solve import solve
+from attnbench.inputs.rounding import Stored, negated, widen
+from attnbench.oracle.rows import FEWEST_ROWS, choose_rows
+from attnbench.oracle.solve import solve, solve_weights
 from attnbench.types.case import Case
-from attnbench.types.record import Accuracy
+from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.rule import Rule
-from attnbench.worker.names import ACTIVATIONS, HELD, OUT, UPSTREAM
+from attnbench.types.shapes import output_shape
+from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, UPSTREAM
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -45,18 +50,25 @@ NORMAL = "normal"
 PLAIN = ""
 """The plain reference, among those whose outputs are compared."""
 
+MOST_TIMED_ELEMENTS = 1 << 16
+"""Of the output of a timed call, about so many are compared."""
+
 _CHANGES_REMEMBERED = 8
-_UNBOUNDED = Scale(float("inf"), float("inf"))
 
 
 @dataclass(frozen=True)
 class Drawn:
     """One draw: q, k, v or the sources; the exact answer by parts (on the chosen rows); the gradient of the
-    output that gradients are made with, where the case has any."""
+    output that gradients are made with, where the case has any.
+
+    held: for each gradient what it is a difference of, and plain_errors how far the plain reference is off.
+    """
 
     inputs: Triple
     expected: dict[str, Array]
     upstream: Stored | None = None
+    held: dict[str, Array] = field(default_factory=dict)
+    plain_errors: dict[str, Errors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,13 +76,15 @@ class Judgement:
     """The verdict on all that somebody has computed for the check.
 
     accuracy: in numbers, of ordinary inputs; parts: of each part of the answer, where there are several.
-    problem: what is wrong in words, "" for nothing. failed: the families in which anything is.
+    problem: what is wrong in words, "" for nothing. failed: the families in which anything is. dropout: what
+    takes the place of both numbers in a case with dropout.
     """
 
-    accuracy: Accuracy
+    accuracy: Accuracy | None
     parts: dict[str, Accuracy]
     problem: str
     failed: tuple[str, ...]
+    dropout: DropoutNumbers | None = None
 
 
 class OpenedCase:
@@ -85,11 +99,13 @@ class OpenedCase:
         self.parameters = draw_parameters(self.case, rule)
         self.wide = _widened(self.parameters, self.case)
         self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
+        self._rng = np.random.default_rng()
         self._check = _check_draws(self.case, rule, without)
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Change] = {}
         self._scales: dict[tuple[int, str], Scale] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
+        self._plain_weights: dict[int, WeightErrors] = {}
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -111,17 +127,13 @@ class OpenedCase:
         return self._draws[index]
 
     def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
-        """Take the exact gradients of a draw, float64 by name, for answers.
-
-        With each comes, under ``held.NAME``, what it is a difference of: its errors count in units of either,
-        whichever is larger.
-        """
-        exact = {name: array for name, array in gradients.items() if not name.startswith(HELD)}
-        self.draw(index).expected.update(exact)
-        for name, array in exact.items():
-            one, other = scale_of([array]), scale_of([gradients[HELD + name]])
-            size = Scale(max(one.rms, other.rms), max(one.largest, other.largest), array.size)
-            self._scales[index, name] = size
+        """Take the exact gradients of a draw for answers: what ``worker.exact`` has computed."""
+        drawn = self.draw(index)
+        for name, array in gradients.items():
+            if not name.startswith((HELD, ERROR)):
+                drawn.expected[name] = array
+                drawn.held[name] = gradients[HELD + name]
+                drawn.plain_errors[name] = errors_of(gradients[ERROR + name], array)
 
     def arrays(self, index: int, change: int) -> dict[str, Stored]:
         """What a worker is given of a draw, by name, after a change where one is named."""
@@ -137,27 +149,62 @@ class OpenedCase:
     def score(self, who: str, index: int, parts: Parts) -> str:
         """Compare an answer with the exact one; gives what is wrong with it where that is plain."""
         errors = self._errors(index, self._change(index, 0), parts)
+        if who == PLAIN:
+            errors |= self.draw(index).plain_errors
         self._scores.setdefault(who, {})[index] = errors
         if who == PLAIN:
             return ""
         return next((_of_part(part) + e.not_finite for part, e in errors.items() if e.not_finite), "")
 
+    def score_weights(self, who: str, index: int, weights: Stored) -> str:
+        """What is wrong with attention weights, (B, H, Lq, Lk); of the plain reference nothing is.
+
+        Raises:
+            ValueError: they have another shape, or there are none of the plain reference to judge by.
+        """
+        case = self.case
+        a, b, c = (widen(array, case.dtype) for array in self.draw(index).inputs)
+        exact = solve_weights(case, self.rule, self.wide, (a, b, c), self.rows)
+        rows = np.arange(case.Lq) if self.rows is None else self.rows
+        if weights.shape != (case.B, case.H, case.Lq, case.Lk):
+            raise ValueError(f"weights of shape {weights.shape}")
+        got = widen(weights[:, :, rows], case.dtype)
+        if who == PLAIN:
+            self._plain_weights[index] = weight_errors(got, exact)
+            return ""
+        if index not in self._plain_weights:
+            raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
+        return weights_problem(case, got, exact, self._plain_weights[index], rows)
+
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
         law = self._change(index, change)
-        errors = self._errors(index, law, parts)
+        errors = self._errors(index, law, parts, self._some_rows())
         references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
         for part, found in errors.items():
             worst = place_after(self.case, law, found.worst) if part == OUT else found.worst
-            _, problem = self._verdict(part, [replace(found, worst=worst)], [index], references)
+            after = [replace(found, worst=worst)]
+            _, problem = self._verdict(part, after, [index], references, in_place=True)
             if problem:
                 return _of_part(part) + problem, str(law) if change else ""
         return "", ""
 
-    def judge(self, who: str) -> Judgement:
-        """The verdict on all that ``who`` has computed for the check, family by family and part by part."""
+    def begin_timed(self) -> None:
+        """Outputs of timed calls of one process come."""
+
+    def end_timed(self) -> str:
+        """What is wrong with them together; "" for nothing."""
+        return ""
+
+    def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
+        """The verdict on all that ``who`` has computed for the check, family by family and part by part.
+
+        left_out: deliveries that it was not given.
+        """
         scores = self._scores.get(who, {})
-        missing = set(range(len(self._check))) - set(scores)
+        needless = set(left_out) & set(DELIVERIES)
+        asked = {index for index in range(len(self._check)) if self._family(index) not in needless}
+        missing = asked - set(scores)
         if missing:
             raise ValueError(f"no outputs of draws {sorted(missing)} to judge")
         by_family: dict[str, list[int]] = {}
@@ -227,38 +274,80 @@ class OpenedCase:
     def _family(self, index: int) -> str:
         return self._check[index][0] if index < len(self._check) else NORMAL
 
-    def _errors(self, index: int, law: Change, parts: Parts) -> dict[str, Errors]:
+    def _some_rows(self) -> NDArray[np.intp]:
+        """Places among the rows that are compared: all, or some at random where there are many elements.
+
+        What a backend left over from another call is in every row.
+        """
+        count = self.case.Lq if self.rows is None else len(self.rows)
+        by_row = prod(output_shape(self.case)) // self.case.Lq
+        wanted = max(FEWEST_ROWS, MOST_TIMED_ELEMENTS // by_row)
+        if count <= wanted:
+            return np.arange(count)
+        return np.sort(self._rng.choice(count, wanted, replace=False))
+
+    def _errors(
+        self, index: int, law: Change, parts: Parts, some: NDArray[np.intp] | None = None
+    ) -> dict[str, Errors]:
+        """some: places of those rows of the output, among all that are compared, that count."""
         expected = self.draw(index).expected
         if set(parts) != set(expected):
             raise ValueError(f"an answer of {sorted(parts)} where {sorted(expected)} are asked for")
         errors: dict[str, Errors] = {}
         for part, exact in expected.items():
-            got = widen(parts[part], self.case.dtype)
-            if part == OUT:
-                got = undone(self.case, law, got, self.rows)
-            else:
-                got = undone_gradient(self.case, law, part, got)
-            errors[part] = compare_wide(got, exact)
+            if part != OUT:
+                got = undone_gradient(self.case, law, part, widen(parts[part], self.case.dtype))
+                errors[part] = compare_wide(got, exact)
+                continue
+            rows = np.arange(self.case.Lq) if self.rows is None else self.rows
+            if some is None:
+                errors[part] = compare_wide(undone(self.case, law, parts[part], rows), exact)
+                continue
+            axis = 1 if self.case.layer is not None else 2
+            got = undone(self.case, law, parts[part], rows[some])
+            found = compare_wide(got, np.take(exact, some, axis))
+            worst = list(found.worst)
+            worst[axis] = int(rows[some][worst[axis]])
+            errors[part] = replace(found, worst=tuple(worst))
         return errors
 
     def _verdict(
-        self, part: str, errors: Sequence[Errors], draws: Sequence[int], references: Sequence[int]
+        self,
+        part: str,
+        errors: Sequence[Errors],
+        draws: Sequence[int],
+        references: Sequence[int],
+        *,
+        in_place: bool = False,
     ) -> tuple[Accuracy, str]:
+        """in_place: the worst element is named by its place in the output, not among the rows compared."""
         plain = self._scores.get(PLAIN, {})
         missing = set(references) - set(plain)
         if missing or not references:
             raise ValueError(f"no plain reference of draws {sorted(missing or draws)} to judge by")
-        sampled = self.rows is not None and part == OUT
+        if part == OUT:
+            output = together([self._scale(i, OUT) for i in draws])
+            values = together([self._scale(i, "") for i in draws])
+        else:
+            drawn = [self.draw(i) for i in draws]
+            exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
+            output = values = gradient_scale(exact, held, self.case.dtype)
+        sampled = self.rows is not None and part == OUT and not in_place
         return verdict(
             pool(errors),
             pool([plain[index][part] for index in references]),
-            output=together([self._scale(i, part) for i in draws]),
-            values=together([self._scale(i, "") for i in draws]) if part == OUT else _UNBOUNDED,
+            output=output,
+            values=values,
             dtype=self.case.dtype,
             rows=len(self.rows) if sampled and self.rows is not None else self.case.Lq,
             rows_of=self.case.Lq,
             draws=len(draws),
         )
+
+    def _plain_verdict(self, index: int) -> tuple[Accuracy, str]:
+        """On the plain reference's own output on a draw: its limits are those of all others."""
+        plain = self._scores.get(PLAIN, {})
+        return self._verdict(OUT, [plain[index][OUT]] if index in plain else [], [index], [index])
 
     def _scale(self, index: int, part: str) -> Scale:
         """Of a part of the exact answer to a draw; "" for its values (or their source)."""
@@ -269,12 +358,21 @@ class OpenedCase:
         return self._scales[index, part]
 
 
+def turned_back(case: Case, parts: Parts) -> dict[str, Stored]:
+    """The answer to inputs, from that to their opposite: see :mod:`attnbench.worker.flip`."""
+    turned = {name for name in parts if (name == OUT) == (case.pass_ == "forward")}
+    return {name: negated(part, case.dtype) if name in turned else part for name, part in parts.items()}
+
+
 def _check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Families and numbers of the draws of the check, in the order in which they are computed.
 
     What is changed a little follows what it was, so that a backend may take it for the same.
     """
     named = [name for name in families_of(case, rule) if name not in without]
+    if case.dropout:
+        # Other families show mistakes by value. The second draw is there for what is kept of the first.
+        return (NORMAL, 0), (NORMAL, 1)
     if case.pass_ == "backward":
         named = [NORMAL]
     draws = {family: [(family, number) for number in range(family_draws(case, family))] for family in named}

@@ -42,7 +42,7 @@ def check_output(output: Any, case: Case, shape: Shape, layout: Layout) -> None:
     if output.is_neg() or output.is_conj():
         raise WrongOutput("the output is a lazy view: its memory does not hold its values")
     strides = output.stride()
-    reaches = (output.storage_offset() + _reach(expected, strides)) * output.element_size()
+    reaches = (output.storage_offset() + reach_of(expected, strides)) * output.element_size()
     if output.data_ptr() == 0 or output.untyped_storage().nbytes() < reaches:
         raise WrongOutput("the output has no memory that holds its elements")
     if not each_has_a_place(expected, strides):
@@ -93,10 +93,10 @@ def check_own_memory(output: Tensor, others: Iterable[tuple[str, Tensor]]) -> No
 
 def _addresses(tensor: Tensor) -> tuple[int, int]:
     begin = tensor.data_ptr()
-    return begin, begin + _reach(tensor.shape, tensor.stride()) * tensor.element_size()
+    return begin, begin + reach_of(tensor.shape, tensor.stride()) * tensor.element_size()
 
 
-def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Elements from the first to the last in memory, both counted."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 

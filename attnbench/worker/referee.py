@@ -23,8 +23,9 @@ from attnbench.types.words import one_line
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
-from attnbench.worker.names import OUT, parameter_names
-from attnbench.worker.opened_case import OpenedCase
+from attnbench.worker.names import OUT, WEIGHTS, parameter_names
+from attnbench.worker.opened_case import OpenedCase, turned_back
+from attnbench.worker.opened_dropout import OpenedDropout
 from attnbench.worker.process import die_with_parent, leave_terminal, silence
 from attnbench.worker.shared import pack, unpack
 
@@ -62,10 +63,10 @@ def main(argv: list[str]) -> None:
 
 
 def _open(request: rm.OpenCase) -> OpenedCase:
-    rule = _load_rule(request.rule_source, parse_case(request.case).rule)
-    return OpenedCase(
-        request.case, rule, request.timed_entropy, request.oracle_flops, without=request.without
-    )
+    case = parse_case(request.case)
+    rule = _load_rule(request.rule_source, case.rule)
+    kind = OpenedDropout if case.dropout else OpenedCase
+    return kind(request.case, rule, request.timed_entropy, request.oracle_flops, without=request.without)
 
 
 def _opened(opened: OpenedCase) -> tuple[rm.RefereeReply, tuple[int, ...]]:
@@ -78,6 +79,7 @@ def _opened(opened: OpenedCase) -> tuple[rm.RefereeReply, tuple[int, ...]]:
         pairs=pairs,
         flops=float(flops(case, rule, pairs)),
         bytes_moved=float(bytes_moved(case, rule, kept_rows(case))),
+        calls=opened.calls if isinstance(opened, OpenedDropout) else 0,
     )
     return reply, (fd,)
 
@@ -96,22 +98,39 @@ def _answer(
             problem = _wrong_shape(opened.case, request.parts)
             parts = {} if problem else unpack(fds[0], request.parts)
             return rm.Scored(problem or opened.score(request.who, request.index, parts)), ()
+        case rm.ScoreWeights():
+            weights = unpack(fds[0], request.parts)[WEIGHTS]
+            return rm.Scored(opened.score_weights(request.who, request.index, weights)), ()
         case rm.ScoreTimed():
-            for place, each in enumerate(request.outputs):
-                problem, law = _wrong_shape(opened.case, each.parts), ""
-                if not problem:
-                    parts = unpack(fds[0], each.parts)
-                    problem, law = opened.score_timed(each.index, each.change, parts)
-                if problem:
-                    return rm.Scored(problem, place, law), ()
+            return _score_timed(opened, request, fds[0]), ()
+        case rm.TallyOutputs() if isinstance(opened, OpenedDropout):
+            for parts_of_one in request.outputs:
+                if problem := _wrong_shape(opened.case, parts_of_one):
+                    return rm.Scored(problem), ()
+                opened.tally(request.who, request.index, unpack(fds[0], parts_of_one))
             return rm.Scored(""), ()
         case rm.Judge():
-            judged = opened.judge(request.who)
-            return rm.Judged(judged.accuracy, judged.problem, judged.failed, judged.parts), ()
+            judged = opened.judge(request.who, request.left_out)
+            return rm.Judged(judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout), ()
         case rm.TryCanaries():
-            return rm.Tried(opened.canary_that_passes()), ()
+            unseen = isinstance(opened, OpenedDropout) and opened.unseen()
+            return rm.Tried(opened.canary_that_passes(), unseen), ()
         case _:
             return rm.RefereeFailed(f"no such request: {type(request).__name__}"), ()
+
+
+def _score_timed(opened: OpenedCase, request: rm.ScoreTimed, fd: int) -> rm.Scored:
+    """Outputs of timed calls one by one, then all of them together."""
+    opened.begin_timed()
+    for place, each in enumerate(request.outputs):
+        problem, law = _wrong_shape(opened.case, each.parts), ""
+        if not problem:
+            parts = unpack(fd, each.parts)
+            parts = turned_back(opened.case, parts) if each.flipped else parts
+            problem, law = opened.score_timed(each.index, each.change, parts)
+        if problem:
+            return rm.Scored(problem, place, law)
+    return rm.Scored(opened.end_timed(), max(0, len(request.outputs) - 1))
 
 
 def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from attnbench.types.record import Accuracy
+from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.worker.messages import ArraySpec, PluginSource
 
 
@@ -46,6 +46,28 @@ class Score(Struct, frozen=True, tag=True):
     parts: tuple[ArraySpec, ...]
 
 
+class TallyOutputs(Struct, frozen=True, tag=True):
+    """Of a case with dropout: add outputs of calls on one draw, in the descriptor, each by its parts.
+
+    More may follow; :class:`Judge` looks at all of them. Answer: :class:`Scored`.
+    """
+
+    who: str
+    index: int
+    outputs: tuple[tuple[ArraySpec, ...], ...]
+
+
+class ScoreWeights(Struct, frozen=True, tag=True):
+    """Compare attention weights (the part ``weights`` in the descriptor) on a draw. Answer: :class:`Scored`.
+
+    who: the backend; "" is the plain reference, whose weights must come first.
+    """
+
+    who: str
+    index: int
+    parts: tuple[ArraySpec, ...]
+
+
 class Expect(Struct, frozen=True, tag=True):
     """Take the gradients in the descriptor, in float64, for those of a draw. Answer: :class:`Scored`."""
 
@@ -54,41 +76,58 @@ class Expect(Struct, frozen=True, tag=True):
 
 
 class TimedOutput(Struct, frozen=True):
-    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change."""
+    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change.
+
+    flipped: whether the inputs were the opposite of those, see :mod:`attnbench.worker.flip`.
+    """
 
     index: int
     change: int
     parts: tuple[ArraySpec, ...]
+    flipped: bool = False
 
 
 class ScoreTimed(Struct, frozen=True, tag=True):
-    """Compare outputs of timed calls, each alone. Answer: :class:`Scored`, of the first that is wrong."""
+    """Compare outputs of timed calls, each alone; with dropout also those on one draw together.
+
+    Answer: :class:`Scored`, of the first that is wrong, or of the last where they are so together.
+    """
 
     outputs: tuple[TimedOutput, ...]
 
 
 class Judge(Struct, frozen=True, tag=True):
-    """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`."""
+    """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`.
+
+    left_out: families of other deliveries that it was not given.
+    """
 
     who: str
+    left_out: tuple[str, ...] = ()
 
 
 class TryCanaries(Struct, frozen=True, tag=True):
-    """Ask whether an answer that anybody can give would pass. Answer: :class:`Tried`."""
+    """Ask whether an answer that anybody can give would pass, of dropout whether it can be seen at all.
+
+    Answer: :class:`Tried`.
+    """
 
 
-RefereeRequest = OpenCase | GetDraw | Expect | Score | ScoreTimed | Judge | TryCanaries
+RefereeRequest = (
+    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryCanaries
+)
 
 
 class CaseOpened(Struct, frozen=True, tag=True):
     """The case is ready. families: of each draw of the check, its family. pairs: kept (query, key) pairs over
-    all batch elements and heads."""
+    all batch elements and heads. calls: with dropout, outputs on one draw that the verdict needs; else 0."""
 
     parameters: tuple[ArraySpec, ...]
     families: tuple[str, ...]
     pairs: int
     flops: float
     bytes_moved: float
+    calls: int = 0
 
 
 class Arrays(Struct, frozen=True, tag=True):
@@ -113,19 +152,22 @@ class Judged(Struct, frozen=True, tag=True):
     """The verdict: the numbers of ordinary inputs, and "" or the reason why it isn't passed.
 
     failed: the families in which it isn't. parts: the numbers of each part of the answer, where it has
-    several.
+    several. dropout: the numbers of a case with dropout, which has no others.
     """
 
-    accuracy: Accuracy
+    accuracy: Accuracy | None
     problem: str
     failed: tuple[str, ...] = ()
     parts: dict[str, Accuracy] = {}
+    dropout: DropoutNumbers | None = None
 
 
 class Tried(Struct, frozen=True, tag=True):
-    """Canaries were tried. passed: one that passes the whole check; "" where none does."""
+    """Canaries were tried. passed: one that passes the whole check; "" where none does. unseen: whether
+    dropout can be seen in no row."""
 
     passed: str
+    unseen: bool = False
 
 
 class RefereeFailed(Struct, frozen=True, tag=True):

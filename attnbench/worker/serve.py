@@ -14,6 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from attnbench.cases.identity import parse_case
+from attnbench.inputs.families import GRADED
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
@@ -27,13 +28,16 @@ from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
 from attnbench.worker.integrity import check_integrity, references
+from attnbench.worker.many import many_outputs
 from attnbench.worker.outputs import WrongOutput
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
 from attnbench.worker.scale import scale_measured
+from attnbench.worker.seeding import seed_from_system
 from attnbench.worker.shared import anonymous_file, mapped
 from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
 from attnbench.worker.trace import what_ran
 from attnbench.worker.turns import take_turns
+from attnbench.worker.weighing import computed_weights
 
 Line = Channel[m.Reply, m.Request]
 
@@ -70,6 +74,8 @@ def serve(sock: socket.socket) -> None:
                     line.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
                     forked, frozen, is_server = set(), False, False
+                    if held is not None and draws(held.case):
+                        seed_from_system()
                 else:
                     forked.add(pid)
                     line.send(m.Forked(pid))
@@ -101,21 +107,28 @@ def _answer(
         if isinstance(reply, m.Prepared):
             # Compared with what was before, so not in a mode of this case's own.
             reply = m.Prepared(reply.ns, put_back_after_preparation())
+        if isinstance(request, m.Activations) and request.delivery == GRADED:
+            # Prepared anew for them; what that changes was told the first time.
+            put_back_after_preparation()
         return held, reply, out
     except NotPrepared as refusal:
         return held, m.Failed(refusal.status, refusal.reason), ()
     except WrongOutput as wrong:
         return held, m.Failed("mismatch", str(wrong)), ()
     except BaseException as failure:
-        calls = m.Compute | m.WarmUp | m.TakeTurns | m.TraceCall
+        calls = m.Compute | m.ComputeMany | m.WarmUp | m.TakeTurns | m.TraceCall
         doing = "the call" if isinstance(request, calls) else type(request).__name__
+        if isinstance(request, m.ComputeWeights):
+            doing = "computing the weights"
         return held, m.Failed(*classify(failure, doing)), ()
 
 
 @contextlib.contextmanager
 def _graphs(request: m.Request, held: Held | None) -> Iterator[None]:
-    """With graphs, where a case asks for gradients: servers are in a mode that makes none."""
-    forward = held is None or held.case.pass_ == "forward"
+    """With graphs, where a case or its inputs ask for gradients: servers are in a mode that makes none."""
+    forward = held is None or (held.case.pass_ == "forward" and held.delivery != GRADED)
+    if isinstance(request, m.Activations) and held is not None:
+        forward = held.case.pass_ == "forward" and request.delivery != GRADED
     if isinstance(request, m.Prepare):
         forward = parse_case(request.case).pass_ == "forward"
     if forward:
@@ -143,6 +156,8 @@ def _answer_in_mode(
             be_first_to_go()
             if request.memory_limit_bytes is not None:
                 limit_memory(request.memory_limit_bytes)
+            if draws(parse_case(request.case)):
+                seed_from_system()
             held, ns = prepare(request, mapped(fds[0], request.parameters))
             check_integrity("the plugin")
             return held, m.Prepared(ns), ()
@@ -155,7 +170,12 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
     if isinstance(request, m.Activations):
         held = _written_down(held)
         junk = bytearray(request.junk_bytes)
-        held = held.with_inputs(mapped(fds[0], request.arrays), fresh=request.fresh, guarded=request.guarded)
+        held = held.with_inputs(
+            mapped(fds[0], request.arrays),
+            fresh=request.fresh,
+            guarded=request.guarded,
+            delivery=request.delivery,
+        )
         del junk
         return held, m.Done(), ()
     if held.inputs is None:
@@ -167,6 +187,13 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             fd = anonymous_file()
             specs, _ = written(fd, 0, stored_answer(held, computed), held.case.dtype)
             return held, m.Output(specs, ns), (fd,)
+        case m.ComputeMany():
+            held, outputs, fd = many_outputs(held, request.count)
+            return held, outputs, (fd,)
+        case m.ComputeWeights():
+            fd = anonymous_file()
+            specs, _ = written(fd, 0, computed_weights(held), held.case.dtype)
+            return held, m.Output(specs, 0), (fd,)
         case m.ExactGradients():
             fd = anonymous_file()
             specs, _ = written(fd, 0, exact_gradients(held), "float64")
@@ -210,7 +237,10 @@ def _written_down(held: Held) -> Held:
     if last is None:
         return held
     check_held_output(held, last.output)
-    held.evidence.keep(held, last.output, last.stretch, last.turn, last.call, renewed=last.renewed)
+    # The first call on new inputs may have been the last of all.
+    if not held.evidence.ends_with(last.stretch, last.turn, last.call):
+        where = last.stretch, last.turn, last.call
+        held.evidence.keep(held, last.output, *where, renewed=last.renewed)
     return replace(held, last=None)
 
 

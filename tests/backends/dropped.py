@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from solved import Solved, stored_of
 
-from attnbench.check.dropout import DropoutNumbers, dropout_calls, judge_dropout
+from attnbench.check.dropout import dropout_calls, judge_dropout
 from attnbench.check.errors import compare
 from attnbench.check.plain import PLAIN
 from attnbench.check.verdict import scale_of, verdict
 from attnbench.inputs.draw import Parameters
 from attnbench.oracle.moments import solve_moments
+from attnbench.types.record import DropoutNumbers
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call

@@ -12,11 +12,11 @@ SCRIPTED = {
     "run": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--budget", "--threads", "--seed", "--out",
         "--resume", "--format", "--sets", "--baseline", "--timeout", "--memory-limit",
-        "--delta", "--allocator", "--plan", "--cache", "--trace", "--dropout",
+        "--delta", "--allocator", "--plan", "--cache", "--trace", "--dropout", "--pass",
     },
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",
-        "--format", "--timeout", "--memory-limit", "--cache", "--trace", "--dropout",
+        "--format", "--timeout", "--memory-limit", "--cache", "--trace", "--dropout", "--pass",
     },
     "report": {"--format", "--trace"},
     "plugins": {"--format"},

@@ -17,7 +17,14 @@ from wrong_kernels import WRONG, scale_off, without_maximum
 
 from attnbench.cases.identity import parse_case
 from attnbench.inputs.draw import draw_activations
-from attnbench.inputs.families import FAMILIES, draw_family, families_of, family_draws
+from attnbench.inputs.families import (
+    DELIVERIES,
+    FAMILIES,
+    LARGEST_GRADED,
+    draw_family,
+    families_of,
+    family_draws,
+)
 from attnbench.inputs.one_feature import LARGEST_PRODUCT, LOG2_E, kindly_rounded, one_feature
 from attnbench.inputs.rounding import EPS, store, widen
 from attnbench.inputs.seen import seen_counts
@@ -42,7 +49,7 @@ def products(case: Case, family: str, index: int = 0) -> np.ndarray:
 
 
 def test_the_first_family_is_the_ordinary_draw_bit_for_bit() -> None:
-    assert NAMES == ["normal", "deep_change", "one_key", "loud", "quiet"]
+    assert tuple(NAMES) == ("normal", "deep_change", "one_key", "loud", "quiet", *DELIVERIES)
     for case in (small_case(), small_case("concat_linear", dtype="bfloat16"), small_case(layer=Layer(6))):
         rule = RULES[case.rule]
         for mine, theirs in zip(
@@ -83,9 +90,11 @@ def test_another_entropy_or_number_gives_other_inputs(family: str) -> None:
 
 def test_which_families_make_sense() -> None:
     def names(rule: str = "scaled_dot", **fields: object) -> tuple[str, ...]:
-        return families_of(small_case(rule, **fields), RULES[rule])
+        found = families_of(small_case(rule, **fields), RULES[rule])
+        assert found[-2:] == DELIVERIES
+        return found[:-2]
 
-    everything = tuple(NAMES)
+    everything = tuple(NAMES[:-2])
     assert names() == names("dot") == names("general") == names("sinks") == everything
     assert names("alibi") == ("normal", "deep_change", "one_key", "quiet")
     assert names("softcap") == ("normal", "deep_change", "one_key", "loud")
@@ -95,6 +104,32 @@ def test_which_families_make_sense() -> None:
     assert names(mask=Mask(explicit="float")) == ("normal", "deep_change", "one_key")
     assert names(Lk=1) == names(Lq=1, mask=Mask(causal="upper_left")) == ("normal",)
     assert names(mask=Mask(padding=(0, 0))) == names(Lk=3, mask=Mask(window=1)) == ("normal",)
+
+
+def test_deliveries_are_further_ordinary_draws() -> None:
+    case, rule = small_case(), RULES["scaled_dot"]
+    seen = [draw_activations(case, rule, 7, index)[0] for index in range(16)]
+    for family in DELIVERIES:
+        for index in range(2):
+            q = drawn(case, family, index)[0]
+            assert 0.5 < q.std() < 2
+            assert all(not np.array_equal(q, other) for other in seen)
+            seen.append(q)
+        assert family_draws(case, family) <= 2
+        assert family_draws(replace(case, Lq=64, Dv=8), family) == 1
+
+
+def test_gradients_are_asked_of_inputs_where_that_is_another_thing_and_there_is_room() -> None:
+    def names(rule: str = "scaled_dot", **fields: object) -> tuple[str, ...]:
+        return families_of(small_case(rule, **fields), RULES[rule])
+
+    assert "graded" in names()
+    assert "graded" not in names(pass_="both")
+    assert "strided" in names(pass_="both")
+    side = int(LARGEST_GRADED**0.5)
+    assert "graded" in names(B=1, H=1, Hkv=1, Lq=side, Lk=side)
+    assert "graded" not in names(B=1, H=1, Hkv=1, Lq=side, Lk=side + 1)
+    assert "graded" not in names("additive", B=1, H=1, Hkv=1, Lq=side, Lk=side // 2, D=4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from run_parts import PLAIN
+from run_parts import LESS_CHECKED, PLAIN
 
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.baton import Stretch, take_stretch
@@ -70,7 +70,9 @@ def open_bench(shop: Workshop, case: str = PLAIN, threads: int = 1) -> Iterator[
     """On a small case."""
     shop.start_servers(threads)
     source = wire(load_registry().rules["dot"].source)
-    opening = rm.OpenCase(case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9)
+    opening = rm.OpenCase(
+        case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9, without=LESS_CHECKED
+    )
     with ExitStack() as stack:
         brief = stack.enter_context(open_brief(shop.referee, opening, threads, MEMORY_BYTES))
         bench = Bench(shop, brief)

@@ -161,7 +161,8 @@ def test_every_set_is_verified(stored: StoredRun) -> None:
     assert all(sorted(line.verified) == sorted(NAMES) for line in stored.sets)
     # Of each stretch the last call, the first on inputs renewed within it, and mostly the one before.
     for line in stored.sets:
-        assert all(2 * STRETCHES <= calls <= 3 * STRETCHES for calls in line.verified_calls.values())
+        # The renewal may come before the last call of all.
+        assert all(STRETCHES <= calls <= 3 * STRETCHES for calls in line.verified_calls.values())
         assert line.checking_s > 0
     for record in stored.records:
         of_sets = [line.verified_calls[record.backend] for line in sets_of(stored, record.case)]

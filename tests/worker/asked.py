@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attnbench.cases.identity import parse_case
 from attnbench.inputs.draw import draw_activations, draw_parameters
+from attnbench.inputs.families import FAMILIES
 from attnbench.rules import attnbench_rules
 from attnbench.runner.link import WorkerLink
 from attnbench.worker import messages as m
@@ -28,6 +29,7 @@ BUILT_IN_RULES = m.PluginSource("rules", "attnbench.rules", "attnbench", "0")
 BUILT_IN_BACKENDS = m.PluginSource("backends", "attnbench.backends", "attnbench", "0")
 OUTSPOKEN = m.PluginSource("outspoken", "outspoken_plugin", "outspoken", "1.0")
 ENOUGH_S = 60.0
+SPECIAL_FAMILIES = tuple(family.name for family in FAMILIES if family.name != "normal")
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,13 @@ class Asked:
 
     def output(self) -> Stored:
         """The output of one call."""
+        return self.parts()["out"]
+
+    def parts(self) -> dict[str, Stored]:
+        """The answer of one call, by parts."""
         answer, fd = self.link.ask(m.Compute(), m.Output, ENOUGH_S)
         try:
-            return unpack(fd, [answer.array])["out"]
+            return unpack(fd, answer.parts)
         finally:
             os.close(fd)
 
@@ -95,7 +101,7 @@ class Asked:
         """What is kept of timed calls, handed over: nothing is kept from then on."""
         answer, fd = self.link.ask(m.TimedOutputs(), m.Kept, ENOUGH_S)
         try:
-            return [(each, unpack(fd, [each.array])["out"]) for each in answer.outputs]
+            return [(each, unpack(fd, each.parts)["out"]) for each in answer.outputs]
         finally:
             if fd >= 0:
                 os.close(fd)

@@ -19,11 +19,12 @@ from attnbench.types.backend import Layout
 from attnbench.types.case import DTYPES
 from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
+from attnbench.worker.answers import written
 from attnbench.worker.held import Held, prepare
 from attnbench.worker.names import ACTIVATIONS, parameter_names
 from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.shared import unpack
-from attnbench.worker.tensors import in_layout, to_tensor, write_output
+from attnbench.worker.shared import anonymous_file, unpack
+from attnbench.worker.tensors import in_layout, stored_output, to_tensor
 
 CASE = parse_case("attention/dot/B2-H3-Lq4-Lk5-D6-Dv7/none/float32")
 LAYER = parse_case("multihead/dot/B2-H3-L4-D6-E7/none/float32")
@@ -72,12 +73,16 @@ def test_writing_an_output_undoes_the_layout_and_keeps_the_bits(
     tensor = in_layout(to_tensor(stored, case), layout)
     assert tuple(tensor.shape) == ((B, L, H, D) if layout == "BLHD" else sizes)
     assert tensor.is_contiguous()
-    fd, spec = write_output(tensor, case, output_shape(case), layout)
+    data = stored_output(tensor, case, output_shape(case), layout)
+    fd = anonymous_file()
     try:
-        assert unpack(fd, [spec])["out"].tobytes() == stored.tobytes()
+        specs, end = written(fd, 0, {"out": data}, dtype)
+        assert unpack(fd, specs)["out"].tobytes() == stored.tobytes()
     finally:
         os.close(fd)
-    assert spec == m.ArraySpec("out", dtype, sizes, 0)
+    assert specs == (m.ArraySpec("out", dtype, sizes, 0),)
+    assert stored.nbytes <= end < stored.nbytes + 64
+    assert end % 64 == 0
 
 
 def test_a_tensor_is_a_copy_of_what_was_stored() -> None:
@@ -92,9 +97,7 @@ def test_an_output_that_is_a_view_is_written_in_its_own_order() -> None:
         torch.arange(2.0 * 3 * 4 * 14).view(2, 3, 4, 14)[..., ::2],
         torch.ones(2, 3, 4, 7, requires_grad=True) * 2,
     ):
-        fd, spec = write_output(made, CASE, output_shape(CASE), "BHLD")
-        assert np.array_equal(unpack(fd, [spec])["out"], made.detach().numpy())
-        os.close(fd)
+        assert np.array_equal(stored_output(made, CASE, output_shape(CASE), "BHLD"), made.detach().numpy())
 
 
 @pytest.mark.parametrize(
@@ -116,13 +119,11 @@ def test_what_is_no_output_is_said(
     make: Callable[[torch.Tensor], object], layout: Layout, words: str
 ) -> None:
     with pytest.raises(WrongOutput) as wrong:
-        write_output(make(torch.zeros(2, 3, 4, 7)), CASE, output_shape(CASE), layout)
+        stored_output(make(torch.zeros(2, 3, 4, 7)), CASE, output_shape(CASE), layout)
     assert words in str(wrong.value)
 
 
 def test_a_layers_output_has_no_heads_to_exchange() -> None:
     x = torch.arange(2.0 * 4 * 7).view(2, 4, 7)
     assert in_layout(x, "BLHD") is x
-    fd, spec = write_output(x, LAYER, output_shape(LAYER), "BLHD")
-    assert np.array_equal(unpack(fd, [spec])["out"], x.numpy())
-    os.close(fd)
+    assert np.array_equal(stored_output(x, LAYER, output_shape(LAYER), "BLHD"), x.numpy())

@@ -114,7 +114,9 @@ def test_the_referee_loads_no_torch() -> None:
         "rules = m.PluginSource('rules', 'attnbench.rules', 'attnbench', '0')\n"
         "for rule in ('dot', 'additive', 'concat_linear', 'sinks', 'alibi'):\n"
         "    case = f'multihead/{rule}/H2-L4-D4-E8-bias/causal+padding/bfloat16'\n"
-        "    referee.OpenedCase(rm.OpenCase(case, rules, 1, 1, 1e9)).draw(0)\n"
+        "    opened = referee._open(rm.OpenCase(case, rules, 1, 1, 1e9))\n"
+        "    for index in range(len(opened.families) + 1):\n"
+        "        opened.draw(index)\n"
         "print(sorted({'torch', 'pandas', 'rich'} & set(sys.modules)))"
     )
     done = run(code)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_RULES, OUTSPOKEN, attend
+from asked import BUILT_IN_RULES, OUTSPOKEN, SPECIAL_FAMILIES, attend
+from msgspec import structs
 
 from attnbench.inputs.rounding import store, widen
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
@@ -32,7 +33,9 @@ class Opened:
     ) -> None:
         self.referee = referee
         self.dtype = case.rsplit("/", 1)[1]
-        answer, fd = referee.ask(rm.OpenCase(case, source, 5, 2, oracle_flops), rm.CaseOpened)
+        # Families are another module's: here every draw of the check is of ordinary inputs.
+        opening = rm.OpenCase(case, source, 5, 2, oracle_flops, without=SPECIAL_FAMILIES)
+        answer, fd = referee.ask(opening, rm.CaseOpened)
         os.close(fd)
         self.check_draws = len(answer.families)
 
@@ -45,7 +48,7 @@ class Opened:
     def score(self, who: str, index: int, output: np.ndarray) -> str:
         fd, (spec,) = pack({"out": output}, self.dtype)
         try:
-            return self.referee.ask(rm.Score(who, index, spec), rm.Scored, fd)[0].problem
+            return self.referee.ask(rm.Score(who, index, (spec,)), rm.Scored, fd)[0].problem
         finally:
             os.close(fd)
 
@@ -53,7 +56,7 @@ class Opened:
         """What is said of outputs of timed calls: on which draw, after which change."""
         fd, specs = pack({str(i): output for i, (_, _, output) in enumerate(outputs)}, self.dtype)
         asked = tuple(
-            rm.TimedOutput(index, change, spec)
+            rm.TimedOutput(index, change, (structs.replace(spec, name="out"),))
             for (index, change, _), spec in zip(outputs, specs, strict=True)
         )
         try:
@@ -184,7 +187,7 @@ def test_another_shape_is_no_output(referee: RefereeLink) -> None:
     assert opened.score("mine", 0, turned) == "the output has shape (2, 64, 4, 8)"
     fd, _ = pack({"out": np.zeros(3, np.float32)}, "float32")
     with pytest.raises(RefereeGaveUp, match="ValueError: buffer"):
-        referee.ask(rm.Score("mine", 0, m.ArraySpec("out", "float32", (2, 4, 64, 8), 0)), rm.Scored, fd)
+        referee.ask(rm.Score("mine", 0, (m.ArraySpec("out", "float32", (2, 4, 64, 8), 0),)), rm.Scored, fd)
     os.close(fd)
     with pytest.raises(RefereeGaveUp, match=r"no outputs of draws \[0, 1\]"):
         opened.judge("mine")

@@ -1,0 +1,67 @@
+"""What it costs to renew inputs while calls are timed and to compare outputs of timed calls.
+
+Runs the default suite, or the cases named, in pairs: with and without it. Run on a quiet machine::
+
+    python tests/benchmarks/verification.py [--rounds N] [CASE ...]
+
+Prints, of each round, the seconds that sets took with and without, and the share of the first that checking
+took by its own account (``checking_s`` of the sets); at the end the medians of both shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from attnbench.cases.select import select
+from attnbench.plugins.registry import load_registry
+from attnbench.runner.options import Options
+from attnbench.runner.order import Order
+from attnbench.runner.run import start_run
+from attnbench.runner.run_file import StoredRun, read_run
+
+TARGET = 0.15
+
+
+def measured(words: list[str], options: Options) -> StoredRun:
+    registry = load_registry()
+    cases = select(words, registry).cases
+    backends = tuple(name for name, entry in registry.backends.items() if not entry.record.compiles)
+    with tempfile.TemporaryDirectory() as folder:
+        return read_run(start_run(Order(cases, backends), registry, options, Path(folder), None))
+
+
+def sets_s(stored: StoredRun) -> float:
+    assert stored.finished is not None
+    return stored.finished.phases_s["sets"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("words", nargs="*", default=["smoke"], metavar="CASE")
+    chosen = parser.parse_args()
+    # What comes before sets is the same for both, and not what is compared.
+    options = Options(without=("near", "deep_change", "one_key", "loud", "quiet"))
+    told, longer = [], []
+    for number in range(chosen.rounds):
+        one = measured(chosen.words, options)
+        other = measured(chosen.words, replace(options, verified=False))
+        checking_s = sum(line.checking_s for line in one.sets)
+        told.append(checking_s / sets_s(one))
+        longer.append(sets_s(one) / sets_s(other) - 1)
+        calls = sum(record.verified_calls for record in one.records)
+        print(
+            f"round {number + 1}: {sets_s(one):.1f} s with, {sets_s(other):.1f} s without: "
+            f"{longer[-1]:+.1%}; checking {checking_s:.1f} s, {told[-1]:.1%}; {calls} calls verified"
+        )
+    print(f"median: {median(longer):+.1%} longer; {median(told):.1%} by its own account; asked: {TARGET:.0%}")
+
+
+if __name__ == "__main__":
+    main()
