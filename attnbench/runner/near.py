@@ -15,15 +15,8 @@ from attnbench.cases.identity import case_id, parse_case
 from attnbench.cases.near import near_case
 from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import Brief, open_brief
-from attnbench.runner.examine import (
-    PLAIN,
-    MismatchFound,
-    check_draws,
-    compared,
-    examine_plain,
-    give_draw,
-    prepare_template,
-)
+from attnbench.runner.checking import MismatchFound, check_draws, compared, give_draw
+from attnbench.runner.examine import PLAIN, examine_plain, prepare_template
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.workshop import Workshop, wire

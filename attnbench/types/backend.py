@@ -59,7 +59,9 @@ class Backend:
     available: ``available(device)`` gives the reason in words why it can't run on this machine at all (a
         kernel that this build lacks, no compiler), or None. Runs in the worker, before ``supports``.
     operations, rules, dtypes, devices, passes: what it can do at all; ``rules`` None means any rule,
-        ``needs_dot_form`` any that has a dot-product form. One that can give gradients has all three passes.
+        ``needs_dot_form`` any that has a dot-product form. One that can give gradients has all three passes;
+        in a forward pass too it is then checked on inputs that require them, grad mode on, unless
+        ``supports`` refuses the case with the pass ``both`` or it compiles.
     requires: modules that must be importable; checked without importing them.
     forkable: whether a prepared process may be forked (no threads, no device of its own).
     compiles: whether preparation takes seconds, so that suites give it a handful of cases.

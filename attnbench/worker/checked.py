@@ -60,7 +60,7 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
     check_unchanged(held.inputs, before)
     check_bands(held.buffers)
     check_held_output(held, output)
-    return replace(held, past=now, earlier=_kept(held, output)), output, sample.wall_ns
+    return replace(held, past=now, earlier=_kept(held, _without_graph(held, output))), output, sample.wall_ns
 
 
 def _without_graph(held: Held, output: Any) -> Any:
@@ -87,7 +87,7 @@ def _glanced_at(held: Held) -> tuple[Held, Any, int]:
     check_unchanged(held.inputs, before)
     check_bands(held.buffers)
     check_held_output(held, output)
-    return replace(held, past=now, earlier=_kept(held, output)), output, sample.wall_ns
+    return replace(held, past=now, earlier=_kept(held, _without_graph(held, output))), output, sample.wall_ns
 
 
 def check_held_output(held: Held, answer: Any) -> None:
@@ -125,4 +125,4 @@ def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
 def _kept(held: Held, answer: Any) -> tuple[Any, ...]:
     """The outputs that the next must not lie in: of large ones the last alone."""
     count = OUTPUTS_KEPT if held.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
-    return (*held.earlier, _without_graph(held, answer))[-count:]
+    return (*held.earlier, answer)[-count:]

@@ -130,7 +130,8 @@ def _score_timed(opened: OpenedCase, request: rm.ScoreTimed, fd: int) -> rm.Scor
             problem, law = opened.score_timed(each.index, each.change, parts)
         if problem:
             return rm.Scored(problem, place, law)
-    return rm.Scored(opened.end_timed(), max(0, len(request.outputs) - 1))
+    problem = opened.end_timed()
+    return rm.Scored(problem, len(request.outputs) - 1 if problem else 0)
 
 
 def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:

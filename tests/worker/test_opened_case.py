@@ -7,7 +7,7 @@ import pytest
 from asked import SPECIAL_FAMILIES
 from plain_here import PlainHere, open_here, plain_of
 
-from attnbench.inputs.families import FAMILIES
+from attnbench.inputs.families import DELIVERIES, FAMILIES
 from attnbench.worker.opened_case import NORMAL, OpenedCase
 
 CASE = "attention/scaled_dot/B1-H2-L16-D8/none/float32"
@@ -58,7 +58,7 @@ def draws(opened: OpenedCase, index: int) -> list[bytes]:
 
 def test_a_backward_pass_has_ordinary_draws_alone() -> None:
     assert set(open_here(f"{CASE}/cpu/backward").families) == {NORMAL}
-    assert set(open_here(f"{CASE}/cpu/both").families) == set(ALL)
+    assert set(open_here(f"{CASE}/cpu/both").families) == set(ALL) - {"graded"}
 
 
 @pytest.mark.parametrize("family", ALL)
@@ -115,3 +115,19 @@ def test_without_its_families_a_case_may_still_tell_something() -> None:
         made.opened.canary_that_passes()
     made.score()
     assert made.opened.canary_that_passes() == ""
+
+
+@pytest.mark.parametrize("family", DELIVERIES)
+def test_a_verdict_goes_without_a_delivery_that_was_not_given_and_without_nothing_else(
+    plain: PlainHere, family: str
+) -> None:
+    draws = [at for at, each in enumerate(plain.opened.families) if each != family]
+    for at in draws:
+        plain.opened.score(f"not {family}", at, plain.answer(at))
+    with pytest.raises(ValueError, match="no outputs of draws"):
+        plain.opened.judge(f"not {family}")
+    assert plain.opened.judge(f"not {family}", (family,)).problem == ""
+    for at in [at for at in draws if plain.opened.families[at] != "loud"]:
+        plain.opened.score(f"not {family}, not loud", at, plain.answer(at))
+    with pytest.raises(ValueError, match="no outputs of draws"):
+        plain.opened.judge(f"not {family}, not loud", (family, "loud"))
