@@ -13,7 +13,10 @@ from attnbench.cli.parameters import OneOf, Whole
 from attnbench.cli.progress import progress
 from attnbench.types.errors import BadInput
 
-WITHOUT = ("near", "guards", "canaries", "deep_change", "one_key", "loud", "quiet", "renewal")
+WITHOUT = (
+    "near", "guards", "canaries", "weights", "deep_change", "one_key", "loud", "quiet", "strided", "graded",
+    "renewal",
+)  # fmt: skip
 FULL_SEEDS = 3
 
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from attnbench.cases.identity import case_id
+from attnbench.inputs.families import families_of
 from attnbench.selftest.judge_cases import covering_cases, timed_cases
 from attnbench.selftest.zoo.animal import Animal, runs
 from attnbench.types.case import Case
@@ -72,6 +73,7 @@ def _checked_round(animals: Sequence[Animal], rules: Mapping[str, Rule], seed: i
     able = {case: {a.called for a in animals if runs(a, case, rules[case.rule])} for case in cases}
     wanted = {animal.called: extent.right if animal.right else extent.wrong for animal in animals}
     if extent.few:
+        able = _telling(able, rules)
         cases = _few(able, wanted)
     can = {name: [case for case in cases if name in able[case]] for name in wanted}
     asked: dict[str, list[str]] = {case_id(case): [] for case in cases}
@@ -80,6 +82,15 @@ def _checked_round(animals: Sequence[Animal], rules: Mapping[str, Rule], seed: i
             asked[case_id(case)].append(name)
     used = tuple(case for case in cases if asked[case_id(case)])
     return Round(used, {case_id(case): tuple(asked[case_id(case)]) for case in used}, timed=False)
+
+
+def _telling(able: Mapping[Case, set[str]], rules: Mapping[str, Rule]) -> dict[Case, set[str]]:
+    """For each animal only those of its cases that most families of inputs make sense of."""
+    families = {case: len(families_of(case, rules[case.rule])) for case in able}
+    most: dict[str, int] = {}
+    for case, names in able.items():
+        most |= {name: max(most.get(name, 0), families[case]) for name in names}
+    return {case: {name for name in names if families[case] == most[name]} for case, names in able.items()}
 
 
 def _few(able: Mapping[Case, set[str]], wanted: Mapping[str, int]) -> list[Case]:

@@ -143,9 +143,7 @@ class Held:
         elif delivery == STRIDED:
             laid = {at: apart(tensor) for at, tensor in laid.items()}
         a, b, c = (laid[at] for at in given)
-        held = replace(
-            self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, earlier=(), delivery=delivery
-        )
+        held = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, delivery=delivery)
         if delivery == GRADED:
             for x in (a, b, c):
                 x.requires_grad_()
