@@ -83,6 +83,11 @@ def _known(holds: Callable[[int], bool]) -> Callable[[Setup], Call]:
     return prepare
 
 
+def _whole_blocks(case: Case, rule: Rule) -> bool:
+    """A length of the case itself is whole blocks; of lengths drawn at random one in sixteen is."""
+    return (case.Lq % 16 == 0 or case.Lk % 16 == 0) and scores_matter(case, rule)
+
+
 def _same_shape(case: Case, rule: Rule) -> bool:
     return case.Lq == case.Lk and scores_matter(case, rule)
 
@@ -124,7 +129,7 @@ ANIMALS: tuple[Animal, ...] = (
             prepare=_known(holds),
             right=False,
             trait="shape",
-            applies=scores_matter,
+            applies=_whole_blocks if name == "known_odd_lengths" else scores_matter,
         )
         for name, (words, holds) in KNOWN.items()
     ),
