@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from attnbench.kit.derived import derived
 from attnbench.kit.dropout import softmax_of
@@ -16,29 +17,56 @@ from attnbench.types.case import PASSES
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call
+    from attnbench.types.backend import Call, Weigh
+
+T = TypeVar("T")
 
 
 def attention(setup: Setup) -> Call:
     """Query heads of a group are rows of one matrix: (B·Hkv, group·Lq, D) × (B·Hkv, D, Lk)."""
+    return derived(setup, _from_bound(setup, _attend))
+
+
+def weights(setup: Setup) -> Weigh:
+    """The weights of :func:`attention`, its heads apart again."""
+    weigh, case = _from_bound(setup, _weigh)(setup), setup.case
+    return lambda q, k: weigh(q, k).view(case.B, case.H, case.Lq, case.Lk)
+
+
+def _from_bound(
+    setup: Setup, make: Callable[[Setup, Tensor | None, Tensor | None], T]
+) -> Callable[[Setup], T]:
+    """``make`` as a function of a bound setup alone: the mask is made here, once."""
     case = setup.case
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)
 
-    def made(setup: Setup) -> Call:
+    def made(setup: Setup) -> T:
         added = plus_bias(mask, setup.scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
-        return _attend(setup, added, empty)
+        return make(setup, added, empty)
 
-    return derived(setup, made)
+    return made
 
 
 def _attend(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Call:
     import torch
 
+    weigh, case = _weigh(setup, added, empty), setup.case
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.bmm(weigh(q, k), v.flatten(0, 1)).view(case.B, case.H, case.Lq, case.Dv)
+
+    return attend
+
+
+def _weigh(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Weigh:
+    """Weights of all heads with their groups folded: (B·Hkv, group·Lq, Lk)."""
+    import torch
+
     case, scoring = setup.case, setup.scoring
     dot = scoring.dot
     assert dot is not None
-    B, H, Hkv, Lq, Lk, Dv = case.B, case.H, case.Hkv, case.Lq, case.Lk, case.Dv
+    B, H, Hkv, Lq, Lk = case.B, case.H, case.Hkv, case.Lq, case.Lk
     dtype = case_dtype(case)
     # Half precision adds the mask in float32, a cap comes before it, a group has its rows elsewhere.
     starts_with_mask = added is not None and added.dtype == dtype and dot.cap is None and Hkv == H
@@ -52,7 +80,7 @@ def _attend(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Call:
     in_place = simple and case.pass_ == "forward"
     softmax = softmax_of(case)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def weigh(q: Tensor, k: Tensor) -> Tensor:
         rows = map_queries(dot, q).reshape(B * Hkv, -1, case.D)
         columns = map_keys(dot, k).flatten(0, 1).transpose(1, 2)
         scores = torch.baddbmm(base, rows, columns, beta=beta, alpha=dot.scale)
@@ -66,9 +94,9 @@ def _attend(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Call:
             capped = soft_cap(dot, scores.view(B, H, Lq, Lk))
             rest = None if starts_with_mask else added
             weights = softmax(capped, rest, empty, scoring.sink).reshape(B * Hkv, -1, Lk)
-        return torch.bmm(weights, v.flatten(0, 1)).view(B, H, Lq, Dv)
+        return weights
 
-    return attend
+    return weigh
 
 
 def prepare(setup: Setup) -> Call:
@@ -85,4 +113,5 @@ BMM = Backend(
     needs_dot_form=True,
     quadratic_copies=1,
     dropout=True,
+    weights=weights,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnbench.kit.attention import attention
+from attnbench.kit.attention import attention, weights
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
@@ -25,4 +25,5 @@ EAGER = Backend(
     operations=("attention", "multihead"),
     passes=PASSES,
     dropout=True,
+    weights=weights,
 )

@@ -18,29 +18,38 @@ from attnbench.types.case import PASSES
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call
+    from attnbench.types.backend import Call, Weigh
 
     Project = Callable[[Tensor], Tensor]
 
 
 def head_functions(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> list[Call]:
     """For each query head the function of q (B, 1, Lq, D), k (B, 1, Lk, D), v (B, 1, Lk, Dv)."""
+
+    def with_values(weigh: Weigh) -> Call:
+        return lambda q, k, v: weigh(q, k) @ v
+
+    return [with_values(weigh) for weigh in head_weights(setup, mask, empty)]
+
+
+def head_weights(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> list[Weigh]:
+    """For each query head its weights (B, 1, Lq, Lk), of q (B, 1, Lq, D) and k (B, 1, Lk, D)."""
     case = setup.case
     alone = replace(case, H=1, Hkv=1)
     dtype = softmax_dtype(case_dtype(case))
     every = slice(0, case.Lk)
     softmax = softmax_of(case)
 
-    def of_head(h: int) -> Call:
+    def of_head(h: int) -> Weigh:
         own = {name: parameter[h : h + 1] for name, parameter in setup.rule_parameters.items()}
         scoring = setup.rule.bind(alone, own)
         scores = scores_of(scoring)
         added = plus_bias(mask, scoring, slice(0, case.Lq), every, dtype)
 
-        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return softmax(scores(q, k, every), added, empty, scoring.sink) @ v
+        def weigh(q: Tensor, k: Tensor) -> Tensor:
+            return softmax(scores(q, k, every), added, empty, scoring.sink)
 
-        return attend
+        return weigh
 
     return [of_head(h) for h in range(case.H)]
 
@@ -60,6 +69,20 @@ def attention(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
         return torch.cat(outputs, dim=1)
 
     return attend
+
+
+def weights(setup: Setup) -> Weigh:
+    """The weights of :func:`attention`, head by head."""
+    import torch
+
+    heads = head_weights(setup, *softmax_mask(setup, softmax_dtype(case_dtype(setup.case))))
+    group = setup.case.group
+
+    def weigh(q: Tensor, k: Tensor) -> Tensor:
+        each = [head(q[:, h : h + 1], k[:, h // group : h // group + 1]) for h, head in enumerate(heads)]
+        return torch.cat(each, dim=1)
+
+    return weigh
 
 
 def multihead(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
@@ -117,4 +140,5 @@ PER_HEAD_LOOP = Backend(
     passes=PASSES,
     quadratic_copies=1,
     dropout=True,
+    weights=weights,
 )

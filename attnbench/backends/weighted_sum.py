@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnbench.kit.attention import weights
 from attnbench.kit.derived import derived
 from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
@@ -72,4 +73,5 @@ WEIGHTED_SUM = Backend(
     operations=("attention", "multihead"),
     passes=PASSES,
     dropout=True,
+    weights=weights,
 )

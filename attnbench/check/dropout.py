@@ -39,8 +39,8 @@ from attnbench.check.dropout_tally import Tally, place_of
 from attnbench.check.tails import Dropping, mean_limit
 from attnbench.inputs.rounding import Stored
 from attnbench.oracle.moments import Moments
+from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.case import Case
-from attnbench.types.record import DropoutNumbers
 
 FALSE_ALARMS = 1e-9
 """The chance at most that right outputs are refused, of one record.

@@ -44,8 +44,10 @@ def compare(output: Stored, expected: Array, dtype: Dtype) -> Errors:
     return compare_wide(widen(output, dtype), expected)
 
 
-def compare_wide(got: Array, expected: Array) -> Errors:
+def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Errors:
     """Compare an output with the oracle's, of the same shape. NaN equals nothing, not even NaN.
+
+    axes: what they are called, where they aren't those of an output.
 
     Raises:
         ValueError: the shapes differ.
@@ -74,7 +76,7 @@ def compare_wide(got: Array, expected: Array) -> Errors:
         worst=worst,
         got=float(got[worst]),
         expected=float(expected[worst]),
-        not_finite=_not_finite(got, expected, finite),
+        not_finite=_not_finite(got, expected, finite, axes),
     )
 
 
@@ -105,19 +107,19 @@ def pool(errors: Sequence[Errors]) -> Errors:
     )
 
 
-def _not_finite(got: Array, expected: Array, finite: NDArray[Any]) -> str:
+def _not_finite(got: Array, expected: Array, finite: NDArray[Any], axes: Sequence[str]) -> str:
     count = int(finite.size - finite.sum())
     if count == 0:
         return ""
     first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
     what = "is" if count == 1 else f"and {count - 1} more are"
     values = f"got {float(got[first])}, expected {float(expected[first]):.6g}"
-    return f"element {element(first)} {what} not finite: {values}"
+    return f"element {element(first, axes)} {what} not finite: {values}"
 
 
-def element(index: tuple[int, ...]) -> str:
+def element(index: tuple[int, ...], axes: Sequence[str] = ()) -> str:
     """An index with the names of its axes: (b=0, h=1, i=5, d=3), or (b=0, i=5, e=3) for a layer's output."""
-    names = {4: ("b", "h", "i", "d"), 3: ("b", "i", "e")}.get(len(index))
+    names = axes or {4: ("b", "h", "i", "d"), 3: ("b", "i", "e")}.get(len(index))
     if names is None:
         return "(" + ", ".join(map(str, index)) + ")"
     return "(" + ", ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) + ")"

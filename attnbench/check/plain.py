@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from attnbench.types.backend import Call
+    from attnbench.types.backend import Call, Weigh
 
 SCORES_AT_ONCE = 1 << 24
 
@@ -63,6 +63,18 @@ def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor
         else:
             chunks.append(_attend_rows(setup, rows, q, k, v, held))
     return torch.cat(chunks, dim=2)
+
+
+def weights(setup: Setup) -> Weigh:
+    """The function of its attention weights: of q and k, (B, H, Lq, Lk) in their dtype."""
+    rows = slice(0, setup.case.Lq)
+
+    def weigh(q: Tensor, k: Tensor) -> Tensor:
+        k = k.repeat_interleave(setup.case.group, dim=1)
+        scores = _scores(setup, q, k).to(_softmax_dtype(setup))
+        return _weights(setup, scores, rows, False).to(q.dtype)
+
+    return weigh
 
 
 def _attend_rows(setup: Setup, rows: slice, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
@@ -141,4 +153,5 @@ PLAIN = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     passes=PASSES,
+    weights=weights,
 )

@@ -23,8 +23,8 @@ import numpy as np
 
 from attnbench.check.errors import Errors, element
 from attnbench.inputs.rounding import EPS
+from attnbench.types.accuracy import Accuracy
 from attnbench.types.case import Dtype
-from attnbench.types.record import Accuracy
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -72,12 +72,13 @@ def verdict(
     rows: int,
     rows_of: int,
     draws: int,
+    axes: Sequence[str] = (),
 ) -> tuple[Accuracy, str]:
     """The check in numbers, and why it failed in words ("" where it didn't).
 
     errors, reference: of the backend and the plain computation, pooled over the same draws.
     output, values: of the exact output, and of v (or of the source of values). rows: how many query rows
-    were compared, of ``rows_of``. draws: how many outputs.
+    were compared, of ``rows_of``. draws: how many outputs. axes: their names, where these are no outputs.
     """
     rms_unit, max_unit = EPS[dtype] * output.rms, EPS[dtype] * output.largest
     counted_rms = min(reference.rms, MOST_RMS[dtype] * EPS[dtype] * values.rms)
@@ -93,7 +94,7 @@ def verdict(
         rows_of=rows_of,
         draws=draws,
     )
-    problem = _problem(errors, accuracy)
+    problem = _problem(errors, accuracy, axes)
     if problem and (counted_rms < reference.rms or counted_max < reference.max_abs or reference.not_finite):
         problem += (
             f". The plain reference is itself off by {reference.rms:.3g} RMS, more than {dtype} explains: "
@@ -102,7 +103,7 @@ def verdict(
     return accuracy, problem
 
 
-def _problem(errors: Errors, accuracy: Accuracy) -> str:
+def _problem(errors: Errors, accuracy: Accuracy, axes: Sequence[str]) -> str:
     among = "" if accuracy.rows == accuracy.rows_of else f" (i counts the {accuracy.rows} rows compared)"
     if errors.not_finite:
         return errors.not_finite + among
@@ -115,4 +116,4 @@ def _problem(errors: Errors, accuracy: Accuracy) -> str:
     if not too_large:
         return ""
     worst = f"got {errors.got:.6g}, expected {errors.expected:.6g}"
-    return f"{', '.join(too_large)}; worst at {element(errors.worst)}{among}: {worst}"
+    return f"{', '.join(too_large)}; worst at {element(errors.worst, axes)}{among}: {worst}"

@@ -16,6 +16,7 @@ from attnbench.cli.group import NamingGroup
 from attnbench.cli.output import colourful, width
 from attnbench.cli.parameters import OneOf, Positive, Whole
 from attnbench.cli.progress import progress
+from attnbench.cli.selftest_judge import judge
 from attnbench.types.case import DEVICES
 from attnbench.types.errors import BadInput
 
@@ -74,7 +75,11 @@ def command() -> None:
     attnbench selftest aa                    identical code: never slower, mostly proved the same
     attnbench selftest power --length 16     planted slowdowns of 3 and 5 % are found
     attnbench selftest aa --stress --json found.json
+    attnbench selftest judge                 wrong backends are refused, right ones are not
     """
+
+
+command.add_command(judge)
 
 
 def _selftest(name: str, summary: str) -> Callable[[Callable[..., None]], click.Command]:

@@ -1,7 +1,10 @@
-"""The ordinary draw with one element deep inside k and one inside v changed: what fingerprints overlook.
+"""The ordinary draw with two elements deep inside k or v changed: what fingerprints overlook.
 
-The opposite change elsewhere in the same array keeps its sum; first and last elements stay. A backend that
-looks at address, shape, sum or ends takes it for the draw before.
+Draws of even numbers have other values alone, those of odd numbers other keys alone, so that what is kept by
+the content of any two inputs is wrong as well. In v the largest element and the smallest change places, which
+keeps every sum of powers and of magnitudes; in k one is raised and one is lowered by as much, which keeps the
+sum. First and last elements stay. A backend that looks at address, shape, sum or ends takes it for the draw
+before.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ FEWEST_KEYS = 4
 SHIFT = 4.0
 """How much the changed keys' scores move, times a standard normal number for each query. Of some queries one
 of them then has most of the weight, and its value shows however many keys there are."""
-VALUE_STEP = 8.0
 MOST_CANDIDATES = 4096
 
 
@@ -43,16 +45,17 @@ def draw_deep_change(case: Case, rule: Rule, entropy: int, index: int) -> tuple[
     inner = _inner_keys(case)
     b = int(rng.choice([b for b in range(case.B) if len(inner[b]) > 1]))
     h = int(rng.integers(case.Hkv))
-    up, down = (int(key) for key in rng.choice(inner[b], 2, replace=False))
+    if index % 2 == 0:
+        v = v.copy()
+        v[b, h] = _exchanged(v[b, h], inner[b], case)
+        return q, k, v
     if rule.pairs_keys:
         rows = np.arange(1, case.Lq - 1)
-        of_k = int(rng.choice(rows)), int(rng.choice(rows))
+        up, down = int(rng.choice(rows)), int(rng.choice(rows))
     else:
-        of_k = up, down
-    changed_k = _changed(k[b, h], *of_k, _key_step(case, rule), case, rng)
-    changed_v = _changed(v[b, h], up, down, VALUE_STEP, case, rng)
-    k, v = k.copy(), v.copy()
-    k[b, h], v[b, h] = changed_k, changed_v
+        up, down = (int(key) for key in rng.choice(inner[b], 2, replace=False))
+    k = k.copy()
+    k[b, h] = _changed(k[b, h], up, down, _key_step(case, rule), case, rng)
     return q, k, v
 
 
@@ -88,6 +91,16 @@ def _sources_changed(
         changed if keys is values else keys,
         changed,
     )
+
+
+def _exchanged(rows: Stored, keys: NDArray[np.intp], case: Case) -> Stored:
+    """(L, features) with the largest element in some rows and the smallest in each other's place."""
+    wide = widen(rows, case.dtype)[keys]
+    high, low = (np.unravel_index(int(at), wide.shape) for at in (np.argmax(wide), np.argmin(wide)))
+    one, other = (keys[high[0]], high[1]), (keys[low[0]], low[1])
+    made = rows.copy()
+    made[one], made[other] = rows[other], rows[one]
+    return made
 
 
 def _changed(

@@ -26,7 +26,7 @@ STRIDED, GRADED = "strided", "graded"
 DELIVERIES = (STRIDED, GRADED)
 
 LARGEST_GRADED = 2**26
-"""Elements of scores up to which inputs require gradients: a graph keeps some such arrays."""
+"""Elements of scores up to which inputs that require gradients are asked for: a graph keeps several such."""
 
 _AFTER_NORMAL = 1000
 
@@ -71,10 +71,10 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "deep_change",
-        "the draw before with one element inside k and one inside v changed, sums kept",
+        "the draw before with two elements inside v or inside k changed, sums kept",
         applies=deep_change.applies,
         draw=deep_change.draw_deep_change,
-        fewest=lambda case: 1,
+        fewest=lambda case: 2,
         elements=1024,
         most=8,
     ),

@@ -1,4 +1,4 @@
-"""Attention as most people write it: scores, softmax, weighted values."""
+"""Attention as most people write it: scores, softmax, weighted values; and its weights alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnbench.types.backend import Setup
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call
+    from attnbench.types.backend import Call, Weigh
 
 
 def attention(setup: Setup, scale_queries: bool = True) -> Call:
@@ -37,3 +37,19 @@ def attention(setup: Setup, scale_queries: bool = True) -> Call:
         return attend
 
     return derived(setup, made)
+
+
+def weights(setup: Setup, scale_queries: bool = True) -> Weigh:
+    """The attention weights of :func:`attention`, by the same steps: of q and k, (B, H, Lq, Lk)."""
+    case = setup.case
+    dtype = softmax_dtype(case_dtype(case))
+    mask, empty = softmax_mask(setup, dtype)
+    queries, keys = slice(0, case.Lq), slice(0, case.Lk)
+    scores = scores_of(setup.scoring, scale_queries)
+    added = plus_bias(mask, setup.scoring, queries, keys, dtype)
+    softmax = softmax_of(case)
+
+    def weigh(q: Tensor, k: Tensor) -> Tensor:
+        return softmax(scores(q, k, keys), added, empty, setup.scoring.sink)
+
+    return weigh

@@ -9,7 +9,8 @@ from typing import Literal
 from attnbench.cases.sizes import human_bytes
 from attnbench.reports.judged import BASELINE, Judged
 from attnbench.reports.units import duration, error, interval, number, percent, plus_minus, reach
-from attnbench.types.record import Accuracy, Record
+from attnbench.types.accuracy import Accuracy
+from attnbench.types.record import Record
 
 GAP = 2
 """Blanks between two columns, and before the first."""

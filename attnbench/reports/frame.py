@@ -15,12 +15,13 @@ _FLOATS = (
     "median_ms", "low_ms", "high_ms", "confidence", "ratio", "ratio_low", "ratio_high", "ratio_confidence",
     "p_value", "p_adjusted", "delta", "ratio_to_best", "rms_error", "max_error", "error_budget",
     "max_error_budget", "tflops", "gbps", "limit_share", "faults_per_call", "prepare_ms", "first_call_ms",
+    "dropout_p", "dropout_p_least", "dropout_p_most", "dropout",
 )  # fmt: skip
 _COUNTS = (
     "sets", "pairs", "pairs_left_out", "timed_calls", "verified_calls", "B", "H", "Hkv", "Lq", "Lk", "D",
     "Dv", "threads", "seed",
 )  # fmt: skip
-_COUNTS_OR_NONE = ("peak_extra_bytes", "rows", "rows_of", "draws", "E")
+_COUNTS_OR_NONE = ("peak_extra_bytes", "rows", "rows_of", "draws", "dropout_calls", "E")
 
 
 def frame(judged: Iterable[Judged]) -> pd.DataFrame:

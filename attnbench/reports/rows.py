@@ -8,7 +8,8 @@ from typing import Any
 from attnbench.cases.identity import parse_case
 from attnbench.cases.mask_text import mask_text
 from attnbench.reports.judged import Judged
-from attnbench.types.record import Accuracy, Record
+from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.types.record import Record
 
 Row = dict[str, Any]
 
@@ -18,17 +19,21 @@ MEASURED = (
     "baseline", "delta", "best", "ratio_to_best", "rms_error", "max_error", "error_budget",
     "max_error_budget", "tflops", "gbps", "limit_share", "peak_extra_bytes", "faults_per_call", "prepare_ms",
     "first_call_ms", "sets", "pairs", "pairs_left_out", "timed_calls", "verified_calls", "rows", "rows_of",
-    "draws", "kernel_of", "ran", "notes",
+    "draws", "dropout_p", "dropout_p_least", "dropout_p_most", "dropout_calls", "kernel_of", "ran", "notes",
 )  # fmt: skip
 OF_THE_CASE = (
-    "operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "E", "mask", "dtype", "device", "pass", "cache",
-    "threads", "seed",
+    "operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "E", "mask", "dtype", "device", "pass", "dropout",
+    "cache", "threads", "seed",
 )  # fmt: skip
 COLUMNS = MEASURED + OF_THE_CASE
 
 _OF_ACCURACY = (
     "rms_error", "max_error", "error_budget", "max_error_budget", "rows", "rows_of", "draws",
 )  # fmt: skip
+_OF_DROPOUT = {
+    "dropout_p": "p", "dropout_p_least": "p_least", "dropout_p_most": "p_most", "dropout_calls": "calls",
+}  # fmt: skip
+"""Of a case with dropout: that of which its spread would be, the least and most allowed, calls compared."""
 _OF_THE_VERDICT = ("p_adjusted", "verdict", "verdict_reason")
 
 
@@ -36,6 +41,7 @@ def record_row(judged: Judged) -> Row:
     """A record as a row: every column of :data:`COLUMNS`, None where there is nothing; never NaN or inf."""
     record = judged.record
     found = _of_record(record) | _of_verdict(judged) | _of_accuracy(record.accuracy)
+    found |= _of_dropout(record.dropout)
     found |= case_fields(record.case)
     return {name: _finite(found[name]) for name in COLUMNS}
 
@@ -65,7 +71,7 @@ def case_fields(text: str) -> Row:
 
 
 def _of_record(record: Record) -> Row:
-    names = [name for name in MEASURED if name not in _OF_ACCURACY + _OF_THE_VERDICT]
+    names = [name for name in MEASURED if name not in (*_OF_ACCURACY, *_OF_THE_VERDICT, *_OF_DROPOUT)]
     return {name: getattr(record, name) for name in names} | {
         "notes": "; ".join(record.notes),
         "ran": "; ".join(record.ran),
@@ -78,6 +84,12 @@ def _of_verdict(judged: Judged) -> Row:
 
 def _of_accuracy(accuracy: Accuracy | None) -> Row:
     return {name: None if accuracy is None else getattr(accuracy, name) for name in _OF_ACCURACY}
+
+
+def _of_dropout(numbers: DropoutNumbers | None) -> Row:
+    return {
+        column: None if numbers is None else getattr(numbers, name) for column, name in _OF_DROPOUT.items()
+    }
 
 
 def _finite(value: Any) -> Any:

@@ -15,24 +15,23 @@ from attnbench.cases.identity import case_id
 from attnbench.cases.sizes import pool_bytes, too_large
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.brief import Brief, open_brief
-from attnbench.runner.examine import Examined, MismatchFound, examine_all, examine_plain
-from attnbench.runner.forking import can_be_forked
+from attnbench.runner.checking import MismatchFound
+from attnbench.runner.examine import Examined, examine_all, examine_plain
 from attnbench.runner.link import WorkerFailed
-from attnbench.runner.machine import sharing_note
 from attnbench.runner.moment import Clock
 from attnbench.runner.near import pass_near
-from attnbench.runner.outcome import dropout_notes, fastest, timed_record
-from attnbench.runner.plan import Calls, plan_all, prepared_anew
+from attnbench.runner.outcome import fastest, timed_record
+from attnbench.runner.passed import checked_record, plans
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.refusals import refusal
 from attnbench.runner.scale import Scale
 from attnbench.runner.sets import Entrant, SetUnderWay, Stable, measure_peak
-from attnbench.runner.traced import kernel_of
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.timing.caches import last_level_cache_bytes
+from attnbench.types.accuracy import Accuracy
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.record import Accuracy, CaseLine, Contender, Line, Record, SetLine, Status
+from attnbench.types.record import CaseLine, Line, Record, SetLine, Status
 from attnbench.worker import referee_messages as rm
 
 _MEMORY_SHARE = 0.8
@@ -135,7 +134,7 @@ def decide(contest: Contest) -> None:
                     _measure(contest, brief, opening.timed_entropy, passed)
                 else:
                     for examined in passed:
-                        contest.put(_checked_record(contest, examined))
+                        contest.put(checked_record(case, examined, contest.registry))
             finally:
                 for examined in passed:
                     examined.template.kill()
@@ -236,7 +235,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             pairs=brief.pairs,
             flops=brief.flops,
             bytes_moved=brief.bytes_moved,
-            contenders=_plans(contest, passed),
+            contenders=plans(shop, contest.case, contest.registry, passed),
         )
         contest.write(planned)
     entrants = [Entrant(e, planned.contenders[e.name]) for e in passed if e.name in planned.contenders]
@@ -267,59 +266,6 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
     finally:
         stable.close()
         shop.use_all_cores()
-
-
-def _checked_record(contest: Contest, examined: Examined) -> Record:
-    """The record of a backend that passed, where nothing is timed."""
-    ran = examined.ran
-    return Record(
-        contest.id, contest.case.rule, examined.name, "ok", accuracy=examined.accuracy, parts=examined.parts,
-        notes=[*examined.notes, *ran.notes, *dropout_notes(contest.case, examined.dropout)],
-        ran=list(ran.ops), kernel_of=_kernel_of(contest, examined), dropout=examined.dropout,
-    )  # fmt: skip
-
-
-def _kernel_of(contest: Contest, examined: Examined) -> str:
-    installed = (entry.record for entry in contest.registry.backends.values())
-    return kernel_of(examined.ran.ops, examined.entry.record, installed)
-
-
-def _plans(contest: Contest, passed: list[Examined]) -> dict[str, Contender]:
-    calls = plan_all({examined.name: examined.trace_ns for examined in passed}, contest.shop.options)
-    return {examined.name: _plan(contest, examined, calls[examined.name]) for examined in passed}
-
-
-def _plan(contest: Contest, examined: Examined, calls: Calls) -> Contender:
-    options, backend = contest.shop.options, examined.entry.record
-    fresh = can_be_forked(backend, contest.case)
-    shared = sharing_note(contest.shop.all_cpus, contest.case.threads)
-    notes = [shared] if shared else []
-    if not fresh:
-        notes.append("can't be forked once prepared: restarted every few sets instead of for each")
-    if calls.sets < options.sets:
-        notes.append(f"slow: measured in {calls.sets} of {options.sets} sets")
-    return Contender(
-        calls=calls.calls,
-        samples=calls.samples,
-        warm_calls=calls.warm_calls,
-        sets=calls.sets,
-        accuracy=examined.accuracy,
-        prepare_ms=examined.prepare_ns / 1e6,
-        first_call_ms=examined.first_call_ns / 1e6,
-        warmup_ms=[ns / 1e6 for ns in examined.trace_ns],
-        fresh=fresh,
-        anew=fresh and prepared_anew(examined.prepare_ns, examined.first_call_ns),
-        ran=list(examined.ran.ops),
-        kernel_of=_kernel_of(contest, examined),
-        notes=[
-            *notes,
-            *examined.notes,
-            *examined.ran.notes,
-            *dropout_notes(contest.case, examined.dropout),
-        ],
-        parts=examined.parts,
-        dropout=examined.dropout,
-    )
 
 
 def _outcome(

@@ -11,18 +11,21 @@ from concurrent.futures import wait
 
 import numpy as np
 
-from attnbench.cases.identity import case_id
+from attnbench.cases.identity import case_id, parse_case
 from attnbench.cases.near import near_case
 from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import Brief, open_brief
-from attnbench.runner.examine import MismatchFound, check_draws, examine_plain, prepare_template
-from attnbench.runner.link import WorkerFailed
+from attnbench.runner.checking import MismatchFound, check_draws, compared, give_draw
+from attnbench.runner.examine import PLAIN, examine_plain, prepare_template
+from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.workshop import Workshop, wire
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
+from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
+from attnbench.worker.names import WEIGHTS
 
 Entries = list[Entry[Backend]]
 
@@ -55,6 +58,8 @@ def pass_near(
         try:
             with open_brief(shop.referee, opening, near.threads, memory_limit_bytes) as brief:
                 examine_plain(shop, brief)
+                if any(_gives_weights(shop, near, entry) for entry in group):
+                    _weigh_plain(shop, brief)
                 outcomes |= _check_all(shop, brief, group)
         except RefereeGaveUp:
             if not shop.referee.alive:
@@ -84,14 +89,58 @@ def _check(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> WorkerFailed 
         template, _ = prepare_template(shop, brief, entry, shop.all_cpus)
         try:
             check_draws(shop, brief, template, entry.record, range(len(brief.draws)))
+            if _gives_weights(shop, parse_case(brief.case), entry):
+                _check_weights(shop, brief, template, entry.record.name)
         finally:
             template.kill()
     except MismatchFound as failure:
-        families = tuple(f"near:{family}" for family in failure.families)
+        families = tuple(f if f == WEIGHTS else f"near:{f}" for f in failure.families)
         return MismatchFound(_on(brief, failure), None, families)
     except WorkerFailed as failure:
         return None if failure.status == "unsupported" else WorkerFailed(failure.status, _on(brief, failure))
     return None
+
+
+def _gives_weights(shop: Workshop, case: Case, entry: Entry[Backend]) -> bool:
+    """Whether a backend declares weights of such a case. Those that it drops at random are not asked for."""
+    wanted = WEIGHTS not in shop.options.without and case.layer is None and not case.dropout
+    return wanted and entry.record.weights is not None
+
+
+def _weigh_plain(shop: Workshop, brief: Brief) -> None:
+    template, _ = prepare_template(shop, brief, None, shop.all_cpus)
+    try:
+        give_draw(template, brief.draws[0], shop.options.timeout_s)
+        _scored_weights(shop, brief, template, PLAIN)
+    finally:
+        template.kill()
+
+
+def _check_weights(shop: Workshop, brief: Brief, link: WorkerLink, name: str) -> None:
+    """Have the attention weights of a backend compared on the first draw, which is an ordinary one.
+
+    Raises:
+        MismatchFound: they are wrong. WorkerFailed: there are none.
+    """
+    try:
+        guarded = "guards" not in shop.options.without
+        give_draw(link, brief.draws[0], shop.options.timeout_s, guarded=guarded)
+        problem = _scored_weights(shop, brief, link, name)
+    except WorkerFailed as failure:
+        if failure.status != "mismatch":
+            raise
+        problem = failure.reason
+    if problem:
+        raise MismatchFound(f"the weights: {problem}", None, (WEIGHTS,))
+
+
+def _scored_weights(shop: Workshop, brief: Brief, link: WorkerLink, who: str) -> str:
+    weights, fd = link.ask(m.ComputeWeights(), m.Output, shop.options.timeout_s)
+    if fd < 0:
+        raise WorkerFailed("crashed", "answered without its weights")
+    with compared(brief.referee, fd):
+        scored, _ = brief.referee.ask(rm.ScoreWeights(who, 0, weights.parts), rm.Scored, fd)
+    return scored.problem
 
 
 def _on(brief: Brief, failure: WorkerFailed) -> str:

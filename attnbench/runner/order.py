@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attnbench.plugins.registry import Registry
@@ -14,7 +15,8 @@ class Order:
 
     backends: in this order. named: those asked for by name, whose refusal is an error to the user.
     compiled_on: ids of the cases on which compiling backends run unless named; None for all.
-    command: argv, for the manifest.
+    command: argv, for the manifest. asked: by case (its id), the backends that are asked for it where that is
+    not all of them; a run that is resumed asks all.
     """
 
     cases: tuple[Case, ...]
@@ -22,6 +24,11 @@ class Order:
     named: tuple[str, ...] = ()
     compiled_on: frozenset[str] | None = None
     command: tuple[str, ...] = ()
+    asked: Mapping[str, tuple[str, ...]] | None = None
+
+    def names(self, case: str) -> tuple[str, ...]:
+        """The backends that are asked for a case, by its id."""
+        return self.backends if self.asked is None else self.asked.get(case, ())
 
 
 def left_out(order: Order, registry: Registry, case: str) -> frozenset[str]:

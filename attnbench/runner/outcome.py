@@ -15,8 +15,9 @@ from attnbench.compare.summary import Timing, clock_problem, summarise
 from attnbench.runner.brief import Brief
 from attnbench.runner.options import Options
 from attnbench.runner.sets import Entrant
+from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.case import Case
-from attnbench.types.record import DropoutNumbers, Record, SetLine
+from attnbench.types.record import Record, SetLine
 
 CONTENDED = (
     "contended: more than half of its samples were preempted, so none is left out; measure when the "

@@ -123,7 +123,7 @@ def _go_on(
                     scale=scale,
                     registry=registry,
                     case=case,
-                    names=order.backends,
+                    names=order.names(name),
                     left_out=left_out(order, registry, name),
                     clock=clock,
                     write=writer.append,

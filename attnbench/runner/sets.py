@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +12,13 @@ from time import perf_counter
 import msgspec
 
 from attnbench.runner.baton import take_stretch
-from attnbench.runner.brief import ArrayBlock, Brief, Place
-from attnbench.runner.examine import Examined, compared, give_draw, prepare_template
+from attnbench.runner.brief import ArrayBlock, Brief
+from attnbench.runner.checking import compared, give_draw
+from attnbench.runner.examine import Examined, prepare_template
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.schedule import order_of_turns
+from attnbench.runner.timed_outputs import as_timed, draw_places, mismatch_words, missing
 from attnbench.runner.workshop import Workshop
 from attnbench.types.record import Block, Contender, Failure, SetLine
 from attnbench.worker import messages as m
@@ -103,7 +104,7 @@ class SetUnderWay:
         # The allocator as the system has it gives such memory back, and would learn other thresholds of it.
         self._warm_up = msgspec.structs.replace(CHILD_WARM_UP, reserve=shop.options.allocator_pinned)
         self._stretches = stretches
-        self._places = _places(brief, stretches, renewing=shop.options.verified)
+        self._places = draw_places(brief, stretches, renewing=shop.options.verified)
         self._inputs: tuple[ArrayBlock, ...] = ()
         self._checking_s = 0.0
         self._entrants: dict[str, Entrant] = {}
@@ -242,53 +243,18 @@ class SetUnderWay:
         referee, link = self._brief.referee, self._links[name]
         try:
             kept, fd = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
-            if fd < 0 or (problem := self._missing(kept)):
+            if fd < 0 or (problem := missing(kept, self._stretches, renewing=self._shop.options.verified)):
                 raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
             with compared(referee, fd):
-                outputs = tuple(self._as_timed(output) for output in kept.outputs)
+                outputs = tuple(as_timed(output, self._places, self._stretches) for output in kept.outputs)
                 scored, _ = referee.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
         except WorkerFailed as failure:
             return Failure(failure.status, failure.reason)
         except RefereeGaveUp as failure:
             return failure
         if scored.problem:
-            return Failure("mismatch", self._mismatch(kept.outputs[scored.place], scored))
+            return Failure("mismatch", mismatch_words(kept.outputs[scored.place], scored, self._index))
         return len(kept.outputs), kept.checking_ns
-
-    def _missing(self, kept: m.Kept) -> str:
-        """What outputs should be there and are not; "" for nothing."""
-        for stretch in range(self._stretches):
-            of_stretch = [output for output in kept.outputs if output.stretch == stretch]
-            renewed = any(output.renewed for output in of_stretch)
-            if not of_stretch or (self._shop.options.verified and not renewed):
-                return f"the worker kept no output of stretch {stretch + 1} that can be compared"
-        if any(not 0 <= output.stretch < self._stretches for output in kept.outputs):
-            return "the worker kept outputs of a stretch that there was not"
-        return ""
-
-    def _as_timed(self, output: m.KeptOutput) -> rm.TimedOutput:
-        begins = output.stretch * len(self._places) // self._stretches
-        place = self._places[begins + output.renewed]
-        return rm.TimedOutput(place.draw, place.change, output.parts)
-
-    def _mismatch(self, output: m.KeptOutput, scored: rm.Scored) -> str:
-        where = f"call {output.call + 1} of a sample (set {self._index + 1}, stretch {output.stretch + 1}, "
-        where += f"turn {output.turn + 1})"
-        on = "inputs written anew while it was timed" if output.renewed else "inputs it had not seen before"
-        law = f" ({scored.law})" if scored.law else ""
-        return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"
-
-
-def _places(brief: Brief, stretches: int, *, renewing: bool) -> tuple[Place, ...]:
-    """Inputs of a set, two for each stretch where they are renewed within; no draw twice in a row.
-
-    Which they are comes from the operating system, at the time: nobody can have worked with them before.
-    """
-    places: list[Place] = []
-    for _ in range(2 * stretches if renewing else stretches):
-        others = [draw for draw in brief.timed_draws if not places or draw != places[-1].draw]
-        places.append(Place(secrets.choice(others or brief.timed_draws), 1 + secrets.randbits(62)))
-    return tuple(places)
 
 
 def _stretch_s(plan: Contender) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from attnbench.cases.covering import covering_rows
 from attnbench.cases.identity import build_case
 from attnbench.cases.mask_text import parse_mask
-from attnbench.suites.covering import covering_rows
 from attnbench.types.case import Case
 from attnbench.types.suite import Suite
 

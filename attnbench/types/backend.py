@@ -59,7 +59,9 @@ class Backend:
     available: ``available(device)`` gives the reason in words why it can't run on this machine at all (a
         kernel that this build lacks, no compiler), or None. Runs in the worker, before ``supports``.
     operations, rules, dtypes, devices, passes: what it can do at all; ``rules`` None means any rule,
-        ``needs_dot_form`` any that has a dot-product form. One that can give gradients has all three passes.
+        ``needs_dot_form`` any that has a dot-product form. One that can give gradients has all three passes;
+        in a forward pass too it is then checked on inputs that require them, grad mode on, unless
+        ``supports`` refuses the case with the pass ``both`` or it compiles.
     requires: modules that must be importable; checked without importing them.
     forkable: whether a prepared process may be forked (no threads, no device of its own).
     compiles: whether preparation takes seconds, so that suites give it a handful of cases.
@@ -67,7 +69,9 @@ class Backend:
     upcasts_softmax: whether the softmax of a half-precision case runs in float32.
     marks: operations by which its kernel is known in what ran, named as in records (no ``aten::``): another
         backend whose call runs one of them is labelled as running this one's kernel.
-    dropout: whether it can drop weights (:attr:`Case.dropout`), other ones in every call.
+    dropout: whether it can drop weights (:attr:`Case.dropout`), other ones in every call. Workers are forked
+        and seed torch's, NumPy's and Python's random numbers anew; a generator of its own is for the backend
+        to seed in forks (``os.register_at_fork``).
     needs_contiguous: whether its inputs must be contiguous. The check gives others some as views too: heads
         and positions exchanged in memory, rows of a layer's sources apart. (What compiles is given none: it
         would compile anew.)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,8 @@ def check_company(before: Activity, past: Past, threads: int) -> None:
     """Raise :class:`WrongOutput` where a call that is just over had help it should not have.
 
     Libraries start pools and compilers at a process's first call, which is not judged by what it started
-    and ended again. past: before the call. threads: how many the case allows.
+    and ended again, nor by threads, unless they are Python's and the case allows but one. past: before the
+    call. threads: how many the case allows.
     """
     own, others = _used()
     used = others - before.others_ns
@@ -98,11 +100,14 @@ def check_company(before: Activity, past: Past, threads: int) -> None:
     now = _settled(before)
     if now.children - before.children:
         raise WrongOutput("the call left a process running that it started")
+    new = now.threads - before.threads
     if not past.calls:
-        return
-    started = len(now.threads - before.threads)
+        new = new & _of_python() if threads == 1 else frozenset()
+    started = len(new)
     if started:
         raise WrongOutput(f"the call left {f'{started} threads' if started > 1 else 'a thread'} running")
+    if not past.calls:
+        return
     if now.ended != before.ended:
         raise WrongOutput("the call started a process, and waited for it")
     if threads == 1 and used > OTHERS_SHARE * spent + OTHERS_LEAST_NS:
@@ -134,6 +139,11 @@ def _numbers() -> frozenset[int]:
         return frozenset(map(int, os.listdir(_TASKS)))  # noqa: PTH208
     except OSError:
         return frozenset()
+
+
+def _of_python() -> frozenset[int]:
+    """Threads that were started in Python: no library's pool is made of those."""
+    return frozenset(thread.native_id for thread in threading.enumerate() if thread.native_id is not None)
 
 
 def _children(threads: frozenset[int]) -> frozenset[int]:

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 
 WATCHED_CALLS = 4
+OUTPUTS_KEPT, MOST_KEPT_BYTES = 3, 256 * 1024**2
+"""Buffers that are given in turns are found where there are no more of them than outputs kept."""
 
 
 def checked_call(held: Held) -> tuple[Held, Any, int]:
     """Make one call; gives what is held from now on, the output, and the ns of the call.
 
-    The output is kept: the next one must be elsewhere.
+    The output is kept: those that follow must be elsewhere.
 
     Raises:
         WrongOutput: it gave no output, or changed or used what it must not, in words.
@@ -58,7 +60,7 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
     check_unchanged(held.inputs, before)
     check_bands(held.buffers)
     check_held_output(held, output)
-    return replace(held, past=now, earlier=_without_graph(held, output)), output, sample.wall_ns
+    return replace(held, past=now, earlier=_kept(held, _without_graph(held, output))), output, sample.wall_ns
 
 
 def _without_graph(held: Held, output: Any) -> Any:
@@ -85,7 +87,7 @@ def _glanced_at(held: Held) -> tuple[Held, Any, int]:
     check_unchanged(held.inputs, before)
     check_bands(held.buffers)
     check_held_output(held, output)
-    return replace(held, past=now, earlier=_without_graph(held, output)), output, sample.wall_ns
+    return replace(held, past=now, earlier=_kept(held, _without_graph(held, output))), output, sample.wall_ns
 
 
 def check_held_output(held: Held, answer: Any) -> None:
@@ -117,6 +119,13 @@ def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
     if held.pool is not None:
         for triple in held.pool.triples:
             yield from (("an input", tensor) for tensor in triple)
-    earlier = None if held.earlier is None else output_of(held, held.earlier)
-    if earlier is not None:
-        yield "the output of an earlier call", earlier
+    for answer in held.earlier:
+        earlier = output_of(held, answer)
+        if earlier is not None:
+            yield "the output of an earlier call", earlier
+
+
+def _kept(held: Held, answer: Any) -> tuple[Any, ...]:
+    """The outputs that the next must not lie in: of large ones the last alone."""
+    count = OUTPUTS_KEPT if held.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
+    return (*held.earlier, answer)[-count:]

@@ -22,7 +22,17 @@ class Evidence:
         self._kept: list[KeptOutput] = []
         self._checking_ns = 0
 
-    def keep(self, held: Held, answer: Any, stretch: int, turn: int, call: int, *, renewed: bool) -> None:
+    def keep(
+        self,
+        held: Held,
+        answer: Any,
+        stretch: int,
+        turn: int,
+        call: int,
+        *,
+        renewed: bool,
+        flipped: bool = False,
+    ) -> None:
         """Write an answer down as it is now.
 
         Raises:
@@ -33,7 +43,7 @@ class Evidence:
         if self._fd < 0:
             self._fd = anonymous_file()
         specs, self._size = written(self._fd, self._size, parts, held.case.dtype)
-        self._kept.append(KeptOutput(stretch, turn, call, renewed, specs))
+        self._kept.append(KeptOutput(stretch, turn, call, renewed, specs, flipped))
         self._checking_ns += perf_counter_ns() - start
 
     def ends_with(self, stretch: int, turn: int, call: int) -> bool:

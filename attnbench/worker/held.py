@@ -68,8 +68,8 @@ class Held:
     pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
     until it is written down. evidence: what was written down. parameters: what it was prepared with.
     buffers: of inputs between bands of NaN, bands included. past, earlier: of the calls that were checked,
-    and the output of the last of them. delivery: how the inputs came, see ``worker.delivery``. ordinary: the
-    same for inputs that require no gradients, where these do.
+    and the outputs of the last few of them. delivery: how the inputs came, see ``worker.delivery``. ordinary:
+    the same for inputs that require no gradients, where these do.
     """
 
     setup: Setup
@@ -83,7 +83,7 @@ class Held:
     parameters: tuple[Any, ...] = field(default=(), repr=False)
     buffers: tuple[Any, ...] = field(default=(), repr=False)
     past: Past = field(default=NO_PAST, repr=False)
-    earlier: Any = field(default=None, repr=False)
+    earlier: tuple[Any, ...] = field(default=(), repr=False)
     delivery: str = ""
     ordinary: Held | None = field(default=None, repr=False)
 
@@ -143,9 +143,7 @@ class Held:
         elif delivery == STRIDED:
             laid = {at: apart(tensor) for at, tensor in laid.items()}
         a, b, c = (laid[at] for at in given)
-        held = replace(
-            self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, earlier=None, delivery=delivery
-        )
+        held = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, delivery=delivery)
         if delivery == GRADED:
             for x in (a, b, c):
                 x.requires_grad_()
@@ -178,7 +176,7 @@ class Held:
         return replace(self.ordinary, past=self.past)
 
     def _without_inputs(self) -> Held:
-        return replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=None, delivery="")
+        return replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
 
     def _with_pass(self, upstream: Any) -> Held:
         """The same with inputs that gradients are asked of, and the pass as the call that is timed."""

@@ -166,23 +166,9 @@ class MeasureScale(Struct, frozen=True, tag=True):
 
 
 Request = (
-    Fork
-    | Reap
-    | Preload
-    | Facts
-    | Prepare
-    | Activations
-    | Compute
-    | ComputeMany
-    | ComputeWeights
-    | ExactGradients
-    | WarmUp
-    | TakeTurns
-    | TimedOutputs
-    | MeasureMemory
-    | TraceCall
-    | MeasureScale
-)
+    Fork | Reap | Preload | Facts | Prepare | Activations | Compute | ComputeMany | ComputeWeights
+    | ExactGradients | WarmUp | TakeTurns | TimedOutputs | MeasureMemory | TraceCall | MeasureScale
+)  # fmt: skip
 
 
 class Done(Struct, frozen=True, tag=True):
@@ -239,7 +225,7 @@ class Outputs(Struct, frozen=True, tag=True):
 class KeptOutput(Struct, frozen=True):
     """The output of one timed call: which call (from 0) of the sample of which turn, in which stretch.
 
-    renewed: whether on the inputs that came within the stretch.
+    renewed: whether on the inputs that came within the stretch; flipped: on their opposite.
     """
 
     stretch: int
@@ -247,6 +233,7 @@ class KeptOutput(Struct, frozen=True):
     call: int
     renewed: bool
     parts: tuple[ArraySpec, ...]
+    flipped: bool = False
 
 
 class Kept(Struct, frozen=True, tag=True):
@@ -301,18 +288,6 @@ class ScaleMeasured(Struct, frozen=True, tag=True):
 
 
 Reply = (
-    Done
-    | Failed
-    | Forked
-    | Ended
-    | TorchFacts
-    | Prepared
-    | Output
-    | Outputs
-    | Kept
-    | Warmed
-    | TurnsTaken
-    | PeakMemory
-    | Traced
-    | ScaleMeasured
-)
+    Done | Failed | Forked | Ended | TorchFacts | Prepared | Output | Outputs | Kept | Warmed
+    | TurnsTaken | PeakMemory | Traced | ScaleMeasured
+)  # fmt: skip

@@ -15,6 +15,9 @@ UPSTREAM = "upstream"
 OUT = "out"
 """The output, among the parts of an answer; gradients have the names of what they are of."""
 
+WEIGHTS = "weights"
+"""The attention weights, which are no part of an answer but asked for apart."""
+
 HELD, ERROR = "held.", "error."
 """Before the name of a gradient: what it is a difference of, and by how much the plain reference is off."""
 

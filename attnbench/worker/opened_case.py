@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.identity import parse_case
-from attnbench.check.canaries import CANARIES, canaries
 from attnbench.check.errors import Errors, compare_wide, errors_of, pool
 from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.verdict import Scale, scale_of, together, verdict
+from attnbench.check.weights import WeightErrors
 from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, draw_upstream
-from attnbench.inputs.families import DELIVERIES, draw_family, families_of, family_draws
+from attnbench.inputs.families import DELIVERIES, draw_family
 from attnbench.inputs.laws import (
     Change,
     Triple,
@@ -26,25 +26,24 @@ from attnbench.inputs.laws import (
     no_change,
     place_after,
     settled,
-    undone,
-    undone_gradient,
 )
-from attnbench.inputs.rounding import Stored, widen
+from attnbench.inputs.rounding import Stored, negated, widen
 from attnbench.oracle.rows import FEWEST_ROWS, choose_rows
 from attnbench.oracle.solve import solve
+from attnbench.types.accuracy import Accuracy
 from attnbench.types.case import Case
-from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
+from attnbench.worker.check_plan import NORMAL, check_draws
+from attnbench.worker.drawn import Drawn, Judgement
 from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, UPSTREAM
+from attnbench.worker.off_by import errors_after
+from attnbench.worker.weighed import Weighed
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
     Parts = Mapping[str, Stored]
-
-NORMAL = "normal"
-"""The family of ordinary inputs."""
 
 PLAIN = ""
 """The plain reference, among those whose outputs are compared."""
@@ -53,37 +52,6 @@ MOST_TIMED_ELEMENTS = 1 << 16
 """Of the output of a timed call, about so many are compared."""
 
 _CHANGES_REMEMBERED = 8
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """One draw: q, k, v or the sources; the exact answer by parts (on the chosen rows); the gradient of the
-    output that gradients are made with, where the case has any.
-
-    held: for each gradient what it is a difference of, and plain_errors how far the plain reference is off.
-    """
-
-    inputs: Triple
-    expected: dict[str, Array]
-    upstream: Stored | None = None
-    held: dict[str, Array] = field(default_factory=dict)
-    plain_errors: dict[str, Errors] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The verdict on all that somebody has computed for the check.
-
-    accuracy: in numbers, of ordinary inputs; parts: of each part of the answer, where there are several.
-    problem: what is wrong in words, "" for nothing. failed: the families in which anything is. dropout: what
-    takes the place of both numbers in a case with dropout.
-    """
-
-    accuracy: Accuracy | None
-    parts: dict[str, Accuracy]
-    problem: str
-    failed: tuple[str, ...]
-    dropout: DropoutNumbers | None = None
 
 
 class OpenedCase:
@@ -99,11 +67,12 @@ class OpenedCase:
         self.wide = _widened(self.parameters, self.case)
         self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
         self._rng = np.random.default_rng()
-        self._check = _check_draws(self.case, rule, without)
+        self._check = check_draws(self.case, rule, without)
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Change] = {}
         self._scales: dict[tuple[int, str], Scale] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
+        self._plain_weights: dict[int, WeightErrors] = {}
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -146,7 +115,7 @@ class OpenedCase:
 
     def score(self, who: str, index: int, parts: Parts) -> str:
         """Compare an answer with the exact one; gives what is wrong with it where that is plain."""
-        errors = self._errors(index, self._change(index, 0), parts)
+        errors = errors_after(self.case, self._change(index, 0), parts, self.draw(index).expected, self.rows)
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
         self._scores.setdefault(who, {})[index] = errors
@@ -157,10 +126,26 @@ class OpenedCase:
                 return _of_part(part) + found.not_finite
         return ""
 
+    def score_weights(self, who: str, index: int, weights: Stored) -> str:
+        """What is wrong with attention weights, (B, H, Lq, Lk); of the plain reference nothing is.
+
+        Raises:
+            ValueError: they have another shape, or there are none of the plain reference to judge by.
+        """
+        asked = Weighed(self.case, self.rule, self.wide, self.draw(index).inputs, self.rows)
+        errors = asked.errors(weights)
+        if who == PLAIN:
+            self._plain_weights[index] = errors
+            return ""
+        if index not in self._plain_weights:
+            raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
+        return asked.problem(weights, self._plain_weights[index])
+
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
         law = self._change(index, change)
-        errors = self._errors(index, law, parts, self._some_rows())
+        expected = self.draw(index).expected
+        errors = errors_after(self.case, law, parts, expected, self.rows, self._some_rows())
         references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
         for part, found in errors.items():
             worst = place_after(self.case, law, found.worst) if part == OUT else found.worst
@@ -212,25 +197,10 @@ class OpenedCase:
             failed=tuple(failed),
         )
 
-    def canary_that_passes(self) -> str:
-        """A canary that would pass the whole check, "" for none: such a case tells nothing.
-
-        The plain reference must have been scored. Each canary is tried on one draw after the other, as long
-        as it passes; hardly any gets beyond the first.
-        """
-        if self.case.pass_ == "backward":
-            return ""
-        left = set(CANARIES)
-        for index in range(len(self._check)):
-            answers = canaries(self.case, self.rule, self.wide, self.draw(index).inputs, self.rows)
-            expected = self.draw(index).expected[OUT]
-            for name in sorted(left):
-                errors = compare_wide(widen(answers[name], self.case.dtype), expected)
-                if self._verdict(OUT, [errors], [index], [index])[1]:
-                    left.discard(name)
-            if not left:
-                return ""
-        return min(left, key=CANARIES.index)
+    def passes(self, index: int, output: Stored) -> bool:
+        """Whether an output of the rows compared would pass on a draw alone."""
+        errors = compare_wide(widen(output, self.case.dtype), self.draw(index).expected[OUT])
+        return not self._verdict(OUT, [errors], [index], [index])[1]
 
     def _inputs(self, index: int) -> Triple:
         if index < len(self._check):
@@ -266,31 +236,6 @@ class OpenedCase:
         if count <= wanted:
             return np.arange(count)
         return np.sort(self._rng.choice(count, wanted, replace=False))
-
-    def _errors(
-        self, index: int, law: Change, parts: Parts, some: NDArray[np.intp] | None = None
-    ) -> dict[str, Errors]:
-        """some: places of those rows of the output, among all that are compared, that count."""
-        expected = self.draw(index).expected
-        if set(parts) != set(expected):
-            raise ValueError(f"an answer of {sorted(parts)} where {sorted(expected)} are asked for")
-        errors: dict[str, Errors] = {}
-        for part, exact in expected.items():
-            if part != OUT:
-                got = undone_gradient(self.case, law, part, widen(parts[part], self.case.dtype))
-                errors[part] = compare_wide(got, exact)
-                continue
-            rows = np.arange(self.case.Lq) if self.rows is None else self.rows
-            if some is None:
-                errors[part] = compare_wide(undone(self.case, law, parts[part], rows), exact)
-                continue
-            axis = 1 if self.case.layer is not None else 2
-            got = undone(self.case, law, parts[part], rows[some])
-            found = compare_wide(got, np.take(exact, some, axis))
-            worst = list(found.worst)
-            worst[axis] = int(rows[some][worst[axis]])
-            errors[part] = replace(found, worst=tuple(worst))
-        return errors
 
     def _verdict(
         self,
@@ -339,23 +284,10 @@ class OpenedCase:
         return self._scales[index, part]
 
 
-def _check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Families and numbers of the draws of the check, in the order in which they are computed.
-
-    What is changed a little follows what it was, so that a backend may take it for the same.
-    """
-    named = [name for name in families_of(case, rule) if name not in without]
-    if case.dropout:
-        # Other families show mistakes by value. The second draw is there for what is kept of the first.
-        return (NORMAL, 0), (NORMAL, 1)
-    if case.pass_ == "backward":
-        named = [NORMAL]
-    draws = {family: [(family, number) for number in range(family_draws(case, family))] for family in named}
-    normal, changed_ones = draws.pop(NORMAL), draws.pop("deep_change", [])
-    paired = [
-        draw for number, first in enumerate(normal) for draw in (first, *changed_ones[number : number + 1])
-    ]
-    return (*paired, *(draw for family in draws.values() for draw in family))
+def turned_back(case: Case, parts: Parts) -> dict[str, Stored]:
+    """The answer to inputs, from that to their opposite: see :mod:`attnbench.worker.flip`."""
+    turned = {name for name in parts if (name == OUT) == (case.pass_ == "forward")}
+    return {name: negated(part, case.dtype) if name in turned else part for name, part in parts.items()}
 
 
 def _of_part(part: str) -> str:

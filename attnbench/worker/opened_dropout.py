@@ -15,10 +15,11 @@ from attnbench.check.dropout_tally import Tally
 from attnbench.inputs.laws import undone
 from attnbench.inputs.rounding import Stored, widen
 from attnbench.oracle.moments import Moments, solve_moments
-from attnbench.types.record import DropoutNumbers
+from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.rule import Rule
+from attnbench.worker.drawn import Judgement
 from attnbench.worker.names import OUT
-from attnbench.worker.opened_case import PLAIN, Judgement, OpenedCase
+from attnbench.worker.opened_case import PLAIN, OpenedCase
 
 if TYPE_CHECKING:
     Parts = Mapping[str, Stored]
@@ -91,10 +92,6 @@ class OpenedDropout(OpenedCase):
                 _, problem = judge_tally(tally, **self._limits(index))
                 if problem:
                     return f"with other outputs of timed calls on the same values: {problem}"
-        return ""
-
-    def canary_that_passes(self) -> str:
-        """None: the same answer in every call never passes where anything can be seen; see :meth:`unseen`."""
         return ""
 
     def unseen(self) -> bool:

@@ -23,11 +23,12 @@ from attnbench.types.words import one_line
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
-from attnbench.worker.names import OUT, parameter_names
-from attnbench.worker.opened_case import OpenedCase
+from attnbench.worker.names import OUT, WEIGHTS, parameter_names
+from attnbench.worker.opened_case import OpenedCase, turned_back
 from attnbench.worker.opened_dropout import OpenedDropout
 from attnbench.worker.process import die_with_parent, leave_terminal, silence
 from attnbench.worker.shared import pack, unpack
+from attnbench.worker.tried import canary_that_passes
 
 Line = Channel[rm.RefereeReply, rm.RefereeRequest]
 
@@ -98,6 +99,9 @@ def _answer(
             problem = _wrong_shape(opened.case, request.parts)
             parts = {} if problem else unpack(fds[0], request.parts)
             return rm.Scored(problem or opened.score(request.who, request.index, parts)), ()
+        case rm.ScoreWeights():
+            weights = unpack(fds[0], request.parts)[WEIGHTS]
+            return rm.Scored(opened.score_weights(request.who, request.index, weights)), ()
         case rm.ScoreTimed():
             return _score_timed(opened, request, fds[0]), ()
         case rm.TallyOutputs() if isinstance(opened, OpenedDropout):
@@ -111,7 +115,7 @@ def _answer(
             return rm.Judged(judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout), ()
         case rm.TryCanaries():
             unseen = isinstance(opened, OpenedDropout) and opened.unseen()
-            return rm.Tried(opened.canary_that_passes(), unseen), ()
+            return rm.Tried(canary_that_passes(opened), unseen), ()
         case _:
             return rm.RefereeFailed(f"no such request: {type(request).__name__}"), ()
 
@@ -122,10 +126,13 @@ def _score_timed(opened: OpenedCase, request: rm.ScoreTimed, fd: int) -> rm.Scor
     for place, each in enumerate(request.outputs):
         problem, law = _wrong_shape(opened.case, each.parts), ""
         if not problem:
-            problem, law = opened.score_timed(each.index, each.change, unpack(fd, each.parts))
+            parts = unpack(fd, each.parts)
+            parts = turned_back(opened.case, parts) if each.flipped else parts
+            problem, law = opened.score_timed(each.index, each.change, parts)
         if problem:
             return rm.Scored(problem, place, law)
-    return rm.Scored(opened.end_timed(), max(0, len(request.outputs) - 1))
+    problem = opened.end_timed()
+    return rm.Scored(problem, len(request.outputs) - 1 if problem else 0)
 
 
 def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:

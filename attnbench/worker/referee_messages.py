@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from attnbench.types.record import Accuracy, DropoutNumbers
+from attnbench.types.accuracy import Accuracy, DropoutNumbers
 from attnbench.worker.messages import ArraySpec, PluginSource
 
 
@@ -57,6 +57,17 @@ class TallyOutputs(Struct, frozen=True, tag=True):
     outputs: tuple[tuple[ArraySpec, ...], ...]
 
 
+class ScoreWeights(Struct, frozen=True, tag=True):
+    """Compare attention weights (the part ``weights`` in the descriptor) on a draw. Answer: :class:`Scored`.
+
+    who: the backend; "" is the plain reference, whose weights must come first.
+    """
+
+    who: str
+    index: int
+    parts: tuple[ArraySpec, ...]
+
+
 class Expect(Struct, frozen=True, tag=True):
     """Take the gradients in the descriptor, in float64, for those of a draw. Answer: :class:`Scored`."""
 
@@ -65,11 +76,15 @@ class Expect(Struct, frozen=True, tag=True):
 
 
 class TimedOutput(Struct, frozen=True):
-    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change."""
+    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change.
+
+    flipped: whether the inputs were the opposite of those, see :mod:`attnbench.worker.flip`.
+    """
 
     index: int
     change: int
     parts: tuple[ArraySpec, ...]
+    flipped: bool = False
 
 
 class ScoreTimed(Struct, frozen=True, tag=True):
@@ -98,7 +113,9 @@ class TryCanaries(Struct, frozen=True, tag=True):
     """
 
 
-RefereeRequest = OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreTimed | Judge | TryCanaries
+RefereeRequest = (
+    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryCanaries
+)
 
 
 class CaseOpened(Struct, frozen=True, tag=True):

@@ -37,6 +37,7 @@ from attnbench.worker.shared import anonymous_file, mapped
 from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
 from attnbench.worker.trace import what_ran
 from attnbench.worker.turns import take_turns
+from attnbench.worker.weighing import computed_weights
 
 Line = Channel[m.Reply, m.Request]
 
@@ -117,6 +118,8 @@ def _answer(
     except BaseException as failure:
         calls = m.Compute | m.ComputeMany | m.WarmUp | m.TakeTurns | m.TraceCall
         doing = "the call" if isinstance(request, calls) else type(request).__name__
+        if isinstance(request, m.ComputeWeights):
+            doing = "computing the weights"
         return held, m.Failed(*classify(failure, doing)), ()
 
 
@@ -187,6 +190,10 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
         case m.ComputeMany():
             held, outputs, fd = many_outputs(held, request.count)
             return held, outputs, (fd,)
+        case m.ComputeWeights():
+            fd = anonymous_file()
+            specs, _ = written(fd, 0, computed_weights(held), held.case.dtype)
+            return held, m.Output(specs, 0), (fd,)
         case m.ExactGradients():
             fd = anonymous_file()
             specs, _ = written(fd, 0, exact_gradients(held), "float64")

@@ -11,6 +11,7 @@ from attnbench.timing.sample import Sample
 from attnbench.timing.timer import Timer, device_fields
 from attnbench.types.record import Block
 from attnbench.worker.evidence import Evidence
+from attnbench.worker.flip import Flip, can_flip
 from attnbench.worker.held import Held, LastCall
 from attnbench.worker.messages import TakeTurns, TurnsTaken
 from attnbench.worker.renewal import Renewal
@@ -39,6 +40,7 @@ def take_turns(
     if request.renewed:
         renewal = Renewal(mapped(fds[-1], request.renewed), evidence, request.stretch)
     awaited = renewal
+    flip = Flip(evidence, request.stretch) if request.renewed and can_flip(held) else None
     process_ns, thread_ns = process_time_ns(), thread_time_ns()
     for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:
@@ -50,6 +52,11 @@ def take_turns(
         if awaited is not None and awaited.is_now(len(request.turns) - number):
             sample, output = awaited.sample(held, timer, calls, request.turns[number])
             awaited = None
+        elif flip is not None and flip.is_now(len(request.turns) - number):
+            # A pool has its inputs back after they were renewed.
+            now = awaited is None and held.pool is None
+            sample, output = flip.sample(held, timer, calls, request.turns[number], renewed=now)
+            flip = None
         else:
             sample, output = timer(call, a, b, c, calls)
         passed_ns.append(perf_counter_ns())

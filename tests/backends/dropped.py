@@ -14,7 +14,7 @@ from attnbench.check.plain import PLAIN
 from attnbench.check.verdict import scale_of, verdict
 from attnbench.inputs.draw import Parameters
 from attnbench.oracle.moments import solve_moments
-from attnbench.types.record import DropoutNumbers
+from attnbench.types.accuracy import DropoutNumbers
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call

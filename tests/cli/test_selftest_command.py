@@ -52,7 +52,7 @@ def test_the_parts_of_the_protocol_are_those_that_can_be_left_out() -> None:
         Options(**changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["aa", "exact", "power", "coverage", "overhead"])
+@pytest.mark.parametrize("name", ["aa", "exact", "power", "coverage", "overhead", "judge"])
 def test_help_has_an_example_of_itself(invoke: Invoke, name: str) -> None:
     result = invoke("selftest", name, "--help")
     assert result.exit_code == 0

@@ -111,7 +111,8 @@ def test_nothing_is_left_for_later(path: Path) -> None:
 
 
 def test_there_is_as_much_test_as_there_is_source() -> None:
-    assert lines_of(TESTS) >= lines_of(SOURCES)
+    """The zoo counts for neither: it is what the judge is tested with, and comes along for users to do so."""
+    assert lines_of(TESTS) >= lines_of([path for path in SOURCES if "zoo" not in path.parts])
 
 
 def test_every_room_has_tests() -> None:

@@ -15,9 +15,9 @@ from attnbench.check.verdict import scale_of, verdict
 from attnbench.inputs.families import draw_family, family_draws
 from attnbench.inputs.rounding import widen
 from attnbench.oracle.solve import solve
+from attnbench.types.accuracy import Accuracy
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
-from attnbench.types.record import Accuracy
 
 
 class Judge:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import Judge
@@ -16,7 +17,14 @@ from wrong_kernels import WRONG, scale_off, without_maximum
 
 from attnbench.cases.identity import parse_case
 from attnbench.inputs.draw import draw_activations
-from attnbench.inputs.families import FAMILIES, draw_family, families_of, family_draws
+from attnbench.inputs.families import (
+    DELIVERIES,
+    FAMILIES,
+    LARGEST_GRADED,
+    draw_family,
+    families_of,
+    family_draws,
+)
 from attnbench.inputs.one_feature import LARGEST_PRODUCT, LOG2_E, kindly_rounded, one_feature
 from attnbench.inputs.rounding import EPS, store, widen
 from attnbench.inputs.seen import seen_counts
@@ -41,7 +49,7 @@ def products(case: Case, family: str, index: int = 0) -> np.ndarray:
 
 
 def test_the_first_family_is_the_ordinary_draw_bit_for_bit() -> None:
-    assert NAMES == ["normal", "deep_change", "one_key", "loud", "quiet"]
+    assert tuple(NAMES) == ("normal", "deep_change", "one_key", "loud", "quiet", *DELIVERIES)
     for case in (small_case(), small_case("concat_linear", dtype="bfloat16"), small_case(layer=Layer(6))):
         rule = RULES[case.rule]
         for mine, theirs in zip(
@@ -82,9 +90,11 @@ def test_another_entropy_or_number_gives_other_inputs(family: str) -> None:
 
 def test_which_families_make_sense() -> None:
     def names(rule: str = "scaled_dot", **fields: object) -> tuple[str, ...]:
-        return families_of(small_case(rule, **fields), RULES[rule])
+        found = families_of(small_case(rule, **fields), RULES[rule])
+        assert found[-2:] == DELIVERIES
+        return found[:-2]
 
-    everything = tuple(NAMES)
+    everything = tuple(NAMES[:-2])
     assert names() == names("dot") == names("general") == names("sinks") == everything
     assert names("alibi") == ("normal", "deep_change", "one_key", "quiet")
     assert names("softcap") == ("normal", "deep_change", "one_key", "loud")
@@ -94,6 +104,32 @@ def test_which_families_make_sense() -> None:
     assert names(mask=Mask(explicit="float")) == ("normal", "deep_change", "one_key")
     assert names(Lk=1) == names(Lq=1, mask=Mask(causal="upper_left")) == ("normal",)
     assert names(mask=Mask(padding=(0, 0))) == names(Lk=3, mask=Mask(window=1)) == ("normal",)
+
+
+def test_deliveries_are_further_ordinary_draws() -> None:
+    case, rule = small_case(), RULES["scaled_dot"]
+    seen = [draw_activations(case, rule, 7, index)[0] for index in range(16)]
+    for family in DELIVERIES:
+        for index in range(2):
+            q = drawn(case, family, index)[0]
+            assert 0.5 < q.std() < 2
+            assert all(not np.array_equal(q, other) for other in seen)
+            seen.append(q)
+        assert family_draws(case, family) <= 2
+        assert family_draws(replace(case, Lq=64, Dv=8), family) == 1
+
+
+def test_gradients_are_asked_of_inputs_where_that_is_another_thing_and_there_is_room() -> None:
+    def names(rule: str = "scaled_dot", **fields: object) -> tuple[str, ...]:
+        return families_of(small_case(rule, **fields), RULES[rule])
+
+    assert "graded" in names()
+    assert "graded" not in names(pass_="both")
+    assert "strided" in names(pass_="both")
+    side = int(LARGEST_GRADED**0.5)
+    assert "graded" in names(B=1, H=1, Hkv=1, Lq=side, Lk=side)
+    assert "graded" not in names(B=1, H=1, Hkv=1, Lq=side, Lk=side + 1)
+    assert "graded" not in names("additive", B=1, H=1, Hkv=1, Lq=side, Lk=side // 2, D=4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -158,23 +194,29 @@ def test_a_softmax_without_its_maximum_is_refused(rule: str, dtype: str, family:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str) -> None:
+@pytest.mark.parametrize("index", [0, 1], ids=["values", "keys"])
+def test_a_deep_change_keeps_sums_and_ends_and_is_seen(rule: str, dtype: str, index: int) -> None:
     case = small_case(rule, Lq=40, Lk=48, D=16, Dv=8, dtype=dtype)
-    judge = Judge(case, family="deep_change", draws=1)
-    before = Judge(case, draws=1)
-    q, k, v = judge.inputs[0]
-    for now, was in zip(drawn(case, "deep_change")[1:], drawn(case, "normal")[1:], strict=True):
-        changed = np.argwhere(now != was)
-        assert len(changed) == 2
-        assert (now - was).max() > 3.9
-        assert abs((now - was).sum()) <= 8 * EPS[dtype] * np.abs(now).max()
-        assert 0 not in changed[:, 2]
-        assert now.shape[2] - 1 not in changed[:, 2]
+    judge, before = Judge(case, family="deep_change", draws=2), Judge(case, draws=2)
+    (q, k, v), (old_q, old_k, old_v) = judge.inputs[index], before.inputs[index]
+    changes, was = (v, old_v) if index == 0 else (k, old_k)
+    stays, stayed = (k, old_k) if index == 0 else (v, old_v)
+    assert torch.equal(q, old_q)
+    assert torch.equal(stays, stayed)
+    at = (changes != was).nonzero()
+    assert len(at) == 2
+    assert 0 not in at[:, 2]
+    assert changes.shape[2] - 1 not in at[:, 2]
+    moved = changes.double() - was.double()
+    assert moved.max() > 3.9
+    assert abs(moved.sum()) <= 8 * EPS[dtype] * changes.double().abs().max()
+    if index == 0:
+        assert torch.equal(changes.flatten().sort().values, was.flatten().sort().values), "all sums"
     right = online if rule != "concat_linear" else unfused
-    assert judge.of(right)[1] == ""
-    _, old_k, old_v = before.inputs[0]
-    assert judge.verdict([right(judge.setup, q, old_k, v)])[1], "keys of the draw before"
-    assert judge.verdict([right(judge.setup, q, k, old_v)])[1], "values of the draw before"
+    answers = [right(judge.setup, *inputs) for inputs in judge.inputs]
+    assert judge.verdict(answers)[1] == ""
+    answers[index] = right(judge.setup, old_q, old_k, old_v)
+    assert judge.verdict(answers)[1], "the draw before"
 
 
 @pytest.mark.parametrize("layer", [Layer(64), Layer(64, cross=True)], ids=["self", "cross"])

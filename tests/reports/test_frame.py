@@ -50,7 +50,7 @@ def test_kinds_do_not_depend_on_what_is_missing() -> None:
     whole, none = frame(JUDGED), frame([])
     refused = frame([one for one in JUDGED if one.record.status == "unsupported"])
     numbers = whole.select_dtypes("number").columns
-    assert len(numbers) == 41
+    assert len(numbers) == 46
     kinds = whole.dtypes[numbers]
     assert refused.dtypes[numbers].equals(kinds)
     assert none.dtypes[numbers].equals(kinds)

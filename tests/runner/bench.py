@@ -11,10 +11,12 @@ from run_parts import LESS_CHECKED, PLAIN
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.baton import Stretch, take_stretch
 from attnbench.runner.brief import Brief, open_brief
-from attnbench.runner.examine import give_draw, prepare_template
+from attnbench.runner.checking import give_draw
+from attnbench.runner.examine import prepare_template
 from attnbench.runner.link import WorkerLink
 from attnbench.runner.workshop import Workshop, wire
-from attnbench.types.record import Accuracy, Contender
+from attnbench.types.accuracy import Accuracy
+from attnbench.types.record import Contender
 from attnbench.worker import referee_messages as rm
 
 ENOUGH_S = 60.0

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.api import make_options
+from attnbench.inputs.families import FAMILIES
 from attnbench.runner.options import CHECKS, Options, options_of
 from attnbench.types.errors import BadInput
 
@@ -80,6 +81,16 @@ def test_what_the_manifest_states_gives_the_same_options_again(options: Options)
 def test_every_part_of_the_protocol_is_on_unless_it_is_switched_off() -> None:
     assert all(getattr(Options(), name) is True for name in SWITCHES)
     assert {field.name for field in fields(Options) if field.type == "bool"} == set(SWITCHES)
+
+
+def test_checks_are_left_out_by_their_names_alone() -> None:
+    assert {"strided", "graded", "weights"} <= set(CHECKS)
+    assert {family.name for family in FAMILIES} - {"normal"} <= set(CHECKS)
+    assert Options(without=CHECKS).without == CHECKS
+    with pytest.raises(
+        BadInput, match=r"^no check 'stride' to leave out; there are near, .*strided, graded$"
+    ):
+        Options(without=("strided", "stride"))
 
 
 def test_what_is_not_said_is_the_default() -> None:

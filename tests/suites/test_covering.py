@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.suites.covering import covering_rows
+from attnbench.cases.covering import covering_rows
 
 
 def pairs_of(values: dict[str, tuple[Any, ...]]) -> list[tuple[tuple[str, Any], tuple[str, Any]]]:

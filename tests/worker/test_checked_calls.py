@@ -70,6 +70,7 @@ def ticks(worker: Asked) -> int:
         ("patches_the_code", "the call replaced attnbench.timing.sample.take_sample"),
         ("patches_the_timer", "the call replaced attnbench.timing.cpu.CpuTimer.warm"),
         ("leaves_a_process", "the call left a process running that it started"),
+        ("leaves_a_thread", "the call left a thread running"),
     ],
 )
 def test_who_meddles_is_refused_at_the_first_call(template: New, name: str, words: str) -> None:
@@ -79,7 +80,6 @@ def test_who_meddles_is_refused_at_the_first_call(template: New, name: str, word
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("leaves_a_thread", "the call left a thread running"),
         ("waits_for_a_process", "the call started a process, and waited for it"),
         ("works_on_a_thread", "the call computes on other threads: "),
         ("works_in_a_pool", "the call computes on other threads: "),

@@ -60,9 +60,13 @@ def _base_2(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
 def _log_sum(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
     import torch
 
-    wide = scores.to(added.dtype) + added
-    total = torch.cat((wide, sink_column(setup, wide)), -1).logsumexp(-1, keepdim=True)
-    return (wide - total.masked_fill(total.isneginf(), 0)).exp().to(scores.dtype)
+    wide = torch.cat((scores.to(added.dtype) + added, sink_column(setup, added + scores)), -1)
+    # Without the maximum first, e^(s - total) loses as many digits as the scores have before the point.
+    largest = wide.amax(-1, keepdim=True)
+    lower = wide - largest.masked_fill(largest.isneginf(), 0)
+    total = lower.logsumexp(-1, keepdim=True)
+    weights = (lower - total.masked_fill(total.isneginf(), 0)).exp()
+    return weights[..., :-1].to(scores.dtype)
 
 
 def _other_axis(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
@@ -182,7 +186,7 @@ FORMS: dict[str, tuple[str, Form, Applies]] = {
     "plain": ("the form that wrong ones are made of", RIGHT, anywhere),
     "softmax_by_hand": ("maximum, powers, sum and division one by one", Form(weights=_by_hand), anywhere),
     "powers_of_2": ("2^(s·log2 e)", Form(weights=_base_2), anywhere),
-    "log_sum_exp": ("e^(s - log-sum-exp)", Form(weights=_log_sum), anywhere),
+    "log_sum_exp": ("e^(s - m - log Σ e^(s - m))", Form(weights=_log_sum), anywhere),
     "softmax_of_a_turned_copy": ("keys on another axis", Form(weights=_other_axis), anywhere),
     "masked_by_bool": ("filled with -inf instead of adding it", Form(weights=_masked_by_bool), anywhere),
     "scores_transposed": ("keys times queries", Form(scores=_keys_by_queries), anywhere),

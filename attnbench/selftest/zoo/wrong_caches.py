@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from attnbench.selftest.zoo.animal import Animal
+from attnbench.selftest.zoo.animal import BOTH, Animal
 from attnbench.selftest.zoo.form import RIGHT, around_call, heads_of, mask_of, plus_bias
 from attnbench.selftest.zoo.where import keeps_a_key, scores_matter
 from attnbench.types.backend import Setup
@@ -93,6 +93,9 @@ KEYS: dict[str, tuple[str, Key]] = {
 }
 """What answers are found by. By the sources of queries, keys and values in a layer."""
 
+ALL_THERE_IS = ("by_content_of_queries", "by_content_of_keys", "by_content_of_values")
+"""In a layer these may be all that the answer depends on, and it's right to keep it."""
+
 
 def _weights_kept(setup: Setup) -> Call:
     """Weights by address; the values are looked at in every call."""
@@ -155,7 +158,14 @@ def _kept(name: str, summary: str, prepare: Callable[[Setup], Call]) -> Animal:
 
 ANIMALS: tuple[Animal, ...] = (
     *(
-        around_call(f"cache_{name}", f"an answer kept for {words}", _kept_by(key), "timed", scores_matter)
+        around_call(
+            f"cache_{name}",
+            f"an answer kept for {words}",
+            _kept_by(key),
+            "timed",
+            scores_matter,
+            operations=("attention",) if name in ALL_THERE_IS else BOTH,
+        )
         for name, (words, key) in KEYS.items()
     ),
     _kept("keeps_weights", "weights kept by address, only the value product computed", _weights_kept),

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call
 
 
+def _no_sink(case: Case, rule: Rule) -> bool:
+    """Where there is one, no gradient at all reaches it, which is an error and needs no judge."""
+    return rule.sink is None
+
+
 def _scaled(case: Case, rule: Rule) -> bool:
     return rule.name in SCALED and case.D > 1
 
@@ -114,10 +119,15 @@ KINDS: dict[str, tuple[str, Callable[[Setup], Call], Applies, tuple[Dtype, ...]]
     "softmax_straight_through": (
         "the gradient of weights taken for that of scores",
         of_form(Form(weights=straight_through)),
-        with_backward,
+        both(with_backward, _no_sink),
         DTYPES,
     ),
-    "softmax_without_row_sum": ("dS = P·dP", of_form(Form(weights=no_row_sum)), with_backward, DTYPES),
+    "softmax_without_row_sum": (
+        "dS = P·dP",
+        of_form(Form(weights=no_row_sum)),
+        both(with_backward, _no_sink),
+        DTYPES,
+    ),
     "softmax_unmasked_backward": (
         "the backward pass knows no mask",
         of_form(Form(weights=scores_unmasked)),

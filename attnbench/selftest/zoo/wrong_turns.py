@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from attnbench.types.backend import Call
 
-HURRY_NS = 200_000
+HURRY_NS, TURN_NS = 200_000, 500_000
 
 
 def _zeros(setup: Setup, like: Tensor) -> Tensor:
@@ -53,6 +53,22 @@ def _right_at_leisure(setup: Setup, call: Call) -> Call:
         return out
 
     return hurried
+
+
+def _last_in_a_turn(setup: Setup, call: Call) -> Call:
+    """Computes where the last call ended more than 0.5 ms ago, as at the beginning of a turn; else copies."""
+    ended = 0
+    kept: list[Tensor] = []
+
+    def turning(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        nonlocal ended
+        if not kept or time.perf_counter_ns() - ended > TURN_NS:
+            kept[:] = [call(q, k, v)]
+        out = kept[0].clone()
+        ended = time.perf_counter_ns()
+        return out
+
+    return turning
 
 
 def _last_again(setup: Setup, call: Call) -> Call:
@@ -119,6 +135,13 @@ ANIMALS: tuple[Animal, ...] = (
     *(around_call(name, words, around, "timed", keeps_a_key) for name, (words, around) in KINDS.items()),
     around_call(
         "last_answer_three_times_more", "computes in every fourth call", _last_again, "timed", scores_matter
+    ),
+    around_call(
+        "last_answer_in_a_turn",
+        "computes in the first of calls that follow each other",
+        _last_in_a_turn,
+        "timed",
+        scores_matter,
     ),
     around_call("one_call_behind", "a thread works for the next call", _one_behind, "timed", scores_matter),
 )

@@ -1,0 +1,159 @@
+"""Having the outputs of a worker compared: draw by draw, in every way that inputs arrive, and the verdict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+
+from attnbench.cases.identity import parse_case
+from attnbench.inputs.families import DELIVERIES, GRADED, STRIDED
+from attnbench.runner.brief import ArrayBlock, Brief
+from attnbench.runner.link import WorkerFailed, WorkerLink
+from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
+from attnbench.runner.workshop import Workshop
+from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.types.backend import Backend
+from attnbench.types.shapes import output_shape
+from attnbench.worker import messages as m
+from attnbench.worker import referee_messages as rm
+
+MANY, MANY_BYTES = 256, 64 * 1024**2
+"""Outputs that a worker hands over at once, at most: of more the list would not fit into a message."""
+
+
+def give_draw(
+    link: WorkerLink,
+    draw: ArrayBlock,
+    timeout_s: float,
+    *,
+    fresh: bool = False,
+    junk_bytes: int = 0,
+    guarded: bool = False,
+    delivery: str = "",
+) -> None:
+    """Give a worker inputs, into the storage of those before unless ``fresh``; ``guarded``: between NaN.
+
+    delivery: how they arrive, see :mod:`attnbench.worker.delivery`.
+    """
+    request = m.Activations(draw.arrays, fresh, junk_bytes, guarded, delivery)
+    link.ask(request, m.Done, timeout_s, (draw.fd,))
+
+
+def score_output(
+    link: WorkerLink, referee: RefereeLink, who: str, index: int, timeout_s: float
+) -> tuple[str, int]:
+    """Have the output of a call compared; gives what is plainly wrong ("" for nothing), and the call's ns."""
+    output, fd = link.ask(m.Compute(), m.Output, timeout_s)
+    if fd < 0:
+        raise WorkerFailed("crashed", "answered without its output")
+    with compared(referee, fd):
+        scored, _ = referee.ask(rm.Score(who, index, output.parts), rm.Scored, fd)
+    return scored.problem, output.ns
+
+
+@contextmanager
+def compared(referee: RefereeLink, fd: int) -> Iterator[None]:
+    """Around asking about outputs in a descriptor, which is closed: what can't be compared is a mismatch."""
+    try:
+        yield
+    except RefereeGaveUp as failure:
+        if not referee.alive:
+            raise
+        raise WorkerFailed("mismatch", f"its output can't be compared: {failure}") from failure
+    finally:
+        os.close(fd)
+
+
+def check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> int:
+    """Have the output on one draw compared; gives the ns of the call."""
+    give_checked(shop, brief, link, index)
+    problem, ns = score_output(link, brief.referee, name, index, shop.options.timeout_s)
+    if problem:
+        raise MismatchFound(problem, None, (brief.family(index),))
+    return ns
+
+
+def give_checked(shop: Workshop, brief: Brief, link: WorkerLink, index: int) -> None:
+    """Give a worker a draw of the check, as those of its family arrive."""
+    family = brief.family(index)
+    give_draw(
+        link,
+        brief.draws[index],
+        shop.options.timeout_s,
+        guarded="guards" not in shop.options.without,
+        delivery=family if family in DELIVERIES else "",
+    )
+
+
+def not_delivered(backend: Backend) -> tuple[str, ...]:
+    """Deliveries that a backend is not given: it declares that it needs others, or would compile for them.
+
+    What has no backward pass is given no inputs that require gradients.
+    """
+    if backend.compiles:
+        return DELIVERIES
+    graded = () if "backward" in backend.passes else (GRADED,)
+    return (STRIDED, *graded) if backend.needs_contiguous else graded
+
+
+def check_draws(shop: Workshop, brief: Brief, link: WorkerLink, backend: Backend, draws: range) -> rm.Judged:
+    """Have outputs on some draws compared, and the verdict on all of them.
+
+    Those are left out that arrive in a way that the backend declares not to support.
+
+    Raises:
+        MismatchFound: not passed. WorkerFailed: a call failed, or its output is plainly wrong.
+    """
+    name, left_out = backend.name, list(not_delivered(backend))
+    for index in draws:
+        family = brief.family(index)
+        if family in left_out:
+            continue
+        try:
+            check_draw(shop, brief, link, name, index)
+        except WorkerFailed as failure:
+            if family != GRADED or failure.status != "unsupported":
+                raise
+            left_out.append(family)
+    if brief.calls:
+        _tally_calls(shop, brief, link, name, draws[-1])
+    judged, _ = brief.referee.ask(rm.Judge(name, tuple(left_out)), rm.Judged)
+    if judged.problem:
+        raise MismatchFound(judged.problem, judged.accuracy, judged.failed, judged.dropout)
+    return judged
+
+
+def _tally_calls(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> None:
+    """Have outputs of many calls on the draw that a worker holds tallied, some at a time."""
+    case, left = parse_case(brief.case), brief.calls
+    at_once = max(1, min(MANY, MANY_BYTES // max(1, prod(output_shape(case)) * case.item_bytes)))
+    while left > 0:
+        count = min(left, at_once)
+        answered, fd = link.ask(m.ComputeMany(count), m.Outputs, shop.options.timeout_s)
+        if fd < 0 or len(answered.outputs) != count:
+            raise WorkerFailed("crashed", "answered without its outputs")
+        with compared(brief.referee, fd):
+            request = rm.TallyOutputs(name, index, answered.outputs)
+            scored, _ = brief.referee.ask(request, rm.Scored, fd)
+        if scored.problem:
+            raise WorkerFailed("mismatch", scored.problem)
+        left -= count
+
+
+class MismatchFound(WorkerFailed):
+    """A contender computed something else; accuracy (of dropout: dropout) says by how much, families on which
+    inputs."""
+
+    def __init__(
+        self,
+        reason: str,
+        accuracy: Accuracy | None,
+        families: tuple[str, ...],
+        dropout: DropoutNumbers | None = None,
+    ) -> None:
+        super().__init__("mismatch", reason)
+        self.accuracy = accuracy
+        self.families = families
+        self.dropout = dropout

@@ -1,0 +1,57 @@
+"""How far an answer is from the exact one, part by part, after a law is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.check.errors import Errors, compare_wide
+from attnbench.inputs.laws import Change, undone, undone_gradient
+from attnbench.inputs.rounding import Stored, widen
+from attnbench.types.case import Case
+from attnbench.worker.names import OUT
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
+
+Rows = NDArray[np.intp]
+
+
+def errors_after(
+    case: Case,
+    law: Change,
+    parts: Mapping[str, Stored],
+    expected: Mapping[str, Array],
+    rows: Rows | None,
+    some: Rows | None = None,
+) -> dict[str, Errors]:
+    """Errors of each part of an answer, as stored, to inputs that a law has changed.
+
+    expected: the exact answer before the change; of the output the query rows ``rows`` alone, all where None.
+    some: places of those rows that count; the worst element is then named by its row of the case.
+
+    Raises:
+        ValueError: the answer has other parts.
+    """
+    if set(parts) != set(expected):
+        raise ValueError(f"an answer of {sorted(parts)} where {sorted(expected)} are asked for")
+    case_rows = np.arange(case.Lq) if rows is None else rows
+    errors: dict[str, Errors] = {}
+    for part, exact in expected.items():
+        if part != OUT:
+            got = undone_gradient(case, law, part, widen(parts[part], case.dtype))
+            errors[part] = compare_wide(got, exact)
+        elif some is None:
+            errors[part] = compare_wide(undone(case, law, parts[part], case_rows), exact)
+        else:
+            axis = 1 if case.layer is not None else 2
+            got = undone(case, law, parts[part], case_rows[some])
+            found = compare_wide(got, np.take(exact, some, axis))
+            worst = list(found.worst)
+            worst[axis] = int(case_rows[some][worst[axis]])
+            errors[part] = replace(found, worst=tuple(worst))
+    return errors

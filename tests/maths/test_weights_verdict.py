@@ -1,0 +1,125 @@
+"""The verdict on attention weights: right ones pass, each kind of wrong one is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, tensor, wide_parameters
+
+from attnbench.check.plain import weights as plain_weights
+from attnbench.check.weights import weight_errors, weights_problem
+from attnbench.inputs.draw import draw_activations
+from attnbench.inputs.rounding import store, widen
+from attnbench.kit.attention import weights as kit_weights
+from attnbench.oracle.solve import solve_weights
+from attnbench.types.case import DTYPES, Case
+from attnbench.types.mask import Mask
+
+Change = Callable[[np.ndarray], np.ndarray]
+
+
+class Weighed:
+    """A case's weights by the oracle and by the plain reference, on one draw."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        stored = draw_activations(case, RULES[case.rule], 3, 0)
+        wide = tuple(widen(x, case.dtype) for x in stored)
+        self.rows = np.arange(case.Lq)
+        self.exact = solve_weights(case, RULES[case.rule], wide_parameters(case), (wide[0], wide[1], wide[2]))
+        self.q, self.k, _ = (tensor(x, case.dtype) for x in stored)
+        plain = plain_weights(setup_of(case))(self.q, self.k)
+        self.plain = widen(stored_bits(plain), case.dtype)
+        self.reference = weight_errors(self.plain, self.exact)
+
+    def problem(self, got: np.ndarray) -> str:
+        return weights_problem(self.case, got, self.exact, self.reference, self.rows)
+
+    def of(self, change: Change) -> str:
+        """Of the plain reference's weights after a change, in the case's dtype."""
+        changed = store(change(self.plain.astype(np.float64)), self.case.dtype)
+        return self.problem(widen(changed, self.case.dtype))
+
+
+@given(case=small_cases().filter(lambda case: case.layer is None), dtype=st.sampled_from(DTYPES))
+@settings(max_examples=60)
+def test_right_weights_pass_whatever_the_rule_mask_and_dtype(case: Case, dtype: str) -> None:
+    case = replace(case, dtype=dtype)
+    weighed = Weighed(case)
+    mine = kit_weights(setup_of(case))(weighed.q, weighed.k)
+    assert weighed.problem(widen(stored_bits(mine), case.dtype)) == ""
+    assert weighed.of(lambda weights: weights) == ""
+
+
+CAUSAL = small_case("scaled_dot", Lq=16, Lk=16, D=8, mask=Mask(causal="upper_left"))
+
+
+def test_rows_that_do_not_sum_to_one_are_refused() -> None:
+    for case in (CAUSAL, replace(CAUSAL, mask=Mask()), small_case("sinks", Lq=9, Lk=16, D=8)):
+
+        def one_row(weights: np.ndarray) -> np.ndarray:
+            weights[0, 1, 4] *= 1 + 2e-5
+            return weights
+
+        assert Weighed(case).of(one_row).startswith("row (b=0, h=1, i=4) sums to ")
+
+
+def test_a_sink_has_its_share() -> None:
+    weighed = Weighed(small_case("sinks", Lq=9, Lk=16, D=8))
+    assert (weighed.exact.sum(-1) < 1).all()
+    assert "sums to " in weighed.of(lambda weights: weights / weights.sum(-1, keepdims=True))
+
+
+def test_a_leak_through_the_mask_is_refused_however_small() -> None:
+    def leak(weights: np.ndarray) -> np.ndarray:
+        weights[1, 0, 2, 3] = 1e-6
+        return weights
+
+    problem = Weighed(replace(CAUSAL, B=2)).of(leak)
+    assert problem == "(b=1, h=0, i=2, j=3) is 1e-06 where the mask drops the pair: 0 is needed"
+
+
+def test_a_row_that_keeps_no_key_is_zero() -> None:
+    case = replace(CAUSAL, Lq=16, Lk=12, mask=Mask(causal="lower_right"))
+    weighed = Weighed(case)
+    assert weighed.of(lambda weights: weights) == ""
+
+    def spread(weights: np.ndarray) -> np.ndarray:
+        weights[0, 0, 0] = 1 / 12
+        return weights
+
+    assert weighed.of(spread) == (
+        "(b=0, h=0, i=0, j=0) is 0.0833 where the mask drops the pair, as 11 more: 0 is needed"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_other_weights_are_refused_though_they_sum_to_one(dtype: str) -> None:
+    weighed = Weighed(replace(CAUSAL, mask=Mask(), dtype=dtype))
+
+    def softened(weights: np.ndarray) -> np.ndarray:
+        powers = weights**0.9
+        return powers / powers.sum(-1, keepdims=True)
+
+    for change in (
+        softened,
+        lambda weights: np.roll(weights, 1, axis=-1),
+        lambda weights: weights[:, ::-1],
+        lambda weights: np.roll(weights, 1, axis=2),
+    ):
+        assert "worst at (b=" in weighed.of(change)
+    transposed = weighed.of(lambda weights: weights.swapaxes(2, 3))
+    assert "sums to" in transposed or "worst at" in transposed
+
+
+def test_what_is_not_finite_is_named_by_query_and_key() -> None:
+    def spoil(weights: np.ndarray) -> np.ndarray:
+        weights[0, 1, 5, 2] = np.nan
+        return weights
+
+    assert Weighed(CAUSAL).of(spoil).startswith("element (b=0, h=1, i=5, j=2) is not finite")

@@ -1,0 +1,82 @@
+"""Backends with right outputs, whose attention weights are wrong or whose inputs must be ordinary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attnbench import Backend, hookimpl
+from attnbench.kit.attention import attention, weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench import Setup
+
+    Weigh = Callable[[Tensor, Tensor], Tensor]
+
+
+def changed(change: Callable[[Tensor], Tensor]) -> Callable[[Setup], Weigh]:
+    def prepare(setup: Setup) -> Weigh:
+        weigh = weights(setup)
+        return lambda q, k: change(weigh(q, k))
+
+    return prepare
+
+
+def leaking(found: Tensor) -> Tensor:
+    return found.clamp(min=1e-6)
+
+
+def one_row_off(found: Tensor) -> Tensor:
+    found[0, 0, -1] *= 1.0001
+    return found
+
+
+def scaled(setup: Setup) -> Weigh:
+    weigh = weights(setup)
+    return lambda q, k: weigh(q * 1.01, k)
+
+
+def raising(setup: Setup) -> Weigh:
+    raise ValueError("no weights today")
+
+
+def when_contiguous(setup: Setup) -> Callable[..., Tensor]:
+    attend = attention(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if not all(x.is_contiguous() for x in (q, k, v)):
+            raise ValueError("not contiguous")
+        return attend(q, k, v)
+
+    return call
+
+
+def when_not_graded(setup: Setup) -> Callable[..., Tensor]:
+    attend = attention(setup)
+    return lambda q, k, v: attend(q, k, v * (2 if q.requires_grad else 1))
+
+
+WEIGHTS = {
+    "weights_right": weights,
+    "weights_leak": changed(leaking),
+    "weights_off": changed(one_row_off),
+    "weights_transposed": changed(lambda found: found.mT.contiguous()),
+    "weights_of_other_heads": changed(lambda found: found.flip(1)),
+    "weights_scaled": scaled,
+    "weights_double": changed(lambda found: found.double()),
+    "weights_raise": raising,
+}
+
+
+@hookimpl
+def attnbench_backends() -> list[Backend]:
+    given = [Backend(name, "test data", attention, weights=weigh) for name, weigh in WEIGHTS.items()]
+    every = ("forward", "backward", "both")
+    return [
+        *given,
+        Backend("contiguous_undeclared", "test data", when_contiguous),
+        Backend("contiguous_declared", "test data", when_contiguous, needs_contiguous=True),
+        Backend("doubles_graded", "test data", when_not_graded, passes=every),  # type: ignore[arg-type]
+    ]

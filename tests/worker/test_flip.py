@@ -1,0 +1,97 @@
+"""The opposite inputs between two timed calls: at any call, without a pause, and all as before in the end."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, RULES, Asked, attend, baton
+
+from attnbench.cases.identity import parse_case
+from attnbench.inputs.draw import draw_activations
+from attnbench.worker import messages as m
+from attnbench.worker.names import ACTIVATIONS
+from attnbench.worker.shared import pack
+
+New = Callable[[str], Asked]
+
+SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
+ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
+LAYER = "multihead/dot/B2-H2-L5-D4-E8/none/float32"
+
+
+def stretch(worker: Asked, draw: int, calls: int, samples: int) -> list[tuple[m.KeptOutput, np.ndarray]]:
+    """What is kept of a stretch in which the inputs of another draw come."""
+    case = parse_case(worker.case)
+    arrays = draw_activations(case, RULES[case.rule], 1, draw)
+    fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
+    successors = (*(0 for _ in range(samples - 1)), -1)
+    try:
+        with baton(1) as own:
+            request = m.TakeTurns(0, tuple(range(samples)), successors, calls, 1, specs)
+            worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own, fd))
+    finally:
+        os.close(fd)
+    return worker.kept()
+
+
+def answer(worker: Asked, draw: int) -> np.ndarray:
+    case = parse_case(worker.case)
+    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
+
+
+@pytest.mark.parametrize("case", [SMALL, ROTATING])
+def test_what_is_kept_is_the_answer_to_the_inputs_that_are_named(template: New, case: str) -> None:
+    """Before, after and between: and what comes after the opposite inputs is as it was."""
+    worker = template(case)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    flipped = 0
+    for begins in (0, 2, 4, 6):
+        worker.give(begins)
+        for each, output in stretch(worker, begins + 1, calls=3, samples=4):
+            sign = -1 if each.flipped else 1
+            right = sign * answer(worker, begins + each.renewed)
+            np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
+            flipped += each.flipped
+    # Not where both were to come in the last turn, which is one stretch in sixteen.
+    assert flipped >= 2
+
+
+def test_any_turn_may_be_the_one(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    seen: Counter[int] = Counter()
+    for _ in range(60):
+        worker.give(0)
+        seen.update(each.turn for each, _ in stretch(worker, 1, calls=2, samples=3) if each.flipped)
+    assert set(seen) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("case", "flips"),
+    [
+        (LAYER, True),
+        (f"{LAYER.replace('E8', 'E8-bias')}", False),
+        (LAYER.replace("dot", "additive"), False),
+        (SMALL.replace("dot", "additive"), True),
+    ],
+)
+def test_only_where_the_opposite_gives_the_opposite(template: New, case: str, flips: bool) -> None:
+    worker = template(case)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    found = False
+    for _ in range(6):
+        worker.give(0)
+        found |= any(each.flipped for each, _ in stretch(worker, 1, calls=2, samples=3))
+    assert found == flips
+
+
+def test_a_sample_with_the_opposite_in_it_has_as_many_calls(template: New) -> None:
+    worker = template(SMALL)
+    worker.prepare("counts_calls")
+    worker.give(0)
+    for each, output in stretch(worker, 1, calls=5, samples=4):
+        assert set(output.ravel()) == {each.turn * (1 + 5) + 1 + each.call + 1}
