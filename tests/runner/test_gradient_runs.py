@@ -34,8 +34,8 @@ def test_right_gradients_are_timed_and_verified(timed: tuple[str, dict[str, Reco
     assert record.median_ms is not None
     assert record.median_ms > 0
     assert record.timed_calls > 0
-    # In each of two stretches of a set that on renewed inputs, and the last one.
-    assert record.verified_calls >= 2 * 2 * SETS
+    # In each of two stretches of a set that on renewed inputs, and the last one: they may be the same.
+    assert record.verified_calls >= 2 * SETS
     assert set(record.parts) == PARTS[pass_]
     for accuracy in record.parts.values():
         assert 0 <= accuracy.rms_error <= accuracy.rms_limit
@@ -84,7 +84,7 @@ def test_a_layer_has_gradients_of_its_projections_and_of_the_rules_parameters(tm
         assert set(record.parts) == {
             "out", "x", "rule.w", "w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o",
         }  # fmt: skip
-        assert record.verified_calls >= 4
+        assert record.verified_calls >= 2
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])

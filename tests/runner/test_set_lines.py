@@ -266,8 +266,11 @@ def test_dropping_out_of_a_set_leaves_the_others_whole(
 
 
 def untimed(record: Record) -> Record:
-    """The same outcome with nothing but a status and its reason."""
-    return Record(record.case, record.rule, record.backend, record.status, record.reason)
+    """The same outcome with nothing but a status, its reason and what ran: what can be told untimed."""
+    return Record(
+        record.case, record.rule, record.backend, record.status, record.reason,
+        ran=record.ran, kernel_of=record.kernel_of,
+    )  # fmt: skip
 
 
 def test_a_slow_contender_takes_part_in_the_first_sets_alone() -> None:

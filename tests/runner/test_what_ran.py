@@ -80,7 +80,8 @@ def test_a_trace_that_fails_breaks_nothing(
 ) -> None:
     registry = declared(load_registry(), name, forkable=forkable)
     record = by_backend(run_of(tmp_path, (PLAIN,), ("eager", name), registry=registry))[name]
-    assert (record.status, record.sets, record.verified_calls) == ("ok", 2, 2), record.reason
+    assert (record.status, record.sets) == ("ok", 2), record.reason
+    assert record.verified_calls >= 2 * record.sets, "in each of two stretches"
     assert (record.ran, record.kernel_of) == ([], "")
     assert record.median_ms is not None
     assert f"what ran is not known: {words}" in record.notes
