@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.inputs.rounding import Stored, Wide, store
+from attnbench.inputs.rounding import Stored, Wide, store, widen
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import activation_shapes, output_shape, projection_shapes, rule_parameter_shapes
@@ -87,6 +87,14 @@ def draw_parameters(case: Case, rule: Rule) -> Parameters:
         scale = 0.5 if name.startswith("b_") else shape[-1] ** -0.5
         projections[name] = store(values * scale, case.dtype)
     return Parameters(drawn, projections)
+
+
+def widened(parameters: Parameters, case: Case) -> Parameters:
+    """Drawn parameters in float64, exactly."""
+    return Parameters(
+        rule={name: widen(array, case.dtype) for name, array in parameters.rule.items()},
+        projections={name: widen(array, case.dtype) for name, array in parameters.projections.items()},
+    )
 
 
 def head_means(Hkv: int) -> Wide:

@@ -15,7 +15,7 @@ from attnbench.check.errors import Errors, compare_wide, errors_of, pool
 from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.verdict import Scale, scale_of, together, verdict
 from attnbench.check.weights import WeightErrors
-from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, draw_upstream
+from attnbench.inputs.draw import draw_activations, draw_parameters, draw_upstream, widened
 from attnbench.inputs.families import DELIVERIES, draw_family
 from attnbench.inputs.laws import (
     Change,
@@ -64,7 +64,7 @@ class OpenedCase:
         self.rule = rule
         self.entropy = timed_entropy
         self.parameters = draw_parameters(self.case, rule)
-        self.wide = _widened(self.parameters, self.case)
+        self.wide = widened(self.parameters, self.case)
         self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
         self._rng = np.random.default_rng()
         self._check = check_draws(self.case, rule, without)
@@ -292,10 +292,3 @@ def turned_back(case: Case, parts: Parts) -> dict[str, Stored]:
 
 def _of_part(part: str) -> str:
     return "" if part == OUT else f"the gradient of {part}: "
-
-
-def _widened(parameters: Parameters, case: Case) -> Parameters:
-    return Parameters(
-        rule={name: widen(array, case.dtype) for name, array in parameters.rule.items()},
-        projections={name: widen(array, case.dtype) for name, array in parameters.projections.items()},
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import random
@@ -268,7 +269,8 @@ class Worker:
     def tell(self) -> None:
         if not self.started:
             self.started = True
-            threading.Thread(target=self.serve, daemon=True).start()
+            # As libraries start theirs: Python knows nothing of it.
+            _thread.start_new_thread(self.serve, ())
         self.told.release()
 
     def serve(self) -> None:
