@@ -159,7 +159,8 @@ def test_timed_inputs_are_of_another_seed_for_each_case(stored: StoredRun) -> No
 
 def test_every_set_is_verified(stored: StoredRun) -> None:
     assert all(sorted(line.verified) == sorted(NAMES) for line in stored.sets)
-    # Of each stretch the last call, the first on inputs renewed within it, mostly the one before, one at random.
+    # Of each stretch the last call, the first on inputs renewed within it, mostly the one before it, and
+    # one at random.
     for line in stored.sets:
         # The renewal may come before the last call of all.
         assert all(STRETCHES <= calls <= 4 * STRETCHES for calls in line.verified_calls.values())
