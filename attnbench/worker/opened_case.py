@@ -120,11 +120,9 @@ class OpenedCase:
             errors |= self.draw(index).plain_errors
         self._scores.setdefault(who, {})[index] = errors
         plain = self._scores.get(PLAIN, {}).get(index, {})
-        for part, found in errors.items():
-            # Where the plain reference is no better the rule is to blame, which the verdict says.
-            if who != PLAIN and found.not_finite and not (part in plain and plain[part].not_finite):
-                return _of_part(part) + found.not_finite
-        return ""
+        # Where the plain reference is no better the rule is to blame, which the verdict says.
+        wrong = [p for p, e in errors.items() if e.not_finite and not (p in plain and plain[p].not_finite)]
+        return _of_part(wrong[0]) + errors[wrong[0]].not_finite if wrong and who != PLAIN else ""
 
     def score_weights(self, who: str, index: int, weights: Stored) -> str:
         """What is wrong with attention weights, (B, H, Lq, Lk); of the plain reference nothing is.

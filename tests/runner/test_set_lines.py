@@ -159,10 +159,11 @@ def test_timed_inputs_are_of_another_seed_for_each_case(stored: StoredRun) -> No
 
 def test_every_set_is_verified(stored: StoredRun) -> None:
     assert all(sorted(line.verified) == sorted(NAMES) for line in stored.sets)
-    # Of each stretch the last call, the first on inputs renewed within it, and mostly the one before.
+    # Of each stretch the last call, the first on inputs renewed within it, mostly the one before it, and
+    # one at random.
     for line in stored.sets:
         # The renewal may come before the last call of all.
-        assert all(STRETCHES <= calls <= 3 * STRETCHES for calls in line.verified_calls.values())
+        assert all(STRETCHES <= calls <= 4 * STRETCHES for calls in line.verified_calls.values())
         assert line.checking_s > 0
     for record in stored.records:
         of_sets = [line.verified_calls[record.backend] for line in sets_of(stored, record.case)]
