@@ -10,8 +10,8 @@ from attnbench.timing.memory import peak_extra_bytes
 MIB = 1024 * 1024
 
 TOLERANCE = 2.5 * MIB
-"""The kernel counts resident pages in batches for each core, and other threads of the process that runs the tests
-have heaps of their own; what it tells is right to about this much."""
+"""The kernel counts resident pages in batches for each core, and other threads of the process that runs the
+tests have heaps of their own; what it tells is right to about this much."""
 
 
 @pytest.mark.parametrize("mib", [8, 32, 100])
