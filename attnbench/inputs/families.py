@@ -20,6 +20,9 @@ from attnbench.types.shapes import output_shape
 
 Triple = tuple[Stored, Stored, Stored]
 
+NORMAL = "normal"
+"""The family of ordinary inputs."""
+
 STRIDED, GRADED = "strided", "graded"
 """Families of ordinary numbers that arrive in another way; see :mod:`attnbench.worker.delivery`."""
 
@@ -61,7 +64,7 @@ def _draw_after_normal(number: int, case: Case, rule: Rule, entropy: int, index:
 
 FAMILIES: tuple[Family, ...] = (
     Family(
-        "normal",
+        NORMAL,
         "standard normal numbers",
         applies=lambda case, rule: True,
         draw=draw_activations,

@@ -26,9 +26,7 @@ from attnbench.types.accuracy import Accuracy, DropoutNumbers
 from attnbench.types.backend import Backend
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
-
-PLAIN = ""
-"""The referee's name for the plain reference."""
+from attnbench.worker.names import PLAIN
 
 
 @dataclass(frozen=True)

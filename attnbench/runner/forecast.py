@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from attnbench.cases.counts import flops
 from attnbench.cases.identity import case_id
 from attnbench.cases.sizes import too_large
-from attnbench.check.draws import pooled_draws
+from attnbench.inputs.families import NORMAL, family_draws
 from attnbench.plugins.registry import Registry
 from attnbench.runner.forking import can_be_forked
 from attnbench.runner.options import Options
@@ -153,7 +153,7 @@ def _case_forecast(
         return CaseForecast(name, 0)
     each_s = call_s(case, rule)
     near = "near" not in options.without
-    draws = pooled_draws(case) + (0 if case.pass_ == "backward" else FAMILY_DRAWS)
+    draws = family_draws(case, NORMAL) + (0 if case.pass_ == "backward" else FAMILY_DRAWS)
     solved_flops = flops(case, rule, case.B * case.H * case.Lq * case.Lk)
     oracle_s = (draws + options.timed_draws) * (
         COMPARE_S + min(solved_flops, options.oracle_flops) / ORACLE_FLOPS_PER_S

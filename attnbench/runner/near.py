@@ -16,7 +16,7 @@ from attnbench.cases.near import near_case
 from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import Brief, open_brief
 from attnbench.runner.checking import MismatchFound, check_draws, compared, give_draw
-from attnbench.runner.examine import PLAIN, examine_plain, prepare_template
+from attnbench.runner.examine import examine_plain, prepare_template
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.workshop import Workshop, wire
@@ -25,7 +25,7 @@ from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
-from attnbench.worker.names import WEIGHTS
+from attnbench.worker.names import PLAIN, WEIGHTS
 
 Entries = list[Entry[Backend]]
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnbench.inputs.families import families_of, family_draws
+from attnbench.inputs.families import NORMAL, families_of, family_draws
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
-
-NORMAL = "normal"
-"""The family of ordinary inputs."""
 
 
 def check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:

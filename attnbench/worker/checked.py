@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,27 +37,28 @@ OUTPUTS_KEPT, MOST_KEPT_BYTES = 3, 256 * 1024**2
 def checked_call(held: Held) -> tuple[Held, Any, int]:
     """Make one call; gives what is held from now on, the output, and the ns of the call.
 
-    The output is kept: those that follow must be elsewhere.
+    The output is kept: those that follow must be elsewhere. Settings of the process, threads and children are
+    looked at around some calls; the inputs, what is around them, and the output at all.
 
     Raises:
         WrongOutput: it gave no output, or changed or used what it must not, in words.
     """
     assert held.inputs is not None
-    if not _watched(past_here(held.past).calls):
-        return _glanced_at(held)
-    case, past = held.case, past_here(held.past)
-    on_cpu = case.device == "cpu"
-    before, company = keep(held.inputs), read_activity()
-    if on_cpu and case.threads == 1:
+    past, before, company = past_here(held.past), keep(held.inputs), read_activity()
+    watched = _watched(past.calls)
+    on_cpu = held.case.device == "cpu"
+    if watched and on_cpu and held.case.threads == 1:
         check_idle(past, company)
-    with nothing_changed("the call", draws=draws(case)):
-        plug = poison(held.output_bytes, case.device)
-        sample, output = timer_for(case.device)(held.call, *held.inputs, 1)
+    with nothing_changed("the call", draws=draws(held.case)) if watched else nullcontext():
+        plug = poison(held.output_bytes, held.case.device)
+        sample, output = timer_for(held.case.device)(held.call, *held.inputs, 1)
         del plug
-        check_integrity("the call")
-        # On a device, threads of its driver and of autograd work for every call.
+        if watched:
+            check_integrity("the call")
         now = with_call(past, company)
-        check_company(company, past, case.threads if on_cpu else 0)
+        if watched:
+            # On a device, threads of its driver and of autograd work for every call.
+            check_company(company, past, held.case.threads if on_cpu else 0)
     check_unchanged(held.inputs, before)
     check_bands(held.buffers)
     check_held_output(held, output)
@@ -74,20 +76,6 @@ def _watched(calls: int) -> bool:
     It takes as long as some dozens of small calls.
     """
     return calls < WATCHED_CALLS or calls % 8 == 0
-
-
-def _glanced_at(held: Held) -> tuple[Held, Any, int]:
-    """As :func:`checked_call`, looking at the inputs, what is around them, and the output alone."""
-    assert held.inputs is not None
-    past, before, company = past_here(held.past), keep(held.inputs), read_activity()
-    plug = poison(held.output_bytes, held.case.device)
-    sample, output = timer_for(held.case.device)(held.call, *held.inputs, 1)
-    del plug
-    now = with_call(past, company)
-    check_unchanged(held.inputs, before)
-    check_bands(held.buffers)
-    check_held_output(held, output)
-    return replace(held, past=now, earlier=_kept(held, _without_graph(held, output))), output, sample.wall_ns
 
 
 def check_held_output(held: Held, answer: Any) -> None:

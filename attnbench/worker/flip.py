@@ -40,10 +40,6 @@ class Flip:
     evidence: Evidence
     stretch: int
 
-    def is_now(self, turns_left: int) -> bool:
-        """Whether to do it in this turn: any of those left is as likely."""
-        return _below(turns_left) == 0
-
     def sample(self, held: Held, timer: Timer, calls: int, turn: int, *, renewed: bool) -> tuple[Sample, Any]:
         """A sample of ``calls`` calls before any of which, at random, the inputs change their signs; and its
         last output. All is as before in the end.

@@ -12,6 +12,9 @@ ACTIVATIONS = ("a", "b", "c")
 UPSTREAM = "upstream"
 """The gradient of the output, which comes with the activations where a case asks for gradients."""
 
+PLAIN = ""
+"""The plain reference, among those whose outputs are compared."""
+
 OUT = "out"
 """The output, among the parts of an answer; gradients have the names of what they are of."""
 

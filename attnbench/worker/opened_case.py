@@ -16,7 +16,7 @@ from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.verdict import Scale, scale_of, together, verdict
 from attnbench.check.weights import WeightErrors
 from attnbench.inputs.draw import draw_activations, draw_parameters, draw_upstream, widened
-from attnbench.inputs.families import DELIVERIES, draw_family
+from attnbench.inputs.families import DELIVERIES, NORMAL, draw_family
 from attnbench.inputs.laws import (
     Change,
     Triple,
@@ -34,9 +34,9 @@ from attnbench.types.accuracy import Accuracy
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
-from attnbench.worker.check_plan import NORMAL, check_draws
+from attnbench.worker.check_plan import check_draws
 from attnbench.worker.drawn import Drawn, Judgement
-from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, UPSTREAM
+from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, PLAIN, UPSTREAM
 from attnbench.worker.off_by import errors_after
 from attnbench.worker.weighed import Weighed
 
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
     Parts = Mapping[str, Stored]
-
-PLAIN = ""
-"""The plain reference, among those whose outputs are compared."""
 
 MOST_TIMED_ELEMENTS = 1 << 16
 """Of the output of a timed call, about so many are compared."""

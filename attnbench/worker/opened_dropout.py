@@ -18,8 +18,8 @@ from attnbench.oracle.moments import Moments, solve_moments
 from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.rule import Rule
 from attnbench.worker.drawn import Judgement
-from attnbench.worker.names import OUT
-from attnbench.worker.opened_case import PLAIN, OpenedCase
+from attnbench.worker.names import OUT, PLAIN
+from attnbench.worker.opened_case import OpenedCase
 
 if TYPE_CHECKING:
     Parts = Mapping[str, Stored]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from attnbench.timing.sample import Sample, joined
+from attnbench.timing.sample import Sample, joined, take_sample
 from attnbench.timing.timer import Timer
 from attnbench.worker.evidence import Evidence
 from attnbench.worker.held import Held
@@ -28,10 +28,6 @@ class Renewal:
     stored: Mapping[str, Stored]
     evidence: Evidence
     stretch: int
-
-    def is_now(self, turns_left: int) -> bool:
-        """Whether to renew in this turn: any of those left is as likely."""
-        return _below(turns_left) == 0
 
     def sample(self, held: Held, timer: Timer, calls: int, turn: int) -> tuple[Sample, Any]:
         """A sample of ``calls`` calls, between two of which the inputs are renewed; and the last output.
@@ -66,8 +62,6 @@ class Renewal:
         return joined(samples), output
 
     def _in_pool(self, held: Held, turn: int, at: int) -> tuple[Sample, Any]:
-        from attnbench.timing.sample import take_sample
-
         assert held.pool is not None
         start = perf_counter_ns()
         triple = next(held.pool.upcoming)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Sequence
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
@@ -16,6 +17,8 @@ from attnbench.worker.held import Held, LastCall
 from attnbench.worker.messages import TakeTurns, TurnsTaken
 from attnbench.worker.renewal import Renewal
 from attnbench.worker.shared import mapped
+
+_below = secrets.randbelow
 
 CALLED_OFF = 1 << 32
 """Added to an eventfd by the parent: no more turns."""
@@ -49,10 +52,11 @@ def take_turns(
         output = None
         if warm_calls:
             timer.warm(call, a, b, c, warm_calls)
-        if awaited is not None and awaited.is_now(len(request.turns) - number):
+        left = len(request.turns) - number
+        if awaited is not None and _is_now(left):
             sample, output = awaited.sample(held, timer, calls, request.turns[number])
             awaited = None
-        elif flip is not None and flip.is_now(len(request.turns) - number):
+        elif flip is not None and _is_now(left):
             # A pool has its inputs back after they were renewed.
             now = awaited is None and held.pool is None
             sample, output = flip.sample(held, timer, calls, request.turns[number], renewed=now)
@@ -70,6 +74,11 @@ def take_turns(
     # A pool has its inputs back already.
     renewed = renewal is not None and awaited is None and held.pool is None
     return taken, LastCall(output, request.stretch, request.turns[len(samples) - 1], calls - 1, renewed)
+
+
+def _is_now(turns_left: int) -> bool:
+    """Whether what is to come once comes in this turn: any of those left is as likely, and none is known."""
+    return _below(turns_left) == 0
 
 
 def _wait(baton: int) -> int:

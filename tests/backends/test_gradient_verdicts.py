@@ -11,11 +11,11 @@ import torch
 from gradient_tools import upstream_of, wide
 from solved import BACKENDS, Solved, solved, stored_of
 
-from attnbench.check.draws import pooled_draws
 from attnbench.check.errors import compare, pool
 from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.gradients import leaf_inputs, passed, plain_errors, plain_gradients, with_gradients
 from attnbench.check.verdict import verdict
+from attnbench.inputs.families import family_draws
 from attnbench.types.backend import Backend
 
 Gradients = Mapping[str, torch.Tensor]
@@ -31,7 +31,7 @@ def gradients(backend: Backend, case: Solved) -> Gradients:
 def refused(text: str, answer: Callable[[Solved], Gradients]) -> set[str]:
     """The parts whose errors are above their limits, over as many draws as a check takes."""
     case = solved(text).case
-    cases = [solved(text, draw) for draw in range(pooled_draws(case))]
+    cases = [solved(text, draw) for draw in range(family_draws(case, "normal"))]
     answers = [answer(each) for each in cases]
     exact, held, plain = [], [], []
     for each in cases:

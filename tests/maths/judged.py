@@ -8,7 +8,6 @@ import numpy as np
 from maths_tools import RULES, setup_of, stored_bits, tensor, wide_parameters
 from torch import Tensor
 
-from attnbench.check.draws import pooled_draws
 from attnbench.check.errors import compare, pool
 from attnbench.check.plain import PLAIN
 from attnbench.check.verdict import scale_of, verdict
@@ -31,7 +30,7 @@ class Judge:
         self.inputs: list[tuple[Tensor, ...]] = []
         self.expected: list[np.ndarray] = []
         values, plain_errors = [], []
-        known = pooled_draws(case) if family == "normal" else family_draws(case, family)
+        known = family_draws(case, family)
         for index in range(draws or known):
             stored = draw_family(case, rule, family, case.seed, index)
             wide = tuple(widen(array, case.dtype) for array in stored)

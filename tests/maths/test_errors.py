@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maths_tools import small_case
 
-from attnbench.check.draws import pooled_draws
 from attnbench.check.errors import Errors, compare, element, pool
+from attnbench.inputs.families import family_draws
 from attnbench.inputs.rounding import store
 from attnbench.types.case import Layer
 
@@ -98,4 +98,4 @@ def test_elements_carry_the_names_of_their_axes() -> None:
     ],
 )
 def test_as_many_draws_as_make_4096_elements(sizes: dict[str, object], draws: int) -> None:
-    assert pooled_draws(small_case(**sizes)) == draws
+    assert family_draws(small_case(**sizes), "normal") == draws

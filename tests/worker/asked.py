@@ -156,6 +156,26 @@ def ends(pid_fd: int) -> bool:
     return bool(poll.poll(ENOUGH_S * 1000))
 
 
+def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.TurnsTaken:
+    """Turns of a stretch in which the inputs of another draw come."""
+    case = parse_case(worker.case)
+    arrays = draw_activations(case, RULES[case.rule], 1, draw)
+    fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
+    successors = (*(0 for _ in range(samples - 1)), -1)
+    try:
+        with baton(1) as own:
+            request = m.TakeTurns(0, tuple(range(samples)), successors, calls, warm_calls, specs)
+            return worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own, fd))[0]
+    finally:
+        os.close(fd)
+
+
+def answer(worker: Asked, draw: int) -> Stored:
+    """The answer to a draw of the worker's case."""
+    case = parse_case(worker.case)
+    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
+
+
 def attend(q: Stored, k: Stored, v: Stored, scale: float = 1.0) -> Stored:
     """Attention by dot products in float64, heads repeated."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))

@@ -14,8 +14,8 @@ from attnbench.worker import messages as m
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.exact import exact_gradients
 from attnbench.worker.held import Held, prepare
-from attnbench.worker.names import parameter_names
-from attnbench.worker.opened_case import PLAIN, OpenedCase
+from attnbench.worker.names import PLAIN, parameter_names
+from attnbench.worker.opened_case import OpenedCase
 
 ENOUGH_FLOPS = 1e9
 

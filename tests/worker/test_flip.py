@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, ENOUGH_S, RULES, Asked, attend, baton
+from asked import BUILT_IN_BACKENDS, Asked, answer, stretch
 
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.draw import draw_activations
 from attnbench.worker import messages as m
-from attnbench.worker.names import ACTIVATIONS
-from attnbench.worker.shared import pack
 
 New = Callable[[str], Asked]
 
@@ -23,24 +18,10 @@ ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
 LAYER = "multihead/dot/B2-H2-L5-D4-E8/none/float32"
 
 
-def stretch(worker: Asked, draw: int, calls: int, samples: int) -> list[tuple[m.KeptOutput, np.ndarray]]:
+def kept_of(worker: Asked, draw: int, calls: int, samples: int) -> list[tuple[m.KeptOutput, np.ndarray]]:
     """What is kept of a stretch in which the inputs of another draw come."""
-    case = parse_case(worker.case)
-    arrays = draw_activations(case, RULES[case.rule], 1, draw)
-    fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
-    successors = (*(0 for _ in range(samples - 1)), -1)
-    try:
-        with baton(1) as own:
-            request = m.TakeTurns(0, tuple(range(samples)), successors, calls, 1, specs)
-            worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own, fd))
-    finally:
-        os.close(fd)
+    stretch(worker, draw, calls, samples, warm_calls=1)
     return worker.kept()
-
-
-def answer(worker: Asked, draw: int) -> np.ndarray:
-    case = parse_case(worker.case)
-    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
 
 
 @pytest.mark.parametrize("case", [SMALL, ROTATING])
@@ -51,7 +32,7 @@ def test_what_is_kept_is_the_answer_to_the_inputs_that_are_named(template: New, 
     flipped = 0
     for begins in (0, 2, 4, 6):
         worker.give(begins)
-        for each, output in stretch(worker, begins + 1, calls=3, samples=4):
+        for each, output in kept_of(worker, begins + 1, calls=3, samples=4):
             sign = -1 if each.flipped else 1
             right = sign * answer(worker, begins + each.renewed)
             np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
@@ -66,7 +47,7 @@ def test_any_turn_may_be_the_one(template: New) -> None:
     seen: Counter[int] = Counter()
     for _ in range(60):
         worker.give(0)
-        seen.update(each.turn for each, _ in stretch(worker, 1, calls=2, samples=3) if each.flipped)
+        seen.update(each.turn for each, _ in kept_of(worker, 1, calls=2, samples=3) if each.flipped)
     assert set(seen) == {0, 1, 2}
 
 
@@ -85,7 +66,7 @@ def test_only_where_the_opposite_gives_the_opposite(template: New, case: str, fl
     found = False
     for _ in range(6):
         worker.give(0)
-        found |= any(each.flipped for each, _ in stretch(worker, 1, calls=2, samples=3))
+        found |= any(each.flipped for each, _ in kept_of(worker, 1, calls=2, samples=3))
     assert found == flips
 
 
@@ -93,5 +74,5 @@ def test_a_sample_with_the_opposite_in_it_has_as_many_calls(template: New) -> No
     worker = template(SMALL)
     worker.prepare("counts_calls")
     worker.give(0)
-    for each, output in stretch(worker, 1, calls=5, samples=4):
+    for each, output in kept_of(worker, 1, calls=5, samples=4):
         assert set(output.ravel()) == {each.turn * (1 + 5) + 1 + each.call + 1}

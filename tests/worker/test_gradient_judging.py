@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plain_here import PlainHere, open_here, plain_of
 
-from attnbench.worker.check_plan import NORMAL
+from attnbench.inputs.families import NORMAL
 
 NAMES = ("out", "q", "k", "v")
 

@@ -7,8 +7,7 @@ import pytest
 from asked import SPECIAL_FAMILIES
 from plain_here import PlainHere, open_here, plain_of
 
-from attnbench.inputs.families import DELIVERIES, FAMILIES
-from attnbench.worker.check_plan import NORMAL
+from attnbench.inputs.families import DELIVERIES, FAMILIES, NORMAL
 from attnbench.worker.opened_case import OpenedCase
 from attnbench.worker.tried import canary_that_passes
 

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, ENOUGH_S, RULES, Asked, attend, baton
-
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.draw import draw_activations
-from attnbench.worker import messages as m
-from attnbench.worker.names import ACTIVATIONS
-from attnbench.worker.shared import pack
+from asked import BUILT_IN_BACKENDS, Asked, answer, stretch
 
 New = Callable[[str], Asked]
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
 ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
-
-
-def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.TurnsTaken:
-    """Turns of a stretch in which the inputs of another draw come."""
-    case = parse_case(worker.case)
-    arrays = draw_activations(case, RULES[case.rule], 1, draw)
-    fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
-    successors = (*(0 for _ in range(samples - 1)), -1)
-    try:
-        with baton(1) as own:
-            request = m.TakeTurns(0, tuple(range(samples)), successors, calls, warm_calls, specs)
-            return worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own, fd))[0]
-    finally:
-        os.close(fd)
-
-
-def answer(worker: Asked, draw: int) -> np.ndarray:
-    case = parse_case(worker.case)
-    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
 
 
 @pytest.mark.parametrize("case", [SMALL, ROTATING])
