@@ -39,8 +39,13 @@ def test_every_set_has_a_scale_and_every_row_its_share(tmp_path: Path) -> None:
 
 
 def test_what_is_right_but_faster_than_the_machine_is_suspect(odd_plugins: None, tmp_path: Path) -> None:
-    """It remembers what it was asked, values and all, and answers from memory: every output is right."""
-    stored = run_of(tmp_path, (LARGE,), ("eager", "remember_by_value"), registry=load_registry(), sets=3)
+    """It remembers what it was asked, values and all, and answers from memory: every output is right.
+
+    Inputs stay as they are here: where they are renewed it also computes outside its samples, and the clocks
+    of the others may tell that first.
+    """
+    two = ("eager", "remember_by_value")
+    stored = run_of(tmp_path, (LARGE,), two, registry=load_registry(), sets=3, verified=False)
     records = by_backend(stored, LARGE)
     assert records["eager"].status == "ok"
     suspect = records["remember_by_value"]

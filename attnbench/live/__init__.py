@@ -1,0 +1,1 @@
+"""Two environments measured against each other: commits in worktrees, or interpreters."""
