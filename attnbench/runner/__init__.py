@@ -1,1 +1,1 @@
-"""TBD."""
+"""The parent: plan, processes, run file, resume."""
