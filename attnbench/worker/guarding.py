@@ -101,7 +101,7 @@ def poison(output_bytes: int, device: str) -> object:
             filled = [
                 torch.full((output_bytes,), 255, dtype=torch.uint8, device=device) for _ in range(blocks)
             ]
-            # As large as they are, so that it lies behind them; filled, for the second round frees the first's.
+            # As large, so that it lies behind them; filled, for the second round frees the first's.
             plug = torch.full((output_bytes,), 255, dtype=torch.uint8, device=device)
             del filled
     return plug
