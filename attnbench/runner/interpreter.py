@@ -1,25 +1,18 @@
-"""Which interpreter a server is, and what comes first on its import path."""
+"""Which interpreter a server is, and what its environment has besides ours."""
 
 from __future__ import annotations
 
-import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """python: what to start. paths: folders that come before all others on its import path."""
+    """python: what to start. variables: of its processes' environment, besides those of this process."""
 
     python: str = sys.executable
-    paths: tuple[str, ...] = ()
-
-    def environment(self) -> dict[str, str]:
-        """What it adds to the environment of its processes."""
-        if not self.paths:
-            return {}
-        there = os.environ.get("PYTHONPATH")
-        return {"PYTHONPATH": os.pathsep.join((*self.paths, *([there] if there else ())))}
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 HERE = Interpreter()

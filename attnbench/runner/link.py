@@ -236,7 +236,7 @@ def start_process(
             process = subprocess.Popen(
                 command,
                 pass_fds=(theirs.fileno(),),
-                env=os.environ | interpreter.environment() | environment,
+                env=os.environ | dict(interpreter.variables) | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,

@@ -72,7 +72,10 @@ def run_two(
     both = two_sided(registry(), names)
     dials = Options(**({"budget_s": 0.01, "sets": 2, "without": LESS_CHECKED, "launches": 1} | options))  # type: ignore[arg-type]
     order = Order((parse_case(CASE),), tuple(both.backends))
-    sides = {BASE: Side(Interpreter(paths=(base,)), {"commit": "1"}), HEAD: Side(Interpreter(paths=(head,)))}
+    sides = {
+        BASE: Side(Interpreter(variables={"PYTHONPATH": base}), {"commit": "1"}),
+        HEAD: Side(Interpreter(variables={"PYTHONPATH": head})),
+    }
     return read_run(start_run(order, both, dials, out, None, sides))
 
 
