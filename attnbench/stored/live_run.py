@@ -8,7 +8,7 @@ from typing import Any
 from attnbench.compare.verdict import Verdict, verdicts
 from attnbench.runner.run_file import StoredRun
 from attnbench.stored.presence import without_two_times
-from attnbench.types.compared import Compared, ComparedCell, Difference
+from attnbench.types.compared import Compared, ComparedCell, Difference, Outcome
 from attnbench.types.measured import Cell
 from attnbench.types.record import Record
 from attnbench.types.sides import BASE, HEAD, parts_of, sided
@@ -44,16 +44,14 @@ def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -
     either = head or base
     if either is None:
         return None
-    outcome = without_two_times(_cells(base, backend), _cells(head, backend))
-    if outcome is None:
-        outcome = ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)
+    word, reason = _outcome(base, head, backend, verdict)
     compared = head is not None and verdict is not None
     return ComparedCell(
         case=case,
         rule=either.rule,
         backend=backend,
-        verdict=outcome[0],
-        reason=outcome[1],
+        verdict=word,
+        reason=reason,
         base_status=None if base is None else base.status,
         new_status=None if head is None else head.status,
         base_ms=None if base is None else base.median_ms,
@@ -66,6 +64,15 @@ def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -
         p_adjusted=None if verdict is None else verdict.p_adjusted,
         delta=0.02 if head is None or head.delta is None else head.delta,
     )
+
+
+def _outcome(
+    base: Record | None, head: Record | None, backend: str, verdict: Verdict | None
+) -> tuple[Outcome, str]:
+    alone = without_two_times(_cells(base, backend), _cells(head, backend))
+    if alone is not None:
+        return alone
+    return ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)
 
 
 def _cells(record: Record | None, backend: str) -> tuple[Cell, ...]:
