@@ -38,6 +38,8 @@ def without_two_times(base: Sequence[Cell], new: Sequence[Cell]) -> tuple[Outcom
     if not base or not new:
         side, cells = ("new", new) if new else ("base", base)
         return "none", f"only in {side}, without a time: {_why_not(cells, side)}"
+    if (base[-1].status, base[-1].reason) == (new[-1].status, new[-1].reason):
+        return "none", _why_not(new, "both")
     return "none", f"{_why_not(base, 'base')}; {_why_not(new, 'new')}"
 
 

@@ -20,6 +20,14 @@ from attnbench.types.compared import Compared, ComparedCell
 from attnbench.types.measured import Cell, Measured
 from attnbench.types.record import Status
 
+CONVENTIONS = (
+    "ratio: time in new over time in base, below 1 is faster; told from: the least difference that could be "
+    "told, what processes of a side differ by and what the machine moved by between the sides, together",
+    f"verdict: slower or faster, the ratio is beyond what can be told, with p ≤ {LEVEL:g} by ranks of processes "
+    f"(of runs, where a side has several) and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg over the cells; "
+    "same, the interval, the processes and the machine all lie within the least effect; unclear, none of these",
+)
+
 Key = tuple[str, str]
 Sides = dict[Key, tuple[list[Cell], list[Cell]]]
 
@@ -56,6 +64,7 @@ def compare_sides(
         differences=unlike,
         forced=forced,
         warnings=(*warnings_of(base, new, sides, numbers), *untold(unlike)),
+        conventions=CONVENTIONS if numbers else (),
     )
 
 

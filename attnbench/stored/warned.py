@@ -31,6 +31,7 @@ def warnings_of(
         *(problem for run in (*base, *new) for problem in run.problems),
         *_versions(base, new),
         *_the_same_run(base, new),
+        *_by_both_tools(base, new),
         *_one_sided(sides),
         *_now_and_then(sides),
         *_together(numbers),
@@ -51,6 +52,14 @@ def _the_same_run(base: Sequence[Measured], new: Sequence[Measured]) -> Iterator
                 yield f"{before.path} stands on both sides"
             elif before.started == after.started and before.cells and before.cells == after.cells:
                 yield f"{before.path} and {after.path} hold the same run"
+
+
+def _by_both_tools(base: Sequence[Measured], new: Sequence[Measured]) -> Iterator[str]:
+    keys: dict[str, set[Key]] = defaultdict(set)
+    for run in (*base, *new):
+        keys[run.origin] |= {cell.key for cell in run.cells} if run.cells else set()
+    if len(keys) > 1 and (both := sorted(set.intersection(*keys.values()))):
+        yield f"{_count(len(both), 'cell')} measured by {' and by '.join(sorted(keys))}: {_some(both)}"
 
 
 def _one_sided(sides: Mapping[Key, tuple[list[Cell], list[Cell]]]) -> Iterator[str]:
