@@ -22,6 +22,8 @@ class Cell:
     quartiles and extremes (least, lower, middle, upper, most), () where unknown. reference_ns: what the
     machine's own reference calls took in each of those processes' sets, by name (``gemm_1024``, ``copy``,
     ``empty``). fingerprint: what the case means (counts of pairs, operations and bytes), "" where unknown.
+    parents: for each of those processes the number of the one that it was forked from, whose luck it shares;
+    () where unknown.
     """
 
     case: str
@@ -33,6 +35,7 @@ class Cell:
     calls_ns: tuple[float, ...] = ()
     reference_ns: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fingerprint: str = ""
+    parents: tuple[int, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
