@@ -25,8 +25,11 @@ def command(files: tuple[Path, ...], trace: bool, format_: Format) -> None:
 
     run = load(list(files))
     for path in run.unfinished:
-        click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
-    if format_ != "table" or len(run.paths) == 1:
+        if run.paths.count(path) > 1:
+            click.echo(f"{path}: a run in it was cut off; only its own file can be gone on with", err=True)
+        else:
+            click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
+    if format_ in ("json", "csv") or len(run.paths) == 1:
         print_records(run.judged, format_, trace=trace)
         return
     for path, manifest, records in zip(run.paths, run.manifests, run.by_file, strict=True):
