@@ -85,15 +85,21 @@ trace_option = click.option(
 
 def selection_options(command: Command) -> Command:
     """Give a command the words and options that choose cases."""
-    return _decorated(command, _SELECTION)
+    return decorated(command, _SELECTION)
+
+
+def selection_filters(command: Command) -> Command:
+    """Give a command the options that choose cases, where its words are something else too."""
+    return decorated(command, _SELECTION[1:])
 
 
 def running_options(command: Command) -> Command:
     """Give a command the options that say which backends run, and within which limits."""
-    return _decorated(command, _RUNNING)
+    return decorated(command, _RUNNING)
 
 
-def _decorated(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+def decorated(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+    """Give a command options, which help lists in this order."""
     # Decorators apply from the last to the first, and help lists options in the opposite order.
     for option in reversed(options):
         command = option(command)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from attnbench.compare.verdict import Verdict, verdicts
 from attnbench.runner.run_file import StoredRun
 from attnbench.stored.presence import without_two_times
+from attnbench.stored.within import CONVENTIONS
 from attnbench.types.compared import Compared, ComparedCell, Difference, Outcome
 from attnbench.types.measured import Cell
 from attnbench.types.record import Record
@@ -16,11 +19,17 @@ from attnbench.types.sides import BASE, HEAD, parts_of, sided
 _Records = Mapping[tuple[str, str], Record]
 
 
-def compared_live(run: StoredRun) -> Compared:
-    """What a live run says, from its records; verdicts are those of the run, corrected over its cells."""
+def compared_live(run: StoredRun, delta_of: Callable[[str, str], float] | None = None) -> Compared:
+    """What a live run says, from its records; verdicts are those of the run, corrected over its cells.
+
+    delta_of: by case and backend the least effect that counts, as a fraction; None for that of the run.
+    """
     sides = run.manifest.sides
-    records = {(record.case, record.backend): record for record in run.records}
-    said = verdicts(run.records)
+    judged = run.records
+    if delta_of is not None:
+        judged = tuple(replace(r, delta=delta_of(r.case, parts_of(r.backend)[0])) for r in judged)
+    records = {(record.case, record.backend): record for record in judged}
+    said = verdicts(judged)
     backends = dict.fromkeys(parts_of(contender)[0] for contender in run.manifest.backends)
     cells = [
         _cell(records, case, backend, said.get((case, sided(backend, HEAD))))
@@ -36,6 +45,7 @@ def compared_live(run: StoredRun) -> Compared:
         cells=tuple(cell for cell in cells if cell is not None),
         differences=_differences(sides),
         warnings=tuple(warnings),
+        conventions=CONVENTIONS if said else (),
     )
 
 
