@@ -79,7 +79,7 @@ def command(
     if is_live(chosen):
         if baseline is not None or force:
             raise click.UsageError("--baseline and --force are for stored runs, and --ref measures now")
-        compared = compared_now(ctx, words, chosen, gate.delta_of)
+        compared = compared_now(words, chosen, gate.delta_of)
     elif baseline is None:
         refuse_live_options(ctx, chosen)
         compared = _stored(sides, gate, force=force, said=said)

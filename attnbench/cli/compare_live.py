@@ -49,7 +49,9 @@ Live = dict[str, Any]
 
 def live_options(command: Command) -> Command:
     """Give a command the options of a live comparison."""
-    return decorated(selection_filters(running_options(decorated(command, _MEASURING))), _SIDES)
+    return decorated(
+        selection_filters(running_options(decorated(command, _MEASURING), resumable=False)), _SIDES
+    )
 
 
 def is_live(chosen: Live) -> bool:
@@ -58,18 +60,15 @@ def is_live(chosen: Live) -> bool:
 
 
 def refuse_live_options(ctx: click.Context, chosen: Live) -> None:
-    """A usage error where stored sides are compared and something is said that a live comparison alone needs."""
-    said = [
-        name for name in chosen if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-    ]
+    """A usage error where stored sides are compared and something is said that is for live ones alone."""
+    default = click.core.ParameterSource.DEFAULT
+    said = [name for name in chosen if ctx.get_parameter_source(name) is not default]
     if said:
         option = next(p.opts[0] for p in ctx.command.params if p.name == said[0])
         raise click.UsageError(f"{option} is for sides that are measured now: give --ref with it", ctx)
 
 
-def compared_now(
-    ctx: click.Context, words: tuple[str, ...], chosen: Live, delta_of: Callable[[str, str], float]
-) -> Compared:
+def compared_now(words: tuple[str, ...], chosen: Live, delta_of: Callable[[str, str], float]) -> Compared:
     """Measure both sides, tell on stderr how it goes and where it's stored, and compare."""
     from attnbench.api import make_options
     from attnbench.cli.finish import check_devices, gib
@@ -81,8 +80,6 @@ def compared_now(
     from attnbench.runner.run_file import read_run
     from attnbench.stored.live_run import compared_live
 
-    if chosen["resume"] is not None:
-        raise click.UsageError("--resume: a live comparison can't be gone on with, its sides are gone", ctx)
     registry = load_plugins()
     selection = selected(registry, chosen | {"words": words}, timed=True)
     check_devices(selection)

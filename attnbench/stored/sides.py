@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import exp
 from statistics import median
 
-from attnbench.compare.verdict import benjamini_hochberg
+from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL, benjamini_hochberg
 from attnbench.stored.drift import Drift, moved_beside, reference_drift
 from attnbench.stored.environment import check_alike, differences, untold
 from attnbench.stored.judging import judged
@@ -23,9 +23,10 @@ from attnbench.types.record import Status
 CONVENTIONS = (
     "ratio: time in new over time in base, below 1 is faster; told from: the least difference that could be "
     "told, what processes of a side differ by and what the machine moved by between the sides, together",
-    f"verdict: slower or faster, the ratio is beyond what can be told, with p ≤ {LEVEL:g} by ranks of processes "
-    f"(of runs, where a side has several) and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg over the cells; "
-    "same, the interval, the processes and the machine all lie within the least effect; unclear, none of these",
+    f"verdict: slower or faster, the ratio is beyond what can be told, with p ≤ {LEVEL:g} by ranks of "
+    f"processes (of runs, where a side has several) and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg "
+    "over the cells; same, the interval, the processes and the machine lie within the least effect; unclear, "
+    "none of these",
 )
 
 Key = tuple[str, str]

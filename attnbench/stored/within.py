@@ -20,9 +20,9 @@ from attnbench.types.record import Record, SetLine
 
 CONVENTIONS = (
     "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other",
-    f"verdict: same, the whole interval lies within the least effect; slower or faster, the ratio is beyond it, "
-    f"with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg over "
-    "the cells; unclear, none of these",
+    "verdict: same, the whole interval lies within the least effect; slower or faster, the ratio is beyond "
+    f"it, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg "
+    "over the cells; unclear, none of these",
 )
 
 
