@@ -108,8 +108,8 @@ def test_notes_say_what_a_side_lacks_and_what_fails_there_alone() -> None:
         "/b",
         elsewhere={"later": "", "old": "/site/old.py"},
         faults=(
-            "x 1.0 (x): fails everywhere",
-            "fast 1.0 (fast): does not import: ModuleNotFoundError: _version",
+            "x (x): fails everywhere",
+            "fast (fast): does not import: ModuleNotFoundError: _version",
         ),
     )
     assert list(notes(BASE, facts, ["x (x): fails everywhere"])) == [
