@@ -2,6 +2,8 @@
 
 pytest imports this module in every session, whether anybody uses it or not; so it imports nothing but pytest,
 which is there, and all that does something is imported by the first test that asks for it.
+
+There is nothing to assert here, so pytest needn't rewrite it: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations

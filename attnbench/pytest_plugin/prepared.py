@@ -151,7 +151,7 @@ def compare(made: Prepared) -> tuple[str, int]:
     Raises:
         RefereeGaveUp: nobody can tell.
     """
-    kept = [*made.outside, *made.watched.watch.kept()]
+    kept = [*made.watched.watch.kept(), *made.outside]
     if any(not each.ours for each in kept):
         return "it was called on other inputs than its own, to which nobody knows the answer", 0
     fd, at = anonymous_file(), 0
