@@ -12,7 +12,7 @@ from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.summary import summarise
 from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL, Verdict, verdicts
 from attnbench.runner.run_file import StoredRun, read_run
-from attnbench.stored.gate import DELTA
+from attnbench.stored.sides import DELTA
 from attnbench.types.compared import Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadInput
 from attnbench.types.names import unknown_name
@@ -20,9 +20,9 @@ from attnbench.types.record import Record, SetLine
 
 CONVENTIONS = (
     "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other",
-    f"verdict: same, the whole interval lies within the least effect; slower or faster, the ratio is beyond it, "
-    f"with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg over "
-    "the cells; unclear, none of these",
+    "verdict: same, the whole interval lies within the least effect; slower or faster, the ratio is beyond "
+    f"it, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg "
+    "over the cells; unclear, none of these",
 )
 
 
