@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from attnbench.stored.sides import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadInput
 from attnbench.types.names import unknown_name
@@ -16,8 +17,6 @@ FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
 
 FAILS_ON_WITHIN: tuple[Outcome, ...] = ("mismatch", "missing")
 """The same for one run and another baseline, where being slower is no mistake."""
-
-DELTA = 0.02
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.summary import summarise
 from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL, Verdict, verdicts
 from attnbench.runner.run_file import StoredRun, read_run
-from attnbench.stored.gate import DELTA
+from attnbench.stored.sides import DELTA
 from attnbench.types.compared import Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadInput
 from attnbench.types.names import unknown_name

@@ -40,5 +40,6 @@ def render_compared(
         "warnings": list(gate.warnings),
         "differences": [asdict(difference) for difference in compared.differences],
     }
+
     text = json.dumps(head, ensure_ascii=False, allow_nan=False, indent=1)
     return f'{text[:-2]},\n "cells": {as_json(rows).rstrip()}\n}}\n'
