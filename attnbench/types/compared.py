@@ -9,7 +9,8 @@ from attnbench.types.record import Status
 
 Outcome = Literal["slower", "mismatch", "missing", "unclear", "same", "faster", "none"]
 """Verdicts on a cell, the worst first. mismatch: its output is wrong on the new side. missing: it has a time
-on one side at most, though it should have two. none: it has a time on neither side, for the same reason."""
+on one side at most, though it should have two. none: there is nothing to compare it with: it has a time on
+neither side, or is new."""
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 

@@ -1,0 +1,103 @@
+"""What two sides of a cell come to: ratio, interval, p-value, and the least that could be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp, expm1, log1p
+
+from attnbench.compare.interval import Interval
+from attnbench.compare.ranks import rank_test, shift, shift_interval
+from attnbench.compare.verdict import LEVEL
+from attnbench.stored.drift import NOTHING_BESIDE, Drift
+from attnbench.stored.units import Units
+
+LONE_FACTOR = 2.0
+"""Of one process a side nobody knows how far processes differ; a ratio within this is no verdict."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Logarithms of new over base. interval: at 1 - ``LEVEL``, so that it leaves out 0 exactly where the
+    p-value is a verdict's; None of too few units. p_value: None where a side has one unit. p_adjusted: among
+    all cells."""
+
+    base: Units
+    new: Units
+    log_ratio: float
+    interval: Interval | None
+    p_value: float | None
+    p_adjusted: float | None = None
+    drift: Drift = NOTHING_BESIDE
+    delta: float = 0.02
+
+    @property
+    def lone(self) -> bool:
+        """Whether a side has but one unit."""
+        return self.p_value is None
+
+    @property
+    def spread(self) -> float:
+        """What units of either side differ by: most of them, or all where nothing tells of the moment.
+
+        Sets of one run have a moment in common. What was measured beside them tells of it; where that is
+        nothing, the whole span of the sets stands in for it.
+        """
+        sides = (self.base, self.new)
+        blind = self.drift.beside is None and self.base.unit == "process"
+        return max((side.span if blind else side.spread) or 0.0 for side in sides)
+
+    @property
+    def least_log(self) -> float:
+        """The smallest effect that a verdict can rest on: ``delta``, or what spread and drift explain.
+
+        Both add up: each was there on the same samples.
+        """
+        if self.lone:
+            return max(log1p(self.delta), log1p(LONE_FACTOR - 1), self.spread + self.drift.most)
+        return max(log1p(self.delta), self.spread + self.drift.most)
+
+    @property
+    def least_told(self) -> float:
+        """The same as a share: 0.1 for 10 %."""
+        return expm1(self.least_log)
+
+    @property
+    def ratio(self) -> float:
+        """New over base."""
+        return exp(self.log_ratio)
+
+
+def numbers_of(base: Units, new: Units, delta: float) -> Numbers:
+    """What can be said of one cell by itself."""
+    lone = len(base.logs) < 2 or len(new.logs) < 2
+    return Numbers(
+        base=base,
+        new=new,
+        log_ratio=shift(base.logs, new.logs),
+        interval=None if lone else shift_interval(base.logs, new.logs, 1 - LEVEL),
+        p_value=None if lone else rank_test(base.logs, new.logs),
+        delta=delta,
+    )
+
+
+def with_drift(numbers: Numbers, drift: Drift) -> Numbers:
+    """The same, beside what the machine did."""
+    return replace(numbers, drift=drift)
+
+
+def apart(base: Units, new: Units) -> bool:
+    """Whether the middle halves of what two lone processes' calls took don't overlap.
+
+    A side of several processes counts with all of them; a lone one whose calls aren't known overlaps
+    everything.
+    """
+    below, above = _middle(base), _middle(new)
+    if below is None or above is None:
+        return False
+    return below[1] < above[0] or above[1] < below[0]
+
+
+def _middle(side: Units) -> tuple[float, float] | None:
+    if len(side.times_ns) > 1:
+        return min(side.times_ns), max(side.times_ns)
+    return (side.calls_ns[1], side.calls_ns[3]) if len(side.calls_ns) == 5 else None
