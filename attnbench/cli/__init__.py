@@ -21,6 +21,7 @@ EPILOG = (
         "run": "Check and time backends on cases.",
         "check": "Check backends against the oracle, without timing.",
         "report": "Print the records of stored runs.",
+        "history": "Show how times changed from run to run.",
         "merge": "Put runs of several machines into one file.",
         "list": "List rules, backends, suites, cases or verdict rules.",
         "selftest": "Measure how often verdicts are right on this machine.",
