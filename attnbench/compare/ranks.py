@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import comb, erfc, isfinite, sqrt
-from statistics import median
 
 from attnbench.compare.interval import AT_LEAST, Interval
 
@@ -25,38 +25,32 @@ def rank_test(base: Sequence[float], new: Sequence[float]) -> float:
     """
     if not base or not new or not all(map(isfinite, (*base, *new))):
         return 1.0
-    above = sum(n > b for n in new for b in base)
-    below = sum(n < b for n in new for b in base)
+    ordered = sorted(base)
+    below = sum(len(ordered) - bisect_right(ordered, value) for value in new)
+    above = sum(bisect_left(ordered, value) for value in new)
     # U or more has the chance of (all pairs - U) or fewer.
     return min(1.0, 2 * _chance(len(base), len(new), len(base) * len(new) - max(above, below)))
 
 
-def shift(base: Sequence[float], new: Sequence[float]) -> float:
-    """The median of all differences new - base.
-
-    Source: Hodges and Lehmann, Annals of Mathematical Statistics 34 (1963), 598.
-    """
-    return median(n - b for n in new for b in base)
-
-
-def shift_interval(
+def shift(
     base: Sequence[float], new: Sequence[float], at_least: float = AT_LEAST
-) -> Interval | None:
-    """The narrowest [k-th, k-th from the end] of all differences new - base that holds the shift.
+) -> tuple[float, Interval | None]:
+    """The median of all differences new - base, and the narrowest [k-th, k-th from the end] that holds it.
 
     Of distributions that differ by a shift alone, exactly those shifts are inside that :func:`rank_test` at
-    ``1 - at_least`` would not refuse. Source: Hodges and Lehmann; Moses (1965).
+    ``1 - at_least`` would not refuse. Source: Hodges and Lehmann, Annals of Mathematical Statistics 34
+    (1963), 598; Moses, in Walker and Lev, Statistical Inference (1953).
 
     Returns:
-        None where the values are too few for this confidence, or one is no number.
+        The interval is None where the values are too few for this confidence, or one is no number.
     """
-    if not all(map(isfinite, (*base, *new))):
-        return None
-    k, confidence = _rank(len(base), len(new), at_least)
-    if k == 0:
-        return None
     differences = sorted(n - b for n in new for b in base)
-    return Interval(differences[k - 1], differences[-k], confidence)
+    pairs = len(differences)
+    middle = (differences[(pairs - 1) // 2] + differences[pairs // 2]) / 2
+    k, confidence = _rank(len(base), len(new), at_least)
+    if k == 0 or not all(map(isfinite, differences)):
+        return middle, None
+    return middle, Interval(differences[k - 1], differences[-k], confidence)
 
 
 def fewest_against(others: int, level: float) -> int:

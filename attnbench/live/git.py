@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,15 +91,21 @@ def git(folder: Path, *words: str) -> str:
     try:
         out, errors = process.communicate()
     except BaseException:
-        process.terminate()
-        try:
-            process.wait(_ENDING_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        _end(process)
         raise
     if process.returncode != 0:
         raise GitFailed(_reason(os.fsdecode(errors)) or f"exit status {process.returncode}")
     return os.fsdecode(out)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let git end what it has begun, with the filters that it started."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_ENDING_S)
+            return
 
 
 def _program() -> str:

@@ -76,7 +76,7 @@ def side_of_ref(
     words = [Path(word).absolute() for word in os.environ.get("PYTHONPATH", "").split(os.pathsep) if word]
     return Side(
         label,
-        name=f"uncommitted work on {commit[:9]}" if uncommitted else f"{ref} ({commit[:9]})",
+        name=_name(ref, commit),
         python=sys.executable if python is None else interpreter(python),
         paths=tuple(dict.fromkeys(str(_there(path, repository, tree)) for path in [*roots, *words])),
         commit=commit,
@@ -112,6 +112,13 @@ def interpreter(word: str) -> str:
     if found is None or not os.access(found, os.X_OK):
         raise BadInput(f"no interpreter {word!r}: the path of a python, or of its environment, is needed")
     return found
+
+
+def _name(ref: str, commit: str) -> str:
+    """What to call a commit: as the user did, with the beginning of its hash."""
+    if ref == UNCOMMITTED:
+        return f"uncommitted work on {commit[:9]}"
+    return commit[:9] if commit.startswith(ref) else f"{ref} ({commit[:9]})"
 
 
 def _there(path: Path, repository: Repository, tree: Path) -> Path:

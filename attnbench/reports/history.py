@@ -8,9 +8,10 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
+from attnbench.reports.compared.rows import least_words
 from attnbench.reports.console import bare_table, string_console, written
 from attnbench.reports.formats import Format, as_csv, as_json, as_markdown
-from attnbench.reports.units import duration, interval, number, percent, reach
+from attnbench.reports.units import duration, interval, number, reach
 from attnbench.stored.history import Step
 
 COLUMNS = (
@@ -122,7 +123,9 @@ def _words(step: Step) -> dict[str, str]:
         "×before": change,
         "interval": bounds,
         "verdict": "" if compared is None else compared.verdict,
-        "told from": "" if compared is None or compared.least_told is None else percent(compared.least_told),
+        "told from": ""
+        if compared is None or compared.least_told is None
+        else least_words(compared.least_told),
         "note": "" if compared is not None and compared.verdict in _SPEAKS_FOR_ITSELF else _reason(step),
     }
 

@@ -32,14 +32,12 @@ def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Diff
     matter. Dials are compared among runs of one format. A fact that one side doesn't tell is listed.
     """
     found = _unlike([run.environment for run in base], [run.environment for run in new], _matters)
-    found += _unlike(
-        [{"measured by": run.origin} for run in base],
-        [{"measured by": run.origin} for run in new],
-        lambda _: True,
-    )
+    before, after = (frozenset(run.origin for run in side) for side in (base, new))
+    if before != after:
+        found.append(Difference("measured by", _words(before), _words(after), matters=True))
     for origin in sorted({run.origin for run in base} & {run.origin for run in new}):
-        before, after = ([run.protocol for run in side if run.origin == origin] for side in (base, new))
-        found += _unlike(before, after, lambda name: name not in _DIALS_LISTED, "protocol ")
+        dials = [[run.protocol for run in side if run.origin == origin] for side in (base, new)]
+        found += _unlike(dials[0], dials[1], lambda name: name not in _DIALS_LISTED, "protocol ")
     return tuple(sorted(found, key=lambda difference: not difference.matters))
 
 
@@ -78,9 +76,10 @@ def _unlike(
         before, after = (_values(side, name) for side in (base, new))
         if len(before | after) == 1:
             continue
-        told = before | after
-        alike = name == "python" and len({_feature_version(value) for value in told}) == 1
-        weighs = matters(name) and _UNTOLD not in told and not alike
+        told = (before | after) - {_UNTOLD}
+        if name == "python":
+            told = frozenset(map(_feature_version, told))
+        weighs = matters(name) and len(told) > 1
         found.append(Difference(prefix + name, _words(before), _words(after), weighs))
     return found
 
@@ -97,7 +96,7 @@ def _text(value: Any) -> str:
     return " ".join(str(value).split()) or "none"
 
 
-def _words(values: frozenset[str]) -> str:
+def _words(values: Iterable[str]) -> str:
     return " or ".join(_shortened(value) for value in sorted(values))
 
 

@@ -11,20 +11,20 @@ from attnbench.stored.words import percent, percent_of_log
 from attnbench.types.compared import Outcome
 
 
-def judged(numbers: Numbers, family: int) -> tuple[Outcome, str]:
+def judged(numbers: Numbers, p_adjusted: float | None, family: int) -> tuple[Outcome, str]:
     """The verdict, and for ``unclear`` the reason.
 
-    family: how many p-values were adjusted together. slower, faster: the p-value is at most ``LEVEL``, the
-    adjusted one at most ``FALSE_DISCOVERIES``, and the ratio beyond ``least_told``. same: the whole interval
-    lies within delta, and so do spread and drift. Of lone processes: the ratio beyond a factor of two,
-    and the middle halves of their calls apart.
+    p_adjusted: the p-value among all cells, of which family have one. slower, faster: the p-value is at most
+    ``LEVEL``, the adjusted one at most ``FALSE_DISCOVERIES``, and the ratio beyond ``least_told``. same: the
+    whole interval lies within delta, and so do spread and drift. Of lone processes: the ratio beyond a factor
+    of two, and the middle halves of their calls apart.
     """
     outcome: Outcome = "slower" if numbers.log_ratio > 0 else "faster"
     beyond = abs(numbers.log_ratio) > numbers.least_log
     if numbers.lone:
         told = beyond and apart(numbers.base, numbers.new)
         return (outcome, "") if told else ("unclear", _why_lone(numbers))
-    p_value, p_adjusted = numbers.p_value, numbers.p_adjusted
+    p_value = numbers.p_value
     assert p_value is not None
     assert p_adjusted is not None
     if _same(numbers):

@@ -1,4 +1,7 @@
-"""The lines of a run file with those fields alone that a comparison needs: all else is skipped undecoded."""
+"""The lines of a run file with those fields alone that a comparison needs: all else is skipped undecoded.
+
+None can hold itself, so that the garbage collector need not look at hundreds of thousands of them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from msgspec import Struct, field
 from attnbench.types.record import Status
 
 
-class SlimBlock(Struct):
+class SlimBlock(Struct, gc=False):
     """Of the samples of one stretch: how many calls each had, and how long they took."""
 
     calls: int
     wall_ns: list[int]
 
 
-class SlimScale(Struct):
+class SlimScale(Struct, gc=False):
     """What the machine could do beside a set."""
 
     gemm_ns: dict[int, list[int]]
@@ -22,14 +25,14 @@ class SlimScale(Struct):
     empty_ns: list[float]
 
 
-class SlimContender(Struct):
+class SlimContender(Struct, gc=False):
     """How the processes of a contender came to be: see :class:`attnbench.types.record.Contender`."""
 
     fresh: bool
     anew: bool = False
 
 
-class SlimCase(Struct, tag="case", tag_field="kind"):
+class SlimCase(Struct, tag="case", tag_field="kind", gc=False):
     """What a case amounts to, and who was measured on it."""
 
     case: str
@@ -39,7 +42,7 @@ class SlimCase(Struct, tag="case", tag_field="kind"):
     contenders: dict[str, SlimContender] = field(default_factory=dict)
 
 
-class SlimSet(Struct, tag="set", tag_field="kind"):
+class SlimSet(Struct, tag="set", tag_field="kind", gc=False):
     """The samples of one set."""
 
     case: str
@@ -48,7 +51,7 @@ class SlimSet(Struct, tag="set", tag_field="kind"):
     scale: SlimScale | None = None
 
 
-class SlimRecord(Struct, tag="record", tag_field="kind"):
+class SlimRecord(Struct, tag="record", tag_field="kind", gc=False):
     """What became of a backend on a case."""
 
     case: str
@@ -59,13 +62,13 @@ class SlimRecord(Struct, tag="record", tag_field="kind"):
     ratio: float | None = None
 
 
-class SlimEnd(Struct, tag="end", tag_field="kind"):
+class SlimEnd(Struct, tag="end", tag_field="kind", gc=False):
     """That a run went to its end."""
 
     finished: str
 
 
-class SlimManifest(Struct, tag="manifest", tag_field="kind"):
+class SlimManifest(Struct, tag="manifest", tag_field="kind", gc=False):
     """That another run begins."""
 
     run_id: str

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from attnbench.compare.verdict import Verdict, verdicts
 from attnbench.runner.run_file import StoredRun
 from attnbench.stored.presence import without_two_times
-from attnbench.types.compared import Compared, ComparedCell, Difference
+from attnbench.stored.within import CONVENTIONS
+from attnbench.types.compared import Compared, ComparedCell, Difference, Outcome
 from attnbench.types.measured import Cell
 from attnbench.types.record import Record
 from attnbench.types.sides import BASE, HEAD, parts_of, sided
@@ -16,11 +19,17 @@ from attnbench.types.sides import BASE, HEAD, parts_of, sided
 _Records = Mapping[tuple[str, str], Record]
 
 
-def compared_live(run: StoredRun) -> Compared:
-    """What a live run says, from its records; verdicts are those of the run, corrected over its cells."""
+def compared_live(run: StoredRun, delta_of: Callable[[str, str], float] | None = None) -> Compared:
+    """What a live run says, from its records; verdicts are those of the run, corrected over its cells.
+
+    delta_of: by case and backend the least effect that counts, as a fraction; None for that of the run.
+    """
     sides = run.manifest.sides
-    records = {(record.case, record.backend): record for record in run.records}
-    said = verdicts(run.records)
+    judged = run.records
+    if delta_of is not None:
+        judged = tuple(replace(r, delta=delta_of(r.case, parts_of(r.backend)[0])) for r in judged)
+    records = {(record.case, record.backend): record for record in judged}
+    said = verdicts(judged)
     backends = dict.fromkeys(parts_of(contender)[0] for contender in run.manifest.backends)
     cells = [
         _cell(records, case, backend, said.get((case, sided(backend, HEAD))))
@@ -36,6 +45,7 @@ def compared_live(run: StoredRun) -> Compared:
         cells=tuple(cell for cell in cells if cell is not None),
         differences=_differences(sides),
         warnings=tuple(warnings),
+        conventions=CONVENTIONS if said else (),
     )
 
 
@@ -44,16 +54,14 @@ def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -
     either = head or base
     if either is None:
         return None
-    outcome = without_two_times(_cells(base, backend), _cells(head, backend))
-    if outcome is None:
-        outcome = ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)
+    word, reason = _outcome(base, head, backend, verdict)
     compared = head is not None and verdict is not None
     return ComparedCell(
         case=case,
         rule=either.rule,
         backend=backend,
-        verdict=outcome[0],
-        reason=outcome[1],
+        verdict=word,
+        reason=reason,
         base_status=None if base is None else base.status,
         new_status=None if head is None else head.status,
         base_ms=None if base is None else base.median_ms,
@@ -66,6 +74,15 @@ def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -
         p_adjusted=None if verdict is None else verdict.p_adjusted,
         delta=0.02 if head is None or head.delta is None else head.delta,
     )
+
+
+def _outcome(
+    base: Record | None, head: Record | None, backend: str, verdict: Verdict | None
+) -> tuple[Outcome, str]:
+    alone = without_two_times(_cells(base, backend), _cells(head, backend))
+    if alone is not None:
+        return alone
+    return ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)
 
 
 def _cells(record: Record | None, backend: str) -> tuple[Cell, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import exp, expm1, log1p
+from dataclasses import dataclass
+from math import expm1, log1p
 
 from attnbench.compare.interval import Interval
-from attnbench.compare.ranks import rank_test, shift, shift_interval
+from attnbench.compare.ranks import rank_test, shift
 from attnbench.compare.verdict import LEVEL
 from attnbench.stored.drift import NOTHING_BESIDE, Drift
 from attnbench.stored.units import Units
@@ -15,18 +15,17 @@ LONE_FACTOR = 2.0
 """Of one process a side nobody knows how far processes differ; a ratio within this is no verdict."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Numbers:
     """Logarithms of new over base. interval: at 1 - ``LEVEL``, so that it leaves out 0 exactly where the
-    p-value is a verdict's; None of too few units. p_value: None where a side has one unit. p_adjusted: among
-    all cells."""
+    p-value is a verdict's; None of too few units. p_value: None where a side has one unit. drift: filled in
+    once the other cells of the case are known."""
 
     base: Units
     new: Units
     log_ratio: float
     interval: Interval | None
     p_value: float | None
-    p_adjusted: float | None = None
     drift: Drift = NOTHING_BESIDE
     delta: float = 0.02
 
@@ -44,7 +43,7 @@ class Numbers:
         """
         sides = (self.base, self.new)
         blind = self.drift.beside is None and self.base.unit == "process"
-        return max((side.span if blind else side.spread) or 0.0 for side in sides)
+        return max(side.span if blind else side.spread for side in sides)
 
     @property
     def least_log(self) -> float:
@@ -61,28 +60,19 @@ class Numbers:
         """The same as a share: 0.1 for 10 %."""
         return expm1(self.least_log)
 
-    @property
-    def ratio(self) -> float:
-        """New over base."""
-        return exp(self.log_ratio)
-
 
 def numbers_of(base: Units, new: Units, delta: float) -> Numbers:
     """What can be said of one cell by itself."""
+    log_ratio, interval = shift(base.logs, new.logs, 1 - LEVEL)
     lone = len(base.logs) < 2 or len(new.logs) < 2
     return Numbers(
         base=base,
         new=new,
-        log_ratio=shift(base.logs, new.logs),
-        interval=None if lone else shift_interval(base.logs, new.logs, 1 - LEVEL),
+        log_ratio=log_ratio,
+        interval=None if lone else interval,
         p_value=None if lone else rank_test(base.logs, new.logs),
         delta=delta,
     )
-
-
-def with_drift(numbers: Numbers, drift: Drift) -> Numbers:
-    """The same, beside what the machine did."""
-    return replace(numbers, drift=drift)
 
 
 def apart(base: Units, new: Units) -> bool:

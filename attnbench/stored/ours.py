@@ -13,6 +13,7 @@ import msgspec
 
 from attnbench.stored.facts import facts_of
 from attnbench.stored.lines import (
+    SlimBlock,
     SlimCase,
     SlimContender,
     SlimEnd,
@@ -133,16 +134,38 @@ def _take_set(line: SlimSet, case: _CaseRead) -> str:
         return f"{line.index} of {line.case!r} stands here a second time"
     case.sets.add(line.index)
     for backend, blocks in line.blocks.items():
-        if not all(block.calls >= 1 and block.wall_ns and min(block.wall_ns) > 0 for block in blocks):
-            return "a block without samples, or with impossible ones"
         if blocks:
-            times = [wall / block.calls for block in blocks for wall in block.wall_ns]
+            ns = _median_ns(blocks)
+            if ns <= 0:
+                return "a block without samples, or with impossible ones"
             case.numbers.setdefault(backend, []).append(line.index)
-            case.medians_ns.setdefault(backend, []).append(median(times))
+            case.medians_ns.setdefault(backend, []).append(ns)
     if line.scale is not None:
         for name, ns in _reference(line.scale).items():
             case.scale_ns.setdefault(name, []).append(ns)
     return ""
+
+
+def _median_ns(blocks: list[SlimBlock]) -> float:
+    """The median time per call of a set's samples; 0 where a block has none, or what can't be one.
+
+    Of blocks with as many calls each it is that of the samples, over the calls.
+    """
+    calls = blocks[0].calls
+    walls: list[int] = []
+    for block in blocks:
+        if block.calls < 1 or not block.wall_ns:
+            return 0.0
+        if block.calls != calls:
+            times = [wall / b.calls for b in blocks if b.calls > 0 for wall in b.wall_ns]
+            return median(times) if all(b.calls > 0 and b.wall_ns for b in blocks) and min(times) > 0 else 0.0
+        walls += block.wall_ns
+    walls.sort()
+    if walls[0] <= 0:
+        return 0.0
+    middle = len(walls) // 2
+    twice = 2 * walls[middle] if len(walls) % 2 else walls[middle - 1] + walls[middle]
+    return twice / 2 / calls
 
 
 def _reference(scale: SlimScale) -> dict[str, float]:

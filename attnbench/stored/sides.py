@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import exp
-from statistics import median
 
-from attnbench.compare.verdict import benjamini_hochberg
+from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL, benjamini_hochberg
 from attnbench.stored.drift import Drift, moved_beside, reference_drift
 from attnbench.stored.environment import check_alike, differences, untold
 from attnbench.stored.judging import judged
-from attnbench.stored.numbers import Numbers, numbers_of, with_drift
+from attnbench.stored.numbers import Numbers, numbers_of
+from attnbench.stored.paired import Key, Pair, median_ms, paired, status_of
 from attnbench.stored.presence import without_two_times
-from attnbench.stored.units import Unit, has_time, units_of
+from attnbench.stored.units import Unit, units_of
 from attnbench.stored.warned import warnings_of
-from attnbench.types.compared import Compared, ComparedCell
-from attnbench.types.measured import Cell, Measured
-from attnbench.types.record import Status
+from attnbench.types.compared import Compared, ComparedCell, Outcome
+from attnbench.types.measured import Measured
 
-Key = tuple[str, str]
-Sides = dict[Key, tuple[list[Cell], list[Cell]]]
+CONVENTIONS = (
+    "ratio: time in new over time in base, below 1 is faster; told from: the least difference that could be "
+    "told, what processes of a side differ by and what the machine moved by between the sides, together",
+    f"verdict: slower or faster, the ratio is beyond what can be told, with p ≤ {LEVEL:g} by ranks of "
+    f"processes (of runs, where a side has several) and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg "
+    "over the cells; same, the interval, the processes and the machine lie within the least effect; unclear, "
+    "none of these",
+)
+
+DELTA = 0.02
 
 
 def compare_sides(
     base: Sequence[Measured],
     new: Sequence[Measured],
     *,
-    delta_of: Callable[[str, str], float] = lambda _case, _backend: 0.02,
+    delta_of: Callable[[str, str], float] = lambda _case, _backend: DELTA,
     force: bool = False,
 ) -> Compared:
     """What two lists of stored runs say of every cell that either has.
@@ -42,114 +47,79 @@ def compare_sides(
     unlike = differences(base, new)
     if not force:
         check_alike(unlike)
-    sides = _sides(base, new)
-    numbers = _adjusted(_with_drifts(sides, _numbers(sides, delta_of)))
-    family = sum(found.p_value is not None for found in numbers.values())
-    cells = tuple(
-        _compared(key, sides[key], numbers.get(key), family, delta_of(*key)) for key in sides
-    )  # fmt: skip
-    forced = any(difference.matters for difference in unlike)
+    pairs = paired(base, new)
+    untimed = {key: found for key, pair in pairs.items() if (found := without_two_times(pair)) is not None}
+    numbers = _numbers({key: pair for key, pair in pairs.items() if key not in untimed}, delta_of)
+    p_values = {key: found.p_value for key, found in numbers.items() if found.p_value is not None}
+    adjusted = dict(zip(p_values, benjamini_hochberg(list(p_values.values())), strict=True))
+    cells = []
+    for key, pair in pairs.items():
+        delta = delta_of(*key)
+        if key in untimed:
+            cells.append(_cell(key, pair, *untimed[key], None, None, delta))
+        else:
+            verdict, reason = judged(numbers[key], adjusted.get(key), len(adjusted))
+            cells.append(_cell(key, pair, verdict, reason, numbers[key], adjusted.get(key), delta))
     return Compared(
         base=_name(base),
         new=_name(new),
-        cells=cells,
+        cells=tuple(cells),
         differences=unlike,
-        forced=forced,
-        warnings=(*warnings_of(base, new, sides, numbers), *untold(unlike)),
+        forced=any(difference.matters for difference in unlike),
+        warnings=(*warnings_of(base, new, pairs, numbers), *untold(unlike)),
+        conventions=CONVENTIONS if numbers else (),
     )
 
 
-def _sides(base: Sequence[Measured], new: Sequence[Measured]) -> Sides:
-    sides: Sides = {}
-    for place, runs in enumerate((base, new)):
-        for run in runs:
-            for cell in run.cells:
-                sides.setdefault(cell.key, ([], []))[place].append(cell)
-    return sides
+def _numbers(pairs: Mapping[Key, Pair], delta_of: Callable[[str, str], float]) -> dict[Key, Numbers]:
+    """Of each cell what it says by itself, beside what the machine and the case's other backends did."""
+    by_case: dict[str, dict[Key, Numbers]] = {}
+    for key, pair in pairs.items():
+        unit: Unit = "run" if max(len(pair.timed_base), len(pair.timed_new)) > 1 else "process"
+        found = numbers_of(units_of(pair.timed_base, unit), units_of(pair.timed_new, unit), delta_of(*key))
+        by_case.setdefault(key[0], {})[key] = found
+    for beside in by_case.values():
+        # Cells of one run share the reference calls of their case: worked out once.
+        moved: dict[tuple[int, ...], float | None] = {}
+        for key, found in beside.items():
+            pair = pairs[key]
+            shared = tuple(id(cell.reference_ns) for cell in (*pair.timed_base, *pair.timed_new))
+            if shared not in moved:
+                moved[shared] = reference_drift(pair.timed_base, pair.timed_new)
+            others = [other.log_ratio for name, other in beside.items() if name != key]
+            found.drift = Drift(moved[shared], moved_beside(others))
+    return {key: by_case[key[0]][key] for key in pairs}
 
 
-def _numbers(sides: Sides, delta_of: Callable[[str, str], float]) -> dict[Key, Numbers]:
-    found = {}
-    for key, (base, new) in sides.items():
-        if without_two_times(base, new) is None:
-            before, after = [c for c in base if has_time(c)], [c for c in new if has_time(c)]
-            unit: Unit = "run" if max(len(before), len(after)) > 1 else "process"
-            found[key] = numbers_of(units_of(before, unit), units_of(after, unit), delta_of(*key))
-    return found
-
-
-def _with_drifts(sides: Sides, numbers: Mapping[Key, Numbers]) -> dict[Key, Numbers]:
-    """The same beside what the reference calls and the other backends of each case did."""
-    by_case: dict[str, list[Key]] = defaultdict(list)
-    for key in numbers:
-        by_case[key[0]].append(key)
-    found: dict[Key, Numbers] = {}
-    for keys in by_case.values():
-        moved: dict[tuple[int, int], float | None] = {}
-        for key in keys:
-            base, new = sides[key]
-            # Cells of one run share the times of a case's reference calls: worked out once.
-            shared = (id(base[0].reference_ns), id(new[0].reference_ns))
-            if shared not in moved or max(len(base), len(new)) > 1:
-                moved[shared] = reference_drift(base, new)
-            others = [numbers[other].log_ratio for other in keys if other != key]
-            found[key] = with_drift(numbers[key], Drift(moved[shared], moved_beside(others)))
-    return {key: found[key] for key in numbers}
-
-
-def _adjusted(numbers: Mapping[Key, Numbers]) -> dict[Key, Numbers]:
-    family = {key: found for key, found in numbers.items() if found.p_value is not None}
-    adjusted = benjamini_hochberg([found.p_value or 0.0 for found in family.values()])
-    told = {
-        key: replace(found, p_adjusted=p) for (key, found), p in zip(family.items(), adjusted, strict=True)
-    }
-    return {key: told.get(key, found) for key, found in numbers.items()}
-
-
-def _compared(
-    key: Key, sides: tuple[list[Cell], list[Cell]], numbers: Numbers | None, family: int, delta: float
+def _cell(
+    key: Key,
+    pair: Pair,
+    verdict: Outcome,
+    reason: str,
+    numbers: Numbers | None,
+    p_adjusted: float | None,
+    delta: float,
 ) -> ComparedCell:
-    base, new = sides
-    cell = ComparedCell(
+    interval = None if numbers is None else numbers.interval
+    return ComparedCell(
         case=key[0],
-        rule=next((c.rule for c in (*new, *base) if c.rule), ""),
+        rule=next((cell.rule for cell in (*pair.new, *pair.base) if cell.rule), ""),
         backend=key[1],
-        verdict="none",
-        base_status=_status(base),
-        new_status=_status(new),
-        base_ms=_ms(base),
-        new_ms=_ms(new),
-        delta=delta,
-    )
-    if numbers is None:
-        verdict, reason = without_two_times(base, new) or ("none", "")
-        return replace(cell, verdict=verdict, reason=reason)
-    verdict, reason = judged(numbers, family)
-    interval = numbers.interval
-    return replace(
-        cell,
         verdict=verdict,
         reason=reason,
-        ratio=numbers.ratio,
+        base_status=status_of(pair.base),
+        new_status=status_of(pair.new),
+        base_ms=median_ms(pair.timed_base),
+        new_ms=median_ms(pair.timed_new),
+        ratio=None if numbers is None else exp(numbers.log_ratio),
         low=None if interval is None else exp(interval.low),
         high=None if interval is None else exp(interval.high),
         confidence=None if interval is None else interval.confidence,
-        p_value=numbers.p_value,
-        p_adjusted=numbers.p_adjusted,
-        least_told=numbers.least_told,
+        p_value=None if numbers is None else numbers.p_value,
+        p_adjusted=p_adjusted,
+        delta=delta,
+        least_told=None if numbers is None else numbers.least_told,
     )
-
-
-def _status(cells: Sequence[Cell]) -> Status | None:
-    """Of several runs the last that isn't ok, so that none is hidden; None where no run has the cell."""
-    if not cells:
-        return None
-    return next((cell.status for cell in reversed(cells) if cell.status != "ok"), "ok")
-
-
-def _ms(cells: Sequence[Cell]) -> float | None:
-    times = [ns for cell in cells if has_time(cell) for ns in cell.processes_ns]
-    return median(times) / 1e6 if times else None
 
 
 def _name(runs: Sequence[Measured]) -> str:

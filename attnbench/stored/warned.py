@@ -8,12 +8,10 @@ from math import log1p
 
 from attnbench.stored.drift import ENOUGH_BESIDE
 from attnbench.stored.numbers import Numbers
+from attnbench.stored.paired import Key, Pair
 from attnbench.stored.presence import failed_on_both
-from attnbench.stored.units import has_time
 from attnbench.stored.words import percent_of_log
-from attnbench.types.measured import Cell, Measured
-
-Key = tuple[str, str]
+from attnbench.types.measured import Measured
 
 _SHOWN = 3
 _TOGETHER = 0.05
@@ -23,7 +21,7 @@ _TOGETHER = 0.05
 def warnings_of(
     base: Sequence[Measured],
     new: Sequence[Measured],
-    sides: Mapping[Key, tuple[list[Cell], list[Cell]]],
+    pairs: Mapping[Key, Pair],
     numbers: Mapping[Key, Numbers],
 ) -> tuple[str, ...]:
     """Everything that a strict gate fails on besides verdicts."""
@@ -31,8 +29,9 @@ def warnings_of(
         *(problem for run in (*base, *new) for problem in run.problems),
         *_versions(base, new),
         *_the_same_run(base, new),
-        *_one_sided(sides),
-        *_now_and_then(sides),
+        *_by_both_tools(base, new),
+        *_one_sided(pairs),
+        *_now_and_then(pairs),
         *_together(numbers),
     )
 
@@ -53,30 +52,34 @@ def _the_same_run(base: Sequence[Measured], new: Sequence[Measured]) -> Iterator
                 yield f"{before.path} and {after.path} hold the same run"
 
 
-def _one_sided(sides: Mapping[Key, tuple[list[Cell], list[Cell]]]) -> Iterator[str]:
-    only_base = [key for key, (base, new) in sides.items() if base and not new]
-    only_new = [key for key, (base, new) in sides.items() if new and not base]
-    both_failed = [key for key, cells in sides.items() if failed_on_both(*cells)]
-    healed = [
-        key for key, (base, new) in sides.items()
-        if base and any(map(has_time, new)) and not any(map(has_time, base))
-    ]  # fmt: skip
+def _by_both_tools(base: Sequence[Measured], new: Sequence[Measured]) -> Iterator[str]:
+    keys: dict[str, set[Key]] = defaultdict(set)
+    for run in (*base, *new):
+        keys[run.origin] |= {cell.key for cell in run.cells} if run.cells else set()
+    if len(keys) > 1 and (both := sorted(set.intersection(*keys.values()))):
+        yield f"{_count(len(both), 'cell')} measured by {' and by '.join(sorted(keys))}: {_some(both)}"
+
+
+def _one_sided(pairs: Mapping[Key, Pair]) -> Iterator[str]:
+    only_base = [key for key, pair in pairs.items() if not pair.new]
+    only_new = [key for key, pair in pairs.items() if not pair.base]
+    both_failed = [key for key, pair in pairs.items() if failed_on_both(pair)]
+    healed = [key for key, pair in pairs.items() if pair.base and pair.timed_new and not pair.timed_base]
     for keys, words in (
         (only_base, "only in base"), (only_new, "only in new, with nothing to be compared with"),
-        (both_failed, "without a time on both sides, though it failed"), (healed, "without a time in base"),
+        (both_failed, "without a time on both sides, because it failed"),
+        (healed, "with a time in new alone"),
     ):  # fmt: skip
         if keys:
             yield f"{_count(len(keys), 'cell')} {words}: {_some(keys)}"
 
 
-def _now_and_then(sides: Mapping[Key, tuple[list[Cell], list[Cell]]]) -> Iterator[str]:
-    for name, place in (("base", 0), ("new", 1)):
-        flaky = [
-            key for key, cells in sides.items()
-            if any(map(has_time, cells[place])) and not all(map(has_time, cells[place]))
-        ]  # fmt: skip
+def _now_and_then(pairs: Mapping[Key, Pair]) -> Iterator[str]:
+    base = [key for key, pair in pairs.items() if 0 < len(pair.timed_base) < len(pair.base)]
+    new = [key for key, pair in pairs.items() if 0 < len(pair.timed_new) < len(pair.new)]
+    for side, flaky in (("base", base), ("new", new)):
         if flaky:
-            yield f"{_count(len(flaky), 'cell')} with a time in some runs of {name} alone: {_some(flaky)}"
+            yield f"{_count(len(flaky), 'cell')} with a time in some runs of {side} alone: {_some(flaky)}"
 
 
 def _together(numbers: Mapping[Key, Numbers]) -> Iterator[str]:

@@ -64,7 +64,7 @@ class Compared:
 
     base, new: how the sides are called. differences: of their environments, those that matter first. forced:
     whether some were overridden by the user. warnings: what else a reader must know, one sentence each; a
-    strict gate fails on any.
+    strict gate fails on any. conventions: what ratios and verdicts mean here, one sentence each.
     """
 
     base: str
@@ -73,3 +73,4 @@ class Compared:
     differences: tuple[Difference, ...] = ()
     forced: bool = False
     warnings: tuple[str, ...] = ()
+    conventions: tuple[str, ...] = ()

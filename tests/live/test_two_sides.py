@@ -48,8 +48,10 @@ def test_a_point_is_the_users_tree_as_it_is(project: Install) -> None:
 def test_the_same_commit_twice_is_two_copies(project: Install) -> None:
     there = project("mini_c")
     there.commit(mini_c=plugin("one"))
-    sides = sides_of(there, "HEAD", "main")
-    assert sides.base.commit == sides.head.commit
+    commit = run_git(there.repo, "rev-parse", "HEAD")
+    sides = sides_of(there, commit, "main")
+    assert sides.base.commit == sides.head.commit == commit
+    assert (sides.base.name, sides.head.name) == (commit[:9], f"main ({commit[:9]})")
     assert sides.base_facts.files != sides.head_facts.files
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured_runs import CASES, GOLDEN, measured, ok, run_of
 
@@ -87,6 +87,7 @@ def test_dates_are_ordered_as_moments_whatever_their_zone() -> None:
     assert ordered == ["soon", dates[1], dates[2], dates[0]]
 
 
+@settings(max_examples=40)
 @given(runs=st.lists(measured(), max_size=4))
 def test_no_cell_of_any_run_is_lost_whatever_they_are(runs: list[Measured]) -> None:
     steps = history(runs, compare_sides)

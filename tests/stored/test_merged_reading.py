@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from test_merge import END, manifest, record, runs, stored
 
 from attnbench.stored.merge import merge
@@ -15,6 +15,7 @@ from attnbench.stored.read import read_side
 from attnbench.types.errors import BadFile
 
 
+@settings(max_examples=25)  # each writes files and forces them to disk
 @given(written=runs())
 def test_a_merged_file_reads_as_its_runs_do(written, tmp_path_factory: pytest.TempPathFactory) -> None:  # type: ignore[no-untyped-def]
     folder = tmp_path_factory.mktemp("sides")
