@@ -52,18 +52,18 @@ def read_pytest_benchmark(path: Path, data: dict[str, Any]) -> Measured:
     ours = _dict(data.get(OURS))
     cells = [*_told_apart(names, cells), *_left_out(path, ours)]
     _refuse_twice(path, cells)
-    version = data.get("version")
     machine = _dict(data.get("machine_info"))
     return Measured(
         path=path,
-        origin="pytest-benchmark",
-        version=version if isinstance(version, str) else "",
+        origin="attnbench" if ours else "pytest-benchmark",
+        version=_text(ours.get("format") if ours else data.get("version")),
         started=started_of(data.get("datetime")),
         commit=commit_of(_dict(data.get("commit_info"))),
         environment=_dict(ours.get("environment")) or environment_of(machine),
         protocol=_dict(ours.get("protocol")) or protocol_of(data["benchmarks"]),
         cells=tuple(cells),
         problems=tuple(_problems(path, data, cells)),
+        run_id=_text(ours.get("run_id")),
     )
 
 
@@ -140,6 +140,7 @@ def _with_processes(cell: Cell, extra: dict[str, Any]) -> Cell:
         calls_ns=_times(extra["calls_ns"], "calls_ns") if "calls_ns" in extra else (),
         reference_ns={name: _times(times, f"reference_ns {name}") for name, times in reference.items()},
         parents=tuple(parents),
+        ratio=_times([extra["ratio"]], "ratio")[0] if "ratio" in extra else None,
     )
 
 
@@ -173,10 +174,10 @@ def _ns(seconds: Any, what: str) -> float:
 
 def _times(values: Any, what: str) -> tuple[float, ...]:
     if not isinstance(values, list) or not values:
-        raise _Damaged(f"its {what} is no list of times")
+        raise _Damaged(f"its {what} is no list of numbers")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise _Damaged(f"its {what} holds {value!r}, which is no time in ns")
+            raise _Damaged(f"its {what} holds {value!r}, where only a number above 0 can be")
     return tuple(float(value) for value in values)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,33 @@ def read_side(paths: Sequence[Path]) -> list[Measured]:
         BadFile: missing, empty, damaged, of a newer format, or neither ours nor pytest-benchmark's; a folder
             without such a file.
     """
-    return [_read(path) for path in _files(paths)]
+    return _each_once(run for path in _files(paths) for run in _read(path))
+
+
+def _each_once(runs: Iterable[Measured]) -> list[Measured]:
+    """The runs, of copies of one the fullest, which says so."""
+    found: dict[str, Measured] = {}
+    for place, run in enumerate(runs):
+        name = run.run_id or f"{place}"
+        if name in found:
+            here, again = found[name], run
+            kept = here if len(here.cells) >= len(again.cells) else again
+            other = again if kept is here else here
+            note = f"{other.path}: the run {name} stands in {kept.path} too, and counts once"
+            run = replace(kept, problems=(*kept.problems, note))
+        found[name] = run
+    return list(found.values())
+
+
+def is_json_file(path: Path) -> bool:
+    """Whether a file may be pytest-benchmark's: it is JSON by its name, and doesn't begin as ours do."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return b'"kind"' not in file.readline(1000)
+    except OSError as failure:
+        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
@@ -42,8 +69,8 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def _read(path: Path) -> Measured:
-    """One file, told by how it begins: a manifest on its first line is ours."""
+def _read(path: Path) -> list[Measured]:
+    """The runs of one file, told by how it begins: a manifest on its first line is ours."""
     try:
         if not path.is_file():
             raise BadFile(f"{str(path)!r} is no file")
@@ -64,4 +91,4 @@ def _read(path: Path) -> Measured:
         ) from failure
     if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list):
         raise BadFile(f"{str(path)!r} is neither a run of attnbench nor JSON of pytest-benchmark")
-    return read_pytest_benchmark(path, data)
+    return [read_pytest_benchmark(path, data)]

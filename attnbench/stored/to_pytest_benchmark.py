@@ -42,6 +42,8 @@ def to_pytest_benchmark(run: Measured) -> dict[str, Any]:
         "datetime": run.started,
         "version": FORMAT,
         OURS: {
+            "format": run.version,
+            "run_id": run.run_id,
             "environment": run.environment,
             "protocol": run.protocol,
             "problems": list(run.problems),
@@ -81,6 +83,7 @@ def _extra_info(cell: Cell) -> dict[str, Any]:
         "calls_ns": list(cell.calls_ns),
         "reference_ns": {name: list(times) for name, times in cell.reference_ns.items()},
         "parents": list(cell.parents),
+        "ratio": cell.ratio,
     }
     return {name: value for name, value in found.items() if value or name in ("case", "backend")}
 

@@ -35,6 +35,7 @@ def cells(draw: st.DrawFn, case: str, backend: str) -> Cell:
         reference_ns=draw(st.dictionaries(st.sampled_from(["copy", "empty"]), each)),
         fingerprint=draw(st.text(max_size=5)),
         parents=tuple(range(len(processes))),
+        ratio=draw(st.none() | st.floats(0.1, 10)),
     )
 
 
@@ -52,6 +53,7 @@ def measured(draw: st.DrawFn) -> Measured:
         environment={"cpu": "Zen", "system": "Linux 6.1 x86_64", "python": "3.12.1", "cpus_allowed": [0, 1]},
         protocol={"sets": 9, "baseline": "eager", "delta": 0.02},
         cells=tuple(draw(cells(*key)) for key in keys),
+        run_id=draw(st.sampled_from(["", "20260101T000000-0a1b2c3d"])),
         problems=draw(st.sampled_from([(), ("was cut off",)])),
     )
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -58,6 +58,7 @@ def runs(draw: st.DrawFn) -> list[tuple[Manifest, list[Record | EndLine], bytes]
     return found
 
 
+@settings(max_examples=25)  # each writes files and forces them to disk
 @given(written=runs())
 def test_splitting_gives_back_what_was_merged(
     written: list[tuple[Manifest, list[Record | EndLine], bytes]], tmp_path_factory: pytest.TempPathFactory
@@ -87,6 +88,7 @@ def test_splitting_gives_back_what_was_merged(
     )
 
 
+@settings(max_examples=25)  # each writes files and forces them to disk
 @given(written=runs(), twice=st.lists(st.integers(0, 3), max_size=3))
 def test_merging_again_changes_nothing(
     written: list[tuple[Manifest, list[Record | EndLine], bytes]],

@@ -36,9 +36,8 @@ def test_reading_gives_back_what_was_written(run: Measured) -> None:
     data = json.loads(json.dumps(to_pytest_benchmark(run), allow_nan=False))
     again = read_pytest_benchmark(run.path, data)
     assert {cell.key: cell for cell in again.cells} == {cell.key: cell for cell in run.cells}
-    written = replace(again, cells=run.cells, origin=run.origin, version=run.version)
     nothing = () if run.cells else (f"{run.path}: holds no benchmarks",)
-    assert written == replace(run, problems=(*nothing, *run.problems))
+    assert replace(again, cells=run.cells) == replace(run, problems=(*nothing, *run.problems))
 
 
 @given(run=measured())
