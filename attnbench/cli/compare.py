@@ -99,7 +99,7 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
 
 
 def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool) -> Compared:
-    from attnbench.stored.read import read_side
+    from attnbench.stored.read import read_sides
     from attnbench.stored.sides import compare_sides
 
     if len(sides) != 2:
@@ -107,7 +107,7 @@ def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool) -> Compared:
             f"{len(sides)} paths: give two, BASE and NEW (several files of a side stand in a folder), "
             "or one RUN with --baseline"
         )
-    base, new = (read_side([side]) for side in sides)
+    base, new = read_sides([sides[0]], [sides[1]])
     return compare_sides(base, new, delta_of=gate.delta_of, force=force)
 
 
