@@ -13,11 +13,35 @@ from attnbench.types.errors import BadFile, BadInput
 
 
 @dataclass(frozen=True)
+class MergedRun:
+    """A run that was merged: where its lines were taken from, and what is said of it.
+
+    first_byte, end_byte: which part of that file it is. machine: its CPU. records: how many it has. finished:
+    whether it went to its end.
+    """
+
+    path: Path
+    first_byte: int
+    end_byte: int
+    run_id: str
+    started: str
+    machine: str
+    records: int
+    finished: bool
+
+    def lines(self) -> bytes:
+        """Its lines, as they stand in the file."""
+        with self.path.open("rb") as file:
+            file.seek(self.first_byte)
+            return file.read(self.end_byte - self.first_byte)
+
+
+@dataclass(frozen=True)
 class Merged:
     """What was merged. runs: those in the new file, in its order. notes: what else to know, in sentences."""
 
     path: Path
-    runs: tuple[StoredRun, ...]
+    runs: tuple[MergedRun, ...]
     notes: tuple[str, ...]
 
 
@@ -36,52 +60,50 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
         raise BadInput(f"{str(out)!r} exists; name another file")
     check_new(out)
     notes: list[str] = []
-    kept: dict[str, _Part] = {}
+    kept: dict[str, MergedRun] = {}
     for path in paths:
-        for part in _parts(path):
-            if part.run.torn:
+        for stored in read_runs(path):
+            if stored.torn:
                 notes.append(f"{path}: its last line was cut off and is left out")
-            name = part.run.manifest.run_id
-            if name in kept:
-                part, note = _one_of(kept[name], part)
+            run = _merged_run(stored)
+            if run.run_id in kept:
+                run, note = _one_of(kept[run.run_id], run)
                 notes.append(note)
-            kept[name] = part
-    parts = sorted(kept.values(), key=lambda part: part.run.manifest.started)
-    _write(out, (part.data for part in parts))
-    return Merged(out, tuple(part.run for part in parts), tuple(notes))
+            kept[run.run_id] = run
+    runs = tuple(sorted(kept.values(), key=lambda run: run.started))
+    _write(out, runs)
+    return Merged(out, runs, tuple(notes))
 
 
-@dataclass(frozen=True)
-class _Part:
-    run: StoredRun
-    data: bytes
+def _merged_run(stored: StoredRun) -> MergedRun:
+    """What is kept in mind of a run: its samples may be a gigabyte."""
+    return MergedRun(
+        path=stored.path,
+        first_byte=stored.first_byte,
+        end_byte=stored.complete_bytes,
+        run_id=stored.manifest.run_id,
+        started=stored.manifest.started,
+        machine=str(stored.manifest.environment.get("cpu")),
+        records=len(stored.records),
+        finished=stored.finished is not None,
+    )
 
 
-def _parts(path: Path) -> list[_Part]:
-    runs = read_runs(path)
-    try:
-        data = path.read_bytes()
-    except OSError as failure:
-        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
-    return [_Part(run, data[run.first_byte : run.complete_bytes]) for run in runs]
-
-
-def _one_of(here: _Part, again: _Part) -> tuple[_Part, str]:
+def _one_of(here: MergedRun, again: MergedRun) -> tuple[MergedRun, str]:
     """The longer of two copies of a run, and what to say of it."""
-    shorter, longer = sorted((here, again), key=lambda part: len(part.data))
-    name = here.run.manifest.run_id
-    if not longer.data.startswith(shorter.data):
+    shorter, longer = sorted((here, again), key=lambda run: run.end_byte - run.first_byte)
+    name, short, long = here.run_id, shorter.lines(), longer.lines()
+    if not long.startswith(short):
         raise BadFile(
-            f"{str(here.run.path)!r} and {str(again.run.path)!r} hold the run {name!r} both, but not alike: "
+            f"{str(here.path)!r} and {str(again.path)!r} hold the run {name!r} both, but not alike: "
             "one of them was changed, or it was gone on with twice; name the one to keep"
         )
-    if len(longer.data) == len(shorter.data):
-        return here, f"{again.run.path}: the run {name} stands in {here.run.path} already, and is kept once"
-    further = f"goes further here than in {shorter.run.path}"
-    return longer, f"{longer.run.path}: the run {name} {further}, and is kept once"
+    if len(long) == len(short):
+        return here, f"{again.path}: the run {name} stands in {here.path} already, and is kept once"
+    return longer, f"{longer.path}: the run {name} goes further here than in {shorter.path}, and is kept once"
 
 
-def _write(out: Path, parts: Iterable[bytes]) -> None:
+def _write(out: Path, runs: Iterable[MergedRun]) -> None:
     """Write a file that is there as a whole or not at all, and never in place of another."""
     try:
         fd, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
@@ -90,8 +112,8 @@ def _write(out: Path, parts: Iterable[bytes]) -> None:
     whole = Path(name)
     try:
         with os.fdopen(fd, "wb") as file:
-            for data in parts:
-                file.write(data)
+            for run in runs:
+                file.write(run.lines())
             file.flush()
             os.fsync(file.fileno())
         whole.chmod(0o644)
