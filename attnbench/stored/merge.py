@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnbench.runner.run_file import StoredRun, check_new, read_runs
+from attnbench.runner.run_file import check_new, is_of_kind
+from attnbench.stored.ours import read_ours
 from attnbench.types.errors import BadFile, BadInput
 
 
@@ -62,10 +63,10 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
     notes: list[str] = []
     kept: dict[str, MergedRun] = {}
     for path in paths:
-        for stored in read_runs(path):
-            if stored.torn:
-                notes.append(f"{path}: its last line was cut off and is left out")
-            run = _merged_run(stored)
+        found, torn = _runs_of(path)
+        if torn:
+            notes.append(f"{path}: its last line was cut off and is left out")
+        for run in found:
             if run.run_id in kept:
                 run, note = _one_of(kept[run.run_id], run)
                 notes.append(note)
@@ -75,18 +76,35 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
     return Merged(out, runs, tuple(notes))
 
 
-def _merged_run(stored: StoredRun) -> MergedRun:
-    """What is kept in mind of a run: its samples may be a gigabyte."""
-    return MergedRun(
-        path=stored.path,
-        first_byte=stored.first_byte,
-        end_byte=stored.complete_bytes,
-        run_id=stored.manifest.run_id,
-        started=stored.manifest.started,
-        machine=str(stored.manifest.environment.get("cpu")),
-        records=len(stored.records),
-        finished=stored.finished is not None,
-    )
+def _runs_of(path: Path) -> tuple[list[MergedRun], bool]:
+    """The runs of a file, and whether its last line was cut off; line by line, since it may be a gigabyte.
+
+    Raises:
+        BadFile: as :func:`attnbench.stored.ours.read_ours`.
+    """
+    measured = read_ours(path)
+    begins: list[int] = []
+    finished: list[bool] = []
+    end = 0
+    torn = False
+    with path.open("rb") as file:
+        for line in file:
+            torn = not line.endswith(b"\n")
+            if torn:
+                break
+            if not begins or is_of_kind(line, "manifest"):
+                begins.append(end)
+                finished.append(False)
+            finished[-1] = is_of_kind(line, "end")
+            end += len(line)
+    spans = zip(begins, [*begins[1:], end], strict=True)
+    runs = [
+        MergedRun(
+            path, *span, run.run_id, run.started, str(run.environment.get("cpu")), len(run.cells), whole
+        )
+        for run, span, whole in zip(measured, spans, finished, strict=True)
+    ]
+    return runs, torn
 
 
 def _one_of(here: MergedRun, again: MergedRun) -> tuple[MergedRun, str]:
