@@ -23,11 +23,11 @@ def rank_test(base: Sequence[float], new: Sequence[float]) -> float:
     Ties count for neither, and so against significance. 1 where a group is empty or a value is no number.
     Source: Mann and Whitney, Annals of Mathematical Statistics 18 (1947), 50.
     """
-    if not base or not new or not all(map(isfinite, (*base, *new))):
+    if not base or not new or not isfinite(sum(base) + sum(new)):
         return 1.0
     ordered = sorted(base)
-    below = sum(len(ordered) - bisect_right(ordered, value) for value in new)
-    above = sum(bisect_left(ordered, value) for value in new)
+    below = len(base) * len(new) - sum([bisect_right(ordered, value) for value in new])
+    above = sum([bisect_left(ordered, value) for value in new])
     # U or more has the chance of (all pairs - U) or fewer.
     return min(1.0, 2 * _chance(len(base), len(new), len(base) * len(new) - max(above, below)))
 
@@ -44,11 +44,11 @@ def shift(
     Returns:
         The interval is None where the values are too few for this confidence, or one is no number.
     """
-    differences = sorted(n - b for n in new for b in base)
+    differences = sorted([n - b for n in new for b in base])
     pairs = len(differences)
     middle = (differences[(pairs - 1) // 2] + differences[pairs // 2]) / 2
     k, confidence = _rank(len(base), len(new), at_least)
-    if k == 0 or not all(map(isfinite, differences)):
+    if k == 0 or not isfinite(sum(differences)):
         return middle, None
     return middle, Interval(differences[k - 1], differences[-k], confidence)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log1p
+from math import log, log1p
 
 from attnbench.compare.ranks import fewest_against, fewest_each
 from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL
@@ -46,7 +46,7 @@ def _why_lone(numbers: Numbers) -> str:
     units = "run" if numbers.base.unit == "run" else "process"
     needed = fewest_each(LEVEL)
     more = f"{needed} {'runs' if units == 'run' else 'processes'} a side would tell finer"
-    if abs(numbers.log_ratio) > log1p(LONE_FACTOR - 1):
+    if abs(numbers.log_ratio) > log(LONE_FACTOR):
         return f"one {units} on a side, and its calls overlap those of the other: {more}"
     return f"one {units} on a side, so that nothing within a factor of {LONE_FACTOR:g} can be told: {more}"
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from attnbench.compare.verdict import Verdict, verdicts
 from attnbench.runner.run_file import StoredRun
+from attnbench.stored.paired import Pair, has_time
 from attnbench.stored.presence import without_two_times
 from attnbench.stored.within import CONVENTIONS
 from attnbench.types.compared import Compared, ComparedCell, Difference, Outcome
@@ -79,17 +80,19 @@ def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -
 def _outcome(
     base: Record | None, head: Record | None, backend: str, verdict: Verdict | None
 ) -> tuple[Outcome, str]:
-    alone = without_two_times(_cells(base, backend), _cells(head, backend))
+    before, after = _cells(base, backend), _cells(head, backend)
+    pair = Pair(before, after, list(filter(has_time, before)), list(filter(has_time, after)))
+    alone = without_two_times(pair)
     if alone is not None:
         return alone
     return ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)
 
 
-def _cells(record: Record | None, backend: str) -> tuple[Cell, ...]:
+def _cells(record: Record | None, backend: str) -> list[Cell]:
     if record is None:
-        return ()
+        return []
     times = () if record.median_ms is None else (record.median_ms * 1e6,)
-    return (Cell(record.case, record.rule, backend, record.status, record.reason, times),)
+    return [Cell(record.case, record.rule, backend, record.status, record.reason, times)]
 
 
 def _differences(sides: Mapping[str, Mapping[str, Any]]) -> tuple[Difference, ...]:

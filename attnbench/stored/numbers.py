@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import expm1, log1p
+from math import expm1, inf, log, log1p
 
 from attnbench.compare.interval import Interval
 from attnbench.compare.ranks import rank_test, shift
@@ -18,16 +18,21 @@ LONE_FACTOR = 2.0
 @dataclass
 class Numbers:
     """Logarithms of new over base. interval: at 1 - ``LEVEL``, so that it leaves out 0 exactly where the
-    p-value is a verdict's; None of too few units. p_value: None where a side has one unit. drift: filled in
-    once the other cells of the case are known."""
+    p-value is a verdict's; None of too few units. p_value: None where a side has one unit.
+
+    drift, spread, least_log: once the other cells of the case are known (:meth:`settle`). spread: what units
+    of either side differ by. least_log: the smallest effect that a verdict can rest on.
+    """
 
     base: Units
     new: Units
+    delta: float
     log_ratio: float
     interval: Interval | None
     p_value: float | None
     drift: Drift = NOTHING_BESIDE
-    delta: float = 0.02
+    spread: float = inf
+    least_log: float = inf
 
     @property
     def lone(self) -> bool:
@@ -35,30 +40,24 @@ class Numbers:
         return self.p_value is None
 
     @property
-    def spread(self) -> float:
-        """What units of either side differ by: most of them, or all where nothing tells of the moment.
+    def least_told(self) -> float:
+        """The smallest effect that a verdict can rest on as a share: 0.1 for 10 %."""
+        return expm1(self.least_log)
+
+    def settle(self, drift: Drift) -> None:
+        """Fill in what the machine did, and what can be told beside that.
 
         Sets of one run have a moment in common. What was measured beside them tells of it; where that is
-        nothing, the whole span of the sets stands in for it.
+        nothing, the whole span of the sets stands in for it. Spread and drift add up: both were there on the
+        same samples. Of lone units nothing within ``LONE_FACTOR`` is told.
         """
-        sides = (self.base, self.new)
-        blind = self.drift.beside is None and self.base.unit == "process"
-        return max(side.span if blind else side.spread for side in sides)
-
-    @property
-    def least_log(self) -> float:
-        """The smallest effect that a verdict can rest on: ``delta``, or what spread and drift explain.
-
-        Both add up: each was there on the same samples.
-        """
+        base, new = self.base, self.new
+        self.drift = drift
+        blind = drift.beside is None and base.unit == "process"
+        self.spread = max(base.span, new.span) if blind else max(base.spread, new.spread)
+        self.least_log = max(log1p(self.delta), self.spread + drift.most)
         if self.lone:
-            return max(log1p(self.delta), log1p(LONE_FACTOR - 1), self.spread + self.drift.most)
-        return max(log1p(self.delta), self.spread + self.drift.most)
-
-    @property
-    def least_told(self) -> float:
-        """The same as a share: 0.1 for 10 %."""
-        return expm1(self.least_log)
+            self.least_log = max(self.least_log, log(LONE_FACTOR))
 
 
 def numbers_of(base: Units, new: Units, delta: float) -> Numbers:
@@ -68,10 +67,10 @@ def numbers_of(base: Units, new: Units, delta: float) -> Numbers:
     return Numbers(
         base=base,
         new=new,
+        delta=delta,
         log_ratio=log_ratio,
         interval=None if lone else interval,
         p_value=None if lone else rank_test(base.logs, new.logs),
-        delta=delta,
     )
 
 

@@ -105,7 +105,9 @@ def _read(
         environment=facts_of(manifest),
         protocol=manifest.protocol,
         cells=tuple(
-            _cell(case, record, manifest) for case in cases.values() for record in case.records.values()
+            _cell(name, case, record, manifest)
+            for name, case in cases.items()
+            for record in case.records.values()
         ),
         problems=_problems(path, manifest, cases, finished=finished, torn=torn, alone=alone),
         run_id=manifest.run_id,
@@ -178,7 +180,7 @@ def _reference(scale: SlimScale) -> dict[str, float]:
     return found
 
 
-def _cell(case: _CaseRead, record: SlimRecord, manifest: Manifest) -> Cell:
+def _cell(name: str, case: _CaseRead, record: SlimRecord, manifest: Manifest) -> Cell:
     line = case.line
     contender = None if line is None else line.contenders.get(record.backend)
     times, parents = _processes(
@@ -188,7 +190,7 @@ def _cell(case: _CaseRead, record: SlimRecord, manifest: Manifest) -> Cell:
         manifest.protocol,
     )
     return Cell(
-        case=record.case,
+        case=name,
         rule=record.rule,
         backend=record.backend,
         status=record.status,

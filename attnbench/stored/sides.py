@@ -12,6 +12,7 @@ from attnbench.stored.judging import judged
 from attnbench.stored.numbers import Numbers, numbers_of
 from attnbench.stored.paired import Key, Pair, median_ms, paired, status_of
 from attnbench.stored.presence import without_two_times
+from attnbench.stored.uncollected import uncollected
 from attnbench.stored.units import Unit, units_of
 from attnbench.stored.warned import warnings_of
 from attnbench.types.compared import Compared, ComparedCell, Outcome
@@ -29,6 +30,7 @@ CONVENTIONS = (
 DELTA = 0.02
 
 
+@uncollected()
 def compare_sides(
     base: Sequence[Measured],
     new: Sequence[Measured],
@@ -87,7 +89,7 @@ def _numbers(pairs: Mapping[Key, Pair], delta_of: Callable[[str, str], float]) -
             if shared not in moved:
                 moved[shared] = reference_drift(pair.timed_base, pair.timed_new)
             others = [other.log_ratio for name, other in beside.items() if name != key]
-            found.drift = Drift(moved[shared], moved_beside(others))
+            found.settle(Drift(moved[shared], moved_beside(others)))
     return {key: by_case[key[0]][key] for key in pairs}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log
 from statistics import median
 from typing import Literal
@@ -72,14 +73,21 @@ def spread_of(values: Sequence[float]) -> float:
     return upper - lower
 
 
-def _between_parents(logs: Sequence[float], parents: Sequence[int]) -> float:
+def _between_parents(logs: Sequence[float], parents: tuple[int, ...]) -> float:
     """How far the medians of the forks of one parent and of another are apart."""
     if len(parents) != len(logs) or len(logs) < 2:
         return 0.0
-    forks: dict[int, list[float]] = {}
-    for parent, value in zip(parents, logs, strict=True):
-        forks.setdefault(parent, []).append(value)
-    if len(forks) == 1:
+    families = _families(parents)
+    if len(families) == 1:
         return ONE_PARENT
-    medians = [median(values) for values in forks.values()]
+    medians = [median([logs[i] for i in places]) for places in families]
     return max(medians) - min(medians)
+
+
+@lru_cache(maxsize=1024)
+def _families(parents: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The places of the forks of each parent."""
+    found: dict[int, list[int]] = {}
+    for place, parent in enumerate(parents):
+        found.setdefault(parent, []).append(place)
+    return tuple(map(tuple, found.values()))

@@ -85,16 +85,20 @@ def main() -> None:
         for seed, path in enumerate(paths, start=1):
             write_run(path, cases, seed)
         size = sum(path.stat().st_size for path in paths) / 2**20
-        for format_ in ("json", "markdown", "table"):
+        spent = 0.0
+        for format_ in ("json", "markdown"):
             begun = time.perf_counter()
             done = subprocess.run(
                 [sys.executable, "-m", "attnbench", "compare", *map(str, paths), "--format", format_],
                 stdout=subprocess.PIPE, check=False,
             )  # fmt: skip
             took = time.perf_counter() - begun
-            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu_s, spent = used.ru_utime + used.ru_stime - spent, used.ru_utime + used.ru_stime
+            peak = used.ru_maxrss / 2**20
             print(
-                f"{records} records a side, {size:.0f} MiB of files, --format {format_}: {took:.1f} s, "
+                f"{records} records a side, {size:.0f} MiB of files, --format {format_}: {took:.1f} s "
+                f"({cpu_s:.1f} s of CPU), "
                 f"peak so far {peak:.2f} GiB, exit {done.returncode}, {len(done.stdout) / 2**20:.1f} MiB out"
             )
             if done.returncode not in (0, 1):
