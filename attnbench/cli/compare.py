@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnbench.cli.compare_live import compared_now, is_live, live_options, refuse_live_options
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_compared
 from attnbench.cli.parameters import Fraction
@@ -21,7 +22,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 @click.command("compare")
-@click.argument("sides", nargs=-1, type=click.Path(path_type=Path), metavar="[BASE NEW | RUN]")
+@click.argument("words", nargs=-1, metavar="[BASE NEW | RUN | SUITE | CASE]...")
 @click.option("--baseline", metavar="NAME", help="Compare the backends of one run with this one of them.")
 @click.option("--force", is_flag=True, help="Compare sides that were not measured alike; all output says so.")
 @click.option(
@@ -42,12 +43,13 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     help=f"Append the comparison as Markdown to the file that {SUMMARY_VARIABLE} names.",
 )  # fmt: skip
 @format_option
+@live_options
 @click.pass_context
 def command(
     ctx: click.Context,
     /,
     *,
-    sides: tuple[Path, ...],
+    words: tuple[str, ...],
     baseline: str | None,
     force: bool,
     fail_on: str | None,
@@ -56,10 +58,13 @@ def command(
     strict: bool,
     summary: bool,
     format_: Format,
+    **chosen: Any,
 ) -> None:
-    """Compare two sides of stored runs: files or folders, of attnbench or pytest-benchmark.
+    """Compare two sides: stored runs, of attnbench or pytest-benchmark, or commits that are measured now.
 
     \b
+    attnbench compare --ref main --head HEAD       two commits, measured live on the suite smoke
+    attnbench compare --ref main gpt2 --backend mine
     attnbench compare BASE NEW                     two files, or folders of them
     attnbench compare RUN --baseline sdpa_flash    one run, its ratios to another backend
 
@@ -70,10 +75,17 @@ def command(
 
     gate = _gate(fail_on, delta, gate_file, strict=strict, within=baseline is not None)
     target = _summary_file() if summary else None
-    if baseline is None:
-        compared = _stored(sides, gate, force=force)
+    sides, said = tuple(map(Path, words)), delta is not None or gate_file is not None
+    if is_live(chosen):
+        if baseline is not None or force:
+            raise click.UsageError("--baseline and --force are for stored runs, and --ref measures now")
+        compared = compared_now(words, chosen, gate.delta_of)
+    elif baseline is None:
+        refuse_live_options(ctx, chosen)
+        compared = _stored(sides, gate, force=force, said=said)
     else:
-        compared = _within(sides, baseline, gate, said=delta is not None or gate_file is not None)
+        refuse_live_options(ctx, chosen)
+        compared = _within(sides, baseline, gate, said=said)
     result = hold(compared, gate)
     print_compared(compared, result, format_)
     if target is not None:
@@ -98,10 +110,14 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
     return replace(gate, strict=strict or gate.strict)
 
 
-def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool) -> Compared:
+def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool, said: bool) -> Compared:
+    from attnbench.runner.run_file import read_run
+    from attnbench.stored.live_run import compared_live
     from attnbench.stored.read import read_sides
     from attnbench.stored.sides import compare_sides
 
+    if len(sides) == 1 and (run := read_run(sides[0])).manifest.sides:
+        return compared_live(run, gate.delta_of if said else None)
     if len(sides) != 2:
         raise click.UsageError(
             f"{len(sides)} paths: give two, BASE and NEW (several files of a side stand in a folder), "

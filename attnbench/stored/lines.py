@@ -59,6 +59,7 @@ class SlimRecord(Struct, tag="record", tag_field="kind", gc=False):
     backend: str
     status: Status
     reason: str = ""
+    ratio: float | None = None
 
 
 class SlimEnd(Struct, tag="end", tag_field="kind", gc=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,24 +49,38 @@ class _CaseRead:
         return {name: tuple(ns) for name, ns in self.scale_ns.items()}
 
 
-def read_ours(path: Path) -> Measured:
-    """Read a run file; a torn last line is left out and told among the problems.
+def read_ours(path: Path) -> list[Measured]:
+    """Read the runs of a file, mostly one; a torn last line is left out and told among the problems.
 
     Raises:
-        BadFile: missing, unreadable, not ours, of a newer format, or damaged elsewhere than at its end.
+        BadFile: missing, unreadable, not ours, of a newer format, damaged elsewhere than at its end, or with
+            the same run twice.
     """
+    runs: list[Measured] = []
     try:
         with path.open("rb") as file:
-            manifest = _manifest(path, file.readline())
-            return _read(path, manifest, file)
+            lines = enumerate(file, start=1)
+            number, line = next(lines, (1, b""))
+            while line or not runs:
+                manifest = _manifest(path, line)
+                if any(run.run_id == manifest.run_id for run in runs):
+                    twice = f"a second manifest of the run {manifest.run_id!r}, which would count twice"
+                    raise BadFile(f"{str(path)!r}, line {number}: {twice}")
+                run, (number, line) = _read(path, manifest, lines, first=not runs)
+                runs.append(run)
     except OSError as failure:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
+    return runs
 
 
-def _read(path: Path, manifest: Manifest, file: Any) -> Measured:
+def _read(
+    path: Path, manifest: Manifest, lines: Iterator[tuple[int, bytes]], *, first: bool
+) -> tuple[Measured, tuple[int, bytes]]:
+    """A run, and the line after it, which is another manifest or b""."""
     cases = {name: _CaseRead() for name in manifest.cases}
     finished = torn = False
-    for number, line in enumerate(file, start=2):
+    following = (0, b"")
+    for number, line in lines:
         if not line.endswith(b"\n"):
             torn = True
             break
@@ -73,11 +88,15 @@ def _read(path: Path, manifest: Manifest, file: Any) -> Measured:
             read = _DECODE(line)
         except (msgspec.DecodeError, RecursionError) as failure:
             raise BadFile(f"{str(path)!r}, line {number}: damaged ({failure})") from failure
+        if isinstance(read, SlimManifest):
+            following = (number, line)
+            break
         finished = isinstance(read, SlimEnd)
         wrong = "" if finished else _take(read, cases)
         if wrong:
             raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
-    return Measured(
+    alone = first and not following[1]
+    run = Measured(
         path=path,
         origin="attnbench",
         version=str(manifest.format),
@@ -90,14 +109,14 @@ def _read(path: Path, manifest: Manifest, file: Any) -> Measured:
             for name, case in cases.items()
             for record in case.records.values()
         ),
-        problems=_problems(path, manifest, cases, finished=finished, torn=torn),
+        problems=_problems(path, manifest, cases, finished=finished, torn=torn, alone=alone),
+        run_id=manifest.run_id,
     )
+    return run, following
 
 
 def _take(line: Any, cases: dict[str, _CaseRead]) -> str:
     """Keep what a line says; what is wrong with it where it stands, in words."""
-    if isinstance(line, SlimManifest):
-        return "a second manifest: these are two runs in one file; keep each in its own"
     case = cases.get(line.case)
     if case is None:
         return f"a case that the manifest doesn't name, {line.case!r}"
@@ -182,6 +201,7 @@ def _cell(name: str, case: _CaseRead, record: SlimRecord, manifest: Manifest) ->
         if line is None
         else f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes",
         parents=parents,
+        ratio=record.ratio,
     )
 
 
@@ -207,15 +227,14 @@ def _processes(
 
 
 def _problems(
-    path: Path, manifest: Manifest, cases: dict[str, _CaseRead], *, finished: bool, torn: bool
+    path: Path, manifest: Manifest, cases: dict[str, _CaseRead], *, finished: bool, torn: bool, alone: bool
 ) -> tuple[str, ...]:
     found = []
     if not finished:
         missing = len(manifest.cases) * len(manifest.backends) - sum(len(c.records) for c in cases.values())
-        found.append(
-            f"{path}: the run was cut off, {missing} of its records are missing; "
-            f"go on with attnbench run --resume {path}"
-        )
+        which = "the run" if alone else f"the run {manifest.run_id}"
+        go_on = f"go on with attnbench run --resume {path}" if alone else "its own file can be gone on with"
+        found.append(f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}")
     if torn:
         found.append(f"{path}: its last line was cut off and is left out")
     if manifest.protocol.get("timed") is False:

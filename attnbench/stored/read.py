@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -33,17 +35,18 @@ def read_side(paths: Sequence[Path]) -> list[Measured]:
         BadFile: missing, empty, damaged, of a newer format, or neither ours nor pytest-benchmark's; a folder
             without such a file.
     """
-    return _read_all(_files(paths))
+    return _each_once(_read_all(_files(paths)))
 
 
 def read_sides(base: Sequence[Path], new: Sequence[Path]) -> tuple[list[Measured], list[Measured]]:
     """Both sides as :func:`read_side` reads one; large files beside each other on several cores."""
     before, after = _files(base), _files(new)
     read = _read_all([*before, *after])
-    return read[: len(before)], read[len(before) :]
+    return _each_once(read[: len(before)]), _each_once(read[len(before) :])
 
 
-def _read_all(files: Sequence[Path]) -> list[Measured]:
+def _read_all(files: Sequence[Path]) -> list[list[Measured]]:
+    """The runs of each file."""
     large = sum(path.stat().st_size for path in files if path.is_file()) > _LARGE_BYTES
     # Forking is safe where there is no other thread, and no faster than one process on one core.
     workers = min(len(files), len(os.sched_getaffinity(0)), _MOST_PROCESSES)
@@ -51,6 +54,32 @@ def _read_all(files: Sequence[Path]) -> list[Measured]:
         with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
             return list(pool.map(_read, files))
     return [_read(path) for path in files]
+
+
+def _each_once(by_file: Iterable[list[Measured]]) -> list[Measured]:
+    """The runs, of copies of one the fullest, which says so."""
+    found: dict[str, Measured] = {}
+    for place, run in enumerate(chain.from_iterable(by_file)):
+        name = run.run_id or f"{place}"
+        if name in found:
+            here, again = found[name], run
+            kept = here if len(here.cells) >= len(again.cells) else again
+            other = again if kept is here else here
+            note = f"{other.path}: the run {name} stands in {kept.path} too, and counts once"
+            run = replace(kept, problems=(*kept.problems, note))
+        found[name] = run
+    return list(found.values())
+
+
+def is_json_file(path: Path) -> bool:
+    """Whether a file may be pytest-benchmark's: it is JSON by its name, and doesn't begin as ours do."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return b'"kind"' not in file.readline(1000)
+    except OSError as failure:
+        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
@@ -70,8 +99,8 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 @uncollected()
-def _read(path: Path) -> Measured:
-    """One file, told by how it begins: a manifest on its first line is ours."""
+def _read(path: Path) -> list[Measured]:
+    """The runs of one file, told by how it begins: a manifest on its first line is ours."""
     try:
         if not path.is_file():
             raise BadFile(f"{str(path)!r} is no file")
@@ -92,4 +121,4 @@ def _read(path: Path) -> Measured:
         ) from failure
     if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list):
         raise BadFile(f"{str(path)!r} is neither a run of attnbench nor JSON of pytest-benchmark")
-    return read_pytest_benchmark(path, data)
+    return [read_pytest_benchmark(path, data)]

@@ -50,7 +50,7 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
     if watched and on_cpu and held.case.threads == 1:
         check_idle(past, company)
     with nothing_changed("the call", draws=draws(held.case)) if watched else nullcontext():
-        plug = poison(held.output_bytes, held.case.device)
+        plug = poison(held.output_bytes, held.case.device) if held.buffers else None
         sample, output = timer_for(held.case.device)(held.call, *held.inputs, 1)
         del plug
         if watched:

@@ -18,6 +18,9 @@ BAND_BYTES = 4096
 _ORDINALS = ("first", "second", "third")
 _FEWEST_BLOCKS, _MOST_BLOCKS, _BLOCKS_BYTES = 4, 16, 1024**2
 _MAPPED_FROM_BYTES = 128 * 1024
+_ROOM_BYTES = 128
+"""More than an allocator asks for beside what it keeps: an alignment of 64 and the smallest block."""
+
 _LARGEST_POISONED_BYTES = 256 * 1024**2
 
 
@@ -87,22 +90,25 @@ def poison(output_bytes: int, device: str) -> object:
 
     What is returned must live until the call is over: it keeps the freed blocks from going back to the
     system, which would hand out zeros. Blocks that the system maps one by one do that anyway.
+    An allocator that aligns asks for a little more than it keeps, and what it gives back may be taken by
+    others, so that a block which was freed is too small for the next of its own size. So after blocks of the
+    size, which take the places that would be found first, there are some with room to spare.
     """
     import torch
 
-    blocks = max(_FEWEST_BLOCKS, min(_MOST_BLOCKS, _BLOCKS_BYTES // output_bytes))
-    if blocks * output_bytes > _LARGEST_POISONED_BYTES:
+    count = max(_FEWEST_BLOCKS, min(_MOST_BLOCKS, _BLOCKS_BYTES // output_bytes))
+    if count * output_bytes > _LARGEST_POISONED_BYTES:
         return None
+    mapped, larger = output_bytes >= _MAPPED_FROM_BYTES, output_bytes + _ROOM_BYTES
+    sizes = [larger] * count if mapped else [output_bytes] * count + [larger] * count
     plug = None
     # Bytes of all ones are NaN in every dtype. Where memory is short, nothing is poisoned.
     with contextlib.suppress(RuntimeError, MemoryError):
         # The first round teaches the allocator that such blocks are worth keeping; small ones always are.
-        for _ in range(1 if output_bytes < _MAPPED_FROM_BYTES else 2):
-            filled = [
-                torch.full((output_bytes,), 255, dtype=torch.uint8, device=device) for _ in range(blocks)
-            ]
+        for _ in range(2 if mapped else 1):
+            filled = [torch.full((size,), 255, dtype=torch.uint8, device=device) for size in sizes]
             # As large, so that it lies behind them; filled, for the second round frees the first's.
-            plug = torch.full((output_bytes,), 255, dtype=torch.uint8, device=device)
+            plug = torch.full((larger,), 255, dtype=torch.uint8, device=device)
             del filled
     return plug
 

@@ -10,7 +10,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -29,7 +29,7 @@ class Switch:
 
     write: puts an earlier value back; None where nothing can.
     own: whether preparation may set it for the backend's own calls: it then stays as it is.
-    is_random: where random numbers come from; the values are not for reading.
+    is_random: where random numbers come from; the values are not for reading. of_torch: whether it's torch's.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Switch:
     write: Callable[[Any], object] | None
     own: bool = False
     is_random: bool = False
+    of_torch: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class Change:
 @cache
 def switches() -> tuple[Switch, ...]:
     """All of them, with torch's functions as they are when this is first asked: before plugins are loaded."""
-    return (*_of_torch(), *_of_the_process(), *_of_random_numbers())
+    of_torch = (replace(each, of_torch=True) for each in _of_torch())
+    return (*of_torch, *_of_the_process(), *_of_random_numbers())
 
 
 @cache

@@ -201,6 +201,7 @@ def measured(invoke: Invoke, tmp_path: Path, name: str, *words: str) -> tuple[Re
     return result, json.loads(file.read_text())
 
 
+@pytest.mark.slow
 def test_aa_for_real_with_a_rule_that_raises(invoke: Invoke, tmp_path: Path, hostile: None) -> None:
     result, found = measured(invoke, tmp_path, "aa", *TINY, "--keep", str(tmp_path / "kept"))
     assert (
@@ -223,12 +224,14 @@ def test_aa_for_real_with_a_rule_that_raises(invoke: Invoke, tmp_path: Path, hos
     assert invoke("report", str(path)).exit_code == 0
 
 
+@pytest.mark.slow
 def test_exact_for_real(invoke: Invoke, tmp_path: Path) -> None:
     _, found = measured(invoke, tmp_path, "exact", *TINY)
     (one,) = found["findings"]
     assert (one["trials"], one["target"], one["events"]) == (2 * 91, 0.0, 0)
 
 
+@pytest.mark.slow
 def test_power_for_real(invoke: Invoke, tmp_path: Path) -> None:
     words = ("--trials", "1", "--budget", "0.02", "--sets", "2", "--length", "16")
     result, found = measured(invoke, tmp_path, "power", *words)
@@ -237,6 +240,7 @@ def test_power_for_real(invoke: Invoke, tmp_path: Path) -> None:
     assert [one["trials"] for one in found["findings"]] == [8, 8, 7, 7]
 
 
+@pytest.mark.slow
 def test_coverage_for_real(invoke: Invoke, tmp_path: Path) -> None:
     words = ("--trials", "2", "--budget", "0.02", "--sets", "8", "--length", "16")
     result, found = measured(invoke, tmp_path, "coverage", *words)
@@ -245,6 +249,7 @@ def test_coverage_for_real(invoke: Invoke, tmp_path: Path) -> None:
     assert len(found["files"]) == 2
 
 
+@pytest.mark.slow
 def test_overhead_for_real_while_cores_are_kept_busy(invoke: Invoke, tmp_path: Path) -> None:
     words = ("--trials", "1", "--budget", "0.05", "--sets", "3", "--length", "512", "--stress")
     _, found = measured(invoke, tmp_path, "overhead", *words)

@@ -65,6 +65,7 @@ def test_who_has_no_gradient_of_a_case_is_not_given_such_inputs(registry: Regist
     }
 
 
+@pytest.mark.slow
 def test_weights_are_held_against_the_oracles_wherever_they_are_declared(
     registry: Registry, tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_weights_are_held_against_the_oracles_wherever_they_are_declared(
     assert {record.status for record in left.values()} == {"ok"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

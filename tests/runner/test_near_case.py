@@ -76,6 +76,7 @@ def test_left_out_it_finds_nobody(odd_plugins: None, tmp_path: Path) -> None:
     assert "near" not in stored.finished.phases_s
 
 
+@pytest.mark.slow
 def test_its_inputs_are_others_in_every_run(odd_plugins: None, tmp_path: Path) -> None:
     """Nobody can know the near case before."""
     reasons = {

@@ -147,6 +147,7 @@ def test_a_finished_run_resumes_to_itself(unbroken: StoredRun, tmp_path: Path) -
     assert path.read_bytes() == unbroken.path.read_bytes()
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
     words = [CASES[0], "--backend", "eager", "--budget", "0.01", "--sets", "2", "--out", str(tmp_path)]
     both = [start(*words), start(*words)]

@@ -122,6 +122,7 @@ def test_not_in_lockstep_each_takes_all_its_turns_in_a_row(odd_plugins: None, tm
     assert len(firsts) > 1, "in random order"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forkable", [True, False])
 def test_a_pinned_allocator_keeps_what_a_call_frees(
     odd_plugins: None, tmp_path: Path, forkable: bool

@@ -46,6 +46,7 @@ def test_timed_ones_are_timed_and_others_checked(rounds: tuple[Extent, list[Roun
         assert (traits == {"timed"}) if one.timed else ("timed" not in traits)
 
 
+@pytest.mark.slow
 def test_in_full_each_has_its_number_of_cases_or_all_there_are() -> None:
     checked, _ = plan(ANIMALS, RULES, 3, FULL)
     for animal in ANIMALS:

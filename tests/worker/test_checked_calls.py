@@ -139,7 +139,9 @@ def test_bits_are_compared_not_numbers(template: New) -> None:
 @pytest.mark.parametrize("name", ["reads_before", "gives_memory_as_it_is"])
 def test_what_is_read_but_not_given_shows_as_nan(template: New, name: str) -> None:
     assert not np.isnan(ready(template, "honest").output()).any()
-    assert np.isnan(ready(template, name).output()).any()
+    worker = ready(template, name)
+    # Which of the freed blocks is found is the allocator's choice; a check makes more calls than these.
+    assert any(np.isnan(worker.output()).any() for _ in range(4))
 
 
 def test_memory_of_a_large_output_is_full_of_nan_too(template: New) -> None:

@@ -1,0 +1,103 @@
+"""What the pytest plugin costs: a call that is watched, and a session that doesn't use it. Prints figures.
+
+Usage: python tests/benchmarks/plugin.py    (with attnbench installed, so that pytest finds the plugin)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import repeat
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+# Before any library starts its threads, as in a worker.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[name] = "1"
+
+PAIRS, SESSIONS = 200, 40
+COMMAND = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only"]
+
+
+def no_op(a: Any, b: Any, c: Any) -> None:
+    """What a backend would be that does nothing."""
+
+
+def loop_ns(call: Callable[[], Any], calls: int) -> float:
+    """Per call."""
+    times = repeat(None, calls)
+    start = time.perf_counter_ns()
+    for _ in times:
+        call()
+    return (time.perf_counter_ns() - start) / calls
+
+
+def watched_ns() -> None:
+    """Time of a watched call less that of a bare one, alternating: of nothing, and of small kernels."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from attnbench.pytest_plugin.watched import watched
+
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        for words, kernel, length, calls in (
+            ("nothing", no_op, 1, 20_000),
+            ("attention of 2 heads of 16 over 32", scaled_dot_product_attention, 32, 200),
+            ("attention of 2 heads of 16 over 512", scaled_dot_product_attention, 512, 10),
+        ):
+            inputs = q, k, v = tuple(torch.randn(1, 2, length, 16) for _ in range(3))
+            seen = watched(kernel, (q, k, v)).call
+            pairs = []
+            for _ in range(PAIRS):
+                bare = loop_ns(lambda kernel=kernel, q=q, k=k, v=v: kernel(q, k, v), calls)
+                pairs.append((bare, loop_ns(seen, calls)))
+            del inputs
+            differences = sorted(after - before for before, after in pairs)
+            print(
+                f"{words}: {median(bare for bare, _ in pairs):.0f} ns a call through a lambda; watched "
+                f"{median(differences):+.0f} ns (middle half {differences[PAIRS // 4]:+.0f} to "
+                f"{differences[3 * PAIRS // 4]:+.0f})"
+            )
+
+
+def session_ms(folder: Path, *words: str) -> float:
+    """The wall time of a session that collects one test."""
+    begin = time.perf_counter()
+    subprocess.run([*COMMAND, *words], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    return (time.perf_counter() - begin) * 1e3
+
+
+def import_us(folder: Path) -> float:
+    """What the interpreter says that importing the plugin takes, with attnbench itself, us."""
+    command = [COMMAND[0], "-X", "importtime", *COMMAND[1:]]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    found = re.findall(r"\|\s*(\d+) \|\s+(attnbench(?:\.pytest_plugin)?)$", done.stderr, re.MULTILINE)
+    assert {name for _, name in found} == {"attnbench", "attnbench.pytest_plugin"}, "install attnbench first"
+    return max(float(us) for us, _ in found)
+
+
+def main() -> None:
+    """Measure and print."""
+    watched_ns()
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        (folder / "test_one.py").write_text("def test_one(): pass\n")
+        pairs = [(session_ms(folder, "-p", "no:attnbench"), session_ms(folder)) for _ in range(SESSIONS)]
+        imports = [import_us(folder) for _ in range(SESSIONS // 4)]
+    differences = sorted(after - before for before, after in pairs)
+    print(
+        f"a session that doesn't use it: {median(before for before, _ in pairs):.0f} ms without, "
+        f"{median(differences):+.2f} ms with (middle half {differences[SESSIONS // 4]:+.2f} to "
+        f"{differences[3 * SESSIONS // 4]:+.2f}); importing it {median(imports) / 1e3:.2f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+from case_strategies import cases
+from hypothesis import given
+
+from attnbench.cases.identity import parse_case
+from attnbench.pytest_plugin.short_id import short_id
+from attnbench.types.case import OPERATIONS, Case
+
+
+@given(cases())
+def test_a_short_id_is_one_of_the_same_case(case: Case) -> None:
+    short = short_id(case)
+    whole = short if short.split("/")[0] in OPERATIONS else f"attention/{short}"
+    assert parse_case(whole) == case
+
+
+@pytest.mark.parametrize(
+    ("id_", "short"),
+    [
+        ("attention/scaled_dot/H4-L64-D32", "scaled_dot/H4-L64-D32"),
+        ("attention/dot/B2-H4-Hkv2-Lq1-Lk8-D4/causal/bfloat16", "dot/B2-H4-Hkv2-Lq1-Lk8-D4/causal/bfloat16"),
+        ("multihead/dot/B1-H2-L8-D4-E8-bias/backward", "multihead/dot/H2-L8-D4-E8-bias/backward"),
+        ("attention/dot/H2-L8-D4/threads2/padding:3", "dot/H2-L8-D4/padding:3/threads2"),
+        ("attention/dot/B11-H2-L8-D4/float64/cuda/seed3", "dot/B11-H2-L8-D4/float64/cuda/seed3"),
+    ],
+)  # fmt: skip
+def test_what_is_the_default_is_left_out(id_: str, short: str) -> None:
+    assert short_id(parse_case(id_)) == short

@@ -1,0 +1,69 @@
+"""In a session that doesn't use it the plugin is a module without imports; and pytest finds it by itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import distribution
+from pathlib import Path
+
+import attnbench.pytest_plugin
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "numpy", "pandas", "scipy", "msgspec", "rich", "click")
+TELL = """
+import json, sys
+
+def test_something(): pass
+
+class TestInside:
+    def test_something(self, tmp_path): pass
+
+def pytest_unconfigure(config):
+    names = [name for name in sys.modules if name.partition(".")[0] in {kinds}]
+    (config.rootpath / "told.json").write_text(json.dumps(sorted(names)))
+"""
+
+
+def modules_of(folder: Path, *words: str) -> list[str]:
+    """Heavy modules, and attnbench's own, that are there at the end of a session with no other plugins."""
+    kinds = repr((*HEAVY, "attnbench"))
+    (folder / "test_any.py").write_text(TELL.split("def pytest_unconfigure")[0])
+    (folder / "conftest.py").write_text(TELL.replace("{kinds}", kinds))
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: list[str] = json.loads((folder / "told.json").read_text())
+    return found
+
+
+def test_unused_it_imports_nothing(tmp_path: Path) -> None:
+    assert modules_of(tmp_path, "-p", "attnbench.pytest_plugin") == ["attnbench", "attnbench.pytest_plugin"]
+
+
+def test_this_test_notices_what_is_used(tmp_path: Path) -> None:
+    (tmp_path / "test_used.py").write_text(
+        "import pytest\n"
+        '@pytest.mark.attnbench("attention/dot/H1-L4-D4")\n'
+        "def test_it(attnbench_case): assert attnbench_case.rule == 'dot'\n"
+    )
+    found = modules_of(tmp_path, "-p", "attnbench.pytest_plugin")
+    assert {"attnbench.pytest_plugin.pairs", "attnbench.plugins.registry", "numpy"} <= set(found)
+    # To collect cases takes no torch.
+    assert "torch" not in found
+
+
+def test_pytest_finds_it_by_the_entry_point_of_the_distribution() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert declared["entry-points"]["pytest11"] == {"attnbench": "attnbench.pytest_plugin"}
+    assert any(word.startswith("pytest-benchmark") for word in declared["optional-dependencies"]["test"])
+    assert not any(word.startswith("pytest") for word in declared["dependencies"])
+    points = distribution("attnbench").entry_points.select(group="pytest11")
+    # An installation that is older than the entry point has none.
+    assert {point.name: point.value for point in points} in ({}, declared["entry-points"]["pytest11"])
+    # pytest rewrites what has asserts; this has none, and is imported before pytest asks.
+    assert "PYTEST_DONT_REWRITE" in (attnbench.pytest_plugin.__doc__ or "")
