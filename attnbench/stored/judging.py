@@ -39,7 +39,7 @@ def _same(numbers: Numbers) -> bool:
     interval = numbers.interval
     if interval is None or not -most <= interval.low <= interval.high <= most:
         return False
-    return numbers.spread <= most and numbers.drift.most <= most
+    return max(numbers.spreads) <= most and numbers.drift.most <= most
 
 
 def _why_lone(numbers: Numbers) -> str:
@@ -63,13 +63,16 @@ def _why(numbers: Numbers, p_value: float, p_adjusted: float, family: int) -> st
             f"could be chance among {family} comparisons (adjusted p {p_adjusted:.2g}, "
             f"{FALSE_DISCOVERIES:g} is needed): compare fewer cells, or more sets"
         )
-    if p_value <= LEVEL:
-        return f"differs by {change}, and less than {least} can't be told: {causes}"
     if numbers.least_log > log1p(numbers.delta):
-        return f"less than {least} can't be told: {causes}"
+        differs = f"differs by {change}, and " if p_value <= LEVEL else ""
+        return f"{differs}less than {least} can't be told: {causes}"
+    if p_value <= LEVEL:
+        return (
+            f"differs by {change}, about the least effect of {percent(numbers.delta)}: give another --delta"
+        )
     return (
         f"{_units(numbers)} overlap (p {p_value:.2g}, {LEVEL:g} is needed), and the interval is wider than "
-        f"{100 * numbers.delta:.3g} %: more sets on both sides"
+        f"{percent(numbers.delta)}: more sets on both sides"
     )
 
 
@@ -98,9 +101,10 @@ def _units(numbers: Numbers, count: int = 2) -> str:
 
 def _causes(numbers: Numbers) -> str:
     """What makes small effects untold, the parts with their size."""
-    parts = [f"{_units(numbers)} of a side differ by {percent_of_log(numbers.spread)}"]
+    before, after = map(percent_of_log, numbers.spreads)
+    parts = [f"{_units(numbers)} of base differ by {before}, those of new by {after}"]
     if numbers.drift.beside is not None and numbers.drift.beside >= (numbers.drift.reference or 0.0):
         parts.append(f"the other backends of the case moved by {percent_of_log(numbers.drift.beside)}")
     elif numbers.drift.reference is not None:
-        parts.append(f"the machine's reference calls by {percent_of_log(numbers.drift.reference)}")
-    return " and ".join(parts)
+        parts.append(f"the machine's reference calls moved by {percent_of_log(numbers.drift.reference)}")
+    return ", and ".join(parts)

@@ -20,7 +20,7 @@ from attnbench.types.measured import Measured
 
 CONVENTIONS = (
     "ratio: time in new over time in base, below 1 is faster; told from: the least difference that could be "
-    "told, what processes of a side differ by and what the machine moved by between the sides, together",
+    "told: what processes of base and of new differ by and what the machine moved by between, together",
     f"verdict: slower or faster, the ratio is beyond what can be told, with p ≤ {LEVEL:g} by ranks of "
     f"processes (of runs, where a side has several) and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg "
     "over the cells; same, the interval, the processes and the machine lie within the least effect; unclear, "

@@ -18,7 +18,7 @@ from attnbench.reports.compared.summary import (
 )  # fmt: skip
 from attnbench.reports.console import string_console, written
 from attnbench.stored.gate import GateResult
-from attnbench.types.compared import Compared, ComparedCell
+from attnbench.types.compared import OUTCOMES, Compared, ComparedCell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +30,8 @@ _LEFT = ("backend", "verdict")
 _DROPPED_FIRST = ("interval", "told from", "base")
 """What a narrow terminal does without."""
 _NARROW_REASON = 28
+MOST_CELLS = 500
+"""More than these stand in other formats alone."""
 
 
 def table(compared: Compared, gate: GateResult, width: int = 120, *, colour: bool = False) -> str:
@@ -42,15 +44,26 @@ def table(compared: Compared, gate: GateResult, width: int = 120, *, colour: boo
         console.print(Text(forced_words(compared), style="bold red"))
     console.print()
     by_case: dict[str, list[ComparedCell]] = {}
-    for cell in compared.cells:
+    shown = _worst_cells(compared.cells)
+    for cell in shown:
         by_case.setdefault(cell.case, []).append(cell)
-    columns, widths = _fitting(compared.cells, console.width)
+    columns, widths = _fitting(shown, console.width)
     for case, cells in by_case.items():
         console.print(case, style="bold", soft_wrap=True)
         _print_cells(console, cells, columns, widths)
         console.print()
+    if len(shown) < len(compared.cells):
+        console.print(f"{len(compared.cells) - len(shown)} more cells: --format json")
     _print_summary(console, compared, gate)
     return written(console)
+
+
+def _worst_cells(cells: Sequence[ComparedCell]) -> Sequence[ComparedCell]:
+    """All cells, or of very many those with the worst verdicts, in their order: nobody reads more."""
+    if len(cells) <= MOST_CELLS:
+        return cells
+    worst_first = sorted(range(len(cells)), key=lambda i: OUTCOMES.index(cells[i].verdict))
+    return [cells[i] for i in sorted(worst_first[:MOST_CELLS])]
 
 
 def _fitting(cells: Sequence[ComparedCell], width: int) -> tuple[list[str], list[int]]:
