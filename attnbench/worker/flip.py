@@ -44,7 +44,20 @@ class Flip:
     evidence: Evidence
     stretch: int
 
-    def sample(self, held: Held, timer: Timer, calls: int, turn: int, *, renewed: bool) -> tuple[Sample, Any]:
+    def begin(self, held: Held) -> Flipped:
+        """What is going to change; before the warm calls, so that nothing tells this sample from others.
+
+        It's done once and undone, since code that has not run for a while takes its time.
+        """
+        which = draw_flipped(held.case)
+        parts = _parts(held, held.inputs, which)
+        _negate(parts)
+        _negate(parts)
+        return which
+
+    def sample(
+        self, held: Held, timer: Timer, calls: int, turn: int, which: Flipped, *, renewed: bool
+    ) -> tuple[Sample, Any]:
         """A sample of ``calls`` calls before any of which, at random, inputs change their signs; and its
         last output. All is as before in the end.
 
@@ -52,7 +65,6 @@ class Flip:
         those of a sample are one launch. What the change takes is not in the sample. renewed: whether the
         inputs are those that came within the stretch.
         """
-        which = draw_flipped(held.case)
         if held.case.device != "cpu":
             _negate(parts := _parts(held, held.inputs, which))
             sample, output = timer(held.call, *(held.inputs or ()), calls)  # type: ignore[call-arg]
