@@ -45,7 +45,7 @@ def sly_plugin() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def court(sly_plugin: None) -> Iterator[Court]:
-    """One for all sessions that a module's tests make within their own process: to convene it takes seconds."""
+    """One for all sessions that a module's tests make within this process: to convene it takes seconds."""
     court = Court(load_registry())
     yield court
     court.close()
