@@ -35,8 +35,9 @@ Cases = str | Case | Iterable[str | Case]
 class Run:
     """One run, or several read together.
 
-    paths: the files it is stored in. manifests: one for each file. by_file: for each file its records, one
-    for each case and backend. unfinished: files whose run was cut off.
+    paths: the file that each is stored in; the same for those that stand in one (``attnbench merge``).
+    manifests: one for each run. by_file: for each run its records, one for each case and backend. unfinished:
+    files with a run that was cut off.
     """
 
     paths: tuple[Path, ...]
@@ -46,12 +47,12 @@ class Run:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The records of all files."""
+        """The records of all runs."""
         return tuple(record for records in self.by_file for record in records)
 
     @property
     def judged(self) -> list[Judged]:
-        """The records with their verdicts. Each file is a family of its own: adding files changes none."""
+        """The records with their verdicts. Each run is a family of its own: adding runs changes none."""
         from attnbench.reports.judged import judge
 
         return [one for records in self.by_file for one in judge(records)]
@@ -193,22 +194,22 @@ def resume(path: str | Path, *, progress: Progress | None = None) -> Run:
 
 
 def load(paths: str | Path | Sequence[str | Path]) -> Run:
-    """Read one or many run files, or folders of them.
+    """Read one or many run files, merged ones too, or folders of them.
 
     Raises:
         BadFile: missing, damaged, of a newer format, or no run of attnbench.
     """
-    from attnbench.runner.run_file import expand, read_run
+    from attnbench.runner.run_file import expand, read_runs
 
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not all(str(path) for path in several) or not several:
         raise BadInput("no path to read: name a run file, or a folder of them")
-    stored = [read_run(path) for path in expand([Path(path) for path in several])]
+    stored = [run for path in expand([Path(path) for path in several]) for run in read_runs(path)]
     return Run(
         paths=tuple(s.path for s in stored),
         manifests=tuple(s.manifest for s in stored),
         by_file=tuple(s.records for s in stored),
-        unfinished=tuple(s.path for s in stored if s.finished is None),
+        unfinished=tuple(dict.fromkeys(s.path for s in stored if s.finished is None)),
     )
 
 

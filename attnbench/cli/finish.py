@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from attnbench.cli.benchmark_json import write_benchmark_json
 from attnbench.cli.output import print_records
 from attnbench.cli.progress import progress
 from attnbench.types.errors import BadInput, Interrupted
@@ -21,10 +22,18 @@ if TYPE_CHECKING:
 MOST_GIB = 2**30
 
 
-def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format, *, trace: bool) -> NoReturn:
+def finish(
+    ctx: click.Context,
+    start: Callable[[Progress], Run],
+    format_: Format,
+    *,
+    trace: bool,
+    benchmark_json: Path | None = None,
+) -> NoReturn:
     """Start or go on with a run, print its records, and exit with what they amount to.
 
-    After Ctrl-C, prints what was measured before it goes on to end the command.
+    benchmark_json: where to write it in pytest-benchmark's format too. After Ctrl-C, prints what was measured
+    before it goes on to end the command.
     """
     from attnbench.api import load
 
@@ -36,6 +45,8 @@ def finish(ctx: click.Context, start: Callable[[Progress], Run], format_: Format
         raise
     click.echo(f"stored in {run.path}", err=True)
     print_records(run.judged, format_, trace=trace)
+    if benchmark_json is not None:
+        write_benchmark_json(run.paths, benchmark_json)
     ctx.exit(run.exit_code)
 
 
@@ -47,7 +58,7 @@ def resumed(ctx: click.Context, path: Path) -> Callable[[Progress], Run]:
     said = [
         name
         for name in ctx.params
-        if name not in ("resume", "format_", "trace")
+        if name not in ("resume", "format_", "trace", "benchmark_json")
         and ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
     ]
     if said:

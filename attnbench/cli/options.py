@@ -50,6 +50,11 @@ _SELECTION = (
     click.option("--threads", type=Whole(1), metavar="N", help="Threads in every case; 1 if none are said."),
 )  # fmt: skip
 
+_RESUME = click.option(
+    "--resume", type=click.Path(path_type=Path), metavar="FILE",
+    help="Go on with a run that was cut off, as it was begun; prints all of it at the end.",
+)  # fmt: skip
+
 _RUNNING = (
     click.option(
         "--backend", "backends", multiple=True, metavar="NAME", help="Only this backend; repeatable."
@@ -58,10 +63,7 @@ _RUNNING = (
         "--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True,
         help="Folder for the run's file, or the file itself where it ends in .jsonl.",
     ),
-    click.option(
-        "--resume", type=click.Path(path_type=Path), metavar="FILE",
-        help="Go on with a run that was cut off, as it was begun; prints all of it at the end.",
-    ),
+    _RESUME,
     click.option(
         "--timeout", type=Positive("seconds"), metavar="SECONDS", default=Options.timeout_s,
         show_default=True, help="Longest wait for one answer of a backend.",
@@ -85,15 +87,21 @@ trace_option = click.option(
 
 def selection_options(command: Command) -> Command:
     """Give a command the words and options that choose cases."""
-    return _decorated(command, _SELECTION)
+    return decorated(command, _SELECTION)
 
 
-def running_options(command: Command) -> Command:
+def selection_filters(command: Command) -> Command:
+    """Give a command the options that choose cases, where its words are something else too."""
+    return decorated(command, _SELECTION[1:])
+
+
+def running_options(command: Command, *, resumable: bool = True) -> Command:
     """Give a command the options that say which backends run, and within which limits."""
-    return _decorated(command, _RUNNING)
+    return decorated(command, tuple(o for o in _RUNNING if resumable or o is not _RESUME))
 
 
-def _decorated(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+def decorated(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+    """Give a command options, which help lists in this order."""
     # Decorators apply from the last to the first, and help lists options in the opposite order.
     for option in reversed(options):
         command = option(command)

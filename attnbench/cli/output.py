@@ -13,6 +13,8 @@ import click
 if TYPE_CHECKING:
     from attnbench.reports.formats import Format
     from attnbench.reports.judged import Judged
+    from attnbench.stored.gate import GateResult
+    from attnbench.types.compared import Compared
 
 PIPE_WIDTH = 120
 
@@ -22,6 +24,13 @@ def print_records(judged: Sequence[Judged], format_: Format, *, trace: bool = Fa
     from attnbench.reports.render import render
 
     _print(render(judged, format_, width=width(), colour=colourful(), trace=trace))
+
+
+def print_compared(compared: Compared, gate: GateResult, format_: Format) -> None:
+    """Print a comparison and what the gate says of it."""
+    from attnbench.reports.compared.render import render_compared
+
+    _print(render_compared(compared, gate, format_, width=width(), colour=colourful()))
 
 
 def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format_: Format) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_json, write_benchmark_json
 from attnbench.cli.options import format_option, trace_option
-from attnbench.cli.output import print_records
+from attnbench.cli.output import print_listing, print_records
+from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
     from attnbench.reports.formats import Format
@@ -16,20 +19,64 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@benchmark_json_option
 @trace_option
 @format_option
-def command(files: tuple[Path, ...], trace: bool, format_: Format) -> None:
-    """Print the records of stored runs: files, or folders of them."""
+def command(files: tuple[Path, ...], benchmark_json: Path | None, trace: bool, format_: Format) -> None:
+    """Print the records of stored runs: files, or folders of them.
+
+    Of JSON files of pytest-benchmark, which hold no records, their times are printed.
+    """
+    from attnbench.stored.read import is_json_file
+
+    theirs = [path for path in files if is_json_file(path)]
+    if theirs:
+        if len(theirs) < len(files):
+            raise BadInput(f"{str(theirs[0])!r} is pytest-benchmark's, others are runs: report either alone")
+        if benchmark_json is not None:
+            raise BadInput(f"--benchmark-json: {str(theirs[0])!r} is pytest-benchmark's already")
+        _print_benchmarks(theirs, format_)
+        return
+    check_benchmark_json(benchmark_json)
+    _print_runs(files, format_, trace=trace)
+    if benchmark_json is not None:
+        write_benchmark_json(files, benchmark_json)
+
+
+def _print_runs(files: Sequence[Path], format_: Format, *, trace: bool) -> None:
     from attnbench.api import load
     from attnbench.reports.judged import judge
 
     run = load(list(files))
     for path in run.unfinished:
-        click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
-    if format_ != "table" or len(run.paths) == 1:
+        if run.paths.count(path) > 1:
+            click.echo(f"{path}: a run in it was cut off; only its own file can be gone on with", err=True)
+        else:
+            click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
+    if format_ in ("json", "csv") or len(run.paths) == 1:
         print_records(run.judged, format_, trace=trace)
         return
     for path, manifest, records in zip(run.paths, run.manifests, run.by_file, strict=True):
         click.echo(f"{path}: {manifest.started}, {manifest.environment.get('cpu')}\n")
         print_records(judge(records), format_, trace=trace)
         click.echo()
+
+
+def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
+    from attnbench.reports.times import WORDS, times_rows, times_words
+    from attnbench.stored.read import read_side
+
+    runs = read_side(files)
+    for run in runs:
+        for problem in run.problems:
+            click.echo(problem, err=True)
+    if format_ in ("json", "csv"):
+        rows = [row for run in runs for row in times_rows(run)]
+        print_listing(rows, list(rows[0]) if rows else WORDS, format_)
+        return
+    for run in runs:
+        words = times_words(run)
+        click.echo(f"{run.path}: {run.started}, {run.environment.get('cpu')}\n")
+        print_listing(words, [head for head in WORDS if any(row[head] for row in words)], format_)
+        click.echo()
+    click.echo("attnbench compare and history say what such files differ by", err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_json
 from attnbench.cli.finish import check_devices, finish, gib, resumed
 from attnbench.cli.options import format_option, running_options, selected, selection_options, trace_option
 from attnbench.cli.parameters import Fraction, OneOf, Positive, Whole
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     help="While timing, keep freed memory in the process, or leave the C allocator as the system has it.",
 )  # fmt: skip
 @click.option("--plan", is_flag=True, help="Say how long it would take, by case, and run nothing.")
+@benchmark_json_option
 @trace_option
 @format_option
 @click.pass_context
@@ -58,6 +60,7 @@ def command(
     delta: float,
     allocator: str,
     plan: bool,
+    benchmark_json: Path | None,
     trace: bool,
     format_: Format,
     **chosen: Any,
@@ -67,9 +70,10 @@ def command(
     Each backend is checked against the oracle, then timed in processes of its own. Words are names of suites
     (attnbench list suites), ids of cases (attnbench list cases), or TOML files of suites.
     """
+    check_benchmark_json(benchmark_json)
     registry = load_plugins()
     if resume is not None:
-        finish(ctx, resumed(ctx, resume), format_, trace=trace)
+        finish(ctx, resumed(ctx, resume), format_, trace=trace, benchmark_json=benchmark_json)
     from attnbench.api import foresee, make_options, start
     from attnbench.cli.plan import plan_words, print_plan, warn_of_busy_cores
 
@@ -96,4 +100,5 @@ def command(
         lambda tell: start(selection, backends or None, registry, options, out, tell),
         format_,
         trace=trace,
+        benchmark_json=benchmark_json,
     )

@@ -12,6 +12,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput
 from attnbench.types.names import unknown_name
 from attnbench.types.rule import Rule
+from attnbench.types.sides import sided
 from attnbench.types.suite import Suite
 from attnbench.types.verdict import VerdictRule
 
@@ -20,10 +21,16 @@ T = TypeVar("T", Rule, Backend, Suite, VerdictRule)
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """A record and the plugin that brought it."""
+    """A record and the plugin that brought it. side: of a live comparison, whose code it is; "" elsewhere."""
 
     record: T
     source: Source
+    side: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it's called as a contender: on a side, the backend's name with it."""
+        return sided(self.record.name, self.side)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from math import prod
 
 from attnbench.cases.identity import parse_case
 from attnbench.inputs.families import DELIVERIES, GRADED, STRIDED
+from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import ArrayBlock, Brief
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
@@ -98,7 +99,9 @@ def not_delivered(backend: Backend) -> tuple[str, ...]:
     return (STRIDED, *graded) if backend.needs_contiguous else graded
 
 
-def check_draws(shop: Workshop, brief: Brief, link: WorkerLink, backend: Backend, draws: range) -> rm.Judged:
+def check_draws(
+    shop: Workshop, brief: Brief, link: WorkerLink, entry: Entry[Backend], draws: range
+) -> rm.Judged:
     """Have outputs on some draws compared, and the verdict on all of them.
 
     Those are left out that arrive in a way that the backend declares not to support.
@@ -106,7 +109,7 @@ def check_draws(shop: Workshop, brief: Brief, link: WorkerLink, backend: Backend
     Raises:
         MismatchFound: not passed. WorkerFailed: a call failed, or its output is plainly wrong.
     """
-    name, left_out = backend.name, list(not_delivered(backend))
+    name, left_out = entry.name, list(not_delivered(entry.record))
     for index in draws:
         family = brief.family(index)
         if family in left_out:

@@ -173,7 +173,7 @@ def _canary(contest: Contest, brief: Brief) -> str:
 
 def _record_all(contest: Contest, entries: list[Entry[Backend]], status: Status, reason: str) -> None:
     for entry in entries:
-        contest.record(entry.record.name, status, reason)
+        contest.record(entry.name, status, reason)
 
 
 def _not_refused(contest: Contest) -> list[Entry[Backend]]:
@@ -202,7 +202,7 @@ def _fits(contest: Contest, entry: Entry[Backend], free_bytes: int, contenders: 
     rule, pools = contest.registry.rule(contest.case.rule), contenders * _pool_bytes(contest)
     large = too_large(contest.case, rule, entry.record, free_bytes, pools)
     if large is not None:
-        contest.record(entry.record.name, "out_of_memory", large)
+        contest.record(entry.name, "out_of_memory", large)
     return large is None
 
 

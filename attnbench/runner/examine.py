@@ -67,7 +67,10 @@ def prepare_template(
         WorkerFailed: it could not be prepared; the template is gone.
     """
     sources = (brief.rule_source,) if entry is None else (brief.rule_source, wire(entry.source))
-    template = shop.new_template(brief.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch)
+    side = "" if entry is None else entry.side
+    template = shop.new_template(
+        brief.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch, side=side
+    )
     request = m.Prepare(
         case=brief.case,
         backend=PLAIN if entry is None else entry.record.name,
@@ -120,20 +123,20 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
     """
     template, prepared = prepare_template(shop, brief, entry, shop.all_cpus)
     try:
-        first_ns = check_draw(shop, brief, template, entry.record.name, 0)
+        first_ns = check_draw(shop, brief, template, entry.name, 0)
         if not can_be_forked(entry.record, parse_case(brief.case)):
-            judged, trace, ran = _examine_rest(shop, brief, template, entry.record)
+            judged, trace, ran = _examine_rest(shop, brief, template, entry)
         else:
             fork = template.fork(child=True, cpus=shop.all_cpus)
             try:
-                judged, trace, ran = _examine_rest(shop, brief, fork, entry.record)
+                judged, trace, ran = _examine_rest(shop, brief, fork, entry)
             finally:
                 fork.kill()
     except BaseException:
         template.kill()
         raise
     return Examined(
-        name=entry.record.name,
+        name=entry.name,
         entry=entry,
         template=template,
         prepare_ns=prepared.ns,
@@ -148,12 +151,12 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
 
 
 def _examine_rest(
-    shop: Workshop, brief: Brief, link: WorkerLink, backend: Backend
+    shop: Workshop, brief: Brief, link: WorkerLink, entry: Entry[Backend]
 ) -> tuple[rm.Judged, tuple[int, ...], Ran]:
     """All draws but the first, the verdict, the warm-up's trace where there will be timing, what ran."""
     # Where nothing will be timed, the secret draws are part of the check.
     draws = brief.check_draws if shop.options.timed else len(brief.draws)
-    judged = check_draws(shop, brief, link, backend, range(1, draws))
+    judged = check_draws(shop, brief, link, entry, range(1, draws))
     if not shop.options.timed:
         return judged, (), trace_call(link, shop.options.timeout_s)
     # The last of the check may have arrived in another way than those that are timed.
@@ -177,14 +180,14 @@ def examine_all(
     """
 
     def one(entry: Entry[Backend]) -> Examined | WorkerFailed:
-        begun(entry.record.name)
+        begun(entry.name)
         try:
             return examine(shop, brief, entry)
         except WorkerFailed as failure:
             return failure
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
-    futures = {entry.record.name: shop.pool.submit(one, entry) for entry in slow_first}
+    futures = {entry.name: shop.pool.submit(one, entry) for entry in slow_first}
     # All of them before any failure is raised: what they use is closed by whoever catches it.
     wait(futures.values())
     outcomes = {name: future.result() for name, future in futures.items() if not future.exception()}
@@ -196,9 +199,9 @@ def examine_all(
         raise broken[0]
     passed: list[Examined] = []
     for entry in entries:
-        outcome = outcomes[entry.record.name]
+        outcome = outcomes[entry.name]
         if isinstance(outcome, Examined):
             passed.append(outcome)
         else:
-            failed(entry.record.name, outcome)
+            failed(entry.name, outcome)
     return passed

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
+from attnbench.runner.interpreter import HERE, Interpreter
 from attnbench.runner.proc import oom_kills, threads_of, wait_until_ended
 from attnbench.runner.thread_limits import sleep_environment, thread_environment
 from attnbench.types.errors import MeasuringFailed
@@ -192,11 +192,11 @@ class WorkerLink:
         return "crashed", f"{how} during {doing}" + (f": {self._last_words}" if self._last_words else "")
 
 
-def start_server(threads: int) -> WorkerLink:
+def start_server(threads: int, interpreter: Interpreter = HERE) -> WorkerLink:
     """Start a server: a fresh interpreter with torch loaded, ``threads`` threads in every library."""
     # One thread while compiling too: a pool of compilers would outlive the template that is forked.
     environment = thread_environment(threads) | sleep_environment() | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    started = start_process("attnbench.worker.server", [str(threads)], environment)
+    started = start_process("attnbench.worker.server", [str(threads)], environment, interpreter)
     return WorkerLink(started.sock, started.process.pid, None, started)
 
 
@@ -224,17 +224,19 @@ class Started:
         return code, next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def start_process(module: str, words: list[str], environment: dict[str, str]) -> Started:
+def start_process(
+    module: str, words: list[str], environment: dict[str, str], interpreter: Interpreter = HERE
+) -> Started:
     """Start one of our modules with a line to it as its first argument and our pid as its last."""
     ours, theirs = socket_pair()
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
     with theirs:
-        command = [sys.executable, "-m", module, str(theirs.fileno()), *words, str(os.getpid())]
+        command = [interpreter.python, "-m", module, str(theirs.fileno()), *words, str(os.getpid())]
         try:
             process = subprocess.Popen(
                 command,
                 pass_fds=(theirs.fileno(),),
-                env=os.environ | environment,
+                env=os.environ | dict(interpreter.variables) | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,

@@ -65,9 +65,9 @@ def pass_near(
             if not shop.referee.alive:
                 raise
     for entry in entries:
-        if entry.record.name in outcomes:
-            failed(entry.record.name, outcomes[entry.record.name])
-    return [entry for entry in entries if entry.record.name not in outcomes]
+        if entry.name in outcomes:
+            failed(entry.name, outcomes[entry.name])
+    return [entry for entry in entries if entry.name not in outcomes]
 
 
 def _by_precision(entries: Entries) -> list[Entries]:
@@ -77,7 +77,7 @@ def _by_precision(entries: Entries) -> list[Entries]:
 
 
 def _check_all(shop: Workshop, brief: Brief, entries: Entries) -> dict[str, WorkerFailed]:
-    futures = {entry.record.name: shop.pool.submit(_check, shop, brief, entry) for entry in entries}
+    futures = {entry.name: shop.pool.submit(_check, shop, brief, entry) for entry in entries}
     wait(futures.values())
     found = {name: future.result() for name, future in futures.items()}
     return {name: failure for name, failure in found.items() if failure is not None}
@@ -88,9 +88,9 @@ def _check(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> WorkerFailed 
     try:
         template, _ = prepare_template(shop, brief, entry, shop.all_cpus)
         try:
-            check_draws(shop, brief, template, entry.record, range(len(brief.draws)))
+            check_draws(shop, brief, template, entry, range(len(brief.draws)))
             if _gives_weights(shop, parse_case(brief.case), entry):
-                _check_weights(shop, brief, template, entry.record.name)
+                _check_weights(shop, brief, template, entry.name)
         finally:
             template.kill()
     except MismatchFound as failure:

@@ -18,6 +18,7 @@ from attnbench.runner.sets import Entrant
 from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.case import Case
 from attnbench.types.record import Record, SetLine
+from attnbench.types.sides import baseline_of
 
 CONTENDED = (
     "contended: more than half of its samples were preempted, so none is left out; measure when the "
@@ -67,7 +68,8 @@ def timed_record(
     timing = summarise(lines, name)
     if timing is None:
         return Record(brief.case, case.rule, name, "error", "no set with samples of it is stored")
-    against = None if name == options.baseline else compare(lines, name, options.baseline)
+    baseline = baseline_of(name, options.baseline)
+    against = None if name == baseline else compare(lines, name, baseline)
     to_best = None if best is None else compare(lines, name, best)
     limit = limits(lines)
     doubt = _doubt(brief, entrant, lines, timing, limit)
@@ -85,7 +87,7 @@ def timed_record(
         low_ms=None if time is None else time.low,
         high_ms=None if time is None else time.high,
         confidence=None if time is None else time.confidence,
-        baseline=options.baseline,
+        baseline=baseline,
         delta=options.delta,
         best=best,
         ratio_to_best=None if to_best is None else to_best.ratio,
@@ -110,7 +112,7 @@ def timed_record(
             *filter(None, [waiting_note(lines, name, case.threads)]),
         ],
     )
-    if name == options.baseline:
+    if name == baseline:
         return replace(record, ratio=1.0)
     if against is None:
         return record

@@ -55,7 +55,9 @@ def _plan(shop: Workshop, case: Case, registry: Registry, examined: Examined, ca
         first_call_ms=examined.first_call_ns / 1e6,
         warmup_ms=[ns / 1e6 for ns in examined.trace_ns],
         fresh=fresh,
-        anew=fresh and prepared_anew(examined.prepare_ns, examined.first_call_ns),
+        # What is compared live must not stand on the luck of one template, however long preparing takes.
+        anew=fresh
+        and (bool(examined.entry.side) or prepared_anew(examined.prepare_ns, examined.first_call_ns)),
         ran=list(examined.ran.ops),
         kernel_of=_kernel_of(registry, examined),
         notes=[

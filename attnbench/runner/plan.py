@@ -8,6 +8,7 @@ from math import ceil
 from statistics import median
 
 from attnbench.runner.options import Options
+from attnbench.types.sides import baseline_of
 
 LONGEST_SAMPLE_CALLS = 1_000_000
 MOST_SAMPLES = 1_000
@@ -64,14 +65,15 @@ def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[s
     """
     least = {name: call_time_ns(trace) for name, trace in traces_ns.items()}
     typical = {name: max(1.0, median(trace)) for name, trace in traces_ns.items()}
-    anchor = options.baseline if options.baseline in least else min(least, key=least.__getitem__, default="")
-    alike = {
-        name: anchor
-        if any(1 / _ALIKE <= ns[name] / ns[anchor] <= _ALIKE for ns in (least, typical))
-        else name
-        for name in least
-    }
-    return {name: plan_calls(least[like], options) for name, like in alike.items()}
+    fastest = min(least, key=least.__getitem__, default="")
+
+    def like(name: str) -> str:
+        anchor = baseline_of(name, options.baseline)
+        anchor = anchor if anchor in least else fastest
+        alike = any(1 / _ALIKE <= ns[name] / ns[anchor] <= _ALIKE for ns in (least, typical))
+        return anchor if alike else name
+
+    return {name: plan_calls(least[like(name)], options) for name in least}
 
 
 def call_time_ns(trace_ns: Sequence[int]) -> int:

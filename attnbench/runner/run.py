@@ -6,10 +6,11 @@ import datetime
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from attnbench import __version__
 from attnbench.cases.free_memory import free_memory
@@ -17,6 +18,7 @@ from attnbench.cases.identity import case_id, parse_case
 from attnbench.plugins.registry import Registry
 from attnbench.runner.contest import Before, Contest, decide
 from attnbench.runner.forecast import forecast
+from attnbench.runner.interpreter import Interpreter
 from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.moment import Clock, Progress
 from attnbench.runner.options import Options, options_of
@@ -28,10 +30,25 @@ from attnbench.types.errors import BadInput, Interrupted
 from attnbench.types.record import FORMAT_VERSION, EndLine, Manifest, PluginLine
 
 
+@dataclass(frozen=True)
+class Side:
+    """A side of a live comparison: where its code comes from, and facts of it for the manifest."""
+
+    interpreter: Interpreter
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
 def start_run(
-    order: Order, registry: Registry, options: Options, out: Path, progress: Progress | None
+    order: Order,
+    registry: Registry,
+    options: Options,
+    out: Path,
+    progress: Progress | None,
+    sides: Mapping[str, Side] | None = None,
 ) -> Path:
     """Make a new run; gives its file.
+
+    sides: of a live comparison, whose registry has each backend on each of them.
 
     Raises:
         BadInput: nothing to run, or the file can't be made.
@@ -39,8 +56,9 @@ def start_run(
         Interrupted: by Ctrl-C; likewise.
     """
     check_order(order, out)
-    with Workshop(options) as shop:
-        manifest = _manifest(order, registry, options, shop)
+    sides = sides or {}
+    with Workshop(options, {name: side.interpreter for name, side in sides.items()}) as shop:
+        manifest = _manifest(order, registry, options, shop, sides)
         path = new_run_path(out, manifest.run_id)
         with RunWriter.create(path, manifest) as writer, _interruptible(path):
             _go_on(order, registry, shop, writer, {}, progress)
@@ -66,6 +84,8 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
     """
     writer, stored = RunWriter.reopen(path)
     with writer, _interruptible(path):
+        if stored.manifest.sides:
+            raise BadInput(f"{str(path)!r} is a live comparison, whose sides are gone: compare anew")
         order = _order_of(stored.manifest)
         for name in order.backends:
             registry.backend(name)
@@ -136,7 +156,9 @@ def _go_on(
     writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
 
 
-def _manifest(order: Order, registry: Registry, options: Options, shop: Workshop) -> Manifest:
+def _manifest(
+    order: Order, registry: Registry, options: Options, shop: Workshop, sides: Mapping[str, Side]
+) -> Manifest:
     started = _now()
     stamp = started.replace("-", "").replace(":", "")[:15]
     return Manifest(
@@ -157,6 +179,7 @@ def _manifest(order: Order, registry: Registry, options: Options, shop: Workshop
             "torch_flags": shop.torch.flags,
             "cuda_devices": list(shop.torch.cuda_devices),
         },
+        sides={name: side.facts for name, side in sides.items()},
     )
 
 

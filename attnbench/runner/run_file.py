@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,9 +22,10 @@ _DECODE = msgspec.json.Decoder(Line).decode
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a run file holds. torn: whether its last line was cut off (and left out).
+    """What a run file holds, or one of the runs in it.
 
-    complete_bytes: where the last complete line ends.
+    torn: whether the file's last line, which is of this run, was cut off (and left out). complete_bytes:
+    where its last complete line ends. first_byte: where its manifest begins, 0 but in a file of several.
     """
 
     path: Path
@@ -34,13 +36,30 @@ class StoredRun:
     finished: EndLine | None
     torn: bool
     complete_bytes: int
+    first_byte: int = 0
 
 
 def read_run(path: Path) -> StoredRun:
-    """Read a run file; a torn last line is left out.
+    """Read the file of one run; a torn last line is left out.
 
     Raises:
-        BadFile: missing, unreadable, not ours, of a newer format, or damaged elsewhere than at its end.
+        BadFile: missing, unreadable, not ours, of a newer format, damaged elsewhere than at its end, or one
+            that holds several runs.
+    """
+    first, *others = read_runs(path)
+    if others:
+        raise BadFile(
+            f"{str(path)!r} holds {1 + len(others)} runs, as attnbench merge writes them: attnbench report, "
+            "compare and history read it; what goes on with a run needs the file of that one alone"
+        )
+    return first
+
+
+def read_runs(path: Path) -> list[StoredRun]:
+    """Read the runs of a file, which each begin with a manifest, in their order; mostly it is one.
+
+    Raises:
+        BadFile: as :func:`read_run`, but for several runs; and where one stands there twice.
     """
     try:
         if path.exists() and not path.is_file():
@@ -51,15 +70,45 @@ def read_run(path: Path) -> StoredRun:
     return _parse(path, data)
 
 
-def _parse(path: Path, data: bytes) -> StoredRun:
+def _parse(path: Path, data: bytes) -> list[StoredRun]:
     complete = data.rfind(b"\n") + 1
-    lines = data[:complete].splitlines()
+    lines = data[:complete].splitlines(keepends=True)
     if not lines:
         raise BadFile(f"{str(path)!r} is no run of attnbench: it holds no complete line")
+    begins = [0, *(place for place, line in enumerate(lines) if place and is_of_kind(line, "manifest"))]
+    runs: list[StoredRun] = []
+    for begin, end in pairwise([*begins, len(lines)]):
+        byte = runs[-1].complete_bytes if runs else 0
+        run = _one_run(path, lines[begin:end], begin, byte)
+        if any(run.manifest.run_id == other.manifest.run_id for other in runs):
+            twice = f"a second manifest of the run {run.manifest.run_id!r}, which would count twice"
+            raise BadFile(f"{str(path)!r}, line {begin + 1}: {twice}")
+        runs.append(run)
+    runs[-1] = replace(runs[-1], torn=complete < len(data))
+    return runs
+
+
+def is_of_kind(line: bytes, kind: str) -> bool:
+    """Whether a line of a file is of a kind (``manifest``, ``end``), without decoding what else is in it."""
+    # Most lines are samples: only where the word stands at all is it worth looking what it says.
+    if f'"{kind}"'.encode() not in line:
+        return False
+    try:
+        return msgspec.json.decode(line, type=_Kind).kind == kind
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+def _one_run(path: Path, lines: Sequence[bytes], before: int, first_byte: int) -> StoredRun:
+    """The run of some lines of a file, of which ``before`` lines come before."""
     manifest = _manifest(path, lines[0])
     rest: list[Any] = []
     seen: set[tuple[str, str | int]] = set()
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in enumerate(lines[1:], start=before + 2):
         try:
             rest.append(_DECODE(line))
         except (msgspec.DecodeError, RecursionError) as failure:
@@ -75,16 +124,15 @@ def _parse(path: Path, data: bytes) -> StoredRun:
         sets=tuple(line for line in rest if isinstance(line, SetLine)),
         records=tuple(line for line in rest if isinstance(line, Record)),
         finished=ends[-1] if ends else None,
-        torn=complete < len(data),
-        complete_bytes=complete,
+        torn=False,
+        complete_bytes=first_byte + sum(map(len, lines)),
+        first_byte=first_byte,
     )
 
 
 def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str | int]]) -> str:
     """What is wrong with a line where it stands, in words; "" for nothing. Remembers what it has seen."""
-    if isinstance(line, Manifest):
-        return "a second manifest: these are two runs in one file; keep each in its own"
-    if isinstance(line, EndLine):
+    if isinstance(line, Manifest | EndLine):
         return ""
     if line.case not in manifest.cases:
         return f"a case that the manifest doesn't name, {line.case!r}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
+from attnbench.types.sides import parts_of
+
 
 def order_of_turns(
     samples: Mapping[str, int], rng: Random, *, balanced: bool = True, lockstep: bool = True
@@ -12,7 +14,9 @@ def order_of_turns(
     """The contenders of a stretch, one for each turn; each has as many turns as samples.
 
     Turns go in rounds. A contender with fewer samples than another takes part in rounds spread evenly.
-    Not balanced: the same order in every round. Not in lockstep: all turns of one contender in a row.
+    A backend's two sides follow each other in every round, now the one first and now the other: the nearer
+    they are, the less the machine changes between them. Not balanced: the same order in every round. Not in
+    lockstep: all turns of one contender in a row.
     """
     names = list(samples)
     rounds = max(samples.values(), default=0)
@@ -20,8 +24,34 @@ def order_of_turns(
         names = rng.sample(names, len(names)) if balanced else names
         return [name for name in names for _ in range(samples[name])]
     takes_part = {name: _spread(samples[name], rounds) for name in names}
-    orders = balanced_orders(names, rounds, rng) if balanced else [names] * rounds
+    if not balanced:
+        orders = [names] * rounds
+    else:
+        pairs = _by_backend(names)
+        begins = {pair: rng.randrange(2) for pair in pairs}
+        by_pair = balanced_orders(list(pairs), rounds, rng)
+        orders = [
+            [name for pair in order for name in _turned(pairs[pair], begins[pair] + _turns(pairs, number))]
+            for number, order in enumerate(by_pair)
+        ]
     return [name for number, order in enumerate(orders) for name in order if number in takes_part[name]]
+
+
+def _by_backend(names: Sequence[str]) -> dict[str, list[str]]:
+    """The contenders by backend: the sides of one together."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(parts_of(name)[0], []).append(name)
+    return found
+
+
+def _turns(pairs: Mapping[str, Sequence[str]], number: int) -> int:
+    """How often a pair is turned round before a round: a lone one never is, or a side would follow itself."""
+    return number if len(pairs) > 1 else 0
+
+
+def _turned(pair: Sequence[str], times: int) -> Sequence[str]:
+    return pair if times % 2 == 0 else pair[::-1]
 
 
 def _spread(count: int, rounds: int) -> frozenset[int]:

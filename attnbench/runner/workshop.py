@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from types import TracebackType
 
 from attnbench.plugins.sources import Source
+from attnbench.runner.interpreter import HERE, Interpreter
 from attnbench.runner.link import START_TIMEOUT_S, WorkerFailed, WorkerLink, start_server
 from attnbench.runner.machine import allowed_cpus, split_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.referee_link import RefereeLink
 from attnbench.types.errors import MeasuringFailed
 from attnbench.worker import messages as m
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Of a server: its side, its number of threads, and which of several it is."""
+
+    side: str
+    threads: int
+    launch: int
 
 
 class Workshop:
@@ -23,14 +35,17 @@ class Workshop:
     started, and all forks of it have in common, made ratios of unlike backends differ by 2 % from run to run,
     whatever the sets of each said; so sets take turns with the servers that their processes come from.
 
+    sides: of a live comparison, by name, the interpreter of its servers; what belongs to none (the plain
+    reference, the scale) comes from one server more. Elsewhere there is the side "" alone.
     pool: threads of the parent, one a core, that wait for several workers at once while nothing is timed.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, sides: Mapping[str, Interpreter] | None = None) -> None:
         self.options = options
+        self._sides = {"": HERE} | dict(sides or {})
         self.all_cpus = allowed_cpus()
-        self._servers: dict[tuple[int, int], WorkerLink] = {}
-        self._moulds: dict[tuple[int, int, tuple[m.PluginSource, ...]], WorkerLink] = {}
+        self._servers: dict[_Place, WorkerLink] = {}
+        self._moulds: dict[tuple[_Place, tuple[m.PluginSource, ...]], WorkerLink] = {}
         self._replacing = threading.Lock()
         self._moulding = threading.Lock()
         self.pool = ThreadPoolExecutor(max_workers=len(self.all_cpus))
@@ -51,14 +66,14 @@ class Workshop:
 
         From the main thread alone: the system ends a server with the thread that started it.
         """
-        for launch in range(self.options.launches):
-            server = self._servers.get((threads, launch))
+        for place in self._places(threads):
+            server = self._servers.get(place)
             if server is not None and not server.alive:
                 server.kill()
-                for key in [key for key in self._moulds if key[:2] == (threads, launch)]:
+                for key in [key for key in self._moulds if key[0] == place]:
                     self._moulds.pop(key).kill()
             if server is None or not server.alive:
-                self._servers[threads, launch] = start_server(threads)
+                self._servers[place] = start_server(threads, self._sides[place.side])
 
     def wait_for_servers(self, threads: int) -> None:
         """Have all servers for a number of threads there, with torch loaded. From the main thread alone.
@@ -67,12 +82,21 @@ class Workshop:
             MeasuringFailed: one doesn't start.
         """
         self.start_servers(threads)
-        for launch in range(self.options.launches):
+        for place in self._places(threads):
             try:
-                self._servers[threads, launch].ask(m.Preload(()), m.Done, START_TIMEOUT_S)
+                self._servers[place].ask(m.Preload(()), m.Done, START_TIMEOUT_S)
             except WorkerFailed as failure:
-                reason = f"a server that loads torch does not work: {failure.reason}"
+                whose = f" of the {place.side} side" if place.side else ""
+                reason = f"a server{whose} that loads torch does not work: {failure.reason}"
                 raise MeasuringFailed(reason) from failure
+
+    def _places(self, threads: int) -> Iterator[_Place]:
+        for side in self._sides:
+            for launch in range(self._launches(side)):
+                yield _Place(side, threads, launch)
+
+    def _launches(self, side: str) -> int:
+        return self.options.launches if side or len(self._sides) == 1 else 1
 
     def new_template(
         self,
@@ -82,29 +106,30 @@ class Workshop:
         *,
         pin_allocator: bool = False,
         launch: int = 0,
+        side: str = "",
     ) -> WorkerLink:
         """A process with torch and these plugins loaded and nothing prepared; safe from several threads.
 
         Plugins are imported once, in a process that does nothing else: a mould, forked from the server.
         """
-        launch %= self.options.launches
+        place = _Place(side, threads, launch % self._launches(side))
         if not sources:
-            return self._servers[threads, launch].fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
-        mould = self._mould(threads, launch, sources)
+            return self._servers[place].fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+        mould = self._mould(place, sources)
         try:
             return mould.fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
         except WorkerFailed:
             if not mould.ended:
                 raise
         # It was lost, to the system or by another's hand: nothing to hold against who is prepared now.
-        return self._mould(threads, launch, sources).fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+        return self._mould(place, sources).fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
 
-    def _mould(self, threads: int, launch: int, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
+    def _mould(self, place: _Place, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
         with self._moulding:
-            mould = self._moulds.get((threads, launch, sources))
+            mould = self._moulds.get((place, sources))
             if mould is None or mould.ended:
-                mould = self._servers[threads, launch].fork(child=False, cpus=self.all_cpus)
-                self._moulds[threads, launch, sources] = mould
+                mould = self._servers[place].fork(child=False, cpus=self.all_cpus)
+                self._moulds[place, sources] = mould
                 mould.ask(m.Preload(sources), m.Done, self.options.timeout_s)
             return mould
 

@@ -42,7 +42,7 @@ class Extent:
     few: bool
 
 
-FULL = Extent(wrong=5, right=10, timed=4, few=False)
+FULL = Extent(wrong=3, right=8, timed=3, few=False)
 BRIEF = Extent(wrong=1, right=1, timed=1, few=True)
 
 

@@ -9,7 +9,8 @@ from attnbench.types.record import Status
 
 Outcome = Literal["slower", "mismatch", "missing", "unclear", "same", "faster", "none"]
 """Verdicts on a cell, the worst first. mismatch: its output is wrong on the new side. missing: it has a time
-on one side at most, though it should have two. none: it has a time on neither side, for the same reason."""
+on one side at most, though it should have two. none: there is nothing to compare it with: it has a time on
+neither side, or is new."""
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
@@ -63,7 +64,7 @@ class Compared:
 
     base, new: how the sides are called. differences: of their environments, those that matter first. forced:
     whether some were overridden by the user. warnings: what else a reader must know, one sentence each; a
-    strict gate fails on any.
+    strict gate fails on any. conventions: what ratios and verdicts mean here, one sentence each.
     """
 
     base: str
@@ -72,3 +73,4 @@ class Compared:
     differences: tuple[Difference, ...] = ()
     forced: bool = False
     warnings: tuple[str, ...] = ()
+    conventions: tuple[str, ...] = ()

@@ -22,6 +22,9 @@ class Cell:
     quartiles and extremes (least, lower, middle, upper, most), () where unknown. reference_ns: what the
     machine's own reference calls took in each of those processes' sets, by name (``gemm_1024``, ``copy``,
     ``empty``). fingerprint: what the case means (counts of pairs, operations and bytes), "" where unknown.
+    parents: for each of those processes the number of the one that it was forked from, whose luck it shares;
+    () where unknown. ratio: time over that of the run's own baseline, from pairs taken next to each other, as
+    the run's record has it; None where there is none.
     """
 
     case: str
@@ -33,6 +36,8 @@ class Cell:
     calls_ns: tuple[float, ...] = ()
     reference_ns: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fingerprint: str = ""
+    parents: tuple[int, ...] = ()
+    ratio: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -44,10 +49,12 @@ class Cell:
 class Measured:
     """One stored run: a file, or a part of one that holds several.
 
-    started: as the file says it, sortable. commit: of the code in the working folder, "" where unknown.
+    origin: who measured. started: as the file says it, sortable. commit: of the code in the working folder,
+    "" where unknown.
     environment: facts of machine and software under our names (``cpu``, ``python``, ``torch``, …), flat.
     protocol: dials of the measurement. version: of the format. problems: what a reader of a comparison must
-    know, one sentence each: cut off, made under force, and so on.
+    know, one sentence each: cut off, made under force, and so on. run_id: what tells copies of one run from
+    others, "" where a file has none.
     """
 
     path: Path
@@ -59,3 +66,4 @@ class Measured:
     protocol: dict[str, Any]
     cells: tuple[Cell, ...]
     problems: tuple[str, ...] = ()
+    run_id: str = ""

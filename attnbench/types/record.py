@@ -226,7 +226,8 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
 
     format: version of this format. command: argv. cases, backends: what was asked for, in order.
     named: backends that were asked for by name. protocol: every dial of the measurement.
-    environment: facts of the machine and its software.
+    environment: facts of the machine and its software. sides: of a live comparison, what each of its two
+    sides is; backends are then called after them.
     """
 
     format: int
@@ -241,6 +242,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     protocol: dict[str, Any]
     plugins: list[PluginLine]
     environment: dict[str, Any]
+    sides: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):

@@ -10,6 +10,7 @@ import socket
 import sys
 
 from attnbench.worker.huge_pages import collapse_memory
+from attnbench.worker.not_from import keep_off_other_code
 from attnbench.worker.process import die_with_parent, leave_terminal, live_by_line, silence
 from attnbench.worker.serve import serve
 
@@ -19,6 +20,7 @@ def main(argv: list[str]) -> None:
     descriptor, threads, parent = (int(word) for word in argv)
     die_with_parent(parent)
     leave_terminal()
+    keep_off_other_code()
     import torch
 
     torch.set_num_threads(threads)

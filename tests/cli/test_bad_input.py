@@ -21,7 +21,7 @@ BAD = [
     (["list", "ruels"], "no command 'ruels'; did you mean 'rules'? Try attnbench list --help."),
     (
         ["frobnicate"],
-        "no command 'frobnicate'; there are run, check, report, list, selftest, plugins. Try attnbench --help.",
+        "no command 'frobnicate'; there are run, check, report, compare, history, merge, list, selftest, plugins. Try attnbench --help.",
     ),
     (["--versoin"], "No such option '--versoin'. Did you mean '--version'? Try attnbench --help."),
     (
@@ -128,6 +128,17 @@ BAD = [
     (["report"], "Missing argument 'FILE...'. Try attnbench report --help."),
     (["report", "x.jsonl"], "can't read 'x.jsonl': No such file or directory"),
     (["report", "ours.toml"], "'ours.toml' is no run of attnbench: its first line is no JSON"),
+    (["merge", "x.jsonl"], "Missing option '--out'. Try attnbench merge --help."),
+    (
+        ["merge", "x.jsonl", "--out", "both"],
+        "--out 'both': give the new file a name that ends in .jsonl",
+    ),
+    (["merge", "x.jsonl", "--out", "y.jsonl"], "can't read 'x.jsonl': No such file or directory"),
+    (["merge", "x.jsonl", "--out", "ours.jsonl"], "'ours.jsonl' exists; name another file"),
+    (
+        ["merge", "ours.toml", "--out", "y.jsonl"],
+        "'ours.toml' is no run of attnbench: its first line is no JSON",
+    ),
     (
         ["list", "cases", "ours.toml"],
         "the suite 'ours.toml': case 1: no dtype 'flot32'; there are float64, float32, bfloat16, float16",
@@ -146,6 +157,7 @@ BAD = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("ours.toml").write_text("[[cases]]\nrule = 'dot'\nH = 1\nL = 8\nD = 4\ndtype = 'flot32'\n")
+    Path("ours.jsonl").write_text("")
     Path("torn.toml").write_text("[[cases\n")
     Path("folder.toml").mkdir()
     return tmp_path

@@ -12,13 +12,15 @@ SCRIPTED = {
     "run": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--budget", "--threads", "--seed", "--out",
         "--resume", "--format", "--sets", "--baseline", "--timeout", "--memory-limit",
-        "--delta", "--allocator", "--plan", "--cache", "--trace", "--dropout", "--pass",
+        "--delta", "--allocator", "--plan", "--cache", "--trace", "--dropout", "--pass", "--benchmark-json",
     },
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",
         "--format", "--timeout", "--memory-limit", "--cache", "--trace", "--dropout", "--pass",
     },
-    "report": {"--format", "--trace"},
+    "report": {"--format", "--trace", "--benchmark-json"},
+    "history": {"--case", "--backend", "--format"},
+    "merge": {"--out"},
     "plugins": {"--format"},
 }  # fmt: skip
 
@@ -34,12 +36,12 @@ def test_help_lists_every_command_and_the_exit_statuses(invoke: Callable[..., Re
     result = invoke("--help")
     assert result.exit_code == 0
     lines = result.stdout.split("Commands:\n")[1].splitlines()
-    names = ["run", "check", "report", "list", "selftest", "plugins"]
+    names = ["run", "check", "report", "compare", "history", "merge", "list", "selftest", "plugins"]
     assert [line.split()[0] for line in lines[: len(names)]] == names
     assert "130 ended by Ctrl-C" in " ".join(result.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["run", "check", "report", "list", "plugins"])
+@pytest.mark.parametrize("name", ["run", "check", "report", "compare", "history", "merge", "list", "plugins"])
 def test_every_listed_command_is_there_and_explains_itself(invoke: Callable[..., Result], name: str) -> None:
     assert command(name).name == name
     result = invoke(name, "--help")

@@ -1,0 +1,37 @@
+"""``attnbench merge``: runs of several machines in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("merge")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The new file, *.jsonl."
+)
+def command(files: tuple[Path, ...], out: Path) -> None:
+    """Put stored runs, files or folders of them, into one file that keeps them apart.
+
+    Each run keeps its manifest, and with it its machine and software; a run that is given twice is kept once.
+
+    \b
+    attnbench merge laptop.jsonl server.jsonl --out both.jsonl
+    attnbench report both.jsonl
+    """
+    from attnbench.runner.run_file import expand
+    from attnbench.stored.merge import merge
+    from attnbench.types.errors import BadInput
+
+    if out.suffix != ".jsonl":
+        raise BadInput(f"--out {str(out)!r}: give the new file a name that ends in .jsonl")
+    merged = merge(expand(files), out)
+    for note in merged.notes:
+        click.echo(note, err=True)
+    for run in merged.runs:
+        records = f"{run.records} record{'' if run.records == 1 else 's'}"
+        cut = "" if run.finished else ", cut off"
+        click.echo(f"{run.run_id}: {run.machine}, {records}{cut}", err=True)
+    click.echo(f"stored in {out}", err=True)

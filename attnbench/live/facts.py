@@ -1,0 +1,140 @@
+"""What an interpreter has, said by itself: ``python -m attnbench.live.facts``, a question on stdin.
+
+Every side of a live comparison is asked before anything is measured, by attnbench.live.asked.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import msgspec
+from msgspec import Struct
+
+import attnbench
+from attnbench.plugins.registry import Registry, load_registry
+from attnbench.plugins.sources import Source, installed
+from attnbench.worker.fingerprint import protocol_fingerprint
+from attnbench.worker.not_from import forbidden, is_code_of, keep_off_other_code
+
+LIBRARIES = ("torch", "numpy", "triton", "msgspec")
+
+
+class Question(Struct, frozen=True):
+    """What a side is asked.
+
+    sources: the plugins it should have; None for those that are installed there. own: top-level modules that
+    must come from the folder ``tree``.
+    """
+
+    sources: tuple[Source, ...] | None
+    own: tuple[str, ...]
+    tree: str
+
+
+class Facts(Struct, frozen=True):
+    """What a side has.
+
+    protocol: the fingerprint of what its workers say. attnbench: the file it comes from. versions: of python,
+    of libraries and of plugins' distributions, by name; those it doesn't have are left out. files: of each
+    plugin's module, the file that it came from. backends, rules: by name, the module that brings it.
+    elsewhere: of plugins' modules that don't come from where they must, and were not loaded, where they would
+    come from, "" for nowhere. strays: files that were imported from the user's tree. faults: what plugins did
+    wrong.
+    """
+
+    protocol: str
+    attnbench: str
+    versions: dict[str, str]
+    files: dict[str, str]
+    backends: dict[str, str]
+    rules: dict[str, str]
+    elsewhere: dict[str, str]
+    strays: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+def facts(question: Question) -> Facts:
+    """Load the plugins that are asked for, and say what there is. Changes the import path of this process."""
+    keep_off_other_code()
+    sources = tuple(installed()) if question.sources is None else question.sources
+    elsewhere = {
+        source.module: place
+        for source in sources
+        if source.module.partition(".")[0] in question.own
+        and (place := _misplaced(source.module, question.tree)) is not None
+    }
+    registry = load_registry(source for source in sources if source.module not in elsewhere)
+    return Facts(
+        protocol=protocol_fingerprint(),
+        attnbench=str(attnbench.__file__),
+        versions=_versions(registry),
+        files={source.module: _file(source.module) for source in registry.plugins},
+        backends={name: entry.source.module for name, entry in registry.backends.items()},
+        rules={name: entry.source.module for name, entry in registry.rules.items()},
+        elsewhere=elsewhere,
+        strays=tuple(_strays()),
+        faults=registry.faults,
+    )
+
+
+def _misplaced(module: str, tree: str) -> str | None:
+    """Where a module would come from, "" for nowhere; None where that is in the tree.
+
+    Looked at from the outside in: what is in the wrong place is not imported.
+    """
+    names = module.split(".")
+    for depth in range(1, len(names) + 1):
+        try:
+            spec = find_spec(".".join(names[:depth]))
+        except Exception:
+            # What surrounds it doesn't import: to load it will say why.
+            return None
+        if spec is None:
+            return ""
+        file = [spec.origin] if spec.has_location and spec.origin else []
+        places = file or list(spec.submodule_search_locations or ())
+        if not any(is_code_of(place, tree) for place in places):
+            return ", ".join(places)
+    return None
+
+
+def _versions(registry: Registry) -> dict[str, str]:
+    found = {"python": platform.python_version(), "attnbench": attnbench.__version__}
+    for name in dict.fromkeys((*LIBRARIES, *(source.distribution for source in registry.plugins))):
+        try:
+            found.setdefault(name, version(name))
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _file(module: str) -> str:
+    return str(getattr(sys.modules.get(module), "__file__", None) or "")
+
+
+def _strays() -> Iterable[str]:
+    tree = forbidden()
+    if tree is not None:
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and is_code_of(file, tree):
+                yield file
+
+
+def main() -> None:
+    """Answer the question on stdin; on stdout stands the answer and nothing else."""
+    answer = os.dup(1)
+    # What plugins print while they load, from C too, goes where people look.
+    os.dup2(2, 1)
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    with open(answer, "wb") as out:  # noqa: PTH123
+        out.write(msgspec.json.encode(facts(question)))
+
+
+if __name__ == "__main__":
+    main()

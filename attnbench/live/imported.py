@@ -1,0 +1,108 @@
+"""What of this environment is imported from the repository, found without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from attnbench.live.git import Repository
+from attnbench.types.errors import BadInput
+from attnbench.worker.not_from import is_code_of
+
+INTERPRETERS = "install each side in its own environment and name them by --ref-python and --head-python"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A top-level module: its folders, several for a namespace package, or its one file."""
+
+    name: str
+    locations: tuple[Path, ...]
+
+
+def imported(name: str) -> Imported:
+    """Where a top-level module would be imported from, or was; no locations where it isn't found."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        return Imported(name, ())
+    if spec.submodule_search_locations is not None:
+        places = list(spec.submodule_search_locations)
+    else:
+        places = [spec.origin] if spec.has_location and spec.origin else []
+    # Editable installs of namespace packages have words on this path that are no folders.
+    found = [Path(place).resolve() for place in places if Path(place).exists()]
+    return Imported(name, tuple(dict.fromkeys(found)))
+
+
+def measured_modules(modules: Iterable[str], repository: Repository) -> tuple[Imported, ...]:
+    """Of the modules of plugins, and attnbench, those that are imported from the repository.
+
+    modules: dotted names, of which the first part counts. Locations elsewhere are left out.
+
+    Raises:
+        BadInput: none is, so that both sides would be the same code; or one can't be imported from a
+            worktree: it has compiled code that git doesn't have, or another name than its folder.
+    """
+    everything = [imported(name) for name in dict.fromkeys(module.partition(".")[0] for module in modules)]
+    found = []
+    for module in everything:
+        inside = tuple(
+            place
+            for place in module.locations
+            if is_code_of(place, repository.top) and place != repository.top and repository.holds(place)
+        )
+        if inside:
+            found.append(Imported(module.name, inside))
+    if not found:
+        raise BadInput(_nothing(everything, repository))
+    for module in found:
+        _refuse_renamed(module)
+        _refuse_compiled(module, repository)
+    return tuple(found)
+
+
+def _nothing(everything: list[Imported], repository: Repository) -> str:
+    places = ", ".join(
+        f"{module.name} ({', '.join(map(str, module.locations)) or 'not found'})" for module in everything
+    )
+    return (
+        f"both sides would be the same code: nothing is imported from the repository "
+        f"{str(repository.top)!r}, but {places}; install it from there (pip install -e .), or {INTERPRETERS}"
+    )
+
+
+def _refuse_renamed(module: Imported) -> None:
+    for place in module.locations:
+        called = place.name if place.is_dir() else place.name.partition(".")[0]
+        if called != module.name:
+            raise BadInput(
+                f"{module.name} is imported from {str(place)!r}, which has another name, so it can't be "
+                f"imported from a worktree: {INTERPRETERS}"
+            )
+
+
+def _refuse_compiled(module: Imported, repository: Repository) -> None:
+    for place in module.locations:
+        compiled = _compiled(place)
+        lacking = sorted(compiled - repository.tracked(place)) if compiled else []
+        if lacking:
+            raise BadInput(
+                f"{module.name} has compiled code that git doesn't have, so that a worktree would lack it "
+                f"({str(lacking[0].relative_to(repository.top))!r}): {INTERPRETERS}"
+            )
+
+
+def _compiled(place: Path) -> set[Path]:
+    endings = (*EXTENSION_SUFFIXES, ".pyd")
+    if place.is_file():
+        return {place} if place.name.endswith(endings) else set()
+    return {
+        Path(folder) / name for folder, _, names in os.walk(place) for name in names if name.endswith(endings)
+    }

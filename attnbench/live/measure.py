@@ -1,0 +1,114 @@
+"""Measuring two sides against each other: a run whose contenders are the sides of each backend."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from attnbench.cases.identity import case_id
+from attnbench.cases.select import Selection
+from attnbench.compare.interval import sign_test
+from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL
+from attnbench.live.two_sides import TwoSides
+from attnbench.plugins.registry import Registry
+from attnbench.plugins.two_sided import two_sided
+from attnbench.runner.interpreter import Interpreter
+from attnbench.runner.moment import Progress
+from attnbench.runner.options import Options
+from attnbench.runner.order import Order
+from attnbench.runner.run import Side, start_run
+from attnbench.types.errors import BadInput
+from attnbench.types.sides import SIDES, sided
+
+LAUNCHES = 3
+"""Servers of each side. What a server got when it was started all its forks have in common, and the two sides
+of a backend never come from the same. Of identical code nothing was seen of that: sets whose processes came
+from the same two servers were no more alike than others (correlation -0.17 over 152 pairs of sets)."""
+
+_AGAINST = 1
+
+
+def sets_for(cells: int) -> int:
+    """The fewest sets in which a difference is told even if one of them says the opposite.
+
+    It must be sure enough among ``cells`` comparisons, if it's the only one.
+    """
+    level, sets = min(LEVEL, FALSE_DISCOVERIES / max(1, cells)), 2 * _AGAINST + 1
+    while sign_test([1.0] * (sets - _AGAINST) + [-1.0] * _AGAINST) > level:
+        sets += 1
+    return sets
+
+
+def measured_backends(sides: TwoSides, registry: Registry, named: Collection[str]) -> tuple[str, ...]:
+    """The backends to measure: those named, or all whose code may differ and that need no compiling.
+
+    Raises:
+        BadInput: a name isn't known, or nothing is left.
+    """
+    for name in named:
+        registry.backend(name)
+    if named:
+        return tuple(named)
+    alike = sides.alike()
+    there = frozenset().union(*sides.backends().values())
+    found = tuple(
+        name
+        for name, entry in registry.backends.items()
+        if name in there and name not in alike and not entry.record.compiles
+    )
+    if not found:
+        raise BadInput(
+            "no backend's code can differ between the two sides: all come from the same files; "
+            "name those to measure all the same by --backend"
+        )
+    return found
+
+
+def _not_known_here(sides: TwoSides, registry: Registry) -> Iterator[str]:
+    """What a side has and is not measured, since nothing here says what it is."""
+    for side, names in sides.backends().items():
+        for name in sorted(names - registry.backends.keys()):
+            yield f"backend {name!r} of the {side} side is not measured: the user's tree doesn't have it"
+
+
+def measure_live(
+    sides: TwoSides,
+    selection: Selection,
+    named: Collection[str],
+    registry: Registry,
+    options: Options,
+    out: Path,
+    progress: Progress | None,
+) -> Path:
+    """Measure both sides on selected cases; gives the file of the run.
+
+    named: backends that were asked for by name.
+
+    Raises:
+        BadInput: nothing to measure. MeasuringFailed, Interrupted: as of any run.
+    """
+    backends = measured_backends(sides, registry, named)
+    there = sides.backends()
+    both = two_sided(registry, {side: there[side] & set(backends) for side in SIDES})
+    order = Order(
+        cases=selection.cases,
+        backends=tuple(both.backends),
+        named=tuple(sided(name, side) for name in named for side in SIDES if name in there[side]),
+        compiled_on=frozenset(case_id(case) for case in selection.compiled_on or ()) if not named else None,
+        command=tuple(sys.argv),
+    )
+    facts = sides.manifest()
+    facts[sides.head.label]["notes"] = [*sides.notes, *_not_known_here(sides, registry)]
+    return start_run(
+        order,
+        both,
+        replace(options, launches=min(LAUNCHES, options.sets)),
+        out,
+        progress,
+        {
+            side.label: Side(Interpreter(side.python, side.environment()), facts[side.label])
+            for side in (sides.base, sides.head)
+        },
+    )

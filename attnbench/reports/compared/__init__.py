@@ -1,0 +1,1 @@
+"""A comparison of two sides as a table, JSON, CSV or Markdown."""

@@ -1,0 +1,152 @@
+"""The history of cells as a table, JSON, CSV or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from math import isfinite
+from statistics import median
+from typing import Any
+
+from attnbench.reports.compared.rows import least_words
+from attnbench.reports.console import bare_table, string_console, written
+from attnbench.reports.formats import Format, as_csv, as_json, as_markdown
+from attnbench.reports.units import duration, interval, number, reach
+from attnbench.stored.history import Step
+
+COLUMNS = (
+    "case", "rule", "backend", "started", "commit", "status", "median_ms", "low_ms", "high_ms", "ratio",
+    "baseline", "verdict", "change", "change_low", "change_high", "before", "reason", "cpu", "path",
+)  # fmt: skip
+"""Of JSON and CSV; scripts rely on them."""
+
+HEADS = (
+    "date", "commit", "machine", "time", "×baseline", "×before", "interval", "told from", "verdict", "note",
+)  # fmt: skip
+_RIGHT = ("time", "×baseline", "×before", "interval", "told from")
+_SPEAKS_FOR_ITSELF = ("slower", "faster", "same", "unclear")
+_COMMIT_LETTERS = 9
+
+CONVENTION = (
+    "time: the median over processes; ×baseline: over the run's own baseline, from pairs; ×before, verdict: "
+    "held against the run before that was measured alike, as attnbench compare does; told from: the least "
+    "effect that a verdict could rest on (why: column reason of --format json)"
+)
+
+
+def step_row(step: Step) -> dict[str, Any]:
+    """A step with every column of :data:`COLUMNS`; None where there is nothing, never NaN or infinite."""
+    cell, run, compared = step.cell, step.run, step.compared
+    found = step.interval
+    row = {
+        "case": cell.case,
+        "rule": cell.rule,
+        "backend": cell.backend,
+        "started": run.started,
+        "commit": run.commit,
+        "status": cell.status,
+        "median_ms": _median_ms(step),
+        "low_ms": None if found is None else found.low,
+        "high_ms": None if found is None else found.high,
+        "ratio": cell.ratio,
+        "baseline": run.protocol.get("baseline") if cell.ratio is not None else None,
+        "verdict": None if compared is None else compared.verdict,
+        "change": None if compared is None else compared.ratio,
+        "change_low": None if compared is None else compared.low,
+        "change_high": None if compared is None else compared.high,
+        "before": None if step.before is None else step.before.started,
+        "reason": _reason(step),
+        "cpu": run.environment.get("cpu"),
+        "path": str(run.path),
+    }
+    return {name: _finite(row[name]) for name in COLUMNS}
+
+
+def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, colour: bool = False) -> str:
+    """Steps as text that ends in a newline; a table has a block for each cell."""
+    if format in ("json", "csv"):
+        rows = [step_row(step) for step in steps]
+        return as_json(rows) if format == "json" else as_csv(rows, COLUMNS)
+    if format == "markdown":
+        words = [
+            {"case": step.cell.case, "backend": step.cell.backend} | _words(step) for step in steps
+        ]  # fmt: skip
+        return as_markdown(words, ("case", "backend", *_heads(words)), right=_RIGHT)
+    return _table(steps, width, colour)
+
+
+def _table(steps: Sequence[Step], width: int, colour: bool) -> str:
+    console = string_console(width, colour=colour)
+    for (case, backend), group in groupby(steps, key=lambda step: step.cell.key):
+        console.print(f"{case}  {backend}".rstrip(), style="bold", soft_wrap=True)
+        words = [_words(step) for step in group]
+        heads = [head for head in _heads(words) if head != "note"]
+        block = bare_table()
+        for head in heads:
+            block.add_column(head, justify="right" if head in _RIGHT else "left", no_wrap=True)
+        for row in words:
+            block.add_row(*(row[head] for head in heads))
+        console.print(block)
+        for row in words:
+            # Below the block, so that a run is a line.
+            if row["note"]:
+                console.print(f"{row['date']}: {row['note']}", style="yellow")
+        console.print()
+    console.print(CONVENTION, style="dim")
+    return written(console)
+
+
+def _heads(rows: Iterable[dict[str, str]]) -> list[str]:
+    """The columns that have something to show; machines where there are several."""
+    rows = list(rows)
+    machines = {row["machine"] for row in rows}
+    shown = [head for head in HEADS if any(row[head] for row in rows)]
+    return [head for head in shown if head != "machine" or len(machines) > 1]
+
+
+def _words(step: Step) -> dict[str, str]:
+    ms, found, compared = _median_ms(step), step.interval, step.compared
+    far = None if ms is None or found is None else reach(ms, found.low, found.high)
+    time = "" if ms is None else duration(ms, far)
+    ratio = step.cell.ratio
+    change, bounds = "", ""
+    if compared is not None and compared.ratio is not None:
+        change = number(compared.ratio, reach(compared.ratio, compared.low, compared.high))
+        if compared.low is not None and compared.high is not None:
+            bounds = interval(compared.ratio, compared.low, compared.high)
+    return {
+        "date": step.run.started[:16].replace("T", " "),
+        "commit": _short(step.run.commit),
+        "machine": str(step.run.environment.get("cpu") or ""),
+        "time": time,
+        "×baseline": "" if ratio is None else number(ratio, ratio * far / ms if far and ms else None),
+        "×before": change,
+        "interval": bounds,
+        "verdict": "" if compared is None else compared.verdict,
+        "told from": ""
+        if compared is None or compared.least_told is None
+        else least_words(compared.least_told),
+        "note": "" if compared is not None and compared.verdict in _SPEAKS_FOR_ITSELF else _reason(step),
+    }
+
+
+def _short(commit: str) -> str:
+    """The first letters of a commit, and whether files were changed since."""
+    name, _, dirty = commit.partition("-")
+    return name[:_COMMIT_LETTERS] + (f"-{dirty}" if dirty else "")
+
+
+def _median_ms(step: Step) -> float | None:
+    times = step.cell.processes_ns
+    return median(times) / 1e6 if times else None
+
+
+def _reason(step: Step) -> str:
+    """Why it has no time, or else why its verdict isn't plain."""
+    if step.cell.status != "ok":
+        return f"{step.cell.status.replace('_', ' ')}: {step.cell.reason}"
+    return step.why if step.compared is None else step.compared.reason
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,113 @@
+"""In what two sides of runs were not measured alike, and whether times can be compared all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from attnbench.types.compared import Difference
+from attnbench.types.errors import BadInput
+from attnbench.types.measured import Measured
+
+_MATTER = frozenset({
+    "cpu", "gpu", "cuda_devices", "cpu_quota", "governor", "python", "torch", "numpy", "scipy", "triton",
+    "cuda", "cudnn", "jax", "flash_attn", "xformers", "machine",
+})  # fmt: skip
+"""Facts that times depend on; those of torch's flags (``torch.NAME``) do so as well."""
+
+_DIALS_LISTED = frozenset({
+    "budget_s", "sets", "baseline", "delta", "timeout_s", "memory_limit_bytes", "oracle_flops", "timed_draws",
+    "timed", "without", "min_rounds", "max_time", "min_time", "calibration_precision", "rounds", "iterations",
+})  # fmt: skip
+"""Dials that change how much is measured, or what is said of it. All others change what a time is."""
+
+_UNTOLD = "not told"
+_LONGEST = 60
+
+
+def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Difference, ...]:
+    """Every fact and dial that isn't alike over all runs of both sides, those that matter first.
+
+    A side whose own runs differ has all its values, joined by ``or``. Of python only the first two numbers
+    matter. Dials are compared among runs of one format. A fact that one side doesn't tell is listed.
+    """
+    found = _unlike([run.environment for run in base], [run.environment for run in new], _matters)
+    before, after = (frozenset(run.origin for run in side) for side in (base, new))
+    if before != after:
+        found.append(Difference("measured by", _words(before), _words(after), matters=True))
+    for origin in sorted({run.origin for run in base} & {run.origin for run in new}):
+        dials = [[run.protocol for run in side if run.origin == origin] for side in (base, new)]
+        found += _unlike(dials[0], dials[1], lambda name: name not in _DIALS_LISTED, "protocol ")
+    return tuple(sorted(found, key=lambda difference: not difference.matters))
+
+
+def check_alike(found: Iterable[Difference]) -> None:
+    """Raise :class:`BadInput` where any difference matters, naming all that do."""
+    words = [f"{d.fact} ({d.base} in base, {d.new} in new)" for d in found if d.matters]
+    if words:
+        raise BadInput(
+            f"the sides were not measured alike, so their times can't be compared: {', '.join(words)}; "
+            "--force compares them all the same, and says so"
+        )
+
+
+def untold(found: Iterable[Difference]) -> list[str]:
+    """Facts that matter and that one side alone tells, as warnings."""
+    return [
+        f"{d.fact} is told by one side alone ({d.base} in base, {d.new} in new)"
+        for d in found
+        if _matters(d.fact) and _UNTOLD in (d.base, d.new)
+    ]
+
+
+def _matters(name: str) -> bool:
+    return name in _MATTER or name.startswith("torch.")
+
+
+def _unlike(
+    base: Sequence[dict[str, Any]],
+    new: Sequence[dict[str, Any]],
+    matters: Callable[[str], bool],
+    prefix: str = "",
+) -> list[Difference]:
+    names = dict.fromkeys(name for facts in (*base, *new) for name in facts)
+    found = []
+    for name in names:
+        before, after = (_values(side, name) for side in (base, new))
+        if len(before | after) == 1:
+            continue
+        told = (before | after) - {_UNTOLD}
+        if name == "python":
+            told = frozenset(map(_feature_version, told))
+        weighs = matters(name) and len(told) > 1
+        found.append(Difference(prefix + name, _words(before), _words(after), weighs))
+    return found
+
+
+def _values(side: Sequence[dict[str, Any]], name: str) -> frozenset[str]:
+    return frozenset(_text(facts[name]) if name in facts else _UNTOLD for facts in side)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value)) or "none"
+    return " ".join(str(value).split()) or "none"
+
+
+def _words(values: Iterable[str]) -> str:
+    return " or ".join(_shortened(value) for value in sorted(values))
+
+
+def _shortened(text: str) -> str:
+    """Long texts (how torch was built) by their beginning and a number that tells them apart."""
+    if len(text) <= _LONGEST:
+        return text
+    from zlib import crc32
+
+    return f"{text[:_LONGEST]}… ({crc32(text.encode()):08x})"
+
+
+def _feature_version(value: str) -> str:
+    return ".".join(value.split(".")[:2])

@@ -1,0 +1,105 @@
+"""The comparison that a live run is: each backend's head against its base, paired set by set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from attnbench.compare.verdict import Verdict, verdicts
+from attnbench.runner.run_file import StoredRun
+from attnbench.stored.paired import Pair, has_time
+from attnbench.stored.presence import without_two_times
+from attnbench.stored.within import CONVENTIONS
+from attnbench.types.compared import Compared, ComparedCell, Difference, Outcome
+from attnbench.types.measured import Cell
+from attnbench.types.record import Record
+from attnbench.types.sides import BASE, HEAD, parts_of, sided
+
+_Records = Mapping[tuple[str, str], Record]
+
+
+def compared_live(run: StoredRun, delta_of: Callable[[str, str], float] | None = None) -> Compared:
+    """What a live run says, from its records; verdicts are those of the run, corrected over its cells.
+
+    delta_of: by case and backend the least effect that counts, as a fraction; None for that of the run.
+    """
+    sides = run.manifest.sides
+    judged = run.records
+    if delta_of is not None:
+        judged = tuple(replace(r, delta=delta_of(r.case, parts_of(r.backend)[0])) for r in judged)
+    records = {(record.case, record.backend): record for record in judged}
+    said = verdicts(judged)
+    backends = dict.fromkeys(parts_of(contender)[0] for contender in run.manifest.backends)
+    cells = [
+        _cell(records, case, backend, said.get((case, sided(backend, HEAD))))
+        for case in run.manifest.cases
+        for backend in backends
+    ]
+    warnings = [note for side in (BASE, HEAD) for note in sides[side].get("notes", ())]
+    if run.finished is None:
+        warnings.append("the run was cut off: cells are missing")
+    return Compared(
+        base=str(sides[BASE].get("name", BASE)),
+        new=str(sides[HEAD].get("name", HEAD)),
+        cells=tuple(cell for cell in cells if cell is not None),
+        differences=_differences(sides),
+        warnings=tuple(warnings),
+        conventions=CONVENTIONS if said else (),
+    )
+
+
+def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -> ComparedCell | None:
+    base, head = records.get((case, sided(backend, BASE))), records.get((case, sided(backend, HEAD)))
+    either = head or base
+    if either is None:
+        return None
+    word, reason = _outcome(base, head, backend, verdict)
+    compared = head is not None and verdict is not None
+    return ComparedCell(
+        case=case,
+        rule=either.rule,
+        backend=backend,
+        verdict=word,
+        reason=reason,
+        base_status=None if base is None else base.status,
+        new_status=None if head is None else head.status,
+        base_ms=None if base is None else base.median_ms,
+        new_ms=None if head is None else head.median_ms,
+        ratio=head.ratio if compared and head else None,
+        low=head.ratio_low if compared and head else None,
+        high=head.ratio_high if compared and head else None,
+        confidence=head.ratio_confidence if compared and head else None,
+        p_value=head.p_value if compared and head else None,
+        p_adjusted=None if verdict is None else verdict.p_adjusted,
+        delta=0.02 if head is None or head.delta is None else head.delta,
+    )
+
+
+def _outcome(
+    base: Record | None, head: Record | None, backend: str, verdict: Verdict | None
+) -> tuple[Outcome, str]:
+    before, after = _cells(base, backend), _cells(head, backend)
+    pair = Pair(before, after, list(filter(has_time, before)), list(filter(has_time, after)))
+    alone = without_two_times(pair)
+    if alone is not None:
+        return alone
+    return ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)
+
+
+def _cells(record: Record | None, backend: str) -> list[Cell]:
+    if record is None:
+        return []
+    times = () if record.median_ms is None else (record.median_ms * 1e6,)
+    return [Cell(record.case, record.rule, backend, record.status, record.reason, times)]
+
+
+def _differences(sides: Mapping[str, Mapping[str, Any]]) -> tuple[Difference, ...]:
+    """Versions that the sides don't have alike. They may be what is compared, so none is in its way."""
+    base, head = sides[BASE].get("versions", {}), sides[HEAD].get("versions", {})
+    return tuple(
+        Difference(fact, str(base.get(fact, "none")), str(head.get(fact, "none")), matters=False)
+        for fact in dict.fromkeys((*base, *head))
+        if base.get(fact) != head.get(fact)
+    )

@@ -1,0 +1,260 @@
+"""Run files of ours as ``Measured``: read line by line, since a large run is a gigabyte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from attnbench.stored.facts import facts_of
+from attnbench.stored.lines import (
+    SlimBlock,
+    SlimCase,
+    SlimContender,
+    SlimEnd,
+    SlimLine,
+    SlimManifest,
+    SlimRecord,
+    SlimScale,
+    SlimSet,
+)  # fmt: skip
+from attnbench.types.errors import BadFile
+from attnbench.types.measured import Cell, Measured
+from attnbench.types.record import FORMAT_VERSION, Manifest
+
+_DECODE = msgspec.json.Decoder(SlimLine).decode
+_KEPT_OVER = 3
+"""A contender that can't be forked is started anew for every third of the sets."""
+
+
+@dataclass
+class _CaseRead:
+    """What has been read of a case: by backend the number and the median of each set, and its record."""
+
+    line: SlimCase | None = None
+    sets: set[int] = field(default_factory=set)
+    numbers: dict[str, list[int]] = field(default_factory=dict)
+    medians_ns: dict[str, list[float]] = field(default_factory=dict)
+    scale_ns: dict[str, list[float]] = field(default_factory=dict)
+    records: dict[str, SlimRecord] = field(default_factory=dict)
+
+    @cached_property
+    def references(self) -> dict[str, tuple[float, ...]]:
+        """The times of reference calls, one value for all cells of the case; once all is read."""
+        return {name: tuple(ns) for name, ns in self.scale_ns.items()}
+
+
+def read_ours(path: Path) -> list[Measured]:
+    """Read the runs of a file, mostly one; a torn last line is left out and told among the problems.
+
+    Raises:
+        BadFile: missing, unreadable, not ours, of a newer format, damaged elsewhere than at its end, or with
+            the same run twice.
+    """
+    runs: list[Measured] = []
+    try:
+        with path.open("rb") as file:
+            lines = enumerate(file, start=1)
+            number, line = next(lines, (1, b""))
+            while line or not runs:
+                manifest = _manifest(path, line)
+                if any(run.run_id == manifest.run_id for run in runs):
+                    twice = f"a second manifest of the run {manifest.run_id!r}, which would count twice"
+                    raise BadFile(f"{str(path)!r}, line {number}: {twice}")
+                run, (number, line) = _read(path, manifest, lines, first=not runs)
+                runs.append(run)
+    except OSError as failure:
+        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
+    return runs
+
+
+def _read(
+    path: Path, manifest: Manifest, lines: Iterator[tuple[int, bytes]], *, first: bool
+) -> tuple[Measured, tuple[int, bytes]]:
+    """A run, and the line after it, which is another manifest or b""."""
+    cases = {name: _CaseRead() for name in manifest.cases}
+    finished = torn = False
+    following = (0, b"")
+    for number, line in lines:
+        if not line.endswith(b"\n"):
+            torn = True
+            break
+        try:
+            read = _DECODE(line)
+        except (msgspec.DecodeError, RecursionError) as failure:
+            raise BadFile(f"{str(path)!r}, line {number}: damaged ({failure})") from failure
+        if isinstance(read, SlimManifest):
+            following = (number, line)
+            break
+        finished = isinstance(read, SlimEnd)
+        wrong = "" if finished else _take(read, cases)
+        if wrong:
+            raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
+    alone = first and not following[1]
+    run = Measured(
+        path=path,
+        origin="attnbench",
+        version=str(manifest.format),
+        started=manifest.started,
+        commit=str(manifest.environment.get("git_commit") or ""),
+        environment=facts_of(manifest),
+        protocol=manifest.protocol,
+        cells=tuple(
+            _cell(name, case, record, manifest)
+            for name, case in cases.items()
+            for record in case.records.values()
+        ),
+        problems=_problems(path, manifest, cases, finished=finished, torn=torn, alone=alone),
+        run_id=manifest.run_id,
+    )
+    return run, following
+
+
+def _take(line: Any, cases: dict[str, _CaseRead]) -> str:
+    """Keep what a line says; what is wrong with it where it stands, in words."""
+    case = cases.get(line.case)
+    if case is None:
+        return f"a case that the manifest doesn't name, {line.case!r}"
+    if isinstance(line, SlimSet):
+        return _take_set(line, case)
+    if isinstance(line, SlimCase):
+        case.line = line
+    elif line.backend in case.records:
+        return f"{line.backend} of {line.case!r} stands here a second time"
+    else:
+        case.records[line.backend] = line
+    return ""
+
+
+def _take_set(line: SlimSet, case: _CaseRead) -> str:
+    if line.index in case.sets:
+        return f"{line.index} of {line.case!r} stands here a second time"
+    case.sets.add(line.index)
+    for backend, blocks in line.blocks.items():
+        if blocks:
+            ns = _median_ns(blocks)
+            if ns <= 0:
+                return "a block without samples, or with impossible ones"
+            case.numbers.setdefault(backend, []).append(line.index)
+            case.medians_ns.setdefault(backend, []).append(ns)
+    if line.scale is not None:
+        for name, ns in _reference(line.scale).items():
+            case.scale_ns.setdefault(name, []).append(ns)
+    return ""
+
+
+def _median_ns(blocks: list[SlimBlock]) -> float:
+    """The median time per call of a set's samples; 0 where a block has none, or what can't be one.
+
+    Of blocks with as many calls each it is that of the samples, over the calls.
+    """
+    calls = blocks[0].calls
+    walls: list[int] = []
+    for block in blocks:
+        if block.calls < 1 or not block.wall_ns:
+            return 0.0
+        if block.calls != calls:
+            times = [wall / b.calls for b in blocks if b.calls > 0 for wall in b.wall_ns]
+            return median(times) if all(b.calls > 0 and b.wall_ns for b in blocks) and min(times) > 0 else 0.0
+        walls += block.wall_ns
+    walls.sort()
+    if walls[0] <= 0:
+        return 0.0
+    middle = len(walls) // 2
+    twice = 2 * walls[middle] if len(walls) % 2 else walls[middle - 1] + walls[middle]
+    return twice / 2 / calls
+
+
+def _reference(scale: SlimScale) -> dict[str, float]:
+    """One time for each reference call of a set: the best of few products, else the median."""
+    found = {f"gemm_{side}": float(min(times)) for side, times in scale.gemm_ns.items() if times}
+    if scale.copy_ns:
+        found["copy"] = float(median(scale.copy_ns))
+    if scale.empty_ns:
+        found["empty"] = float(median(scale.empty_ns))
+    return found
+
+
+def _cell(name: str, case: _CaseRead, record: SlimRecord, manifest: Manifest) -> Cell:
+    line = case.line
+    contender = None if line is None else line.contenders.get(record.backend)
+    times, parents = _processes(
+        case.numbers.get(record.backend, []),
+        case.medians_ns.get(record.backend, []),
+        contender,
+        manifest.protocol,
+    )
+    return Cell(
+        case=name,
+        rule=record.rule,
+        backend=record.backend,
+        status=record.status,
+        reason=record.reason,
+        processes_ns=times,
+        reference_ns=case.references,
+        fingerprint=""
+        if line is None
+        else f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes",
+        parents=parents,
+        ratio=record.ratio,
+    )
+
+
+def _processes(
+    numbers: list[int], medians_ns: list[float], contender: SlimContender | None, protocol: dict[str, Any]
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The median of each process and the number of what it was forked from: see ``runner.sets.Stable.child``.
+
+    A process that was kept over several sets is one, with the median over those.
+    """
+    launches, sets = protocol.get("launches"), protocol.get("sets")
+    if contender is None or not isinstance(launches, int) or not isinstance(sets, int) or launches < 1:
+        return tuple(medians_ns), ()
+    if contender.anew:
+        return tuple(medians_ns), tuple(number % launches for number in numbers)
+    if contender.fresh:
+        return tuple(medians_ns), (0,) * len(numbers)
+    each = max(1, -(-sets // _KEPT_OVER))
+    kept: dict[int, list[float]] = {}
+    for number, ns in zip(numbers, medians_ns, strict=True):
+        kept.setdefault(number // each, []).append(ns)
+    return tuple(median(ns) for ns in kept.values()), tuple(process % launches for process in kept)
+
+
+def _problems(
+    path: Path, manifest: Manifest, cases: dict[str, _CaseRead], *, finished: bool, torn: bool, alone: bool
+) -> tuple[str, ...]:
+    found = []
+    if not finished:
+        missing = len(manifest.cases) * len(manifest.backends) - sum(len(c.records) for c in cases.values())
+        which = "the run" if alone else f"the run {manifest.run_id}"
+        go_on = f"go on with attnbench run --resume {path}" if alone else "its own file can be gone on with"
+        found.append(f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}")
+    if torn:
+        found.append(f"{path}: its last line was cut off and is left out")
+    if manifest.protocol.get("timed") is False:
+        found.append(f"{path}: was checked alone, not timed")
+    return tuple(found)
+
+
+def _manifest(path: Path, line: bytes) -> Manifest:
+    try:
+        head = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError) as failure:
+        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no JSON") from failure
+    if not isinstance(head, dict) or head.get("kind") != "manifest" or type(head.get("format")) is not int:
+        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no manifest")
+    if not 1 <= head["format"] <= FORMAT_VERSION:
+        raise BadFile(
+            f"{str(path)!r} has format {head['format']}; this attnbench reads 1 to {FORMAT_VERSION}: "
+            "install a newer attnbench"
+        )
+    try:
+        return msgspec.convert(head, Manifest)
+    except msgspec.ValidationError as failure:
+        raise BadFile(f"{str(path)!r}: its manifest is damaged ({failure})") from failure

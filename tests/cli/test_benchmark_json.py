@@ -1,0 +1,171 @@
+"""``--benchmark-json``, and what report says of such files: refused at once or whole, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import Result
+
+import attnbench.api
+from attnbench.runner.run_file import RunWriter
+from attnbench.types.record import Block, EndLine, Manifest, Record, SetLine
+
+CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
+GOLDEN = Path(__file__).parents[1] / "stored" / "golden"
+MANIFEST = Manifest(
+    format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
+    backends=["eager", "bmm"], named=[], compiled_on=None, protocol={}, plugins=[],
+    environment={"cpu": "Zen"},
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def stored(name: str, *sets: SetLine) -> Path:
+    path = Path(f"{name}.jsonl")
+    with RunWriter.create(path, msgspec.structs.replace(MANIFEST, run_id=name)) as writer:
+        for line in sets:
+            writer.append(line)
+        writer.append(Record(CASE, "dot", "eager", "ok", ratio=1.0, baseline="eager"))
+        writer.append(Record(CASE, "dot", "bmm", "unsupported", reason="no masks yet"))
+        writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
+    return path
+
+
+def one_set(index: int, *wall_ns: int) -> SetLine:
+    """A set in which eager was called twice in each sample."""
+    none = [0] * len(wall_ns)
+    block = Block(0, list(range(len(wall_ns))), 2, list(wall_ns), none, none, none, none)
+    return SetLine(CASE, index, [0], ["eager"], {}, {"eager": [block]}, ["eager"], {})
+
+
+def test_a_run_is_written_as_the_medians_of_its_processes(
+    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stored("run", one_set(0, 2000, 4000, 9000), one_set(1, 6000))
+    monkeypatch.setattr(attnbench.api, "start", lambda *_: attnbench.api.load(path))
+    result = invoke("run", CASE, "--benchmark-json", "bench.json", "--format", "json")
+    assert [row["backend"] for row in json.loads(result.stdout)] == ["eager", "bmm"]
+    data = json.loads(Path("bench.json").read_text())
+    (one,) = data["benchmarks"]
+    assert (one["group"], one["name"]) == (CASE, "eager")
+    assert one["stats"]["data"] == pytest.approx([2e-6, 3e-6])
+    assert one["extra_info"]["ratio"] == 1.0
+    (other,) = data["attnbench"]["left_out"]
+    assert (other["backend"], other["status"], other["reason"]) == ("bmm", "unsupported", "no masks yet")
+    assert result.stderr.endswith(
+        "1 benchmark written to bench.json; no benchmarks, but listed in it with their reasons: "
+        "1 unsupported\n"
+    )
+
+
+@pytest.mark.slow
+def test_pytest_benchmark_opens_what_a_run_wrote(tmp_path: Path) -> None:
+    words = ["run", CASE, "--backend", "eager", "--backend", "bmm", "--sets", "2", "--budget", "0.01"]
+    options = ["--out", "run.jsonl", "--benchmark-json", "bench.json", "--format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "attnbench", *words, *options],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    script = Path(sys.executable).with_name("pytest-benchmark")
+    opened = subprocess.run(
+        [script, "compare", "bench.json"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert f"benchmark {CASE!r}: 2 tests" in opened.stdout
+    stats = {one["name"]: one["stats"] for one in json.loads(Path("bench.json").read_text())["benchmarks"]}
+    for record in json.loads(done.stdout):
+        assert stats[record["backend"]]["rounds"] == 2
+        assert stats[record["backend"]]["median"] * 1e3 == pytest.approx(record["median_ms"])
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("a/b.json", "can't write 'a/b.json': there is no folder 'a'"),
+        (".", "'.' is a folder; name a file for pytest-benchmark's JSON"),
+        ("a.jsonl", "'a.jsonl' exists and is no file of pytest-benchmark; name another file"),
+    ],
+)
+def test_a_file_that_can_not_be_written_is_said_before_anything_is_measured(
+    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, target: str, sentence: str
+) -> None:
+    monkeypatch.setattr(attnbench.api, "start", lambda *_: pytest.fail("it was measured"))
+    path = stored("a")
+    for words in (["run", CASE], ["report", str(path)], ["run", "--resume", str(path)]):
+        result = invoke(*words, "--benchmark-json", target)
+        assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"attnbench: {sentence}\n")
+
+
+def test_report_writes_what_has_no_time_as_a_list_with_reasons(invoke: Callable[..., Result]) -> None:
+    result = invoke("report", str(stored("a")), "--benchmark-json", "bench.json")
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "0 benchmarks written to bench.json; no benchmarks, but listed in it with their reasons: "
+        "1 without a time, 1 unsupported\n"
+    )
+    assert [one["status"] for one in json.loads(Path("bench.json").read_text())["attnbench"]["left_out"]] == [
+        "ok", "unsupported",
+    ]  # fmt: skip
+
+
+def test_a_run_that_was_gone_on_with_is_written_too(
+    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnbench.api, "resume", lambda path, progress: attnbench.api.load(path))
+    assert invoke("run", "--resume", str(stored("a")), "--benchmark-json", "bench.json").exit_code == 0
+    assert Path("bench.json").exists()
+
+
+def test_several_runs_are_no_one_file(invoke: Callable[..., Result]) -> None:
+    result = invoke("report", str(stored("a")), str(stored("b")), "--benchmark-json", "bench.json")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("--benchmark-json: a file of pytest-benchmark is one run, and here are 2\n")
+    assert not Path("bench.json").exists()
+
+
+def test_report_prints_the_times_of_files_of_pytest_benchmark(invoke: Callable[..., Result]) -> None:
+    for name in ("v4-json.json", "v5-save.json"):
+        shutil.copy(GOLDEN / name, name)
+    result = invoke("report", "v4-json.json", "v5-save.json")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "v4-json.json: 2026-11-22T01:31:22+00:00, AMD EPYC"
+    assert lines[2].split() == ["case", "backend", "status", "time", "quartiles"]
+    assert sum(line.startswith("test_tiny.py::test_sum ") for line in lines) == 2
+    rows = json.loads(invoke("report", "v5-save.json", "--format", "json").stdout)
+    medians = [one["stats"]["median"] for one in json.loads(Path("v5-save.json").read_text())["benchmarks"]]
+    assert [row["median_ms"] for row in rows] == pytest.approx([1e3 * median for median in medians])
+    assert len(invoke("report", "v5-save.json", "--format", "csv").stdout.splitlines()) == 7
+
+
+def test_report_does_not_mix_runs_and_files_of_pytest_benchmark(invoke: Callable[..., Result]) -> None:
+    shutil.copy(GOLDEN / "v5-save.json", "theirs.json")
+    for words, sentence in (
+        ([str(stored("a"))], "'theirs.json' is pytest-benchmark's, others are runs: report either alone"),
+        (["--benchmark-json", "x.json"], "--benchmark-json: 'theirs.json' is pytest-benchmark's already"),
+    ):
+        result = invoke("report", "theirs.json", *words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == f"attnbench: {sentence}\n"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"my": "notes"}', '{"benchmarks": [{}]}'])
+def test_json_that_is_no_file_of_pytest_benchmark_is_a_sentence(
+    invoke: Callable[..., Result], text: str
+) -> None:
+    Path("x.json").write_text(text)
+    result = invoke("report", "x.json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("attnbench: 'x.json'")
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,83 @@
+"""A plugin project in a git repository of its own, installed as an editable install would have it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnbench.plugins.registry import Registry, load_registry
+from attnbench.plugins.sources import installed
+
+PLUGIN = """
+from attnbench import Backend, hookimpl
+
+{above}
+
+def prepare(setup):
+    return lambda q, k, v: v
+
+@hookimpl
+def attnbench_backends():
+    for name in {names!r}:
+        yield Backend(name=name, summary="of {which}", prepare=prepare)
+"""
+
+
+def plugin(*names: str, which: str = "a test", above: str = "") -> str:
+    """The source of a plugin with backends of these names."""
+    return PLUGIN.format(names=names, which=which, above=above)
+
+
+def run_git(folder: Path, *words: str) -> str:
+    """git without the configuration of whoever runs the tests."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    settings = [
+        "-c",
+        "user.name=Nobody",
+        "-c",
+        "user.email=nobody@example.org",
+        "-c",
+        "init.defaultBranch=main",
+    ]
+    done = subprocess.run(
+        ["git", *settings, *words],
+        cwd=folder,
+        env=clean | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Project:
+    """A repository, and the folder in which the metadata of its distribution are installed."""
+
+    repo: Path
+    site: Path
+
+    def write(self, **files: str) -> None:
+        """Write files of the repository; ``src__mini_x`` is ``src/mini_x.py``."""
+        for name, text in files.items():
+            path = self.repo / (name.replace("__", "/") + ".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def commit(self, **files: str) -> str:
+        """Commit everything that is there, these files too; gives the hash."""
+        self.write(**files)
+        run_git(self.repo, "add", "--all")
+        run_git(self.repo, "commit", "--quiet", "--allow-empty", "--message", "a change")
+        return run_git(self.repo, "rev-parse", "HEAD")
+
+    def registry(self) -> Registry:
+        """What is loaded here, without plugins of others."""
+        return load_registry(source for source in installed() if source.distribution == "mini-live")
+
+
+Install = Callable[..., Project]

@@ -1,0 +1,152 @@
+"""Sides of interpreters: found, asked, and refused in one sentence where they can't be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from kernel_project import Install, plugin
+
+import attnbench
+from attnbench.live.asked import ask_all
+from attnbench.live.side import Side, interpreter, side_of_python
+from attnbench.live.two_sides import two_sides
+from attnbench.types.errors import BadInput
+
+HERE = (sysconfig.get_path("purelib"), str(Path(attnbench.__file__).parents[1]))
+
+
+def environment(folder: Path, *, paths: tuple[str, ...] = HERE) -> Path:
+    """An environment of its own that also finds what is in these folders."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "shared.pth").write_text("".join(f"{path}\n" for path in paths))
+    return site
+
+
+def install(site: Path, name: str, source: str, version: str) -> None:
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(f"[attnbench]\n{name} = {name}\n")
+    (site / f"{name}.py").write_text(source)
+
+
+def test_two_environments_are_measured_each_with_what_it_has(
+    project: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = project("mini_a")
+    there.commit(mini_a=plugin("one"))
+    monkeypatch.delenv("PYTHONPATH")
+    old, new = tmp_path / "old", tmp_path / "new"
+    install(environment(old), "mini_v", plugin("one", "gone"), "1.0")
+    install(environment(new), "mini_v", plugin("one", "new"), "2.0")
+    monkeypatch.chdir(there.repo)
+    there.write(mini_v=plugin("of_the_folder"))
+    with two_sides(None, None, str(old), f"{new}/bin/python", there.registry(), Path()) as sides:
+        backends = sides.backends()
+        assert {"one", "gone"} <= backends["base"]
+        assert {"one", "new"} <= backends["head"]
+        assert not {"new", "of_the_folder"} & backends["base"]
+        assert (sides.base.name, sides.base.python) == (str(old), f"{old}/bin/python")
+        assert [(d.fact, d.base, d.new, d.matters) for d in sides.differences] == [
+            ("mini_v", "1.0", "2.0", True)
+        ]
+        assert "one" not in sides.alike()
+        assert sides.head_facts.versions["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_commit_is_measured_with_another_interpreter(project: Install, tmp_path: Path) -> None:
+    there = project("mini_b")
+    there.commit(mini_b=plugin("one"))
+    environment(tmp_path / "other")
+    with two_sides("HEAD", "HEAD", None, str(tmp_path / "other"), there.registry(), there.repo) as sides:
+        assert sides.head.python == str(tmp_path / "other" / "bin" / "python")
+        assert sides.backends() == {"base": {"one"}, "head": {"one"}}
+
+
+def test_an_interpreter_without_attnbench_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    environment(tmp_path / "bare", paths=())
+    side = side_of_python("head", str(tmp_path / "bare"))
+    with pytest.raises(BadInput, match=r"the head side, .* has no attnbench: .*pip install attnbench"):
+        ask_all([side], ())
+
+
+ANSWERS = {
+    "import sys; sys.exit('No module named msgspec')": "can't be asked .*: No module named msgspec",
+    "raise SystemExit(3)": "exit status 3",
+    "print('hello')": "doesn't answer what is asked",
+    "print('{}')": "doesn't answer what is asked",
+    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)": "exit status -9",
+}
+
+
+@pytest.mark.parametrize("code", ANSWERS)
+def test_what_answers_something_else_is_refused(tmp_path: Path, code: str) -> None:
+    (tmp_path / "attnbench" / "live").mkdir(parents=True)
+    for name in ("__init__", "live/__init__"):
+        (tmp_path / "attnbench" / f"{name}.py").write_text("")
+    (tmp_path / "attnbench" / "live" / "facts.py").write_text(code)
+    side = Side("base", "old", sys.executable, (str(tmp_path),), tree=str(tmp_path))
+    with pytest.raises(BadInput, match=f"the base side, old, .*{ANSWERS[code]}"):
+        ask_all([side], ())
+
+
+def test_an_attnbench_from_before_there_were_sides_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "attnbench").mkdir()
+    (tmp_path / "attnbench" / "__init__.py").write_text("")
+    side = Side("base", "old", sys.executable, (str(tmp_path),), tree=str(tmp_path))
+    with pytest.raises(BadInput, match="has an attnbench that can't be asked what it has"):
+        ask_all([side], ())
+
+
+def test_one_that_never_answers_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnbench.live.asked._ANSWER_WITHIN_S", 0.2)
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(BadInput, match=r"did not load within 0\.2 s"):
+        ask_all([Side("base", "slow", str(tmp_path / "python"))], ())
+
+
+def test_what_can_not_be_started_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "python").write_bytes(b"\x7fELF")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(BadInput, match="can't be started"):
+        ask_all([Side("base", "bent", str(tmp_path / "python"))], ())
+
+
+def test_an_interpreter_is_a_path_an_environment_or_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)  # a link is not followed: it is what makes the environment
+    monkeypatch.chdir(tmp_path)
+    for word in (str(python), "env", "env/bin/python", "./env/bin/python"):
+        assert interpreter(word) == str(python)
+    monkeypatch.setenv("PATH", str(python.parent))
+    assert interpreter("python") == str(python)
+
+
+@pytest.mark.parametrize("word", ["nowhere/bin/python", "no-such-python", "", ".", "plain.txt"])
+def test_what_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.txt").write_text("no program")
+    with pytest.raises(BadInput, match="no interpreter"):
+        interpreter(word)
+
+
+def test_what_makes_a_side_is_its_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    side = Side("base", "main", "python", ("/tree/src", "/mine"), tree="/tree", not_from="/user")
+    assert side.environment() == {
+        "PYTHONPATH": f"/tree/src{os.pathsep}/mine",
+        "PYTHONSAFEPATH": "1",
+        "ATTNBENCH_NOT_FROM": "/user",
+    }
+    assert "PYTHONPATH" not in side_of_python("head").environment()

@@ -1,0 +1,157 @@
+"""Sides made by hand: cells with the times that are said, and files of both formats that hold them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from attnbench.runner.options import Options
+from attnbench.types.measured import Cell, Measured
+from attnbench.types.record import (
+    FORMAT_VERSION,
+    Block,
+    CaseLine,
+    Contender,
+    EndLine,
+    MachineScale,
+    Manifest,
+    PluginLine,
+    Record,
+    SetLine,
+    Status,
+)
+
+SHORT = "attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward"
+LONG = "attention/dot/B1-H1-Lq64-Lk64-D8/none/float32/cpu/forward"
+ENVIRONMENT: dict[str, Any] = {
+    "cpu": "Made CPU", "cpu_quota": 2, "governor": None, "system": "Linux 6.1", "python": "3.11.7",
+    "load_average": [0.1, 0.1, 0.1], "libraries": {"numpy": "2.0", "torch": "2.6", "pandas": "2.2"},
+    "torch": "2.6", "torch_flags": {"threads": "1", "build": "made " * 20}, "cuda_devices": [],
+    "git_commit": "abc123",
+}  # fmt: skip
+BESIDE = ("one", "two", "three", "four")
+"""Backends that don't change, so that a case tells what the machine did."""
+
+
+def times(middle_ns: float, *, count: int = 9, spread: float = 0.004) -> tuple[float, ...]:
+    """So many times around a middle, evenly spread over this share of it, in a mixed order."""
+    places = [(i - (count - 1) / 2) / max(1, count - 1) for i in range(count)]
+    mixed = Random(count).sample(places, count)
+    return tuple(middle_ns * (1 + spread * place) for place in mixed)
+
+
+def cell(
+    backend: str = "mine", case: str = SHORT, middle_ns: float = 1e5, *, status: Status = "ok", **more: Any
+) -> Cell:
+    """A cell of nine processes, 0.4 % apart, three of each server, unless said otherwise."""
+    said: dict[str, Any] = {
+        "case": case, "rule": "dot", "backend": backend, "status": status,
+        "processes_ns": times(middle_ns) if status == "ok" else (), "fingerprint": "256 pairs",
+        "reference_ns": {"gemm_256": (4e5,) * 9, "copy": (4e3,) * 9, "empty": (60.0,) * 9},
+        "parents": (0, 1, 2) * 3,
+    }  # fmt: skip
+    return Cell(**(said | more))
+
+
+def side(*cells: Cell, **more: Any) -> Measured:
+    """A run of these cells."""
+    said: dict[str, Any] = {
+        "path": Path("side.jsonl"), "origin": "attnbench", "version": "1", "started": "2026-01-01",
+        "commit": "abc", "environment": {"cpu": "Made CPU", "torch": "2.6"},
+        "protocol": {"launches": 3, "sets": 9}, "cells": tuple(cells),
+    }  # fmt: skip
+    return Measured(**(said | more))
+
+
+def beside(case: str = SHORT, factor: float = 1.0) -> list[Cell]:
+    """Four more backends of a case, all moved by one factor."""
+    return [cell(name, case, 1e5 * factor * (2 + i)) for i, name in enumerate(BESIDE)]
+
+
+Times = Mapping[str, Sequence[float]]
+
+
+def run_lines(
+    cells: Mapping[str, Times] | None = None,
+    *,
+    statuses: Mapping[tuple[str, str], Status] | None = None,
+    environment: Mapping[str, Any] | None = None,
+    protocol: Mapping[str, Any] | None = None,
+    pairs: int = 256,
+    contender: Mapping[str, Any] | None = None,
+    ended: bool = True,
+    started: str = "2026-01-01T00:00:00+00:00",
+) -> list[Any]:
+    """The lines of a whole run: by case and backend the times in ns of each set."""
+    if cells is None:
+        cells = {SHORT: {name: times(1e5 * (1 + i)) for i, name in enumerate(("mine", *BESIDE))}}
+    statuses = statuses or {}
+    backends = list(dict.fromkeys(name for by in cells.values() for name in by))
+    backends += [name for _, name in statuses if name not in backends]
+    plan: dict[str, Any] = {
+        "calls": 1, "samples": 1, "warm_calls": 0, "sets": 9, "accuracy": None, "prepare_ms": 1.0,
+        "first_call_ms": 1.0, "warmup_ms": [0.1], "fresh": True, "anew": True,
+    }  # fmt: skip
+    planned = Contender(**(plan | dict(contender or {})))
+    lines: list[Any] = [
+        Manifest(
+            FORMAT_VERSION, "run", started, "0.1.0", ["attnbench"], list(cells), backends, [], None,
+            Options().protocol() | dict(protocol or {}), [PluginLine("backends", "attnbench", "0.1.0")],
+            ENVIRONMENT | dict(environment or {}),
+        )
+    ]  # fmt: skip
+    for case, by_backend in cells.items():
+        lines.append(CaseLine(case, 1, 1, pairs, 1e4, 1e4, dict.fromkeys(by_backend, planned)))
+        for index in range(max((len(taken) for taken in by_backend.values()), default=0)):
+            blocks = {
+                name: [_block(taken[index])] for name, taken in by_backend.items() if index < len(taken)
+            }
+            scale = MachineScale({256: [400_000, 410_000]}, 1024, [4_000] * 3, [60.0] * 3)
+            lines.append(SetLine(case, index, [0], list(blocks), {}, blocks, list(blocks), {}, scale))
+        said = {name: statuses.get((case, name), "ok") for name in backends}
+        lines += [
+            Record(case, "dot", name, status, "" if status == "ok" else f"as it is {status}", ratio=None)
+            for name, status in said.items()
+        ]
+    if ended:
+        lines.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
+    return lines
+
+
+def _block(ns: float) -> Block:
+    wall = [round(ns) - 10, round(ns), round(ns) + 10]
+    return Block(0, [0, 1, 2], 1, wall, wall, [0] * 3, [0] * 3, [0] * 3)
+
+
+def write_run(path: Path, lines: Sequence[Any] | None = None, **said: Any) -> Path:
+    """A run file of these lines, or of :func:`run_lines`."""
+    lines = run_lines(**said) if lines is None else lines
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return path
+
+
+def write_benchmarks(path: Path, middles_s: Mapping[str, float], **more: Any) -> Path:
+    """A file as pytest-benchmark writes it: a benchmark for each name, its calls 10 % apart."""
+    benchmarks = [
+        {
+            "group": None, "name": name, "fullname": f"test_it.py::{name}", "params": None, "param": None,
+            "extra_info": {}, "options": {"timer": "perf_counter"},
+            "stats": {
+                "min": 0.9 * s, "max": 1.2 * s, "mean": s, "stddev": 0.05 * s, "rounds": 100, "median": s,
+                "iqr": 0.1 * s, "q1": 0.95 * s, "q3": 1.05 * s, "iterations": 1, "ops": 1 / s, "total": s,
+            },
+        }
+        for name, s in middles_s.items()
+    ]  # fmt: skip
+    data = {
+        "machine_info": {"python_version": "3.11.7", "cpu": {"brand_raw": "Made CPU"}, "system": "Linux"},
+        "commit_info": {"id": "abc"}, "benchmarks": benchmarks, "datetime": "2026-01-01T00:00:00",
+        "version": "5.1.0",
+    }  # fmt: skip
+    path.write_text(json.dumps(data | more))
+    return path

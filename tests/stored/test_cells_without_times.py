@@ -1,0 +1,145 @@
+"""What a cell is that has no two times, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from made_sides import LONG, SHORT, beside, cell, side
+
+from attnbench.stored.sides import compare_sides
+from attnbench.types.compared import Compared
+from attnbench.types.measured import Cell
+from attnbench.types.record import STATUSES, Status
+
+
+def said(base: Cell | None, new: Cell | None) -> tuple[str, str]:
+    cells = [side(*([] if one is None else [one]), *beside()) for one in (base, new)]
+    compared = compare_sides([cells[0]], [cells[1]])
+    (found,) = (one for one in compared.cells if one.backend == "mine")
+    return found.verdict, found.reason
+
+
+def failed(status: Status) -> Cell:
+    return replace(cell(status=status), reason="as said")
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "verdict", "reason"),
+    [
+        (cell(), failed("mismatch"), "mismatch", "as said"),
+        (failed("mismatch"), failed("mismatch"), "mismatch", "as said"),
+        (None, failed("mismatch"), "mismatch", "as said"),
+        (cell(), failed("crashed"), "missing", "crashed in new (as said)"),
+        (cell(), failed("timeout"), "missing", "timeout in new (as said)"),
+        (cell(), failed("suspect"), "missing", "suspect in new (as said)"),
+        (cell(), failed("out_of_memory"), "missing", "out of memory in new (as said)"),
+        (cell(), failed("unsupported"), "missing", "unsupported in new (as said)"),
+        (cell(), None, "missing", "not in new"),
+        (None, cell(), "none", "only in new"),
+        (failed("crashed"), cell(), "none", "crashed in base (as said)"),
+        (failed("mismatch"), cell(), "none", "mismatch in base (as said)"),
+        (failed("unsupported"), failed("unsupported"), "none", "unsupported in both (as said)"),
+        (failed("crashed"), failed("timeout"), "none", "crashed in base (as said); timeout in new (as said)"),
+        (None, failed("crashed"), "none", "only in new, without a time: crashed in new (as said)"),
+        (failed("crashed"), None, "none", "only in base, without a time: crashed in base (as said)"),
+        (cell(processes_ns=()), cell(), "missing", "ok in base, and yet without a sample"),
+        (cell(), cell(processes_ns=()), "missing", "ok in new, and yet without a sample"),
+        (
+            cell(),
+            cell(processes_ns=(1.0, float("nan"))),
+            "missing",
+            "ok in new, and yet with times that can't be any: not a number, infinite, or no more than 0",
+        ),
+        (
+            cell(processes_ns=(0.0, 1.0)),
+            cell(),
+            "missing",
+            "ok in base, and yet with times that can't be any: not a number, infinite, or no more than 0",
+        ),
+        (
+            cell(),
+            cell(processes_ns=(1.0, float("inf"))),
+            "missing",
+            "ok in new, and yet with times that can't be any: not a number, infinite, or no more than 0",
+        ),
+        (
+            cell(fingerprint="1 pair"),
+            cell(fingerprint="2 pairs"),
+            "missing",
+            "the case has another meaning on either side: 1 pair and 2 pairs",
+        ),
+        (cell(fingerprint=""), cell(fingerprint="2 pairs"), "same", ""),
+    ],
+)
+def test_what_stands_where_there_are_no_two_times(
+    base: Cell | None, new: Cell | None, verdict: str, reason: str
+) -> None:
+    assert said(base, new) == (verdict, reason)
+
+
+@pytest.mark.parametrize("base", STATUSES)
+@pytest.mark.parametrize("new", STATUSES)
+def test_no_pair_of_statuses_is_silent(base: Status, new: Status) -> None:
+    verdict, reason = said(cell(status=base), cell(status=new))
+    assert (verdict == "same") == (base == new == "ok")
+    assert reason or verdict == "same"
+    if base == "ok" and new != "ok":
+        assert verdict == ("mismatch" if new == "mismatch" else "missing")
+
+
+def warned(compared: Compared, words: str) -> bool:
+    return any(words in warning for warning in compared.warnings)
+
+
+def test_cells_on_one_side_are_counted_and_named() -> None:
+    base, new = side(cell(), cell(case=LONG), started="a"), side(cell(), cell("other"), started="b")
+    found = compare_sides([base], [new])
+    assert warned(found, f"1 cell only in base: mine on {LONG}")
+    assert warned(found, f"1 cell only in new, with nothing to be compared with: other on {SHORT}")
+
+
+def test_many_are_counted_and_the_first_are_named() -> None:
+    base = side(*(cell(case=f"case {i}") for i in range(9)))
+    assert warned(
+        compare_sides([base], [side()]), "9 cells only in base: mine on case 0, mine on case 1, mine on"
+    )
+    assert warned(compare_sides([base], [side()]), " and 6 more")
+
+
+def test_what_failed_on_both_sides_is_warned_of_and_what_can_t_be_is_not() -> None:
+    there = side(cell("a", status="crashed"), cell("b", status="unsupported"))
+    again = side(cell("a", status="crashed"), cell("b", status="unsupported"), started="later")
+    found = compare_sides([there], [again])
+    assert warned(found, f"1 cell without a time on both sides, because it failed: a on {SHORT}")
+
+
+def test_a_time_in_some_runs_alone_is_warned_of() -> None:
+    runs = [side(cell(), *beside()), side(cell(status="crashed"), *beside())]
+    found = compare_sides([side(cell(), *beside())], runs)
+    assert warned(found, f"1 cell with a time in some runs of new alone: mine on {SHORT}")
+    assert next(one for one in found.cells if one.backend == "mine").new_status == "crashed"
+
+
+def test_the_same_run_on_both_sides_is_warned_of() -> None:
+    from pathlib import Path
+
+    one = side(cell())
+    assert warned(compare_sides([one], [one]), "side.jsonl stands on both sides")
+    copy = side(cell(), path=Path("copy.jsonl"))
+    assert warned(compare_sides([one], [copy]), "side.jsonl and copy.jsonl hold the same run")
+
+
+def test_unequal_versions_of_a_format_are_warned_of() -> None:
+    found = compare_sides([side(cell())], [side(cell(), version="2")])
+    assert warned(found, "files of unequal versions of the format of attnbench: 1 and 2")
+
+
+def test_a_cell_that_both_tools_measured_is_warned_of() -> None:
+    other = side(cell(), origin="pytest-benchmark")
+    found = compare_sides([side(cell()), other], [side(cell()), other])
+    assert warned(found, f"1 cell measured by attnbench and by pytest-benchmark: mine on {SHORT}")
+
+
+def test_problems_of_runs_are_warnings() -> None:
+    assert warned(compare_sides([side(cell(), problems=("cut off",))], [side(cell())]), "cut off")

@@ -1,0 +1,123 @@
+"""What isn't alike on two sides, and whether it matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made_sides import beside, cell, side
+
+from attnbench.stored.environment import check_alike, differences, untold
+from attnbench.stored.sides import compare_sides
+from attnbench.types.errors import BadInput
+from attnbench.types.measured import Measured
+
+
+def run(**facts: Any) -> Measured:
+    return side(cell(), *beside(), environment={"cpu": "Made CPU", "torch": "2.6"} | facts)
+
+
+def dialled(**dials: Any) -> Measured:
+    return side(cell(), protocol={"launches": 3, "sets": 9} | dials)
+
+
+@pytest.mark.parametrize(
+    ("fact", "base", "new", "matters"),
+    [
+        ("cpu", "A", "B", True),
+        ("cuda_devices", ["H100"], [], True),
+        ("cpu_quota", 2, 4, True),
+        ("governor", "performance", "powersave", True),
+        ("torch", "2.6", "2.7", True),
+        ("numpy", "2.0", "2.1", True),
+        ("torch.float32_matmul_precision", "highest", "high", True),
+        ("torch.threads", "1", "2", True),
+        ("python", "3.11.7", "3.12.0", True),
+        ("python", "3.11.7", "3.11.8", False),
+        ("pandas", "2.2", "2.3", False),
+        ("system", "Linux 6.1", "Linux 6.2", False),
+        ("load_average", [0.1], [5.0], False),
+        ("plugin mine", "mine 1.0", "mine 1.1", False),
+        ("attnbench", "0.1.0", "0.2.0", False),
+        ("something new", 1, 2, False),
+    ],
+)
+def test_which_facts_matter(fact: str, base: object, new: object, matters: bool) -> None:
+    (found,) = differences([run(**{fact: base})], [run(**{fact: new})])
+    assert (found.fact, found.matters) == (fact, matters)
+
+
+@pytest.mark.parametrize(
+    ("dial", "base", "new", "matters"),
+    [
+        ("allocator_pinned", True, False, True),
+        ("lockstep", True, False, True),
+        ("launches", 3, 1, True),
+        ("turn_s", 0.0004, 0.001, True),
+        ("some new dial", 1, 2, True),
+        ("budget_s", 0.05, 1.0, False),
+        ("sets", 9, 22, False),
+        ("delta", 0.02, 0.05, False),
+        ("baseline", "eager", "bmm", False),
+    ],
+)
+def test_which_dials_matter(dial: str, base: object, new: object, matters: bool) -> None:
+    (found,) = differences([dialled(**{dial: base})], [dialled(**{dial: new})])
+    assert (found.fact, found.matters) == (f"protocol {dial}", matters)
+
+
+def test_what_matters_comes_first_and_is_refused_by_name() -> None:
+    base, new = [run(system="a", cpu="A")], [run(system="b", cpu="B")]
+    found = differences(base, new)
+    assert [one.fact for one in found] == ["cpu", "system"]
+    with pytest.raises(BadInput) as refused:
+        compare_sides(base, new)
+    assert str(refused.value) == (
+        "the sides were not measured alike, so their times can't be compared: cpu (A in base, B in new); "
+        "--force compares them all the same, and says so"
+    )
+    forced = compare_sides(base, new, force=True)
+    assert forced.forced
+    assert forced.differences == found
+
+
+def test_force_over_nothing_is_not_written_anywhere() -> None:
+    assert not compare_sides([run()], [run(system="b")], force=True).forced
+
+
+def test_a_side_whose_own_runs_differ_differs() -> None:
+    (found,) = differences([run(cpu="A"), run(cpu="B")], [run(cpu="A"), run(cpu="B")])
+    assert (found.base, found.new, found.matters) == ("A or B", "A or B", True)
+
+
+def test_a_fact_that_one_side_does_not_tell_is_listed_and_warned_of() -> None:
+    found = differences([run()], [run(numpy="2.0", system="x")])
+    assert [(one.fact, one.base, one.matters) for one in found] == [
+        ("numpy", "not told", False),
+        ("system", "not told", False),
+    ]
+    assert untold(found) == ["numpy is told by one side alone (not told in base, 2.0 in new)"]
+    check_alike(found)
+
+
+def test_an_untold_fact_hides_no_difference_among_those_that_tell() -> None:
+    bare = side(cell(), environment={"torch": "2.6"})
+    (found,) = differences([run(cpu="A"), bare], [run(cpu="B"), bare])
+    assert found.matters
+
+
+def test_tools_that_measure_otherwise_are_not_alike() -> None:
+    other = side(cell(), origin="pytest-benchmark", protocol={"timer": "perf_counter"})
+    (found,) = differences([run()], [other])
+    assert (found.fact, found.base, found.new) == ("measured by", "attnbench", "pytest-benchmark")
+    assert found.matters
+    # Both tools on both sides: dials are held against those of the same tool.
+    assert differences([run(), other], [run(), other]) == ()
+
+
+def test_long_texts_are_cut_but_stay_apart() -> None:
+    (found,) = differences(
+        [run(**{"torch.build": "x" * 500 + "a"})], [run(**{"torch.build": "x" * 500 + "b"})]
+    )
+    assert len(found.base) < 80
+    assert found.base != found.new

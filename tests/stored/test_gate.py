@@ -1,0 +1,181 @@
+"""What fails, what holds, and what a gate file may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnbench.stored.gate import FAILS_ON, CellRule, Gate, hold, outcomes
+from attnbench.stored.gate_file import read_gate
+from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
+from attnbench.types.errors import BadFile, BadInput
+
+
+def cell(verdict: Outcome, backend: str = "mine", case: str = "attention/dot/a") -> ComparedCell:
+    ratio = None if verdict in ("mismatch", "missing", "none") else 1.0
+    return ComparedCell(case=case, rule="dot", backend=backend, verdict=verdict, ratio=ratio)
+
+
+def compared(*cells: ComparedCell, warnings: tuple[str, ...] = (), forced: bool = False) -> Compared:
+    differences = (Difference("cpu", "A", "B", matters=True),) if forced else ()
+    return Compared("base", "new", cells, differences, forced, warnings)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fails"),
+    [
+        ("slower", True), ("mismatch", True), ("missing", True), ("unclear", False), ("same", False),
+        ("faster", False), ("none", False),
+    ],
+)  # fmt: skip
+def test_what_fails_unless_something_else_is_said(verdict: Outcome, fails: bool) -> None:
+    result = hold(compared(cell(verdict), cell("same", "other")), Gate())
+    assert result.exit_code == fails
+    assert [one.verdict for one in result.failing] == ([verdict] if fails else [])
+
+
+@pytest.mark.parametrize("verdict", OUTCOMES)
+@pytest.mark.parametrize("fail_on", [(), ("unclear",), ("slower", "missing")])
+def test_exactly_what_is_named_fails(verdict: Outcome, fail_on: tuple[Outcome, ...]) -> None:
+    result = hold(compared(cell(verdict), cell("same", "other")), Gate(fail_on=fail_on))
+    assert (result.exit_code == 1) == (verdict in fail_on)
+
+
+def test_the_sentence_counts_what_fails() -> None:
+    found = hold(compared(cell("slower"), cell("slower", "b"), cell("missing", "c")), Gate())
+    assert found.sentence == "fails: 2 slower, 1 missing"
+    assert hold(compared(cell("same")), Gate()).sentence == (
+        "holds: none of 1 cell is slower or mismatch or missing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "why"),
+    [
+        ((), "neither side has a cell"),
+        ((cell("none"), cell("none", "b")), "no cell has a time on both sides"),
+    ],
+)
+def test_where_nothing_could_be_compared_it_is_3(cells: tuple[ComparedCell, ...], why: str) -> None:
+    result = hold(compared(*cells), Gate())
+    assert (result.exit_code, result.sentence) == (3, f"nothing could be compared: {why}")
+
+
+def test_every_cell_ignored_is_3_as_well() -> None:
+    gate = Gate(rules=(CellRule(backend="mine", ignore="flaky"),))
+    result = hold(compared(cell("slower")), gate)
+    assert (result.exit_code, result.sentence) == (3, "nothing could be compared: every cell is ignored")
+    assert [(one.backend, why) for one, why in result.ignored] == [("mine", "flaky")]
+
+
+def test_strict_fails_on_warnings_and_on_force() -> None:
+    fine = compared(cell("same"), warnings=("one", "two"))
+    assert hold(fine, Gate()).exit_code == 0
+    assert hold(fine, Gate(strict=True)).sentence == "fails: 2 warnings under --strict"
+    forced = compared(cell("same"), forced=True)
+    assert hold(forced, Gate()).exit_code == 0
+    assert hold(forced, Gate(strict=True)).sentence == "fails: unlike environments under --strict"
+    assert hold(compared(cell("same")), Gate(strict=True)).exit_code == 0
+
+
+def test_the_last_rule_that_fits_and_says_something_counts() -> None:
+    gate = Gate(
+        rules=(
+            CellRule(case="attention/dot/*", delta=0.1, fail_on=("mismatch",)),
+            CellRule(backend="m?ne", delta=0.2),
+            CellRule(backend="other", ignore="no"),
+        )
+    )
+    assert gate.delta_of("attention/dot/a", "mine") == 0.2
+    assert gate.delta_of("attention/dot/a", "else") == 0.1
+    assert gate.delta_of("attention/general/a", "else") == 0.02
+    assert gate.fail_on_of("attention/dot/a", "mine") == ("mismatch",)
+    assert gate.fail_on_of("attention/general/a", "mine") == FAILS_ON
+    assert gate.ignored("attention/dot/a", "other") == "no"
+    assert gate.ignored("attention/dot/a", "mine") == ""
+
+
+def test_a_rule_that_fits_nothing_is_warned_of() -> None:
+    result = hold(compared(cell("same")), Gate(rules=(CellRule(backend="gone", ignore="x"),), strict=True))
+    assert result.warnings == ("a rule of the gate fits no cell: case '*', backend 'gone'",)
+    assert result.exit_code == 1
+
+
+def test_verdicts_are_put_in_order_and_unknown_ones_refused() -> None:
+    assert outcomes("unclear, slower") == ("slower", "unclear")
+    assert outcomes("nothing") == ()
+    for bad in ("slowr", "same", "none", "", "slower,,missing"):
+        with pytest.raises(BadInput, match="no verdict"):
+            outcomes(bad)
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "gate.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_gate_file(tmp_path: Path) -> None:
+    text = """
+        delta = "3%"
+        fail-on = ["slower", "unclear"]
+        strict = true
+
+        [[cells]]
+        case = "attention/additive/*"
+        delta = 0.1
+
+        [[cells]]
+        backend = "numpy"
+        fail-on = []
+        ignore = "runs beside other work"
+    """
+    gate = read_gate(write(tmp_path, text), Gate())
+    assert (gate.delta, gate.fail_on, gate.strict) == (0.03, ("slower", "unclear"), True)
+    assert gate.rules == (
+        CellRule(case="attention/additive/*", delta=0.1),
+        CellRule(backend="numpy", fail_on=(), ignore="runs beside other work"),
+    )
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert read_gate(write(tmp_path, ""), Gate()) == Gate()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("delta = 2", "delta = 2: a share between 0 and 1 is needed"),
+        ("delta = true", "delta = True: a share between 0 and 1"),
+        ("delta = '200%'", "a share between 0 and 1"),
+        ("delta = nan", "a share between 0 and 1"),
+        ("delta = []", "a share between 0 and 1"),
+        ("fail-on = 'slower'", "give a list of verdicts"),
+        ("fail-on = ['slowr']", "no verdict 'slowr'; did you mean 'slower'?"),
+        ("fail-on = [1]", "give a list of verdicts"),
+        ("strict = 'yes'", "strict = 'yes': give true or false"),
+        ("dleta = 0.1", "no key 'dleta'; did you mean 'delta'?"),
+        ("cells = 3", "cells is no list of tables"),
+        ("cells = [3]", "cells number 1: no table"),
+        ("[[cells]]\nbackends = 'x'", "cells number 1: no key 'backends'; did you mean 'backend'?"),
+        ("[[cells]]\n[[cells]]\ndelta = 7", "cells number 2: delta = 7"),
+        ("[[cells]]\nignore = true", "cells number 1: ignore = True: give words"),
+        ("[[cells]]\nignore = ''", "cells number 1: ignore = ''"),
+        ("[[cells]]\ncase = 3", "cells number 1: case = 3"),
+        ("delta =", "is no TOML"),
+    ],
+)
+def test_what_can_t_be_is_refused_in_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(BadFile) as refused:
+        read_gate(write(tmp_path, text), Gate())
+    assert sentence in str(refused.value)
+    assert "gate.toml" in str(refused.value)
+
+
+def test_a_missing_or_binary_gate_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="can't read the gate"):
+        read_gate(tmp_path / "none.toml", Gate())
+    (tmp_path / "gate.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadFile, match="is no TOML"):
+        read_gate(tmp_path / "gate.toml", Gate())

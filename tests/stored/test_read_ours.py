@@ -1,0 +1,162 @@
+"""Run files as ``Measured``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_sides import LONG, SHORT, run_lines, times, write_run
+
+from attnbench.compare.summary import summarise
+from attnbench.runner.run_file import read_run
+from attnbench.stored.lines import SlimBlock
+from attnbench.stored.ours import _median_ns, read_ours
+from attnbench.types.errors import BadFile
+from attnbench.types.record import SetLine
+
+
+def test_processes_are_the_medians_of_sets_in_order(tmp_path: Path) -> None:
+    run = read_ours(write_run(tmp_path / "a.jsonl"))
+    mine = next(cell for cell in run.cells if cell.backend == "mine")
+    assert mine.processes_ns == tuple(round(ns) for ns in times(1e5))
+    assert mine.parents == (0, 1, 2) * 3
+    assert mine.fingerprint == "256 pairs, 10000 operations, 10000 bytes"
+    assert mine.reference_ns == {"gemm_256": (4e5,) * 9, "copy": (4e3,) * 9, "empty": (60.0,) * 9}
+    assert (run.origin, run.version, run.commit, run.problems) == ("attnbench", "1", "abc123", ())
+
+
+def test_the_median_of_processes_is_the_time_that_the_record_would_have(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a.jsonl")
+    stored = read_run(path)
+    for cell in read_ours(path).cells:
+        timing = summarise(stored.sets, cell.backend)
+        assert timing is not None
+        assert median(cell.processes_ns) / 1e6 == pytest.approx(timing.median_ms)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(1, 10**6), min_size=1)), min_size=1))
+def test_a_sets_median_is_that_of_all_its_samples(blocks: list[tuple[int, list[int]]]) -> None:
+    expected = median([wall / calls for calls, walls in blocks for wall in walls])
+    assert _median_ns([SlimBlock(*block) for block in blocks]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("block", [(0, [1, 2]), (1, []), (1, [5, 0]), (1, [-3]), (-1, [5])])
+@pytest.mark.parametrize("beside", [[], [(1, [7, 8])], [(2, [7, 8])]])
+def test_a_block_that_can_t_be_has_no_median(
+    block: tuple[int, list[int]], beside: list[tuple[int, list[int]]]
+) -> None:
+    assert _median_ns([SlimBlock(*one) for one in [*beside, block]]) == 0
+    assert _median_ns([SlimBlock(*one) for one in [block, *beside]]) == 0
+
+
+def test_the_environment_is_flat_and_leaves_out_what_is_not_known(tmp_path: Path) -> None:
+    facts = read_ours(write_run(tmp_path / "a.jsonl")).environment
+    assert facts["torch"] == "2.6"
+    assert facts["numpy"] == "2.0"
+    assert facts["torch.threads"] == "1"
+    assert facts["plugin backends"] == "attnbench 0.1.0"
+    assert not {"governor", "libraries", "torch_flags", "git_commit"} & set(facts)
+
+
+def test_forks_of_one_template_have_one_parent(tmp_path: Path) -> None:
+    run = read_ours(write_run(tmp_path / "a.jsonl", contender={"anew": False}))
+    assert {cell.parents for cell in run.cells} == {(0,) * 9}
+
+
+def test_a_process_that_was_kept_over_sets_is_one(tmp_path: Path) -> None:
+    """Nine sets, three processes of three sets each: three values count as independent."""
+    run = read_ours(write_run(tmp_path / "a.jsonl", contender={"anew": False, "fresh": False}))
+    mine = next(cell for cell in run.cells if cell.backend == "mine")
+    taken = [round(ns) for ns in times(1e5)]
+    assert mine.processes_ns == (median(taken[:3]), median(taken[3:6]), median(taken[6:]))
+    assert mine.parents == (0, 1, 2)
+
+
+def test_statuses_and_reasons_come_along(tmp_path: Path) -> None:
+    run = read_ours(write_run(tmp_path / "a.jsonl", statuses={(SHORT, "bad"): "crashed"}))
+    bad = next(cell for cell in run.cells if cell.backend == "bad")
+    assert (bad.status, bad.reason, bad.processes_ns) == ("crashed", "as it is crashed", ())
+
+
+def test_a_run_that_was_cut_off_says_how_much_is_missing(tmp_path: Path) -> None:
+    lines = run_lines({SHORT: {"mine": times(1e5)}, LONG: {"mine": times(1e5)}}, ended=False)
+    path = write_run(tmp_path / "a.jsonl", lines[:-11])
+    (problem,) = read_ours(path).problems
+    assert "the run was cut off, 1 of its records are missing" in problem
+    assert f"--resume {path}" in problem
+
+
+def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a.jsonl")
+    path.write_bytes(path.read_bytes()[:-20])
+    run = read_ours(path)
+    assert len(run.cells) == 5
+    assert [problem for problem in run.problems if "its last line was cut off" in problem]
+
+
+def test_a_run_that_was_checked_alone_says_so(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a.jsonl", cells={SHORT: {}}, protocol={"timed": False})
+    assert "was checked alone, not timed" in read_ours(path).problems[0]
+
+
+def damaged(tmp_path: Path, what: str) -> Path:
+    lines = run_lines()
+    first_set = next(i for i, line in enumerate(lines) if isinstance(line, SetLine))
+    if what == "a second manifest":
+        lines.insert(3, lines[0])
+    elif what == "a set twice":
+        lines.insert(first_set, lines[first_set])
+    elif what == "a record twice":
+        lines.insert(-1, lines[-2])
+    elif what == "an unnamed case":
+        lines[first_set] = msgspec.structs.replace(lines[first_set], case="attention/other")
+    elif what == "no samples":
+        blocks = {"mine": [msgspec.structs.replace(lines[first_set].blocks["mine"][0], wall_ns=[])]}
+        lines[first_set] = msgspec.structs.replace(lines[first_set], blocks=blocks)
+    elif what == "a newer format":
+        lines[0] = msgspec.structs.replace(lines[0], format=99)
+    path = write_run(tmp_path / "bad.jsonl", lines)
+    whole = path.read_bytes().splitlines(keepends=True)
+    if what == "a damaged line":
+        whole[4] = b'{"kind":"set", oops}\n'
+    elif what == "NaN":
+        whole[first_set] = whole[first_set].replace(b'"wall_ns":[', b'"wall_ns":[NaN,')
+    elif what == "no manifest":
+        whole = whole[1:]
+    elif what == "no JSON":
+        whole[0] = b"hello\n"
+    elif what == "a damaged manifest":
+        whole[0] = b'{"kind":"manifest","format":1}\n'
+    path.write_bytes(b"".join(whole))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("a second manifest", "line 4: a second manifest: these are two runs in one file"),
+        ("a set twice", "line 4: 0 of 'attention/"),
+        ("a record twice", "stands here a second time"),
+        ("an unnamed case", "line 3: a case that the manifest doesn't name, 'attention/other'"),
+        ("no samples", "line 3: a block without samples, or with impossible ones"),
+        ("a newer format", "has format 99; this attnbench reads 1 to 1: install a newer attnbench"),
+        ("a damaged line", "line 5: damaged ("),
+        ("NaN", "line 3: damaged ("),
+        ("no manifest", "its first line is no manifest"),
+        ("no JSON", "its first line is no JSON"),
+        ("a damaged manifest", "its manifest is damaged"),
+    ],
+)
+def test_what_is_damaged_is_refused_where_it_is(tmp_path: Path, what: str, sentence: str) -> None:
+    with pytest.raises(BadFile) as refused:
+        read_ours(damaged(tmp_path, what))
+    assert sentence in str(refused.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="can't read"):
+        read_ours(tmp_path / "none.jsonl")

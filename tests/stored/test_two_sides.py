@@ -1,0 +1,232 @@
+"""Verdicts on sides whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_sides import BESIDE, LONG, SHORT, beside, cell, side, times
+
+from attnbench.stored.sides import compare_sides
+from attnbench.types.compared import ComparedCell
+from attnbench.types.measured import Cell, Measured
+
+
+def mine(base: list[Measured], new: list[Measured], **said: float) -> ComparedCell:
+    compared = compare_sides(base, new, delta_of=lambda _case, _backend: said.get("delta", 0.02))
+    return next(one for one in compared.cells if one.backend == "mine")
+
+
+def with_mine(factor: float = 1.0, **more: object) -> list[Measured]:
+    return [side(replace(cell(middle_ns=1e5 * factor), **more), *beside())]  # type: ignore[arg-type]
+
+
+def test_ten_percent_more_on_a_calm_machine_is_slower() -> None:
+    found = mine(with_mine(), with_mine(1.1))
+    assert (found.verdict, found.reason) == ("slower", "")
+    assert found.ratio == pytest.approx(1.1)
+    assert found.low is not None
+    assert found.high is not None
+    assert 1.095 < found.low < 1.1 < found.high < 1.105
+    assert found.confidence == pytest.approx(0.99601, abs=1e-5)
+    assert (found.base_ms, found.new_ms) == (pytest.approx(0.1), pytest.approx(0.11))
+    assert found.p_value == pytest.approx(4.11e-5, rel=0.01)
+    assert found.p_adjusted == pytest.approx(5 * 4.11e-5, rel=0.01)
+    assert found.least_told == pytest.approx(0.02)
+
+
+def test_the_other_way_round_it_is_faster() -> None:
+    found = mine(with_mine(1.1), with_mine())
+    assert found.verdict == "faster"
+    assert found.ratio == pytest.approx(1 / 1.1)
+
+
+def test_alike_within_delta_is_the_same() -> None:
+    assert mine(with_mine(), with_mine(1.001)).verdict == "same"
+    assert mine(with_mine(), with_mine(1.1), delta=0.2).verdict == "same"
+
+
+def test_nothing_finer_than_processes_differ_by_is_told() -> None:
+    rough = times(1e5, spread=0.3)
+    found = mine(with_mine(processes_ns=rough), with_mine(processes_ns=tuple(1.15 * ns for ns in rough)))
+    assert found.verdict == "unclear"
+    assert found.least_told == pytest.approx(0.62, abs=0.01)
+    assert found.reason == (
+        "less than 62 % can't be told: processes of base differ by 27 %, those of new by 27 %, and the other "
+        "backends of the case moved by 0 %"
+    )
+
+
+def test_a_difference_that_ranks_tell_and_the_spread_does_not_names_both() -> None:
+    rough = times(1e5, spread=0.2)
+    found = mine(with_mine(processes_ns=rough), with_mine(processes_ns=tuple(1.17 * ns for ns in rough)))
+    assert found.verdict == "unclear"
+    assert found.reason.startswith("differs by 17 %, and less than 38 % can't be told: processes")
+
+
+def test_what_all_backends_of_a_case_moved_by_is_put_down_to_the_machine() -> None:
+    base = [side(cell(), *beside(), path=Path("base.jsonl"))]
+    new = [side(cell(middle_ns=1.3e5), *beside(factor=1.3), path=Path("new.jsonl"))]
+    compared = compare_sides(base, new)
+    assert {one.verdict for one in compared.cells} == {"unclear"}
+    assert "the other backends of the case moved by 30 %" in compared.cells[0].reason
+    (warning,) = compared.warnings
+    assert warning.startswith(f"all 5 backends are slower by 30 % or more on {SHORT}: the machine, or")
+
+
+def test_one_backend_alone_is_told_from_the_machine_only_beyond_all_its_processes_and_drift() -> None:
+    """Nothing beside it says what the machine did: the whole span of its processes counts."""
+    rough = times(1e5, spread=0.2)
+    alone = [side(cell(processes_ns=rough))]
+    found = mine(alone, [side(cell(processes_ns=tuple(1.2 * ns for ns in rough)))])
+    assert found.verdict == "unclear"
+    assert found.least_told == pytest.approx((1.1 / 0.9) ** 2 - 1)
+    assert mine(alone, [side(cell(processes_ns=tuple(1.5 * ns for ns in rough)))]).verdict == "slower"
+
+
+def test_reference_calls_that_moved_leave_a_difference_unclear() -> None:
+    slower = {name: tuple(1.15 * ns for ns in taken) for name, taken in cell().reference_ns.items()}
+    found = mine(with_mine(), with_mine(1.1, reference_ns=slower))
+    assert found.verdict == "unclear"
+    assert "the machine's reference calls moved by 15 %" in found.reason
+
+
+def test_too_few_processes_are_counted_and_so_are_those_that_lack() -> None:
+    few = with_mine(processes_ns=times(1e5, count=5), parents=())
+    found = mine(few, with_mine(1.5, processes_ns=times(1.5e5, count=3), parents=()))
+    assert found.verdict == "unclear"
+    assert (
+        found.reason
+        == "5 processes in base and 3 in new, 6 a side are needed: 1 more of base and 3 more of new"
+    )
+    assert found.low is None
+    more = mine(with_mine(), with_mine(1.5, processes_ns=times(1.5e5, count=3), parents=()))
+    assert more.reason.endswith(": 1 more of new")
+
+
+def test_of_several_runs_six_a_side_are_needed() -> None:
+    runs = [with_mine(1 + i / 1000)[0] for i in range(6)]
+    slow = [with_mine(1.1 + i / 1000)[0] for i in range(6)]
+    few = mine(runs[:3], slow[:3])
+    assert few.verdict == "unclear"
+    assert few.reason == "3 runs in base and 3 in new, 6 a side are needed: 3 more of base and 3 more of new"
+    assert mine(runs, slow).verdict == "slower"
+    assert mine(runs, slow).p_value == pytest.approx(2 / 924)
+
+
+def test_several_runs_against_one_are_told_beyond_a_factor_of_two_alone() -> None:
+    runs = [with_mine(1 + i / 1000)[0] for i in range(6)]
+    found = mine(runs, with_mine(1.5))
+    assert found.verdict == "unclear"
+    assert found.reason == (
+        "one run on a side, so that nothing within a factor of 2 can be told: 6 runs a side would tell finer"
+    )
+    assert mine(runs, with_mine(2.5)).verdict == "slower"
+
+
+def lone(middle: float, *, wide: float = 0.1, known: bool = True) -> list[Measured]:
+    calls = (0.9, 1 - wide, 1.0, 1 + wide, 1.5)
+    quartiles = tuple(middle * share for share in calls) if known else ()
+    return [side(cell(processes_ns=(middle,), calls_ns=quartiles, parents=(), reference_ns={}))]
+
+
+@pytest.mark.parametrize(
+    ("factor", "wide", "known", "verdict"),
+    [
+        (2.2, 0.1, True, "slower"),
+        (1 / 2.2, 0.1, True, "faster"),
+        (1.9, 0.1, True, "unclear"),
+        (1.0, 0.01, True, "unclear"),
+        (2.2, 0.5, True, "unclear"),  # the middle halves overlap: up to 1.5, and from 1.1
+        (2.2, 0.1, False, "unclear"),
+    ],
+)
+def test_of_lone_processes_only_a_factor_of_two_without_overlap_is_told(
+    factor: float, wide: float, known: bool, verdict: str
+) -> None:
+    found = mine(lone(1e6, wide=wide, known=known), lone(1e6 * factor, wide=wide, known=known))
+    assert found.verdict == verdict
+    assert (found.p_value, found.p_adjusted, found.low) == (None, None, None)
+    assert ("one process on a side" in found.reason) == (verdict == "unclear")
+
+
+def test_a_lone_process_against_nine_must_lie_beyond_all_of_them() -> None:
+    nine = [side(cell(processes_ns=times(1e6, spread=0.3)))]
+    assert mine(nine, lone(2.6e6)).verdict == "slower"
+    assert mine(nine, lone(2.6e6, wide=0.58)).verdict == "unclear"
+
+
+def test_chance_among_many_cells_is_corrected_for() -> None:
+    """One of 2,000 cells with the least p-value of nine and nine: expected by chance alone."""
+    cases = [f"case {i}" for i in range(2000)]
+    base = [side(*(cell(case=case, reference_ns={}) for case in cases))]
+    cells = [cell(case=case, reference_ns={}) for case in cases]
+    new = [side(replace(cells[0], processes_ns=times(1.5e5)), *cells[1:])]
+    found = compare_sides(base, new).cells[0]
+    assert found.verdict == "unclear"
+    assert found.reason.startswith(
+        "could be chance among 2000 comparisons (adjusted p 0.082, 0.05 is needed)"
+    )
+
+
+def test_the_order_of_sides_exchanged_exchanges_the_words() -> None:
+    rng = Random(1)
+    for factor in (1.0, 1.05, 1.3):
+        taken = [tuple(1e5 * rng.lognormvariate(0, 0.01) for _ in range(9)) for _ in range(2)]
+        base = with_mine(processes_ns=taken[0])
+        new = with_mine(processes_ns=tuple(factor * ns for ns in taken[1]))
+        there, back = mine(base, new), mine(new, base)
+        swapped = {"slower": "faster", "faster": "slower"}
+        assert there.verdict == swapped.get(back.verdict, back.verdict)
+        assert there.ratio is not None
+        assert back.ratio is not None
+        assert log(there.ratio) == pytest.approx(-log(back.ratio))
+
+
+def drawn(rng: Random, moment: float, cells: int, sd: float) -> list[Measured]:
+    """A run of identical code: a moment that all share by case, processes and servers that differ."""
+    found: list[Cell] = []
+    for case in (SHORT, LONG):
+        moved = rng.lognormvariate(0, moment)
+        servers = {(name, i): rng.lognormvariate(0, sd) for name in ("mine", *BESIDE) for i in range(3)}
+        for name in ("mine", *BESIDE)[:cells]:
+            values = tuple(
+                1e5 * moved * servers[name, i % 3] * rng.lognormvariate(0, sd) for i in range(9)
+            )  # fmt: skip
+            calls = {"gemm_256": (4e5 * rng.lognormvariate(0, moment),), "copy": (4e3 * moved,)}
+            found.append(cell(name, case, processes_ns=values, reference_ns=calls))
+    return [side(*found)]
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.002, 0.02, 0.1]), st.sampled_from([0.002, 0.02, 0.1]))
+@settings(max_examples=120)
+def test_identical_code_is_not_called_slower(seed: int, moment: float, sd: float) -> None:
+    rng = Random(seed)
+    compared = compare_sides(drawn(rng, moment, 5, sd), drawn(rng, moment, 5, sd))
+    assert not {"slower", "faster"} & {one.verdict for one in compared.cells}
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_whatever_is_slower_is_beyond_what_could_be_told(seed: int) -> None:
+    rng = Random(seed)
+    base, new = drawn(rng, 0.05, 5, 0.02), drawn(rng, 0.05, 5, 0.02)
+    slowed = [
+        replace(one, processes_ns=tuple(ns * rng.choice((1.0, 1.2, 2.0)) for ns in one.processes_ns))
+        for one in new[0].cells
+    ]
+    for one in compare_sides(base, [side(*slowed)]).cells:
+        assert one.ratio is not None
+        assert one.least_told is not None
+        if one.verdict in ("slower", "faster"):
+            assert abs(log(one.ratio)) > log(1 + one.least_told)
+            assert one.low is not None
+            assert one.high is not None
+            assert (one.low > 1) or (one.high < 1)
+        else:
+            assert one.reason or one.verdict == "same"
