@@ -14,9 +14,16 @@ from made_sides import LONG, SHORT, run_lines, times, write_run
 from attnbench.compare.summary import summarise
 from attnbench.runner.run_file import read_run
 from attnbench.stored.lines import SlimBlock
-from attnbench.stored.ours import _median_ns, read_ours
+from attnbench.stored.ours import _median_ns
+from attnbench.stored.ours import read_ours as read_runs
 from attnbench.types.errors import BadFile
+from attnbench.types.measured import Measured
 from attnbench.types.record import SetLine
+
+
+def read_ours(path: Path) -> Measured:
+    (run,) = read_runs(path)
+    return run
 
 
 def test_processes_are_the_medians_of_sets_in_order(tmp_path: Path) -> None:
@@ -138,7 +145,7 @@ def damaged(tmp_path: Path, what: str) -> Path:
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        ("a second manifest", "line 4: a second manifest: these are two runs in one file"),
+        ("a second manifest", "line 4: a second manifest of the run 'run', which would count twice"),
         ("a set twice", "line 4: 0 of 'attention/"),
         ("a record twice", "stands here a second time"),
         ("an unnamed case", "line 3: a case that the manifest doesn't name, 'attention/other'"),
