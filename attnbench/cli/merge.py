@@ -31,8 +31,7 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     for note in merged.notes:
         click.echo(note, err=True)
     for run in merged.runs:
-        records = f"{len(run.records)} record{'' if len(run.records) == 1 else 's'}"
-        cut = "" if run.finished is not None else ", cut off"
-        machine = run.manifest.environment.get("cpu")
-        click.echo(f"{run.manifest.run_id}: {machine}, {records}{cut}", err=True)
+        records = f"{run.records} record{'' if run.records == 1 else 's'}"
+        cut = "" if run.finished else ", cut off"
+        click.echo(f"{run.run_id}: {run.machine}, {records}{cut}", err=True)
     click.echo(f"stored in {out}", err=True)

@@ -75,7 +75,7 @@ def _parse(path: Path, data: bytes) -> list[StoredRun]:
     lines = data[:complete].splitlines(keepends=True)
     if not lines:
         raise BadFile(f"{str(path)!r} is no run of attnbench: it holds no complete line")
-    begins = [0, *(place for place, line in enumerate(lines) if place and _begins_run(line))]
+    begins = [0, *(place for place, line in enumerate(lines) if place and is_of_kind(line, "manifest"))]
     runs: list[StoredRun] = []
     for begin, end in pairwise([*begins, len(lines)]):
         byte = runs[-1].complete_bytes if runs else 0
@@ -88,12 +88,13 @@ def _parse(path: Path, data: bytes) -> list[StoredRun]:
     return runs
 
 
-def _begins_run(line: bytes) -> bool:
+def is_of_kind(line: bytes, kind: str) -> bool:
+    """Whether a line of a file is of a kind (``manifest``, ``end``), without decoding what else is in it."""
     # Most lines are samples: only where the word stands at all is it worth looking what it says.
-    if b'"manifest"' not in line:
+    if f'"{kind}"'.encode() not in line:
         return False
     try:
-        return msgspec.json.decode(line, type=_Kind).kind == "manifest"
+        return msgspec.json.decode(line, type=_Kind).kind == kind
     except (msgspec.MsgspecError, RecursionError):
         return False
 

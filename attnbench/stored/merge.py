@@ -8,8 +8,33 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnbench.runner.run_file import StoredRun, check_new, read_runs
+from attnbench.runner.run_file import check_new, is_of_kind
+from attnbench.stored.ours import read_ours
 from attnbench.types.errors import BadFile, BadInput
+
+
+@dataclass(frozen=True)
+class MergedRun:
+    """A run that was merged: where its lines were taken from, and what is said of it.
+
+    first_byte, end_byte: which part of that file it is. machine: its CPU. records: how many it has. finished:
+    whether it went to its end.
+    """
+
+    path: Path
+    first_byte: int
+    end_byte: int
+    run_id: str
+    started: str
+    machine: str
+    records: int
+    finished: bool
+
+    def lines(self) -> bytes:
+        """Its lines, as they stand in the file."""
+        with self.path.open("rb") as file:
+            file.seek(self.first_byte)
+            return file.read(self.end_byte - self.first_byte)
 
 
 @dataclass(frozen=True)
@@ -17,7 +42,7 @@ class Merged:
     """What was merged. runs: those in the new file, in its order. notes: what else to know, in sentences."""
 
     path: Path
-    runs: tuple[StoredRun, ...]
+    runs: tuple[MergedRun, ...]
     notes: tuple[str, ...]
 
 
@@ -36,52 +61,67 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
         raise BadInput(f"{str(out)!r} exists; name another file")
     check_new(out)
     notes: list[str] = []
-    kept: dict[str, _Part] = {}
+    kept: dict[str, MergedRun] = {}
     for path in paths:
-        for part in _parts(path):
-            if part.run.torn:
-                notes.append(f"{path}: its last line was cut off and is left out")
-            name = part.run.manifest.run_id
-            if name in kept:
-                part, note = _one_of(kept[name], part)
+        found, torn = _runs_of(path)
+        if torn:
+            notes.append(f"{path}: its last line was cut off and is left out")
+        for run in found:
+            if run.run_id in kept:
+                run, note = _one_of(kept[run.run_id], run)
                 notes.append(note)
-            kept[name] = part
-    parts = sorted(kept.values(), key=lambda part: part.run.manifest.started)
-    _write(out, (part.data for part in parts))
-    return Merged(out, tuple(part.run for part in parts), tuple(notes))
+            kept[run.run_id] = run
+    runs = tuple(sorted(kept.values(), key=lambda run: run.started))
+    _write(out, runs)
+    return Merged(out, runs, tuple(notes))
 
 
-@dataclass(frozen=True)
-class _Part:
-    run: StoredRun
-    data: bytes
+def _runs_of(path: Path) -> tuple[list[MergedRun], bool]:
+    """The runs of a file, and whether its last line was cut off; line by line, since it may be a gigabyte.
+
+    Raises:
+        BadFile: as :func:`attnbench.stored.ours.read_ours`.
+    """
+    measured = read_ours(path)
+    begins: list[int] = []
+    finished: list[bool] = []
+    end = 0
+    torn = False
+    with path.open("rb") as file:
+        for line in file:
+            torn = not line.endswith(b"\n")
+            if torn:
+                break
+            if not begins or is_of_kind(line, "manifest"):
+                begins.append(end)
+                finished.append(False)
+            finished[-1] = is_of_kind(line, "end")
+            end += len(line)
+    spans = zip(begins, [*begins[1:], end], strict=True)
+    runs = [
+        MergedRun(
+            path, *span, run.run_id, run.started, str(run.environment.get("cpu")), len(run.cells), whole
+        )
+        for run, span, whole in zip(measured, spans, finished, strict=True)
+    ]
+    return runs, torn
 
 
-def _parts(path: Path) -> list[_Part]:
-    runs = read_runs(path)
-    try:
-        data = path.read_bytes()
-    except OSError as failure:
-        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
-    return [_Part(run, data[run.first_byte : run.complete_bytes]) for run in runs]
-
-
-def _one_of(here: _Part, again: _Part) -> tuple[_Part, str]:
+def _one_of(here: MergedRun, again: MergedRun) -> tuple[MergedRun, str]:
     """The longer of two copies of a run, and what to say of it."""
-    shorter, longer = sorted((here, again), key=lambda part: len(part.data))
-    name = here.run.manifest.run_id
-    if not longer.data.startswith(shorter.data):
+    shorter, longer = sorted((here, again), key=lambda run: run.end_byte - run.first_byte)
+    name, short, long = here.run_id, shorter.lines(), longer.lines()
+    if not long.startswith(short):
         raise BadFile(
-            f"{str(here.run.path)!r} and {str(again.run.path)!r} hold the run {name!r} both, but not alike: "
+            f"{str(here.path)!r} and {str(again.path)!r} hold the run {name!r} both, but not alike: "
             "one of them was changed, or it was gone on with twice; name the one to keep"
         )
-    if len(longer.data) == len(shorter.data):
-        return here, f"{again.run.path}: the run {name} stands in {here.run.path} already, and is kept once"
-    further = f"goes further here than in {shorter.run.path}"
-    return longer, f"{longer.run.path}: the run {name} {further}, and is kept once"
+    if len(long) == len(short):
+        return here, f"{again.path}: the run {name} stands in {here.path} already, and is kept once"
+    return longer, f"{longer.path}: the run {name} goes further here than in {shorter.path}, and is kept once"
 
 
-def _write(out: Path, parts: Iterable[bytes]) -> None:
+def _write(out: Path, runs: Iterable[MergedRun]) -> None:
     """Write a file that is there as a whole or not at all, and never in place of another."""
     try:
         fd, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
@@ -90,8 +130,8 @@ def _write(out: Path, parts: Iterable[bytes]) -> None:
     whole = Path(name)
     try:
         with os.fdopen(fd, "wb") as file:
-            for data in parts:
-                file.write(data)
+            for run in runs:
+                file.write(run.lines())
             file.flush()
             os.fsync(file.fileno())
         whole.chmod(0o644)

@@ -129,8 +129,8 @@ def test_a_run_that_is_read_twice_counts_once_and_the_fuller_copy_does(tmp_path:
     other = replace(part, run_id="s")
     nameless = replace(part, run_id="")
     note = "part.jsonl: the run r stands in whole.jsonl too, and counts once"
-    for runs in ([part, other, whole], [whole, other, part]):
+    for runs in ([[part, other], [whole]], [[whole], [other, part]]):
         assert _each_once(runs) == [replace(whole, problems=(note,)), other]
-    assert _each_once([nameless, nameless]) == [nameless, nameless]
+    assert _each_once([[nameless], [nameless]]) == [nameless, nameless]
     with pytest.raises(BadFile, match="holds no run"):
         read_side([tmp_path])
