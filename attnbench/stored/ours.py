@@ -132,6 +132,8 @@ def _take(line: Any, cases: dict[str, _CaseRead]) -> str:
 
 
 def _take_set(line: SlimSet, case: _CaseRead) -> str:
+    if case.line is None:
+        return f"a set of {line.case!r} before the line of that case, which is missing"
     if line.index in case.sets:
         return f"{line.index} of {line.case!r} stands here a second time"
     case.sets.add(line.index)
@@ -235,6 +237,10 @@ def _problems(
         which = "the run" if alone else f"the run {manifest.run_id}"
         go_on = f"go on with attnbench run --resume {path}" if alone else "its own file can be gone on with"
         found.append(f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}")
+    gaps = [name for name, case in cases.items() if case.sets and max(case.sets) >= len(case.sets)]
+    if gaps:
+        more = f" and {len(gaps) - 1} more cases" if len(gaps) > 1 else ""
+        found.append(f"{path}: sets are missing in the middle, on {gaps[0]}{more}")
     if torn:
         found.append(f"{path}: its last line was cut off and is left out")
     if manifest.protocol.get("timed") is False:

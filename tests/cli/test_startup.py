@@ -41,7 +41,7 @@ def imported(words: list[str], environment: dict[str, str]) -> set[str]:
     "words",
     [
         [], ["--help"], ["--version"], ["run", "--help"], ["check", "--help"], ["report", "--help"],
-        ["history", "--help"], ["merge", "--help"],
+        ["history", "--help"], ["merge", "--help"], ["compare", "--help"],
         ["list", "--help"], ["list", "cases", "--help"], ["plugins", "--help"], ["rnu"],
         ["run", "--dtype", "x"],
     ],

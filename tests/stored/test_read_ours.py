@@ -14,9 +14,16 @@ from made_sides import LONG, SHORT, run_lines, times, write_run
 from attnbench.compare.summary import summarise
 from attnbench.runner.run_file import read_run
 from attnbench.stored.lines import SlimBlock
-from attnbench.stored.ours import _median_ns, read_ours
+from attnbench.stored.ours import _median_ns
+from attnbench.stored.ours import read_ours as read_runs
 from attnbench.types.errors import BadFile
+from attnbench.types.measured import Measured
 from attnbench.types.record import SetLine
+
+
+def read_ours(path: Path) -> Measured:
+    (run,) = read_runs(path)
+    return run
 
 
 def test_processes_are_the_medians_of_sets_in_order(tmp_path: Path) -> None:
@@ -98,6 +105,13 @@ def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path) -> None:
     assert [problem for problem in run.problems if "its last line was cut off" in problem]
 
 
+def test_a_set_that_is_missing_among_others_is_told(tmp_path: Path) -> None:
+    lines = run_lines()
+    del lines[4]
+    (problem,) = read_ours(write_run(tmp_path / "a.jsonl", lines)).problems
+    assert problem.endswith(f"sets are missing in the middle, on {SHORT}")
+
+
 def test_a_run_that_was_checked_alone_says_so(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a.jsonl", cells={SHORT: {}}, protocol={"timed": False})
     assert "was checked alone, not timed" in read_ours(path).problems[0]
@@ -112,6 +126,8 @@ def damaged(tmp_path: Path, what: str) -> Path:
         lines.insert(first_set, lines[first_set])
     elif what == "a record twice":
         lines.insert(-1, lines[-2])
+    elif what == "a case line gone":
+        del lines[1]
     elif what == "an unnamed case":
         lines[first_set] = msgspec.structs.replace(lines[first_set], case="attention/other")
     elif what == "no samples":
@@ -138,9 +154,13 @@ def damaged(tmp_path: Path, what: str) -> Path:
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        ("a second manifest", "line 4: a second manifest: these are two runs in one file"),
+        ("a second manifest", "line 4: a second manifest of the run 'run', which would count twice"),
         ("a set twice", "line 4: 0 of 'attention/"),
         ("a record twice", "stands here a second time"),
+        (
+            "a case line gone",
+            "line 2: a set of 'attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward' before",
+        ),
         ("an unnamed case", "line 3: a case that the manifest doesn't name, 'attention/other'"),
         ("no samples", "line 3: a block without samples, or with impossible ones"),
         ("a newer format", "has format 99; this attnbench reads 1 to 1: install a newer attnbench"),

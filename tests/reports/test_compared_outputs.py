@@ -1,0 +1,172 @@
+"""What people see of a comparison, in every format."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from attnbench.reports.compared.markdown import MOST_FOLDED, markdown
+from attnbench.reports.compared.render import render_compared
+from attnbench.reports.compared.rows import COLUMNS, cell_row, cell_words
+from attnbench.reports.compared.summary import worst
+from attnbench.reports.compared.table import MOST_CELLS
+from attnbench.reports.formats import FORMATS, Format
+from attnbench.stored.gate import CellRule, Gate, hold
+from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
+
+SHORT = "attention/dot/B1-H4-Lq64-Lk64-D32/none/float32/cpu/forward"
+LONG = "attention/scaled_dot/B1-H4-Lq128-Lk128-D64/causal/float32/cpu/forward"
+COMMENT = 65_536
+"""Characters that a comment on GitHub may have."""
+
+
+def cell(backend: str, verdict: Outcome, ratio: float | None = None, **more: Any) -> ComparedCell:
+    said: dict[str, Any] = {
+        "case": SHORT, "rule": "dot", "backend": backend, "verdict": verdict, "base_status": "ok",
+        "new_status": "ok",
+    }  # fmt: skip
+    if ratio is not None:
+        said |= {
+            "base_ms": 0.2, "new_ms": 0.2 * ratio, "ratio": ratio, "low": ratio * 0.99, "high": ratio * 1.012,
+            "confidence": 0.996, "p_value": 4.1e-5, "p_adjusted": 3e-4, "least_told": 0.043,
+        }  # fmt: skip
+    return ComparedCell(**(said | more))
+
+
+UNCLEAR = (
+    "less than 43 % can't be told: processes of base differ by 19 %, those of new by 12 %, and the machine's "
+    "reference calls moved by 5.6 %"
+)
+WHOLE = Compared(
+    base="results/base.jsonl",
+    new="results/new.jsonl",
+    cells=(
+        cell("eager", "same", 1.002),
+        cell("sdpa_flash", "slower", 1.154),
+        cell("compiled", "faster", 0.871),
+        cell("bmm", "unclear", 1.07, reason=UNCLEAR, least_told=0.43, low=0.9, high=1.31),
+        cell("flex", "missing", new_status="crashed", reason="crashed in new (ended by signal 11 | at once)"),
+        cell("numpy", "mismatch", new_status="mismatch", reason="largest error 3 <b>times</b> the limit"),
+        cell("sdpa_cudnn", "none", reason="unavailable in both (runs on cuda only)"),
+        cell("sdpa_efficient", "none", reason="unavailable in both (runs on cuda only)"),
+        cell("eager", "same", 0.998, case=LONG, rule="scaled_dot"),
+        cell("sdpa_flash", "unclear", 2.4, case=LONG, rule="scaled_dot", low=None, high=None, p_value=None),
+    ),
+    differences=(
+        Difference("cpu", "AMD EPYC 7B13", "AMD EPYC 9B14", matters=True),
+        Difference("torch", "2.12.0", "2.13.0", matters=True),
+        Difference("system", "Linux 6.1", "Linux 6.2", matters=False),
+    ),
+    forced=True,
+    warnings=(f"1 cell only in base: flex on {SHORT}",),
+    conventions=("ratio: time in new over time in base, below 1 is faster", "verdict: as it is"),
+)
+GATE = Gate(rules=(CellRule(backend="numpy", ignore="known since 1.2"),))
+
+
+def rendered(compared: Compared, format_: Format, **said: Any) -> str:
+    return render_compared(compared, hold(compared, GATE), format_, **said)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_all_of_it(format_: Format, snapshot: SnapshotAssertion) -> None:
+    assert rendered(WHOLE, format_) == snapshot
+
+
+@pytest.mark.parametrize("width", [60, 90, 200])
+def test_other_widths(width: int, snapshot: SnapshotAssertion) -> None:
+    text = rendered(WHOLE, "table", width=width)
+    assert text == snapshot
+    ids = {SHORT, LONG}
+    long = [line for line in text.splitlines() if len(line) > width and not any(one in line for one in ids)]
+    assert [line for line in long if not line.startswith(("FORCED", "ignored"))] == []
+
+
+def test_nothing_at_all(snapshot: SnapshotAssertion) -> None:
+    empty = Compared("no runs", "no runs", ())
+    assert {format_: rendered(empty, format_) for format_ in FORMATS} == snapshot
+
+
+def test_json_has_the_columns_that_scripts_rely_on_and_no_nan() -> None:
+    odd = replace(WHOLE, cells=(cell("eager", "unclear", 1.0, low=float("nan"), high=float("inf")),))
+    data = json.loads(rendered(odd, "json"), parse_constant=lambda word: pytest.fail(word))
+    assert tuple(data["cells"][0]) == COLUMNS
+    assert (data["cells"][0]["low"], data["cells"][0]["high"]) == (None, None)
+    required = {"case", "rule", "backend", "base_ms", "new_ms", "ratio", "low", "high", "verdict", "reason"}
+    assert required <= set(data["cells"][0])
+    assert [one["fact"] for one in data["differences"]] == ["cpu", "torch", "system"]
+
+
+def test_csv_has_a_row_for_each_cell_and_every_digit() -> None:
+    rows = list(csv.DictReader(rendered(WHOLE, "csv").splitlines()))
+    assert [row["backend"] for row in rows] == [one.backend for one in WHOLE.cells]
+    assert float(rows[1]["new_ms"]) == 0.2 * 1.154
+    assert {row["forced"] for row in rows} == {"yes"}
+    assert rows[4]["ratio"] == ""
+
+
+def test_the_worst_is_a_loss_before_what_is_unclear_however_large() -> None:
+    found = worst(WHOLE)
+    assert found is not None
+    assert (found.backend, found.verdict) == ("sdpa_flash", "slower")
+    assert worst(Compared("a", "b", (cell("x", "none"),))) is None
+
+
+def test_what_differs_stands_first_where_it_matters() -> None:
+    text = rendered(WHOLE, "table")
+    assert text.index("FORCED") < text.index(SHORT) < text.index("Linux 6.1")
+    assert rendered(WHOLE, "markdown").startswith("**FORCED: ")
+
+
+def test_words_of_files_are_no_html_and_no_columns() -> None:
+    text = rendered(WHOLE, "markdown")
+    assert "<b>" not in text
+    assert "&lt;b&gt;times" in text
+    assert "signal 11 \\| at once" in text
+
+
+@pytest.mark.parametrize("verdict", OUTCOMES)
+def test_markdown_fits_into_a_comment_however_many_cells_there_are(verdict: Outcome) -> None:
+    cells = tuple(
+        cell(f"backend_{i}", verdict, 1.5, case=f"attention/{'x' * 120}/{i}", reason="why " * 200)
+        for i in range(3000)
+    )
+    many = replace(WHOLE, cells=cells, warnings=tuple("w" * 600 for _ in range(500)))
+    text = markdown(many, hold(many, Gate()))
+    assert len(text) < COMMENT
+    assert (
+        f"{3000 - (15 if verdict not in ('same', 'none') else 0) - MOST_FOLDED} more: --format json" in text
+    )
+
+
+def test_of_very_many_cells_the_table_shows_the_worst() -> None:
+    same = [cell(f"backend_{i}", "same", 1.0) for i in range(MOST_CELLS)]
+    text = rendered(replace(WHOLE, cells=(*same, cell("bad", "slower", 2.0))), "table")
+    assert "bad " in text
+    assert "1 more cells: --format json" in text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "words"),
+    [
+        (1.0312, 1.0299, 1.0325, ("1.031", "[1.029, 1.033]")),
+        (1.3, 0.9, 1.9, ("1.3", "[0.9, 1.9]")),
+        (2.44, None, None, ("2.4", "")),
+    ],
+)
+def test_no_more_digits_than_the_interval_justifies(
+    ratio: float, low: float | None, high: float | None, words: tuple[str, str]
+) -> None:
+    found = cell_words(cell("x", "slower", ratio, low=low, high=high))
+    assert (found["ratio"], found["interval"]) == words
+
+
+def test_a_row_is_flat() -> None:
+    row = cell_row(WHOLE.cells[0], forced=False)
+    assert tuple(row) == COLUMNS
+    assert all(isinstance(value, str | float | bool | None) for value in row.values())

@@ -1,0 +1,66 @@
+"""One run, its ratios to another baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_sides import LONG, SHORT, run_lines, times, write_run
+
+from attnbench.stored.within import compare_within
+from attnbench.types.errors import BadInput
+
+CELLS = {SHORT: {"fast": times(1e5), "slow": times(2e5), "alike": times(1e5)}}
+
+
+def test_ratios_are_paired_set_by_set(tmp_path: Path) -> None:
+    found = compare_within(write_run(tmp_path / "a.jsonl", cells=CELLS), "fast")
+    by_name = {cell.backend: cell for cell in found.cells}
+    assert set(by_name) == {"slow", "alike"}
+    assert by_name["slow"].verdict == "slower"
+    assert by_name["slow"].ratio == pytest.approx(2.0, rel=1e-3)
+    assert by_name["slow"].p_value == pytest.approx(2 / 512)
+    assert (by_name["slow"].base_ms, by_name["slow"].new_ms) == (pytest.approx(0.1), pytest.approx(0.2))
+    assert by_name["alike"].verdict == "same"
+    assert found.base == "fast"
+    assert found.warnings == ()
+
+
+def test_the_delta_of_the_run_counts_unless_another_is_said(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a.jsonl", cells=CELLS, protocol={"delta": 0.5})
+    assert {cell.delta for cell in compare_within(path, "slow").cells} == {0.5}
+    assert {cell.delta for cell in compare_within(path, "slow", lambda *_: 0.1).cells} == {0.1}
+    wide = compare_within(path, "fast", lambda *_: 0.99)
+    assert next(cell for cell in wide.cells if cell.backend == "slow").verdict == "slower"
+
+
+def test_what_has_no_time_says_why(tmp_path: Path) -> None:
+    cells = {SHORT: {"a": times(1e5), "b": times(1e5)}, LONG: {"b": times(1e5)}}
+    statuses = {
+        (LONG, "a"): "unsupported", (SHORT, "c"): "crashed", (LONG, "c"): "mismatch",
+    }  # fmt: skip
+    found = compare_within(write_run(tmp_path / "r.jsonl", cells=cells, statuses=statuses), "a")
+    said = {(cell.case, cell.backend): (cell.verdict, cell.reason) for cell in found.cells}
+    assert said == {
+        (SHORT, "b"): ("same", ""),
+        (SHORT, "c"): ("missing", "crashed (as it is crashed)"),
+        (LONG, "b"): ("none", "the baseline a: unsupported (as it is unsupported)"),
+        (LONG, "c"): ("mismatch", "as it is mismatch"),
+    }
+
+
+def test_too_few_sets_say_how_many_are_needed(tmp_path: Path) -> None:
+    few = {SHORT: {"a": times(1e5, count=3), "b": times(2e5, count=3)}}
+    (cell,) = compare_within(write_run(tmp_path / "a.jsonl", cells=few), "a").cells
+    assert cell.verdict == "unclear"
+    assert "too few sets for a verdict, 9 are needed" in cell.reason
+
+
+def test_a_backend_that_the_run_does_not_have_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no backend 'fats'; did you mean 'fast'"):
+        compare_within(write_run(tmp_path / "a.jsonl", cells=CELLS), "fats")
+
+
+def test_a_run_that_was_cut_off_is_warned_of(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a.jsonl", run_lines(CELLS, ended=False))
+    assert "the run was cut off" in compare_within(path, "fast").warnings[0]
