@@ -20,7 +20,7 @@ from attnbench.worker import messages as m
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Of a server: its side, its number of threads, and which of several it is."""
 
     side: str
@@ -44,8 +44,8 @@ class Workshop:
         self.options = options
         self._sides = {"": HERE} | dict(sides or {})
         self.all_cpus = allowed_cpus()
-        self._servers: dict[_Place, WorkerLink] = {}
-        self._moulds: dict[tuple[_Place, tuple[m.PluginSource, ...]], WorkerLink] = {}
+        self._servers: dict[Place, WorkerLink] = {}
+        self._moulds: dict[tuple[Place, tuple[m.PluginSource, ...]], WorkerLink] = {}
         self._replacing = threading.Lock()
         self._moulding = threading.Lock()
         self.pool = ThreadPoolExecutor(max_workers=len(self.all_cpus))
@@ -90,10 +90,10 @@ class Workshop:
                 reason = f"a server{whose} that loads torch does not work: {failure.reason}"
                 raise MeasuringFailed(reason) from failure
 
-    def _places(self, threads: int) -> Iterator[_Place]:
+    def _places(self, threads: int) -> Iterator[Place]:
         for side in self._sides:
             for launch in range(self._launches(side)):
-                yield _Place(side, threads, launch)
+                yield Place(side, threads, launch)
 
     def _launches(self, side: str) -> int:
         return self.options.launches if side or len(self._sides) == 1 else 1
@@ -112,7 +112,7 @@ class Workshop:
 
         Plugins are imported once, in a process that does nothing else: a mould, forked from the server.
         """
-        place = _Place(side, threads, launch % self._launches(side))
+        place = Place(side, threads, launch % self._launches(side))
         if not sources:
             return self._servers[place].fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
         mould = self._mould(place, sources)
@@ -124,7 +124,7 @@ class Workshop:
         # It was lost, to the system or by another's hand: nothing to hold against who is prepared now.
         return self._mould(place, sources).fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
 
-    def _mould(self, place: _Place, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
+    def _mould(self, place: Place, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
         with self._moulding:
             mould = self._moulds.get((place, sources))
             if mould is None or mould.ended:

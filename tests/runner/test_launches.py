@@ -17,7 +17,7 @@ from attnbench.runner.link import WorkerLink
 from attnbench.runner.options import Options
 from attnbench.runner.proc import wait_until_ended
 from attnbench.runner.sets import LONG_WORKERS, Entrant, Stable
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.workshop import Place, Workshop
 
 LAUNCHES = Options().launches
 
@@ -73,7 +73,7 @@ def test_a_server_that_was_lost_is_there_again_when_a_case_begins(
     def start_and_kill(shop: Workshop, threads: int) -> None:
         first = (threads, 0) not in shop._servers
         started(shop, threads)
-        server: WorkerLink = shop._servers[threads, 1]
+        server: WorkerLink = shop._servers[Place("", threads, 1)]
         if first:
             os.kill(server.pid, signal.SIGKILL)
             wait_until_ended(server.pid, 10)

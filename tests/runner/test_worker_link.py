@@ -16,7 +16,7 @@ import pytest
 from attnbench.runner import link as link_module
 from attnbench.runner.link import WorkerFailed, WorkerLink, start_process
 from attnbench.runner.machine import allowed_cpus
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.workshop import Place, Workshop
 from attnbench.worker import messages as m
 from attnbench.worker.channel import socket_pair
 
@@ -81,7 +81,7 @@ def test_an_answer_of_another_kind_ends_the_worker(template: WorkerLink) -> None
 
 def test_an_answer_that_is_no_message_ends_the_worker(shop: Workshop) -> None:
     """A backend can write into the line of its process: what it writes is not believed."""
-    server = shop._servers[1, 0]
+    server = shop._servers[Place("", 1, 0)]
     template = shop.new_template(1, shop.all_cpus)
     ours, theirs = socket_pair()
     impostor = WorkerLink(ours, template.pid, server, None)
