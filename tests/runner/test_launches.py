@@ -71,7 +71,7 @@ def test_a_server_that_was_lost_is_there_again_when_a_case_begins(
     started = Workshop.start_servers
 
     def start_and_kill(shop: Workshop, threads: int) -> None:
-        first = (threads, 0) not in shop._servers
+        first = Place("", threads, 0) not in shop._servers
         started(shop, threads)
         server: WorkerLink = shop._servers[Place("", threads, 1)]
         if first:
