@@ -135,9 +135,10 @@ def power_of_two(value: float) -> float:
 def kindly_rounded(slope: float, target: float, dtype: Dtype) -> tuple[float, float]:
     """(a, b) of the dtype, for q and for k, so that slope · a · b is about the target and hardly rounded.
 
-    Kernels scale queries, keys, both by the root, or their product, and round to the dtype each time; a scale
-    that is off by that rounding can't be told from one that is wrong. Among numbers of eight bits there are
-    pairs for which all of these ways come out nearly exact. Within 15 % of the target, both positive.
+    Kernels scale queries, keys, both by the root, or their product, and round to the dtype each time, the
+    score in the end or not; a scale that is off by that rounding can't be told from one that is wrong. Among
+    numbers of eight bits there are pairs for which all of these ways come out nearly exact. Within 15 % of
+    the target, both positive.
     """
     short = 1 + np.arange(128) / 128
     a, b = short[:, None], short[None, :]
@@ -152,13 +153,14 @@ def kindly_rounded(slope: float, target: float, dtype: Dtype) -> tuple[float, fl
 
     scale, root, in_twos = abs(slope), np.sqrt(abs(slope)), abs(slope) * LOG2_E
     ways = (
-        rounded(rounded(a * b) * scale),
-        rounded(rounded(a * scale) * b),
-        rounded(a * rounded(b * scale)),
-        rounded(rounded(a * root) * rounded(b * root)),
-        rounded(rounded(a * in_twos) * b) / LOG2_E,
+        (rounded(a * b) * scale, 1.0),
+        (rounded(a * scale) * b, 1.0),
+        (a * rounded(b * scale), 1.0),
+        (rounded(a * root) * rounded(b * root), 1.0),
+        (rounded(a * in_twos) * b, LOG2_E),
     )
-    worst = np.max([np.abs(way / exact - 1) for way in ways], axis=0)
+    ends = [score / unit for way, unit in ways for score in (way, rounded(way))]
+    worst = np.max([np.abs(end / exact - 1) for end in ends], axis=0)
     worst = np.where(np.abs(exact / target - 1) <= 0.15, worst, np.inf)
     i, j = np.unravel_index(int(np.argmin(worst)), worst.shape)
     return float(a[i, j]), float(b[i, j])

@@ -55,6 +55,14 @@ def _drawn(D: int) -> Parameter:
     return Parameter("beta", (), draw)
 
 
+def _supports(case: Case) -> str | None:
+    if case.D == 1 and case.pass_ != "forward":
+        return (
+            "one feature has no direction: the gradients of q and k are 0, and what is computed is rounding"
+        )
+    return None
+
+
 COSINE = Rule(
     name="cosine",
     formula="β·cos(q, k), β for each head",
@@ -62,5 +70,6 @@ COSINE = Rule(
     reference=_reference,
     bind=_bind,
     laws=("flip_features", "permute_queries"),
+    supports=_supports,
     parameters=lambda case: (_drawn(case.D),),
 )

@@ -45,7 +45,8 @@ def mismatch_words(output: m.KeptOutput, scored: rm.Scored, set_index: int) -> s
     where = f"call {output.call + 1} of a sample (set {set_index + 1}, stretch {output.stretch + 1}, "
     where += f"turn {output.turn + 1})"
     on = "inputs written anew while it was timed" if output.renewed else "inputs it had not seen before"
-    if output.flipped:
-        on = "the opposite of inputs just given, put in their place between two timed calls"
+    if output.flipped is not None:
+        which = "a few of them" if output.flipped.column else "all"
+        on = f"inputs just given, {which} of the opposite sign since the call before"
     law = f" ({scored.law})" if scored.law else ""
     return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"

@@ -6,6 +6,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from attnbench.worker.answers import stored_answer, written
+from attnbench.worker.flipped import Flipped
 from attnbench.worker.messages import Kept, KeptOutput
 from attnbench.worker.shared import anonymous_file
 
@@ -31,7 +32,7 @@ class Evidence:
         call: int,
         *,
         renewed: bool,
-        flipped: bool = False,
+        flipped: Flipped | None = None,
     ) -> None:
         """Write an answer down as it is now.
 

@@ -1,8 +1,9 @@
-"""The opposite inputs in the middle of what is timed, with no pause that would tell.
+"""Other signs of inputs in the middle of what is timed, with no pause that would tell.
 
 To renew inputs takes a moment, and after a pause a backend may compute what it then gives back until the
-next. Here one operation in place comes between two calls like any others: the values change their signs, and
-by the plainest of laws so does the answer.
+next. Here one operation in place, or two, come between two calls like any others: all values change their
+signs, and by the plainest of laws so does the answer; or a few elements do, see
+:mod:`attnbench.worker.flipped`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 from attnbench.timing.sample import Sample, read_vitals, spent_since
 from attnbench.timing.timer import Timer
 from attnbench.worker.evidence import Evidence
+from attnbench.worker.flipped import Flipped, draw_flipped
 from attnbench.worker.held import Held
 
 _below = secrets.randbelow
+
+Parts = tuple[Any, ...]
 
 
 def can_flip(held: Held) -> bool:
@@ -40,8 +44,21 @@ class Flip:
     evidence: Evidence
     stretch: int
 
-    def sample(self, held: Held, timer: Timer, calls: int, turn: int, *, renewed: bool) -> tuple[Sample, Any]:
-        """A sample of ``calls`` calls before any of which, at random, the inputs change their signs; and its
+    def begin(self, held: Held) -> Flipped:
+        """What is going to change; before the warm calls, so that nothing tells this sample from others.
+
+        It's done once and undone, since code that has not run for a while takes its time.
+        """
+        which = draw_flipped(held.case)
+        parts = _parts(held, held.inputs, which)
+        _negate(parts)
+        _negate(parts)
+        return which
+
+    def sample(
+        self, held: Held, timer: Timer, calls: int, turn: int, which: Flipped, *, renewed: bool
+    ) -> tuple[Sample, Any]:
+        """A sample of ``calls`` calls before any of which, at random, inputs change their signs; and its
         last output. All is as before in the end.
 
         Of a pool just the copy that comes next, and the output is of its call; on a device all calls, since
@@ -49,32 +66,41 @@ class Flip:
         inputs are those that came within the stretch.
         """
         if held.case.device != "cpu":
-            _negate(held, held.inputs)
+            _negate(parts := _parts(held, held.inputs, which))
             sample, output = timer(held.call, *(held.inputs or ()), calls)  # type: ignore[call-arg]
-            opposite, call, turned = output, calls - 1, held.inputs
+            opposite, call = output, calls - 1
         elif held.pool is None:
-            sample, output = _hot(held, calls)
-            opposite, call, turned = output, calls - 1, held.inputs
+            parts = _parts(held, held.inputs, which)
+            sample, output = _hot(held, calls, parts)
+            opposite, call = output, calls - 1
         else:
-            sample, output, opposite, call, turned = _rotating(held, calls)
+            sample, output, opposite, call, parts = _rotating(held, calls, which)
         start = perf_counter_ns()
-        self.evidence.keep(held, opposite, self.stretch, turn, call, renewed=renewed, flipped=True)
-        _negate(held, turned)
+        self.evidence.keep(held, opposite, self.stretch, turn, call, renewed=renewed, flipped=which)
+        _negate(parts)
         self.evidence.spent(perf_counter_ns() - start)
         return sample, output
 
 
-def _negate(held: Held, inputs: Any) -> None:
+def _parts(held: Held, inputs: Any, which: Flipped) -> Parts:
+    """The tensors, or views of some of their elements, that change their signs."""
     if held.passed is not None:
-        held.passed.upstream.data.neg_()
-    elif held.case.layer is None:
-        inputs[2].data.neg_()
-    else:
-        for x in {id(x): x for x in inputs}.values():
-            x.data.neg_()
+        return (held.passed.upstream.data,)
+    if held.case.layer is not None:
+        return tuple(x.data for x in {id(x): x for x in inputs}.values())
+    q, _, v = inputs
+    if not which.column:
+        return (v.data,)
+    b, h, d = which.column
+    return (v.data[b, h, :, d], *([q.data[which.query]] if which.query else []))
 
 
-def _hot(held: Held, calls: int) -> tuple[Sample, Any]:
+def _negate(parts: Parts) -> None:
+    for part in parts:
+        part.neg_()
+
+
+def _hot(held: Held, calls: int, parts: Parts) -> tuple[Sample, Any]:
     assert held.inputs is not None
     a, b, c = held.inputs
     call, at = held.call, _below(calls)
@@ -84,7 +110,7 @@ def _hot(held: Held, calls: int) -> tuple[Sample, Any]:
     for _ in first:
         output = call(a, b, c)
     left_ns = perf_counter_ns()
-    _negate(held, held.inputs)
+    _negate(parts)
     back_ns = perf_counter_ns()
     for _ in rest:
         output = call(a, b, c)
@@ -92,8 +118,8 @@ def _hot(held: Held, calls: int) -> tuple[Sample, Any]:
     return Sample(calls, stop - start - (back_ns - left_ns), *spent_since(before)), output
 
 
-def _rotating(held: Held, calls: int) -> tuple[Sample, Any, Any, int, Any]:
-    """The sample, its last output, that to the opposite inputs, which call gave it, and those inputs."""
+def _rotating(held: Held, calls: int, which: Flipped) -> tuple[Sample, Any, Any, int, Parts]:
+    """The sample, its last output, that to inputs of other signs, which call gave it, what changed them."""
     assert held.pool is not None
     call, at = held.call, _below(calls)
     first = islice(held.pool.upcoming, at)
@@ -104,11 +130,11 @@ def _rotating(held: Held, calls: int) -> tuple[Sample, Any, Any, int, Any]:
         call(a, b, c)
     left_ns = perf_counter_ns()
     turned = next(held.pool.upcoming)
-    _negate(held, turned)
+    _negate(parts := _parts(held, turned, which))
     back_ns = perf_counter_ns()
     output = opposite = call(*turned)
     for a, b, c in rest:
         output = call(a, b, c)
     stop = perf_counter_ns()
     sample = Sample(calls, stop - start - (back_ns - left_ns), *spent_since(before))
-    return sample, output, opposite, at, turned
+    return sample, output, opposite, at, parts

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from attnbench.types.case import Dtype
 from attnbench.types.record import Block, MachineScale, Status
+from attnbench.worker.flipped import Flipped
 
 
 class ArraySpec(Struct, frozen=True):
@@ -225,7 +226,7 @@ class Outputs(Struct, frozen=True, tag=True):
 class KeptOutput(Struct, frozen=True):
     """The output of one timed call: which call (from 0) of the sample of which turn, in which stretch.
 
-    renewed: whether on the inputs that came within the stretch; flipped: on their opposite.
+    renewed: whether on the inputs that came within the stretch; flipped: which had changed their signs.
     """
 
     stretch: int
@@ -233,7 +234,7 @@ class KeptOutput(Struct, frozen=True):
     call: int
     renewed: bool
     parts: tuple[ArraySpec, ...]
-    flipped: bool = False
+    flipped: Flipped | None = None
 
 
 class Kept(Struct, frozen=True, tag=True):

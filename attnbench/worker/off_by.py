@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +13,35 @@ from numpy.typing import NDArray
 from attnbench.check.errors import Errors, compare_wide
 from attnbench.inputs.laws import Change, undone, undone_gradient
 from attnbench.inputs.rounding import Stored, widen
+from attnbench.oracle.rows import FEWEST_ROWS
 from attnbench.types.case import Case
+from attnbench.types.shapes import output_shape
 from attnbench.worker.names import OUT
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 Rows = NDArray[np.intp]
+
+MOST_TIMED_ELEMENTS = 1 << 16
+"""Of the output of a timed call, about so many are compared."""
+
+
+def some_rows(case: Case, rows: Rows | None, rng: np.random.Generator, also: int | None = None) -> Rows:
+    """Places among the query rows that are compared: all, or some at random where there are many elements.
+
+    What a backend left over from another call is in every row. also: a row of the case that must be among
+    them, where it is compared at all.
+    """
+    count = case.Lq if rows is None else len(rows)
+    by_row = prod(output_shape(case)) // case.Lq
+    wanted = max(FEWEST_ROWS, MOST_TIMED_ELEMENTS // by_row)
+    if count <= wanted:
+        return np.arange(count)
+    chosen = rng.choice(count, wanted, replace=False)
+    if also is not None:
+        chosen = np.union1d(chosen, np.flatnonzero((np.arange(count) if rows is None else rows) == also))
+    return np.sort(chosen)
 
 
 def errors_after(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnbench.cases.identity import parse_case
 from attnbench.check.errors import Errors, compare_wide, errors_of, pool
@@ -27,26 +25,24 @@ from attnbench.inputs.laws import (
     place_after,
     settled,
 )
-from attnbench.inputs.rounding import Stored, negated, widen
-from attnbench.oracle.rows import FEWEST_ROWS, choose_rows
+from attnbench.inputs.rounding import Stored, widen
+from attnbench.oracle.rows import choose_rows
 from attnbench.oracle.solve import solve
 from attnbench.types.accuracy import Accuracy
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
-from attnbench.types.shapes import output_shape
 from attnbench.worker.check_plan import check_draws
 from attnbench.worker.drawn import Drawn, Judgement
+from attnbench.worker.flipped import Flipped
 from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, PLAIN, UPSTREAM
-from attnbench.worker.off_by import errors_after
+from attnbench.worker.off_by import errors_after, some_rows
+from attnbench.worker.turned_back import turned_back
 from attnbench.worker.weighed import Weighed
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
     Parts = Mapping[str, Stored]
-
-MOST_TIMED_ELEMENTS = 1 << 16
-"""Of the output of a timed call, about so many are compared."""
 
 _CHANGES_REMEMBERED = 8
 
@@ -136,11 +132,21 @@ class OpenedCase:
             raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
         return asked.problem(weights, self._plain_weights[index])
 
-    def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
-        """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
+    def score_timed(
+        self, index: int, change: int, parts: Parts, flipped: Flipped | None = None
+    ) -> tuple[str, str]:
+        """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law.
+
+        flipped: which of its inputs had other signs.
+        """
+        query: tuple[int, ...] = ()
+        if flipped is not None:
+            parts, query = self.turned_back(index, change, parts, flipped), flipped.query
         law = self._change(index, change)
         expected = self.draw(index).expected
-        errors = errors_after(self.case, law, parts, expected, self.rows, self._some_rows())
+        also = int(law.queries[query[-1]]) if query else None
+        some = some_rows(self.case, self.rows, self._rng, also)
+        errors = errors_after(self.case, law, parts, expected, self.rows, some)
         references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
         for part, found in errors.items():
             worst = place_after(self.case, law, found.worst) if part == OUT else found.worst
@@ -149,6 +155,12 @@ class OpenedCase:
             if problem:
                 return _of_part(part) + problem, str(law) if change else ""
         return "", ""
+
+    def turned_back(self, index: int, change: int, parts: Parts, flipped: Flipped) -> dict[str, Stored]:
+        """The answer to a draw after a change, from that to inputs of which some had other signs."""
+        wide = self.arrays(index, change).values() if flipped.query else ()
+        inputs = tuple(widen(array, self.case.dtype) for array in wide)
+        return turned_back(self.case, self.rule, self.wide, inputs, parts, flipped)
 
     def begin_timed(self) -> None:
         """Outputs of timed calls of one process come."""
@@ -220,18 +232,6 @@ class OpenedCase:
     def _family(self, index: int) -> str:
         return self._check[index][0] if index < len(self._check) else NORMAL
 
-    def _some_rows(self) -> NDArray[np.intp]:
-        """Places among the rows that are compared: all, or some at random where there are many elements.
-
-        What a backend left over from another call is in every row.
-        """
-        count = self.case.Lq if self.rows is None else len(self.rows)
-        by_row = prod(output_shape(self.case)) // self.case.Lq
-        wanted = max(FEWEST_ROWS, MOST_TIMED_ELEMENTS // by_row)
-        if count <= wanted:
-            return np.arange(count)
-        return np.sort(self._rng.choice(count, wanted, replace=False))
-
     def _verdict(
         self,
         part: str,
@@ -252,7 +252,7 @@ class OpenedCase:
         else:
             drawn = [self.draw(i) for i in draws]
             exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
-            output = values = gradient_scale(exact, held, self.case.dtype)
+            output = values = gradient_scale(exact, held, self.case.dtype, summed=part.startswith("b_"))
         sampled = self.rows is not None and part == OUT and not in_place
         return verdict(
             pool(errors),
@@ -277,12 +277,6 @@ class OpenedCase:
             array = drawn.expected[part] if part else widen(drawn.inputs[2], self.case.dtype)
             self._scales[index, part] = scale_of([array])
         return self._scales[index, part]
-
-
-def turned_back(case: Case, parts: Parts) -> dict[str, Stored]:
-    """The answer to inputs, from that to their opposite: see :mod:`attnbench.worker.flip`."""
-    turned = {name for name in parts if (name == OUT) == (case.pass_ == "forward")}
-    return {name: negated(part, case.dtype) if name in turned else part for name, part in parts.items()}
 
 
 def _of_part(part: str) -> str:

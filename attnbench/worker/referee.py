@@ -24,7 +24,7 @@ from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
 from attnbench.worker.names import OUT, WEIGHTS, parameter_names
-from attnbench.worker.opened_case import OpenedCase, turned_back
+from attnbench.worker.opened_case import OpenedCase
 from attnbench.worker.opened_dropout import OpenedDropout
 from attnbench.worker.process import die_with_parent, leave_terminal, silence
 from attnbench.worker.shared import pack, unpack
@@ -127,8 +127,7 @@ def _score_timed(opened: OpenedCase, request: rm.ScoreTimed, fd: int) -> rm.Scor
         problem, law = _wrong_shape(opened.case, each.parts), ""
         if not problem:
             parts = unpack(fd, each.parts)
-            parts = turned_back(opened.case, parts) if each.flipped else parts
-            problem, law = opened.score_timed(each.index, each.change, parts)
+            problem, law = opened.score_timed(each.index, each.change, parts, each.flipped)
         if problem:
             return rm.Scored(problem, place, law)
     problem = opened.end_timed()

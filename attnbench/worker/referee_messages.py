@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.worker.flipped import Flipped
 from attnbench.worker.messages import ArraySpec, PluginSource
 
 
@@ -78,13 +79,13 @@ class Expect(Struct, frozen=True, tag=True):
 class TimedOutput(Struct, frozen=True):
     """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change.
 
-    flipped: whether the inputs were the opposite of those, see :mod:`attnbench.worker.flip`.
+    flipped: which of those inputs had changed their signs, see :mod:`attnbench.worker.flip`.
     """
 
     index: int
     change: int
     parts: tuple[ArraySpec, ...]
-    flipped: bool = False
+    flipped: Flipped | None = None
 
 
 class ScoreTimed(Struct, frozen=True, tag=True):

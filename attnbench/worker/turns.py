@@ -50,16 +50,18 @@ def take_turns(
             break
         received_ns.append(perf_counter_ns())
         output = None
+        left = len(request.turns) - number
+        renews = awaited is not None and _is_now(left)
+        which = flip.begin(held) if flip is not None and not renews and _is_now(left) else None
         if warm_calls:
             timer.warm(call, a, b, c, warm_calls)
-        left = len(request.turns) - number
-        if awaited is not None and _is_now(left):
+        if awaited is not None and renews:
             sample, output = awaited.sample(held, timer, calls, request.turns[number])
             awaited = None
-        elif flip is not None and _is_now(left):
+        elif flip is not None and which is not None:
             # A pool has its inputs back after they were renewed.
             now = awaited is None and held.pool is None
-            sample, output = flip.sample(held, timer, calls, request.turns[number], renewed=now)
+            sample, output = flip.sample(held, timer, calls, request.turns[number], which, renewed=now)
             flip = None
         else:
             sample, output = timer(call, a, b, c, calls)

@@ -240,7 +240,8 @@ def test_a_kindly_rounded_score_is_the_same_whatever_is_scaled_first(D: int) -> 
     queries_first = rounded(rounded(a * scale) * b)
     both = rounded(rounded(a * scale**0.5) * rounded(b * scale**0.5))
     twos = rounded(rounded(a * scale * LOG2_E) * b) / LOG2_E
-    for way in (queries_first, both, twos, rounded(rounded(a * b) * scale)):
+    unrounded = rounded(a * b) * scale, rounded(a * scale) * b
+    for way in (queries_first, both, twos, rounded(rounded(a * b) * scale), *unrounded):
         assert way == pytest.approx(exact, rel=1e-3)
 
 

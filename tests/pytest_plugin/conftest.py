@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import _pytest.pytester
 import pytest
 
 from attnbench.plugins.registry import load_registry
@@ -14,9 +16,26 @@ from attnbench.pytest_plugin.court import Court
 SLY = Path(__file__).parent / "sly"
 
 
-@pytest.fixture(scope="session")
+class OwnModulesAlone:
+    """What a session within this process leaves of the modules that it has imported: all but its tests.
+
+    pytester would drop all of them, and NumPy can't be imported twice.
+    """
+
+    folder: Path
+
+    def __init__(self, preserve: object = None) -> None:
+        pass
+
+    def restore(self) -> None:
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(str(self.folder)):
+                del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
 def sly_plugin() -> Iterator[None]:
-    """The distribution ``attnbench-sly`` is installed."""
+    """The distribution ``attnbench-sly`` is installed while a module is tested."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(SLY)
         paths = [str(SLY), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -24,17 +43,19 @@ def sly_plugin() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def court(sly_plugin: None) -> Iterator[Court]:
-    """One for all sessions that tests make within their own process: to convene it takes seconds."""
+    """One for all sessions that a module's tests make within this process: to convene it takes seconds."""
     court = Court(load_registry())
     yield court
     court.close()
 
 
 @pytest.fixture
-def one_court(court: Court, monkeypatch: pytest.MonkeyPatch) -> Court:
-    """Sessions within this process are judged by it."""
+def one_court(court: Court, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Court:
+    """Sessions within this process are judged by it, and leave modules where they are."""
+    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", OwnModulesAlone)
+    monkeypatch.setattr(OwnModulesAlone, "folder", pytester.path, raising=False)
     monkeypatch.setattr(one_test, "court_of", lambda config, registry: court)
     return court
 

@@ -85,7 +85,7 @@ def records(left: list[psutil.Process], tmp_path_factory: pytest.TempPathFactory
         ("crash_when_timed", "crashed", "died of SIGABRT"),
         ("remember_by_address", "mismatch", "is above"),
         ("remember_when_timed", "mismatch", "in the output of a timed call"),
-        ("answer_from_before", "mismatch", "put in their place between two timed calls ("),
+        ("answer_from_before", "mismatch", "of the opposite sign since the call before"),
         ("compute_every_second", "mismatch", "in the output of a timed call, call "),
         ("keep_weights", "mismatch", "in the output of a timed call"),
         ("change_inputs", "mismatch", "the call changed its third input"),

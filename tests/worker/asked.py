@@ -19,6 +19,7 @@ from attnbench.rules import attnbench_rules
 from attnbench.runner.link import WorkerLink
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, socket_pair
+from attnbench.worker.flipped import Flipped
 from attnbench.worker.names import ACTIVATIONS, parameter_names
 from attnbench.worker.shared import pack, unpack
 
@@ -170,10 +171,18 @@ def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int 
         os.close(fd)
 
 
-def answer(worker: Asked, draw: int) -> Stored:
-    """The answer to a draw of the worker's case."""
+def answer(worker: Asked, draw: int, flipped: Flipped | None = None) -> Stored:
+    """The answer to a draw of the worker's case, some of its inputs of other signs."""
     case = parse_case(worker.case)
-    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
+    q, k, v = (x.copy() for x in draw_activations(case, RULES[case.rule], 1, draw))
+    if flipped is not None and not flipped.column:
+        v *= -1
+    elif flipped is not None:
+        b, h, d = flipped.column
+        v[b, h, :, d] *= -1
+        if flipped.query:
+            q[flipped.query] *= -1
+    return attend(q, k, v)
 
 
 def attend(q: Stored, k: Stored, v: Stored, scale: float = 1.0) -> Stored:

@@ -1,4 +1,4 @@
-"""The opposite inputs between two timed calls: at any call, without a pause, and all as before in the end."""
+"""Other signs of inputs between two timed calls: at any call, without a pause; all as before in the end."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ def test_what_is_kept_is_the_answer_to_the_inputs_that_are_named(template: New, 
     for begins in (0, 2, 4, 6):
         worker.give(begins)
         for each, output in kept_of(worker, begins + 1, calls=3, samples=4):
-            sign = -1 if each.flipped else 1
-            right = sign * answer(worker, begins + each.renewed)
+            right = answer(worker, begins + each.renewed, each.flipped)
             np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
-            flipped += each.flipped
+            flipped += each.flipped is not None
     # Not where both were to come in the last turn, which is one stretch in sixteen.
     assert flipped >= 2
 

@@ -26,7 +26,7 @@ def test_outputs_before_and_after_are_those_of_their_inputs(template: New, case:
         kept = worker.kept()
         assert [each.renewed for each, _ in kept].count(True) >= 1
         for each, output in kept:
-            right = answer(worker, begins + each.renewed) * (-1 if each.flipped else 1)
+            right = answer(worker, begins + each.renewed, each.flipped)
             np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
         last, _ = kept[-1]
         assert (last.turn, last.call) == (2, 3)
