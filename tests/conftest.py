@@ -13,6 +13,10 @@ from hypothesis import settings
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+# Sessions of pytest within tests are none of xdist's: pytest-benchmark would time nothing in them.
+for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+    del os.environ[name]
+
 # How long an example takes says nothing on a machine that others use too.
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")

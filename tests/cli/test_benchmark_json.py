@@ -15,7 +15,7 @@ from click.testing import Result
 
 import attnbench.api
 from attnbench.runner.run_file import RunWriter
-from attnbench.types.record import Block, EndLine, Manifest, Record, SetLine
+from attnbench.types.record import Block, CaseLine, EndLine, Manifest, Record, SetLine
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 GOLDEN = Path(__file__).parents[1] / "stored" / "golden"
@@ -34,6 +34,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def stored(name: str, *sets: SetLine) -> Path:
     path = Path(f"{name}.jsonl")
     with RunWriter.create(path, msgspec.structs.replace(MANIFEST, run_id=name)) as writer:
+        if sets:
+            writer.append(CaseLine(CASE, 1, 1, 128, 1.0, 1.0, {}))
         for line in sets:
             writer.append(line)
         writer.append(Record(CASE, "dot", "eager", "ok", ratio=1.0, baseline="eager"))
@@ -56,6 +58,7 @@ def test_a_run_is_written_as_the_medians_of_its_processes(
     monkeypatch.setattr(attnbench.api, "start", lambda *_: attnbench.api.load(path))
     result = invoke("run", CASE, "--benchmark-json", "bench.json", "--format", "json")
     assert [row["backend"] for row in json.loads(result.stdout)] == ["eager", "bmm"]
+    assert result.exit_code == 0, result.stderr
     data = json.loads(Path("bench.json").read_text())
     (one,) = data["benchmarks"]
     assert (one["group"], one["name"]) == (CASE, "eager")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -53,6 +53,8 @@ def test_welch_and_student_on_a_published_example() -> None:
 @given(samples, samples)
 def test_welch_and_mann_whitney_agree_with_scipy(x: list[float], y: list[float]) -> None:
     a, b = np.array(x) + np.arange(len(x)), np.array(y) + 2 * np.arange(len(y))
+    # Of what hardly varies scipy says itself that it can't tell.
+    assume(all(np.std(sample) > 1e-6 * np.mean(sample) for sample in (a, b)))
     assert welch_p(a, b) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-6, abs=1e-12)
     assert mann_whitney_p(a, b) == pytest.approx(stats.mannwhitneyu(a, b).pvalue)
 
