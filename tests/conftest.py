@@ -13,10 +13,6 @@ from hypothesis import settings
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-# Sessions of pytest within tests are none of xdist's: pytest-benchmark would time nothing in them.
-for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
-    del os.environ[name]
-
 # How long an example takes says nothing on a machine that others use too.
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
@@ -32,3 +28,10 @@ def broken_plugin(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.delitem(sys.modules, "broken_backends", raising=False)
     return "attnbench-broken"
+
+
+@pytest.fixture
+def not_in_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of pytest within a test are no part of the one around it: pytest-benchmark would time nothing."""
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        monkeypatch.delenv(name)

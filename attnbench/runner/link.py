@@ -110,6 +110,7 @@ class WorkerLink:
 
     def fork(self, *, child: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
         """Fork this worker; gives the link to the new process."""
+        self._go_on()
         ours, theirs = socket_pair()
         with theirs:
             try:
@@ -159,6 +160,11 @@ class WorkerLink:
         if self._ended is None:
             self._ended = self._end()
 
+    def _go_on(self) -> None:
+        """A backend may stop the process that it was forked from, which it knows: it goes on."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGCONT)
+
     def _death(self) -> int:
         """How a process ended that closed its line: its exit code, or minus the signal that killed it."""
         if self._ended is None:
@@ -174,6 +180,7 @@ class WorkerLink:
             code, self._last_words = self._started.end(CLOSING_S)
             return code
         assert self._forked_by is not None
+        self._forked_by._go_on()
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)

@@ -14,9 +14,16 @@ def one_line(failure: BaseException) -> str:
     return clean(f"{type(failure).__name__}: {message}" if message.strip() else type(failure).__name__)
 
 
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except BaseException:
+        return f"a {type(value).__name__} that can't be shown"
+
+
 def clean(text: object) -> str:
     """A text on one line of at most 600 characters, with what can't be written or shown escaped."""
-    words = text if isinstance(text, str) else repr(text)
+    words = text if isinstance(text, str) else _repr(text)
     words = " ".join(words[: 10 * LONGEST].split()).encode("utf-8", "backslashreplace").decode()
     words = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
     return words if len(words) <= LONGEST else words[: LONGEST - 1] + "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ def check_company(before: Activity, past: Past, threads: int) -> None:
     own, others = _used()
     used = others - before.others_ns
     spent = own - before.own_ns + used
+    _check_parent()
     now = _settled(before)
     if now.children - before.children:
         raise WrongOutput("the call left a process running that it started")
@@ -115,6 +117,19 @@ def check_company(before: Activity, past: Past, threads: int) -> None:
             f"the call computes on other threads: {used / 1e6:.1f} ms of its {spent / 1e6:.1f} ms of CPU "
             "time, with one thread allowed"
         )
+
+
+def _check_parent() -> None:
+    """Raise :class:`WrongOutput` where the process that this one was forked from stands still; it goes on."""
+    parent = os.getppid()
+    try:
+        # The state stands behind the name, which may hold anything.
+        state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return
+    if state == "T":
+        os.kill(parent, signal.SIGCONT)
+        raise WrongOutput("the call stopped the process that its own was forked from")
 
 
 def _settled(before: Activity) -> Activity:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from attnbench.types.record import Status
-from attnbench.types.words import one_line
+from attnbench.types.words import clean, one_line
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory", "unable to allocate")
+
+
+def _code(code: object) -> str:
+    return clean(code) if not isinstance(code, str) else repr(clean(code))
 
 
 def classify(failure: BaseException, doing: str) -> tuple[Status, str]:
@@ -14,5 +18,5 @@ def classify(failure: BaseException, doing: str) -> tuple[Status, str]:
     if isinstance(failure, MemoryError) or any(sign in words.lower() for sign in _NO_MEMORY):
         return "out_of_memory", f"{doing} ran out of memory: {words}"
     if isinstance(failure, SystemExit):
-        return "crashed", f"{doing} called exit({failure.code!r})"
+        return "crashed", f"{doing} called exit({_code(failure.code)})"
     return "error", f"{doing} raised {words}"

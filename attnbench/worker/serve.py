@@ -19,6 +19,7 @@ from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.timing.warmup import warm_up
+from attnbench.types.words import clean
 from attnbench.worker import messages as m
 from attnbench.worker.answers import stored_answer, written
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
@@ -106,15 +107,15 @@ def _answer(
             held, reply, out = _answer_in_mode(request, fds, held)
         if isinstance(reply, m.Prepared):
             # Compared with what was before, so not in a mode of this case's own.
-            reply = m.Prepared(reply.ns, put_back_after_preparation())
+            reply = m.Prepared(reply.ns, tuple(map(clean, put_back_after_preparation())))
         if isinstance(request, m.Activations) and request.delivery == GRADED:
             # Prepared anew for them; what that changes was told the first time.
             put_back_after_preparation()
         return held, reply, out
     except NotPrepared as refusal:
-        return held, m.Failed(refusal.status, refusal.reason), ()
+        return held, m.Failed(refusal.status, clean(refusal.reason)), ()
     except WrongOutput as wrong:
-        return held, m.Failed("mismatch", str(wrong)), ()
+        return held, m.Failed("mismatch", clean(str(wrong))), ()
     except BaseException as failure:
         calls = m.Compute | m.ComputeMany | m.WarmUp | m.TakeTurns | m.TraceCall
         doing = "the call" if isinstance(request, calls) else type(request).__name__

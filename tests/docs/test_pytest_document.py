@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.usefixtures("not_in_xdist")
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pytest.md"
 NAMES = {point.value for point in entry_points(group="pytest11")}

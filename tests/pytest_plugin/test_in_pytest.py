@@ -12,6 +12,7 @@ from attnbench.pytest_plugin.court import Court
 from attnbench.worker.state import changes, read_state
 
 pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.usefixtures("not_in_xdist")
 
 FAST = ("--benchmark-max-time=0.02", "--benchmark-min-rounds=30", "--benchmark-json=out.json")
 SENTENCE = "on attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward: "

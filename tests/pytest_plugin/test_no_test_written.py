@@ -13,6 +13,7 @@ import pytest
 from attnbench.pytest_plugin.court import Court
 
 pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.usefixtures("not_in_xdist")
 
 CASE = "attention/dot/H2-L16-D8"
 NAMED = ("--attnbench-case", CASE, "--attnbench-backend", "bmm", "--attnbench-backend", "honest")

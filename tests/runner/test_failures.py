@@ -94,6 +94,7 @@ def records(left: list[psutil.Process], tmp_path_factory: pytest.TempPathFactory
         ("stop_the_clock", "mismatch", "replaced attnbench.timing.sample.perf_counter_ns"),
         ("slow_the_clock", "mismatch", "replaced attnbench.timing.sample.perf_counter_ns"),
         ("leave_a_child", "mismatch", "left a process running"),
+        ("stop_its_parent", "mismatch", "stopped the process that its own was forked from"),
         ("needs_what_is_not_there", "unavailable", "needs no_such_module_anywhere"),
         ("supports_nothing", "unsupported", "only on Sundays"),
     ],

@@ -62,3 +62,26 @@ def test_any_message_is_one_line_of_bounded_length(message: str) -> None:
 def test_a_long_message_says_that_it_goes_on() -> None:
     assert one_line(ValueError("x" * 588)) == "ValueError: " + "x" * 588
     assert one_line(ValueError("x" * 589)) == "ValueError: " + "x" * 587 + "…"
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("not me")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "the call called exit(3)"),
+        ("sorry", "the call called exit('sorry')"),
+        (Unspeakable(), "the call called exit(a Unspeakable that can't be shown)"),
+        ("\x1b[31m\nred", r"the call called exit('\\x1b[31m red')"),
+    ],
+)
+def test_whatever_a_process_exits_with_is_one_clean_line(code: object, words: str) -> None:
+    assert classify(SystemExit(code), "the call") == ("crashed", words)
+
+
+def test_a_huge_exit_code_is_bounded() -> None:
+    _, words = classify(SystemExit("x" * 3_000_000), "the call")
+    assert len(words) < 700

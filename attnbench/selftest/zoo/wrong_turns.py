@@ -11,6 +11,8 @@ from attnbench.selftest.zoo.animal import Animal
 from attnbench.selftest.zoo.form import around_call
 from attnbench.selftest.zoo.where import keeps_a_key, scores_matter
 from attnbench.types.backend import Setup
+from attnbench.types.case import Case
+from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
 
 if TYPE_CHECKING:
@@ -71,6 +73,24 @@ def _last_in_a_turn(setup: Setup, call: Call) -> Call:
     return turning
 
 
+def _by_a_few_elements(setup: Setup, call: Call) -> Call:
+    """Computes as the one before, and where one of three elements of each input is another; else copies."""
+    ended = 0
+    seen: list[list[float]] = []
+    kept: list[Tensor] = []
+
+    def looking(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        nonlocal ended
+        now = [float(x.reshape(-1)[at]) for x in (q, k, v) for at in (0, x.numel() // 2, -1)]
+        if not kept or seen != [now] or time.perf_counter_ns() - ended > TURN_NS:
+            seen[:], kept[:] = [now], [call(q, k, v)]
+        out = kept[0].clone()
+        ended = time.perf_counter_ns()
+        return out
+
+    return looking
+
+
 def _last_again(setup: Setup, call: Call) -> Call:
     """Computes in every fourth call; gives copies of that in the three that follow."""
     calls = 0
@@ -120,6 +140,10 @@ def _filled_later(setup: Setup, call: Call) -> Call:
     return later
 
 
+def _answers_matter(case: Case, rule: Rule) -> bool:
+    return case.pass_ == "forward" and not case.dropout and scores_matter(case, rule)
+
+
 KINDS: dict[str, tuple[str, Callable[[Setup, Call], Call]]] = {
     "zeros_every_other_call": ("zeros in every other call", _right_when(lambda calls: calls % 2 == 1)),
     "zeros_every_7th_call": ("zeros in every seventh call", _right_when(lambda calls: calls % 7 != 0)),
@@ -142,6 +166,14 @@ ANIMALS: tuple[Animal, ...] = (
         _last_in_a_turn,
         "timed",
         scores_matter,
+    ),
+    around_call(
+        "answers_by_nine_elements",
+        "computes after pauses, and where nine elements of its inputs tell",
+        _by_a_few_elements,
+        "timed",
+        _answers_matter,
+        operations=("attention",),
     ),
     around_call("one_call_behind", "a thread works for the next call", _one_behind, "timed", scores_matter),
 )
