@@ -32,6 +32,6 @@ def broken_plugin(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def not_in_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions of pytest within a test are no part of the one around it: pytest-benchmark would time nothing."""
+    """Sessions within a test are no part of the one around it: pytest-benchmark would time nothing."""
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
         monkeypatch.delenv(name)
