@@ -19,6 +19,7 @@ from attnbench.timing.timer import Timer
 from attnbench.worker.evidence import Evidence
 from attnbench.worker.flipped import Flipped, draw_flipped
 from attnbench.worker.held import Held
+from attnbench.worker.tensors import seen_in_layout
 
 _below = secrets.randbelow
 
@@ -88,11 +89,11 @@ def _parts(held: Held, inputs: Any, which: Flipped) -> Parts:
         return (held.passed.upstream.data,)
     if held.case.layer is not None:
         return tuple(x.data for x in {id(x): x for x in inputs}.values())
-    q, _, v = inputs
+    q, _, v = (seen_in_layout(x.data, held.backend.layout) for x in inputs)
     if not which.column:
-        return (v.data,)
+        return (v,)
     b, h, d = which.column
-    return (v.data[b, h, :, d], *([q.data[which.query]] if which.query else []))
+    return (v[b, h, :, d], *([q[which.query]] if which.query else []))
 
 
 def _negate(parts: Parts) -> None:

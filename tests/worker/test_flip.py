@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, Asked, answer, stretch
+from asked import BUILT_IN_BACKENDS, OUTSPOKEN, Asked, answer, stretch
 
 from attnbench.worker import messages as m
 
@@ -25,10 +25,13 @@ def kept_of(worker: Asked, draw: int, calls: int, samples: int) -> list[tuple[m.
 
 
 @pytest.mark.parametrize("case", [SMALL, ROTATING])
-def test_what_is_kept_is_the_answer_to_the_inputs_that_are_named(template: New, case: str) -> None:
+@pytest.mark.parametrize("backend", ["eager", "heads_last"])
+def test_what_is_kept_is_the_answer_to_the_inputs_that_are_named(
+    template: New, case: str, backend: str
+) -> None:
     """Before, after and between: and what comes after the opposite inputs is as it was."""
     worker = template(case)
-    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker.prepare(backend, BUILT_IN_BACKENDS if backend == "eager" else OUTSPOKEN)
     flipped = 0
     for begins in (0, 2, 4, 6):
         worker.give(begins)
