@@ -113,7 +113,7 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
 def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool, said: bool) -> Compared:
     from attnbench.runner.run_file import read_run
     from attnbench.stored.live_run import compared_live
-    from attnbench.stored.read import read_sides
+    from attnbench.stored.read import read_side
     from attnbench.stored.sides import compare_sides
 
     if len(sides) == 1 and (run := read_run(sides[0])).manifest.sides:
@@ -123,7 +123,7 @@ def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool, said: bool) -> 
             f"{len(sides)} paths: give two, BASE and NEW (several files of a side stand in a folder), "
             "or one RUN with --baseline"
         )
-    base, new = read_sides([sides[0]], [sides[1]])
+    base, new = (read_side([side]) for side in sides)
     return compare_sides(base, new, delta_of=gate.delta_of, force=force)
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +14,6 @@ from attnbench.stored.pytest_benchmark import read_pytest_benchmark
 from attnbench.stored.uncollected import uncollected
 from attnbench.types.errors import BadFile
 from attnbench.types.measured import Measured
-
-_LARGE_BYTES = 200 * 2**20
-"""From here on several files are read beside each other: it takes a second to do so."""
-
-_MOST_PROCESSES = 4
 
 _MOST_BYTES = 2 * 2**30
 """No file of pytest-benchmark is as large; one that is would not fit into memory as JSON."""
@@ -35,25 +26,7 @@ def read_side(paths: Sequence[Path]) -> list[Measured]:
         BadFile: missing, empty, damaged, of a newer format, or neither ours nor pytest-benchmark's; a folder
             without such a file.
     """
-    return _each_once(_read_all(_files(paths)))
-
-
-def read_sides(base: Sequence[Path], new: Sequence[Path]) -> tuple[list[Measured], list[Measured]]:
-    """Both sides as :func:`read_side` reads one; large files beside each other on several cores."""
-    before, after = _files(base), _files(new)
-    read = _read_all([*before, *after])
-    return _each_once(read[: len(before)]), _each_once(read[len(before) :])
-
-
-def _read_all(files: Sequence[Path]) -> list[list[Measured]]:
-    """The runs of each file."""
-    large = sum(path.stat().st_size for path in files if path.is_file()) > _LARGE_BYTES
-    # Forking is safe where there is no other thread, and no faster than one process on one core.
-    workers = min(len(files), len(os.sched_getaffinity(0)), _MOST_PROCESSES)
-    if large and workers > 1 and threading.active_count() == 1:
-        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            return list(pool.map(_read, files))
-    return [_read(path) for path in files]
+    return _each_once(map(_read, _files(paths)))
 
 
 def _each_once(by_file: Iterable[list[Measured]]) -> list[Measured]:

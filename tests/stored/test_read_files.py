@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from made_sides import SHORT, times, write_benchmarks, write_run
+from made_sides import write_benchmarks, write_run
 
-from attnbench.stored import read
-from attnbench.stored.read import read_side, read_sides
+from attnbench.stored.read import read_side
 from attnbench.types.errors import BadFile
 
 
@@ -33,21 +32,6 @@ def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
 
 def test_our_run_under_another_name_is_still_ours(tmp_path: Path) -> None:
     assert read_side([write_run(tmp_path / "run.json")])[0].origin == "attnbench"
-
-
-def test_large_files_are_read_beside_each_other_to_the_same_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = [
-        write_run(tmp_path / "a.jsonl"),
-        write_run(tmp_path / "b.jsonl", cells={SHORT: {"x": times(1e5)}}),
-    ]
-    one_by_one = read_sides(paths[:1], paths[1:])
-    monkeypatch.setattr(read, "_LARGE_BYTES", 0)
-    assert read_sides(paths[:1], paths[1:]) == one_by_one
-    (tmp_path / "a.jsonl").write_text("no run\n")
-    with pytest.raises(BadFile, match="its first line is no JSON"):
-        read_sides(paths[:1], paths[1:])
 
 
 @pytest.mark.parametrize(
