@@ -55,8 +55,8 @@ def _drawn(D: int) -> Parameter:
     return Parameter("beta", (), draw)
 
 
-def _supports(case: Case) -> str | None:
-    if case.D == 1 and case.pass_ != "forward":
+def _no_gradients(case: Case) -> str | None:
+    if case.D == 1:
         return (
             "one feature has no direction: the gradients of q and k are 0, and what is computed is rounding"
         )
@@ -70,6 +70,6 @@ COSINE = Rule(
     reference=_reference,
     bind=_bind,
     laws=("flip_features", "permute_queries"),
-    supports=_supports,
+    no_gradients=_no_gradients,
     parameters=lambda case: (_drawn(case.D),),
 )

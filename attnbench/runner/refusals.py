@@ -28,6 +28,8 @@ def refusal(
         return "unsupported", f"computes the {_all_of(backend.passes)} pass, not {case.pass_}"
     if case.pass_ != "forward" and case.cache == "rotating":
         return "unsupported", "inputs rotate in forward passes only"
+    if case.pass_ != "forward" and (reason := rule.no_gradients(case)) is not None:
+        return "unsupported", reason
     if case.dropout and not backend.dropout:
         return "unsupported", f"drops no weights; the case has dropout {case.dropout:g}"
     return None

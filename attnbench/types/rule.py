@@ -99,6 +99,7 @@ class Rule:
     laws: which of :data:`Law` hold for it. With them its outputs can be checked on inputs made anew all the
         time; those that hold for any rule need no word.
     supports: gives the reason in words why a case makes no sense for the rule, or None.
+    no_gradients: likewise why its gradients tell nothing there, so that no backend is asked for them.
     """
 
     name: str
@@ -115,3 +116,4 @@ class Rule:
     score_flops: Callable[[Case], int] | None = None
     laws: tuple[Law, ...] = ()
     supports: Callable[[Case], str | None] = lambda case: None
+    no_gradients: Callable[[Case], str | None] = lambda case: None

@@ -120,3 +120,12 @@ def test_every_built_in_takes_some_case_that_it_declares(name: str) -> None:
         pass_=mine.passes[0],
     )
     assert refusal(mine, case, RULES[case.rule], cuda_devices=GPU) is None
+
+
+def test_gradients_that_tell_nothing_are_asked_of_nobody() -> None:
+    one = replace(CASE, rule="cosine", D=1, pass_="both")
+    status, sentence = refused(one, passes=("forward", "both")) or ("", "")
+    assert status == "unsupported"
+    assert sentence.startswith("one feature has no direction: the gradients of q and k are 0")
+    assert refused(replace(one, pass_="forward"), passes=("forward", "both")) is None
+    assert refused(replace(one, D=2), passes=("forward", "both")) is None
