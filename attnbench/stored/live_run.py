@@ -11,6 +11,7 @@ from attnbench.compare.verdict import Verdict, verdicts
 from attnbench.runner.run_file import StoredRun
 from attnbench.stored.paired import Pair, has_time
 from attnbench.stored.presence import without_two_times
+from attnbench.stored.sides import DELTA
 from attnbench.stored.within import CONVENTIONS
 from attnbench.types.compared import Compared, ComparedCell, Difference, Outcome
 from attnbench.types.measured import Cell
@@ -56,7 +57,7 @@ def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -
     if either is None:
         return None
     word, reason = _outcome(base, head, backend, verdict)
-    compared = head is not None and verdict is not None
+    told = None if verdict is None else head
     return ComparedCell(
         case=case,
         rule=either.rule,
@@ -67,13 +68,13 @@ def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -
         new_status=None if head is None else head.status,
         base_ms=None if base is None else base.median_ms,
         new_ms=None if head is None else head.median_ms,
-        ratio=head.ratio if compared and head else None,
-        low=head.ratio_low if compared and head else None,
-        high=head.ratio_high if compared and head else None,
-        confidence=head.ratio_confidence if compared and head else None,
-        p_value=head.p_value if compared and head else None,
+        ratio=None if told is None else told.ratio,
+        low=None if told is None else told.ratio_low,
+        high=None if told is None else told.ratio_high,
+        confidence=None if told is None else told.ratio_confidence,
+        p_value=None if told is None else told.p_value,
         p_adjusted=None if verdict is None else verdict.p_adjusted,
-        delta=0.02 if head is None or head.delta is None else head.delta,
+        delta=DELTA if head is None or head.delta is None else head.delta,
     )
 
 
