@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnbench.cli.options import Command
     from attnbench.types.compared import Compared
 
-BUDGET_S = 0.25
+BUDGET_S = 0.3
 """Of each side of each backend on each case; more than a run gives, for what differs little."""
 
 _SIDES = (
