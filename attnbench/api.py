@@ -95,6 +95,7 @@ def run(
     timeout: float | None = None,
     memory_limit: int | None = None,
     timed: bool = True,
+    plugins: str | Iterable[str] = (),
     progress: Progress | None = None,
 ) -> Run:
     """Check and time backends on cases.
@@ -107,7 +108,7 @@ def run(
     as a fraction; 0.02, which is 2 %, unless said. allocator_pinned: False leaves the C allocator as the
     system has it while timing, so that freed memory may be faulted in anew at every call. timeout: the
     longest wait for one answer of a backend, s. memory_limit: what a backend may allocate, bytes.
-    timed: False only checks.
+    timed: False only checks. plugins: files and modules to load too, as --plugin takes them.
 
     Raises:
         BadInput: anything unknown or impossible, in one sentence.
@@ -123,7 +124,7 @@ def run(
         memory_limit=memory_limit,
         timed=timed,
     )
-    registry = _registry()
+    registry = _registry(plugins)
     selection = _selection(cases, registry, threads=threads, timed=timed)
     return start(selection, backends, registry, options, Path(out), progress)
 
@@ -185,11 +186,14 @@ def order_of(
     )
 
 
-def resume(path: str | Path, *, progress: Progress | None = None) -> Run:
-    """Go on with a run that was cut off; gives the whole run, old records and new."""
+def resume(path: str | Path, *, plugins: str | Iterable[str] = (), progress: Progress | None = None) -> Run:
+    """Go on with a run that was cut off; gives the whole run, old records and new.
+
+    plugins: those that :func:`run` was given.
+    """
     from attnbench.runner.run import resume_run
 
-    resume_run(Path(path), _registry(), progress)
+    resume_run(Path(path), _registry(plugins), progress)
     return load(path)
 
 
@@ -259,10 +263,10 @@ def make_options(
     )
 
 
-def _registry() -> Registry:
-    from attnbench.plugins.registry import load_registry
+def _registry(plugins: str | Iterable[str]) -> Registry:
+    from attnbench.plugins.registry import load_wanted
 
-    return load_registry()
+    return load_wanted((plugins,) if isinstance(plugins, str) else plugins)
 
 
 def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: bool) -> Selection:

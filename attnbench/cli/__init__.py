@@ -6,6 +6,7 @@ import click
 
 from attnbench import __version__
 from attnbench.cli.group import LazyGroup
+from attnbench.cli.plugins_here import plugin_option
 from attnbench.cli.process import end_like_ctrl_c, open_missing_streams
 
 EPILOG = (
@@ -31,6 +32,7 @@ EPILOG = (
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
+@plugin_option
 @click.version_option(__version__, prog_name="attnbench", message="%(prog)s %(version)s")
 def attnbench() -> None:
     """Benchmark ways to compute attention; every number is checked against an independent oracle.

@@ -9,7 +9,7 @@ import click
 
 from attnbench.cli.finish import check_devices, finish, gib, resumed
 from attnbench.cli.options import format_option, running_options, selected, selection_options, trace_option
-from attnbench.cli.plugins_here import load_plugins
+from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
     from attnbench.reports.formats import Format
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command("check")
 @selection_options
 @running_options
+@plugin_option
 @trace_option
 @format_option
 @click.pass_context

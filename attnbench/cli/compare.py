@@ -11,6 +11,7 @@ from attnbench.cli.compare_live import compared_now, is_live, live_options, refu
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_compared
 from attnbench.cli.parameters import Fraction
+from attnbench.cli.plugins_here import plugin_option
 from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     "--summary", is_flag=True,
     help=f"Append the comparison as Markdown to the file that {SUMMARY_VARIABLE} names.",
 )  # fmt: skip
+@plugin_option
 @format_option
 @live_options
 @click.pass_context

@@ -9,7 +9,7 @@ import click
 from attnbench.cli.group import NamingGroup
 from attnbench.cli.options import format_option, selected, selection_options
 from attnbench.cli.output import print_listing
-from attnbench.cli.plugins_here import load_plugins
+from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
     from attnbench.reports.formats import Format
@@ -22,6 +22,7 @@ def command() -> None:
 
 
 @command.command("rules")
+@plugin_option
 @format_option
 def rules(format_: Format) -> None:
     """Scoring rules: formula, source, and the plugin that brings each."""
@@ -39,6 +40,7 @@ def rules(format_: Format) -> None:
 
 
 @command.command("backends")
+@plugin_option
 @format_option
 def backends(format_: Format) -> None:
     """Backends: operations, rules, dtypes and devices, and the plugin that brings each."""
@@ -67,6 +69,7 @@ def _rules_of(backend: Backend) -> str | list[str]:
 
 
 @command.command("suites")
+@plugin_option
 @format_option
 def suites(format_: Format) -> None:
     """Suites: how many cases each has, and what it is."""
@@ -84,6 +87,7 @@ def suites(format_: Format) -> None:
 
 
 @command.command("verdicts")
+@plugin_option
 @format_option
 def verdicts(format_: Format) -> None:
     """Rules that attnbench selftest scores beside attnbench's own verdicts."""
@@ -96,6 +100,7 @@ def verdicts(format_: Format) -> None:
 
 @command.command("cases")
 @selection_options
+@plugin_option
 @format_option
 def cases(format_: Format, **chosen: Any) -> None:
     """Ids of the cases that words and options choose, one a line; without words, of the suite smoke."""

@@ -8,17 +8,18 @@ import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_listing
-from attnbench.cli.plugins_here import load_plugins
+from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
-    from attnbench.plugins.sources import Source
     from attnbench.reports.formats import Format
+    from attnbench.types.source import Source
 
 COLUMNS = ("name", "distribution", "version", "module", "rules", "backends", "suites", "verdicts", "faults")
 
 
 @click.command("plugins")
+@plugin_option
 @format_option
 def command(format_: Format) -> None:
     """List plugins, what each brings, and what failed to load."""

@@ -1,4 +1,4 @@
-"""The registry of installed plugins, its faults said aloud."""
+"""The registry of the plugins that a command works with, its faults said aloud."""
 
 from __future__ import annotations
 
@@ -9,12 +9,28 @@ import click
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry
 
+_NAMED = "attnbench.plugins"
+
+
+def _name(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> None:
+    ctx.meta.setdefault(_NAMED, []).extend(words)
+
+
+plugin_option = click.option(
+    "--plugin", "-p", multiple=True, metavar="FILE.py|MODULE", expose_value=False, callback=_name,
+    help="Load this plugin too, a file or an importable module; repeatable.",
+)  # fmt: skip
+
 
 def load_plugins() -> Registry:
-    """Load all plugins; one line on stderr for each fault."""
-    from attnbench.plugins.registry import load_registry
+    """Load all plugins; one line on stderr for each fault.
 
-    registry = load_registry()
+    Raises:
+        BadInput: one that --plugin names can't be used.
+    """
+    from attnbench.plugins.registry import load_wanted
+
+    registry = load_wanted(click.get_current_context().meta.get(_NAMED, ()))
     for fault in registry.faults:
         click.echo(f"attnbench: plugin {fault}", err=True)
     return registry

@@ -11,7 +11,7 @@ from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_
 from attnbench.cli.finish import check_devices, finish, gib, resumed
 from attnbench.cli.options import format_option, running_options, selected, selection_options, trace_option
 from attnbench.cli.parameters import Fraction, OneOf, Positive, Whole
-from attnbench.cli.plugins_here import load_plugins
+from attnbench.cli.plugins_here import load_plugins, plugin_option
 from attnbench.runner.options import Options
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--plan", is_flag=True, help="Say how long it would take, by case, and run nothing.")
 @benchmark_json_option
+@plugin_option
 @trace_option
 @format_option
 @click.pass_context

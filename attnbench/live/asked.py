@@ -11,8 +11,8 @@ import msgspec
 
 from attnbench.live.facts import Facts, Question
 from attnbench.live.side import Side
-from attnbench.plugins.sources import Source
 from attnbench.types.errors import BadInput
+from attnbench.types.source import Source
 from attnbench.types.words import clean
 
 _ANSWER_WITHIN_S = 120.0

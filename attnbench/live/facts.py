@@ -17,7 +17,8 @@ from msgspec import Struct
 
 import attnbench
 from attnbench.plugins.registry import Registry, load_registry
-from attnbench.plugins.sources import Source, installed
+from attnbench.plugins.sources import installed
+from attnbench.types.source import Source
 from attnbench.worker.fingerprint import protocol_fingerprint
 from attnbench.worker.not_from import forbidden, is_code_of, keep_off_other_code
 

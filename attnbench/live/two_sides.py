@@ -87,6 +87,7 @@ def two_sides(
             would be the same code.
     """
     _refuse_one_side(ref, head, ref_python, head_python)
+    _refuse_files(registry)
     with ExitStack() as putting_away:
         if ref is None and head is None:
             sides = side_of_python("base", ref_python), side_of_python("head", head_python)
@@ -111,6 +112,15 @@ def two_sides(
             differences(told["base"], told["head"]),
             tuple(note for side in sides for note in notes(side, told[side.label], registry.faults)),
         )
+
+
+def _refuse_files(registry: Registry) -> None:
+    for source in registry.plugins:
+        if source.path:
+            raise BadInput(
+                f"{source.distribution} is a file, which would be the same on both sides: live, plugins are "
+                f"imported by name, from what is installed (pip install -e .) or as --plugin {source.name}"
+            )
 
 
 def _refuse_one_side(

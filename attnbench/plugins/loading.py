@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,10 +11,12 @@ from typing import Any
 import pluggy
 
 from attnbench import hookspecs
-from attnbench.plugins.sources import Source
+from attnbench.plugins.importing import import_plugin
+from attnbench.plugins.tracing import traced
 from attnbench.plugins.validating import fault
 from attnbench.types.backend import Backend
 from attnbench.types.rule import Rule
+from attnbench.types.source import Source
 from attnbench.types.suite import Suite
 from attnbench.types.verdict import VerdictRule
 from attnbench.types.words import one_line
@@ -40,23 +41,26 @@ class Loaded:
     faults: tuple[str, ...] = field(default=())
 
 
-def load(source: Source) -> Loaded:
+def load(source: Source, *, strict: bool = False) -> Loaded:
     """Import a plugin and call its hooks, each guarded.
 
     An import or a hook that raises (``SystemExit`` included) becomes a fault, as does a hook name
-    that doesn't exist and a record of the wrong type; what works is kept.
+    that doesn't exist and a record of the wrong type; what works is kept. strict: let through what is raised.
     """
     # What a plugin prints while it loads must not stand among the data on stdout.
     with contextlib.redirect_stdout(sys.stderr):
-        return _load(source)
+        return _load(source, strict)
 
 
-def _load(source: Source) -> Loaded:
+def _load(source: Source, strict: bool) -> Loaded:
     try:
-        module = importlib.import_module(source.module)
+        with traced(f"importing {source}"):
+            module = import_plugin(source)
     except KeyboardInterrupt:
         raise
     except BaseException as failure:
+        if strict:
+            raise
         return Loaded(source, faults=(f"{source}: does not import: {one_line(failure)}",))
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -66,7 +70,7 @@ def _load(source: Source) -> Loaded:
         manager.check_pending()
     except pluggy.PluginValidationError as failure:
         faults.append(f"{source}: {one_line(failure)}")
-    found = {hook: _records(manager, hook, source, faults) for hook in _KINDS}
+    found = {hook: _records(manager, hook, source, faults, strict) for hook in _KINDS}
     return Loaded(
         source,
         rules=tuple(found["attnbench_rules"]),
@@ -77,20 +81,25 @@ def _load(source: Source) -> Loaded:
     )
 
 
-def _records(manager: pluggy.PluginManager, hook: str, source: Source, faults: list[str]) -> Iterable[Any]:
+def _records(
+    manager: pluggy.PluginManager, hook: str, source: Source, faults: list[str], strict: bool
+) -> Iterable[Any]:
     kind = _KINDS[hook]
     kept: list[Any] = []
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
-            for record in implementation.function():
-                if not isinstance(record, kind):
-                    faults.append(f"{source}: {hook} gave {record!r}, which is no {kind.__name__}")
-                elif (wrong := fault(record)) is not None:
-                    faults.append(f"{source}: {hook} gave a {kind.__name__} that can't be used: {wrong}")
-                else:
-                    kept.append(record)
+            with traced(f"{hook} of {source}"):
+                for record in implementation.function():
+                    if not isinstance(record, kind):
+                        faults.append(f"{source}: {hook} gave {record!r}, which is no {kind.__name__}")
+                    elif (wrong := fault(record)) is not None:
+                        faults.append(f"{source}: {hook} gave a {kind.__name__} that can't be used: {wrong}")
+                    else:
+                        kept.append(record)
         except KeyboardInterrupt:
             raise
         except BaseException as failure:
+            if strict:
+                raise
             faults.append(f"{source}: {hook} raised {one_line(failure)}")
     return kept

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from attnbench.plugins.loading import Loaded, load
-from attnbench.plugins.sources import Source, installed
+from attnbench.plugins.sources import installed, wanted
 from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput
 from attnbench.types.names import unknown_name
 from attnbench.types.rule import Rule
 from attnbench.types.sides import sided
+from attnbench.types.source import Source
 from attnbench.types.suite import Suite
 from attnbench.types.verdict import VerdictRule
 
@@ -63,12 +65,37 @@ class Registry:
         return entries[name].record
 
 
-def load_registry(sources: Iterable[Source] | None = None) -> Registry:
+STRICT = "ATTNBENCH_STRICT_PLUGINS"
+"""The variable of the environment that has a plugin's failure raised where it happens."""
+
+
+def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Registry:
+    """Load the plugins that a user wants: those installed, and files and modules that words name.
+
+    words: as --plugin takes them. more: sources of whoever calls, named ones too. See
+    :mod:`attnbench.plugins.sources` for the variables of the environment that choose and add.
+
+    Raises:
+        BadInput: a word names no plugin, or one that was named has a fault; with ``ATTNBENCH_STRICT_PLUGINS``
+            any has, unless what it raises itself is raised.
+    """
+    strict = bool(os.environ.get(STRICT))
+    kept, named, said = wanted(words)
+    named += [source for source in more if source not in named]
+    registry = load_registry([*kept, *named], strict=strict)
+    asked = [fault for fault in registry.faults if any(str(source) in fault for source in named)]
+    if asked or (strict and registry.faults):
+        raise BadInput(f"plugin {(asked or registry.faults)[0]}")
+    return replace(registry, faults=(*said, *registry.faults))
+
+
+def load_registry(sources: Iterable[Source] | None = None, *, strict: bool = False) -> Registry:
     """Load plugins (all that are installed unless told) and gather what they bring.
 
     Where two plugins bring the same name, the first keeps it and the clash is a fault naming both.
+    strict: let through what a plugin raises.
     """
-    loaded = [load(source) for source in (installed() if sources is None else sources)]
+    loaded = [load(source, strict=strict) for source in (installed() if sources is None else sources)]
     faults = [fault for plugin in loaded for fault in plugin.faults]
     return Registry(
         rules=_gather("rule", loaded, lambda p: p.rules, faults),

@@ -1,28 +1,22 @@
-"""Where plugins come from: entry points of installed distributions, without importing them."""
+"""Which plugins there are: entry points of installed distributions, files and modules that are named."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.metadata import distributions
+import os
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, distributions, packages_distributions, version
+from pathlib import Path
+
+from attnbench.plugins.importing import file_digest
+from attnbench.types.errors import BadInput
+from attnbench.types.source import Source
 
 GROUP = "attnbench"
 
-
-@dataclass(frozen=True)
-class Source:
-    """A plugin that can be loaded: an entry point and the distribution that declares it.
-
-    name: of the entry point. module: what to import. distribution, version: who brings it.
-    """
-
-    name: str
-    module: str
-    distribution: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.distribution} {self.version} ({self.module})"
+CHOSEN = "ATTNBENCH_LOAD_PLUGINS"
+"""The variable of the environment that says which installed plugins are loaded; see :func:`chosen`."""
+NAMED = "ATTNBENCH_PLUGINS"
+"""The variable of the environment that names more plugins, files or modules, as --plugin does."""
 
 
 def installed() -> Iterator[Source]:
@@ -43,3 +37,70 @@ def installed() -> Iterator[Source]:
             if point.group == GROUP
         ]
     yield from sorted(found, key=lambda s: (s.distribution != "attnbench", s.distribution, s.name))
+
+
+def chosen(sources: Iterable[Source]) -> tuple[list[Source], list[str]]:
+    """Of installed plugins those that ``ATTNBENCH_LOAD_PLUGINS`` names, and its words that name none.
+
+    Its words are separated by commas, each the name of a distribution or of an entry point; without the
+    variable all plugins are loaded, with an empty one none. attnbench's own always are.
+    """
+    everything, wanted = list(sources), os.environ.get(CHOSEN)
+    if wanted is None:
+        return everything, []
+    words = [word.strip() for word in wanted.split(",") if word.strip()]
+    kept = [s for s in everything if s.distribution == "attnbench" or {s.distribution, s.name} & {*words}]
+    known = {name for source in everything for name in (source.distribution, source.name)}
+    return kept, [word for word in words if word not in known]
+
+
+def wanted(words: Iterable[str] = ()) -> tuple[list[Source], list[Source], list[str]]:
+    """Installed plugins to load; those that words and the environment name; and what else is to be said.
+
+    Raises:
+        BadInput: a word names no plugin.
+    """
+    kept, unknown = chosen(installed())
+    more = list(dict.fromkeys(named(word) for word in (*named_in_environment(), *words)))
+    said = [f"{CHOSEN} names {word!r}, and no plugin that is installed is called so" for word in unknown]
+    return kept, [source for source in more if source.module not in {s.module for s in kept}], said
+
+
+def named_in_environment() -> tuple[str, ...]:
+    """The files and modules that ``ATTNBENCH_PLUGINS`` names, separated as the folders of PATH are."""
+    return tuple(word for word in os.environ.get(NAMED, "").split(os.pathsep) if word.strip())
+
+
+def named(word: str) -> Source:
+    """The plugin that a word names: a file where it ends in ``.py`` or has a slash, a module else.
+
+    Raises:
+        BadInput: no such file, or no word that could name a module.
+    """
+    word = word.strip()
+    if word.endswith(".py") or os.sep in word:
+        return _file(Path(word))
+    if not all(part.isidentifier() for part in word.split(".")):
+        raise BadInput(f"no plugin {word!r}: name a file, as my_kernel.py, or a module, as package.module")
+    return _module(word)
+
+
+def _file(path: Path) -> Source:
+    try:
+        content = path.expanduser().read_bytes()
+    except OSError as failure:
+        raise BadInput(f"no plugin {str(path)!r}: {failure.strerror}") from None
+    digest = file_digest(content)
+    # The module's name has the digest, so that no file stands in the way of a library or of its namesake.
+    stem = "".join(c if c.isalnum() else "_" for c in path.stem)
+    return Source(path.stem, f"{stem}_{digest}", path.name, digest, str(path.expanduser().resolve()))
+
+
+def _module(name: str) -> Source:
+    top = name.partition(".")[0]
+    for distribution in packages_distributions().get(top, ()):
+        try:
+            return Source(name, name, distribution, version(distribution))
+        except PackageNotFoundError:
+            continue
+    return Source(name, name, top, "uninstalled")

@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         ("case", "ID", "run this case, with no test written; may be repeated"),
         ("backend", "NAME", "of --attnbench-suite and --attnbench-case: this backend alone; may be repeated"),
         ("rule", "NAME", "of --attnbench-suite: the cases of this rule alone; may be repeated"),
+        ("plugin", "FILE", "load this attnbench plugin too, a file or a module; may be repeated"),
     ):
         group.addoption(
             f"--attnbench-{option}", action="append", default=[], metavar=metavar, help=text,

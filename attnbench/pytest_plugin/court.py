@@ -20,7 +20,7 @@ from attnbench.runner.examine import examine_plain
 from attnbench.runner.moment import Clock
 from attnbench.runner.options import Options
 from attnbench.runner.scale import Scale
-from attnbench.runner.workshop import Workshop, wire
+from attnbench.runner.workshop import Workshop
 from attnbench.types.case import Case
 from attnbench.types.record import Line, Record
 from attnbench.worker import referee_messages as rm
@@ -85,7 +85,7 @@ class Court:
             # What families show the verdict has told; here they would only cost time.
             opening = rm.OpenCase(
                 case=name,
-                rule_source=wire(self.registry.rules[case.rule].source),
+                rule_source=self.registry.rules[case.rule].source,
                 timed_entropy=secrets.randbits(63),
                 timed_draws=_TIMED_DRAWS,
                 oracle_flops=self._shop.options.oracle_flops,

@@ -33,11 +33,16 @@ class Pair:
 
 
 def registry_of(config: pytest.Config) -> Registry:
-    """The installed plugins, loaded once a session."""
-    from attnbench.plugins.registry import load_registry
+    """The plugins of a session, loaded once: those installed, those named, and its ``conftest.py`` files.
+
+    Raises:
+        BadInput: one that is named, or a ``conftest.py``, can't be used.
+    """
+    from attnbench.plugins.registry import load_wanted
+    from attnbench.pytest_plugin.conftests import sources_of
 
     if _REGISTRY not in config.stash:
-        config.stash[_REGISTRY] = load_registry()
+        config.stash[_REGISTRY] = load_wanted(config.getoption("attnbench_plugin"), sources_of(config))
     return config.stash[_REGISTRY]
 
 

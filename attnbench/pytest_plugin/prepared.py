@@ -16,7 +16,6 @@ from attnbench.pytest_plugin.library_threads import threads_set
 from attnbench.pytest_plugin.watched import KeptCall, Watched, copied, watched
 from attnbench.runner.brief import Brief, Place
 from attnbench.runner.timed_outputs import draw_places
-from attnbench.runner.workshop import wire
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.worker import messages as m
@@ -111,7 +110,7 @@ def prepared(brief: Brief, case: Case, entry: Entry[Backend]) -> Prepared:
     request = m.Prepare(
         case=case_id(case),
         backend=entry.record.name,
-        backend_source=wire(entry.source),
+        backend_source=entry.source,
         rule_source=brief.rule_source,
         parameters=brief.parameters.arrays,
         memory_limit_bytes=None,

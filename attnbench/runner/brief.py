@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from attnbench.runner.referee_link import RefereeLink
+from attnbench.types.source import Source
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 
@@ -41,7 +42,7 @@ class Brief:
 
     case: str
     threads: int
-    rule_source: m.PluginSource
+    rule_source: Source
     parameters: ArrayBlock
     draws: tuple[ArrayBlock, ...]
     families: tuple[str, ...]

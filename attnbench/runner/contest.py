@@ -26,7 +26,7 @@ from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.refusals import refusal
 from attnbench.runner.scale import Scale
 from attnbench.runner.sets import Entrant, SetUnderWay, Stable, measure_peak
-from attnbench.runner.workshop import Workshop, wire
+from attnbench.runner.workshop import Workshop
 from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.types.accuracy import Accuracy
 from attnbench.types.backend import Backend
@@ -107,7 +107,7 @@ def decide(contest: Contest) -> None:
     planned = contest.before.planned
     opening = rm.OpenCase(
         case=contest.id,
-        rule_source=wire(contest.registry.rules[case.rule].source),
+        rule_source=contest.registry.rules[case.rule].source,
         timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
         timed_draws=shop.options.timed_draws,
         oracle_flops=shop.options.oracle_flops,

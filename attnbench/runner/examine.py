@@ -21,7 +21,7 @@ from attnbench.runner.forking import can_be_forked
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeLink
 from attnbench.runner.traced import Ran, trace_call
-from attnbench.runner.workshop import Workshop, wire
+from attnbench.runner.workshop import Workshop
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
 from attnbench.types.backend import Backend
 from attnbench.worker import messages as m
@@ -66,7 +66,7 @@ def prepare_template(
     Raises:
         WorkerFailed: it could not be prepared; the template is gone.
     """
-    sources = (brief.rule_source,) if entry is None else (brief.rule_source, wire(entry.source))
+    sources = (brief.rule_source,) if entry is None else (brief.rule_source, entry.source)
     side = "" if entry is None else entry.side
     template = shop.new_template(
         brief.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch, side=side
@@ -74,7 +74,7 @@ def prepare_template(
     request = m.Prepare(
         case=brief.case,
         backend=PLAIN if entry is None else entry.record.name,
-        backend_source=None if entry is None else wire(entry.source),
+        backend_source=None if entry is None else entry.source,
         rule_source=brief.rule_source,
         parameters=brief.parameters.arrays,
         memory_limit_bytes=None if entry is None else brief.memory_limit_bytes,

@@ -19,7 +19,7 @@ from attnbench.runner.checking import MismatchFound, check_draws, compared, give
 from attnbench.runner.examine import examine_plain, prepare_template
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp
-from attnbench.runner.workshop import Workshop, wire
+from attnbench.runner.workshop import Workshop
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -52,7 +52,7 @@ def pass_near(
         if near is None:
             continue
         opening = rm.OpenCase(
-            case_id(near), wire(rule.source), secrets.randbits(63), 0, shop.options.oracle_flops,
+            case_id(near), rule.source, secrets.randbits(63), 0, shop.options.oracle_flops,
             shop.options.without,
         )  # fmt: skip
         try:

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 
-from attnbench.plugins.sources import Source
 from attnbench.runner.interpreter import HERE, Interpreter
 from attnbench.runner.link import START_TIMEOUT_S, WorkerFailed, WorkerLink, start_server
 from attnbench.runner.machine import allowed_cpus, split_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.referee_link import RefereeLink
 from attnbench.types.errors import MeasuringFailed
+from attnbench.types.source import Source
 from attnbench.worker import messages as m
 
 
@@ -45,7 +45,7 @@ class Workshop:
         self._sides = {"": HERE} | dict(sides or {})
         self.all_cpus = allowed_cpus()
         self._servers: dict[Place, WorkerLink] = {}
-        self._moulds: dict[tuple[Place, tuple[m.PluginSource, ...]], WorkerLink] = {}
+        self._moulds: dict[tuple[Place, tuple[Source, ...]], WorkerLink] = {}
         self._replacing = threading.Lock()
         self._moulding = threading.Lock()
         self.pool = ThreadPoolExecutor(max_workers=len(self.all_cpus))
@@ -102,7 +102,7 @@ class Workshop:
         self,
         threads: int,
         cpus: tuple[int, ...],
-        sources: tuple[m.PluginSource, ...] = (),
+        sources: tuple[Source, ...] = (),
         *,
         pin_allocator: bool = False,
         launch: int = 0,
@@ -124,7 +124,7 @@ class Workshop:
         # It was lost, to the system or by another's hand: nothing to hold against who is prepared now.
         return self._mould(place, sources).fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
 
-    def _mould(self, place: Place, sources: tuple[m.PluginSource, ...]) -> WorkerLink:
+    def _mould(self, place: Place, sources: tuple[Source, ...]) -> WorkerLink:
         with self._moulding:
             mould = self._moulds.get((place, sources))
             if mould is None or mould.ended:
@@ -177,8 +177,3 @@ class Workshop:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def wire(source: Source) -> m.PluginSource:
-    """The wire form of a plugin's source."""
-    return m.PluginSource(source.name, source.module, source.distribution, source.version)

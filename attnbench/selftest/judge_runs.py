@@ -8,7 +8,7 @@ from typing import Any
 
 from attnbench import __version__
 from attnbench.plugins.registry import Registry, load_registry
-from attnbench.plugins.sources import Source, installed
+from attnbench.plugins.sources import installed
 from attnbench.runner.moment import Progress
 from attnbench.runner.options import CHECKS, Options
 from attnbench.runner.order import Order
@@ -18,6 +18,7 @@ from attnbench.selftest.caught_by import caught_by
 from attnbench.selftest.judge_plan import Round
 from attnbench.selftest.kills import Outcome
 from attnbench.types.errors import BadInput
+from attnbench.types.source import Source
 
 ZOO = Source("zoo", "attnbench.selftest.zoo", "attnbench", __version__)
 """Loaded by the self-test alone, so that no list shows its backends."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from attnbench import __version__
 from attnbench.plugins.registry import Registry, load_registry
-from attnbench.plugins.sources import Source, installed
+from attnbench.plugins.sources import installed
 from attnbench.runner.moment import Progress
 from attnbench.runner.options import Options
 from attnbench.runner.order import Order
@@ -21,6 +21,7 @@ from attnbench.selftest.parts import Part
 from attnbench.selftest.trials import Trial, dropped, measured_s, trials_of
 from attnbench.types.case import Case
 from attnbench.types.errors import Interrupted, MeasuringFailed
+from attnbench.types.source import Source
 
 CONTENDERS = Source("selftest", "attnbench.selftest.contenders", "attnbench", __version__)
 """Loaded by the self-test alone, so that no list shows its backends."""

@@ -15,7 +15,6 @@ from attnbench.check.gradients import Backward, Both, passed, with_gradients
 from attnbench.check.plain import PLAIN
 from attnbench.inputs.families import GRADED, STRIDED
 from attnbench.plugins.loading import Loaded, load
-from attnbench.plugins.sources import Source
 from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.timing.rotation import Pool, RotatingTimer
 from attnbench.timing.timer import Timer, timer_for
@@ -24,13 +23,14 @@ from attnbench.types.case import Case
 from attnbench.types.record import Status
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape, projection_shapes
+from attnbench.types.source import Source
 from attnbench.types.words import clean
 from attnbench.worker.activity import NO_PAST, Past
 from attnbench.worker.delivery import apart, strides_apart
 from attnbench.worker.evidence import Evidence
 from attnbench.worker.failures import classify
 from attnbench.worker.guarding import between_bands
-from attnbench.worker.messages import PluginSource, Prepare
+from attnbench.worker.messages import Prepare
 from attnbench.worker.names import ACTIVATIONS, UPSTREAM, rule_key
 from attnbench.worker.shared import Stored
 from attnbench.worker.tensors import as_tensor, in_layout, seen_in_layout, to_tensors
@@ -267,12 +267,12 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
 
 
 @cache
-def loaded_here(source: PluginSource) -> Loaded:
+def loaded_here(source: Source) -> Loaded:
     """What a plugin brings; asked once in a process, and there in all that are forked from it."""
-    return load(Source(source.name, source.module, source.distribution, source.version))
+    return load(source)
 
 
-def _brought(source: PluginSource, kind: str, name: str) -> Any:
+def _brought(source: Source, kind: str, name: str) -> Any:
     loaded = loaded_here(source)
     for record in getattr(loaded, kind):
         if record.name == name:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from attnbench.types.case import Dtype
 from attnbench.types.record import Block, MachineScale, Status
+from attnbench.types.source import Source
 from attnbench.worker.flipped import Flipped
 
 
@@ -16,15 +17,6 @@ class ArraySpec(Struct, frozen=True):
     dtype: str
     shape: tuple[int, ...]
     offset: int
-
-
-class PluginSource(Struct, frozen=True):
-    """Where to load a plugin from; the wire form of :class:`attnbench.plugins.sources.Source`."""
-
-    name: str
-    module: str
-    distribution: str
-    version: str
 
 
 class Fork(Struct, frozen=True, tag=True):
@@ -53,7 +45,7 @@ class Preload(Struct, frozen=True, tag=True):
     """Import these plugins, so that they are there in every fork. Answer: :class:`Done`, whatever is wrong
     with them: that is told by who prepares one of their backends."""
 
-    sources: tuple[PluginSource, ...]
+    sources: tuple[Source, ...]
 
 
 class Prepare(Struct, frozen=True, tag=True):
@@ -65,8 +57,8 @@ class Prepare(Struct, frozen=True, tag=True):
 
     case: str
     backend: str
-    backend_source: PluginSource | None
-    rule_source: PluginSource
+    backend_source: Source | None
+    rule_source: Source
     parameters: tuple[ArraySpec, ...]
     memory_limit_bytes: int | None
 

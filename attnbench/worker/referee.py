@@ -15,10 +15,10 @@ from attnbench.cases.counts import bytes_moved, flops
 from attnbench.cases.identity import parse_case
 from attnbench.masks import kept_pairs, kept_rows
 from attnbench.plugins.loading import load
-from attnbench.plugins.sources import Source
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
+from attnbench.types.source import Source
 from attnbench.types.words import one_line
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
@@ -141,8 +141,8 @@ def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:
     return ""
 
 
-def _load_rule(source: m.PluginSource, name: str) -> Rule:
-    loaded = load(Source(source.name, source.module, source.distribution, source.version))
+def _load_rule(source: Source, name: str) -> Rule:
+    loaded = load(source)
     for rule in loaded.rules:
         if rule.name == name:
             return rule

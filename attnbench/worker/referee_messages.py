@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.types.source import Source
 from attnbench.worker.flipped import Flipped
-from attnbench.worker.messages import ArraySpec, PluginSource
+from attnbench.worker.messages import ArraySpec
 
 
 class OpenCase(Struct, frozen=True, tag=True):
@@ -18,7 +19,7 @@ class OpenCase(Struct, frozen=True, tag=True):
     """
 
     case: str
-    rule_source: PluginSource
+    rule_source: Source
     timed_entropy: int
     timed_draws: int
     oracle_flops: float

@@ -9,8 +9,9 @@ import pytest
 
 from attnbench.plugins.loading import Loaded, load
 from attnbench.plugins.registry import Registry, load_registry
-from attnbench.plugins.sources import Source, installed
+from attnbench.plugins.sources import installed
 from attnbench.types.errors import BadInput
+from attnbench.types.source import Source
 
 Install = Callable[..., Path]
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from attnbench.plugins.sources import Source, installed
+from attnbench.plugins.sources import installed
+from attnbench.types.source import Source
 
 Install = Callable[..., Path]
 

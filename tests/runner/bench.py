@@ -14,7 +14,7 @@ from attnbench.runner.brief import Brief, open_brief
 from attnbench.runner.checking import give_draw
 from attnbench.runner.examine import prepare_template
 from attnbench.runner.link import WorkerLink
-from attnbench.runner.workshop import Workshop, wire
+from attnbench.runner.workshop import Workshop
 from attnbench.types.accuracy import Accuracy
 from attnbench.types.record import Contender
 from attnbench.worker import referee_messages as rm
@@ -71,7 +71,7 @@ class Bench:
 def open_bench(shop: Workshop, case: str = PLAIN, threads: int = 1) -> Iterator[Bench]:
     """On a small case."""
     shop.start_servers(threads)
-    source = wire(load_registry().rules["dot"].source)
+    source = load_registry().rules["dot"].source
     opening = rm.OpenCase(
         case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9, without=LESS_CHECKED
     )

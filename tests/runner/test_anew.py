@@ -12,11 +12,12 @@ from attnbench.runner.link import WorkerFailed
 from attnbench.runner.options import Options
 from attnbench.runner.plan import prepared_anew, sets_for
 from attnbench.runner.workshop import Workshop
+from attnbench.types.source import Source
 from attnbench.worker import messages as m
 from attnbench.worker.shared import pack
 
-BACKENDS = m.PluginSource("backends", "attnbench.backends", "attnbench", "0")
-GONE = m.PluginSource("gone", "no_such_module_anywhere", "gone", "1")
+BACKENDS = Source("backends", "attnbench.backends", "attnbench", "0")
+GONE = Source("gone", "no_such_module_anywhere", "gone", "1")
 
 
 def test_what_prepares_quickly_is_prepared_anew() -> None:

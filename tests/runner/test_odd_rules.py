@@ -10,7 +10,6 @@ from run_parts import run_of
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.brief import open_brief
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
-from attnbench.runner.workshop import wire
 from attnbench.types.record import Record
 from attnbench.worker import referee_messages as rm
 
@@ -87,7 +86,7 @@ def test_a_reference_that_hangs_is_given_up(odd_plugins: None) -> None:
     try:
         for rule in ("dot", "odd_hangs"):
             case = f"attention/{rule}/{SIZES}"
-            opening = rm.OpenCase(case, wire(sources[rule].source), 1, 1, 1e9)
+            opening = rm.OpenCase(case, sources[rule].source, 1, 1, 1e9)
             if rule == "dot":
                 # It has started and loaded everything: from here on it is quick, or hangs.
                 with open_brief(link, opening, 1, 2**30):

@@ -13,7 +13,7 @@ import pytest
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.brief import open_brief
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
-from attnbench.runner.workshop import Workshop, wire
+from attnbench.runner.workshop import Workshop
 from attnbench.types.errors import MeasuringFailed
 from attnbench.worker import referee_messages as rm
 
@@ -22,7 +22,7 @@ CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 
 def opening(case: str = CASE, timed_draws: int = 2) -> rm.OpenCase:
     rule = case.split("/")[1]
-    source = wire(load_registry().rules[rule].source)
+    source = load_registry().rules[rule].source
     return rm.OpenCase(case, source, timed_entropy=7, timed_draws=timed_draws, oracle_flops=1e9)
 
 

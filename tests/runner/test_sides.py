@@ -15,7 +15,7 @@ from run_parts import LESS_CHECKED
 
 from attnbench.cases.identity import parse_case
 from attnbench.plugins.registry import Registry, load_registry
-from attnbench.plugins.sources import Source, installed
+from attnbench.plugins.sources import installed
 from attnbench.plugins.two_sided import two_sided
 from attnbench.runner.interpreter import Interpreter
 from attnbench.runner.options import Options
@@ -26,6 +26,7 @@ from attnbench.runner.run_file import StoredRun, read_run
 from attnbench.runner.schedule import order_of_turns
 from attnbench.types.errors import BadInput
 from attnbench.types.sides import BASE, HEAD, baseline_of, parts_of, sided
+from attnbench.types.source import Source
 
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 MODULE = "kernel_on_two_sides"

@@ -12,9 +12,10 @@ from attnbench import __version__
 from attnbench.cases.identity import parse_case
 from attnbench.plugins.loading import load
 from attnbench.plugins.registry import load_registry
-from attnbench.plugins.sources import Source, installed
+from attnbench.plugins.sources import installed
 from attnbench.selftest.zoo import ANIMALS
 from attnbench.selftest.zoo.animal import Animal, backend_of, runs
+from attnbench.types.source import Source
 
 ZOO = Source("zoo", "attnbench.selftest.zoo", "attnbench", __version__)
 BIG_WORDS = {"value", "shape", "timed", "state", "gradient"}

@@ -17,6 +17,7 @@ from attnbench.inputs.draw import draw_activations, draw_parameters
 from attnbench.inputs.families import FAMILIES
 from attnbench.rules import attnbench_rules
 from attnbench.runner.link import WorkerLink
+from attnbench.types.source import Source
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, socket_pair
 from attnbench.worker.flipped import Flipped
@@ -26,9 +27,9 @@ from attnbench.worker.shared import pack, unpack
 Stored = NDArray[Any]
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
-BUILT_IN_RULES = m.PluginSource("rules", "attnbench.rules", "attnbench", "0")
-BUILT_IN_BACKENDS = m.PluginSource("backends", "attnbench.backends", "attnbench", "0")
-OUTSPOKEN = m.PluginSource("outspoken", "outspoken_plugin", "outspoken", "1.0")
+BUILT_IN_RULES = Source("rules", "attnbench.rules", "attnbench", "0")
+BUILT_IN_BACKENDS = Source("backends", "attnbench.backends", "attnbench", "0")
+OUTSPOKEN = Source("outspoken", "outspoken_plugin", "outspoken", "1.0")
 ENOUGH_S = 60.0
 SPECIAL_FAMILIES = tuple(family.name for family in FAMILIES if family.name != "normal")
 
@@ -44,8 +45,8 @@ class Asked:
     def prepare(
         self,
         backend: str,
-        source: m.PluginSource | None = OUTSPOKEN,
-        rule_source: m.PluginSource = BUILT_IN_RULES,
+        source: Source | None = OUTSPOKEN,
+        rule_source: Source = BUILT_IN_RULES,
         parameters: Mapping[str, Stored] | None = None,
         limit: int | None = None,
     ) -> int:
@@ -55,8 +56,8 @@ class Asked:
     def prepared(
         self,
         backend: str,
-        source: m.PluginSource | None = OUTSPOKEN,
-        rule_source: m.PluginSource = BUILT_IN_RULES,
+        source: Source | None = OUTSPOKEN,
+        rule_source: Source = BUILT_IN_RULES,
         parameters: Mapping[str, Stored] | None = None,
         limit: int | None = None,
     ) -> m.Prepared:

@@ -11,12 +11,12 @@ from asked import BUILT_IN_BACKENDS, Asked, attend
 
 from attnbench.cases.identity import parse_case
 from attnbench.runner.link import WorkerFailed
-from attnbench.worker import messages as m
+from attnbench.types.source import Source
 
 New = Callable[[str], Asked]
 
 SMALL = "attention/dot/B2-H2-L8-D4/none/float32"
-MEDDLING = m.PluginSource("meddling", "meddling_plugin", "meddling", "1.0")
+MEDDLING = Source("meddling", "meddling_plugin", "meddling", "1.0")
 
 
 def ready(template: New, name: str, case: str = SMALL) -> Asked:

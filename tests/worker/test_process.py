@@ -111,7 +111,7 @@ def test_our_processes_take_nothing_but_their_own_parent(module: str) -> None:
 def test_the_referee_loads_no_torch() -> None:
     code = (
         "from attnbench.worker import messages as m, referee, referee_messages as rm\n"
-        "rules = m.PluginSource('rules', 'attnbench.rules', 'attnbench', '0')\n"
+        "rules = Source('rules', 'attnbench.rules', 'attnbench', '0')\n"
         "for rule in ('dot', 'additive', 'concat_linear', 'sinks', 'alibi'):\n"
         "    case = f'multihead/{rule}/H2-L4-D4-E8-bias/causal+padding/bfloat16'\n"
         "    opened = referee._open(rm.OpenCase(case, rules, 1, 1, 1e9))\n"

@@ -10,6 +10,7 @@ import pytest
 from asked import BUILT_IN_RULES, OUTSPOKEN, SPECIAL_FAMILIES
 
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
+from attnbench.types.source import Source
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 from attnbench.worker.shared import unpack
@@ -17,7 +18,7 @@ from attnbench.worker.shared import unpack
 SMALL = "attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/causal/float32"
 
 
-def opening(case: str, entropy: int = 1, source: m.PluginSource = BUILT_IN_RULES) -> rm.OpenCase:
+def opening(case: str, entropy: int = 1, source: Source = BUILT_IN_RULES) -> rm.OpenCase:
     return rm.OpenCase(case, source, entropy, timed_draws=2, oracle_flops=1e9, without=SPECIAL_FAMILIES)
 
 
@@ -114,14 +115,14 @@ def test_a_source_that_serves_twice_is_stored_once(referee: RefereeLink) -> None
         ("attention/dto/H1-L2-D2", BUILT_IN_RULES,
          "ValueError: attnbench 0 (attnbench.rules) brings no rule 'dto' here"),
         ("attention/dot/H1-L2", BUILT_IN_RULES, "BadCase: case 'attention/dot/H1-L2': the size D is missing"),
-        ("attention/x/H1-L2-D2", m.PluginSource("b", "does_not_load", "broken", "2"),
+        ("attention/x/H1-L2-D2", Source("b", "does_not_load", "broken", "2"),
          "ValueError: broken 2 (does_not_load): does not import: OSError: a library is missing"),
         ("attention/misdraws/H2-L2-D2", OUTSPOKEN,
          "ValueError: rule 'misdraws' draws 'w' of shape (3, 3); it declares (2, 3)"),
     ],
 )  # fmt: skip
 def test_a_case_that_can_not_be_opened_leaves_none_open(
-    referee: RefereeLink, case: str, source: m.PluginSource, words: str
+    referee: RefereeLink, case: str, source: Source, words: str
 ) -> None:
     opened(referee, opening(SMALL))
     with pytest.raises(RefereeGaveUp) as failure:

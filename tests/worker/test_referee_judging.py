@@ -12,6 +12,7 @@ from msgspec import structs
 
 from attnbench.inputs.rounding import store, widen
 from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
+from attnbench.types.source import Source
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 from attnbench.worker.shared import pack, unpack
@@ -29,7 +30,7 @@ class Opened:
         referee: RefereeLink,
         case: str,
         oracle_flops: float = 1e9,
-        source: m.PluginSource = BUILT_IN_RULES,
+        source: Source = BUILT_IN_RULES,
     ) -> None:
         self.referee = referee
         self.dtype = case.rsplit("/", 1)[1]

@@ -10,6 +10,7 @@ import pytest
 from asked import BUILT_IN_BACKENDS, BUILT_IN_RULES, ENOUGH_S, OUTSPOKEN, Asked
 
 from attnbench.runner.link import WorkerFailed
+from attnbench.types.source import Source
 from attnbench.worker import messages as m
 from attnbench.worker.shared import pack
 
@@ -17,8 +18,8 @@ New = Callable[[str], Asked]
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4/none/float32"
 MIB = 1024**2
-BROKEN = m.PluginSource("broken", "does_not_load", "broken-things", "2.1")
-MISSING = m.PluginSource("lost", "no_such_module_anywhere", "lost-things", "3")
+BROKEN = Source("broken", "does_not_load", "broken-things", "2.1")
+MISSING = Source("lost", "no_such_module_anywhere", "lost-things", "3")
 
 
 def refused(worker: Asked, *args: object, **options: object) -> tuple[str, str]:
@@ -40,7 +41,7 @@ def refused(worker: Asked, *args: object, **options: object) -> tuple[str, str]:
     ],
 )  # fmt: skip
 def test_backends_that_can_not_be_prepared(
-    template: New, backend: str, source: m.PluginSource, status: str, reason: str
+    template: New, backend: str, source: Source, status: str, reason: str
 ) -> None:
     worker = template(SMALL)
     assert refused(worker, backend, source) == (status, reason)

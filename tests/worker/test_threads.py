@@ -9,9 +9,9 @@ from asked import Asked
 
 from attnbench.runner.link import start_server
 from attnbench.runner.thread_limits import thread_environment
-from attnbench.worker import messages as m
+from attnbench.types.source import Source
 
-THREADS = m.PluginSource("threads", "threads_plugin", "threads", "1.0")
+THREADS = Source("threads", "threads_plugin", "threads", "1.0")
 CASE = "attention/dot/B1-H1-L4-D4/none/float32/cpu/forward"
 
 

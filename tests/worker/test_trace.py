@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from attnbench.runner.link import WorkerFailed
 from attnbench.runner.proc import threads_of
+from attnbench.types.source import Source
 from attnbench.worker import messages as m
 from attnbench.worker.trace import (
     LONGEST_NAME,
@@ -37,7 +38,7 @@ LAYER = "multihead/scaled_dot/B1-H2-L16-D8-E16-bias/none/float32"
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def ran_in(worker: Asked, backend: str, source: m.PluginSource = BUILT_IN_BACKENDS) -> tuple[str, ...]:
+def ran_in(worker: Asked, backend: str, source: Source = BUILT_IN_BACKENDS) -> tuple[str, ...]:
     worker.prepare(backend, source)
     worker.give()
     traced, _ = worker.link.ask(m.TraceCall(), m.Traced, ENOUGH_S)
