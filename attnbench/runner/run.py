@@ -24,6 +24,7 @@ from attnbench.runner.moment import Clock, Progress
 from attnbench.runner.options import Options, options_of
 from attnbench.runner.order import Order, left_out
 from attnbench.runner.run_file import RunWriter, StoredRun, check_new, new_run_path
+from attnbench.runner.same_plugins import check_same_plugins
 from attnbench.runner.scale import Scale
 from attnbench.runner.workshop import Workshop
 from attnbench.types.errors import BadInput, Interrupted
@@ -79,7 +80,7 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
     """Go on with a run that was cut off, by its own manifest; gives what was in the file before.
 
     Raises:
-        BadFile, BadInput: the file can't be read or written, or names a plugin that isn't here.
+        BadFile, BadInput: the file can't be read or written, or names a plugin that isn't here as it was.
         MeasuringFailed, Interrupted: as in :func:`start_run`.
     """
     writer, stored = RunWriter.reopen(path)
@@ -87,6 +88,7 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
         if stored.manifest.sides:
             raise BadInput(f"{str(path)!r} is a live comparison, whose sides are gone: compare anew")
         order = _order_of(stored.manifest)
+        check_same_plugins(order, stored.manifest, registry)
         for name in order.backends:
             registry.backend(name)
         for case in order.cases:
