@@ -13,15 +13,17 @@ SCRIPTED = {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--budget", "--threads", "--seed", "--out",
         "--resume", "--format", "--sets", "--baseline", "--timeout", "--memory-limit",
         "--delta", "--allocator", "--plan", "--cache", "--trace", "--dropout", "--pass", "--benchmark-json",
+        "--plugin", "-p",
     },
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",
         "--format", "--timeout", "--memory-limit", "--cache", "--trace", "--dropout", "--pass",
+        "--plugin", "-p",
     },
     "report": {"--format", "--trace", "--benchmark-json"},
     "history": {"--case", "--backend", "--format"},
     "merge": {"--out"},
-    "plugins": {"--format"},
+    "plugins": {"--format", "--plugin", "-p"},
 }  # fmt: skip
 
 
