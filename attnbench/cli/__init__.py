@@ -25,6 +25,7 @@ EPILOG = (
         "compare": "Compare two stored sides, or the backends of a run with one of them.",
         "history": "Show how times changed from run to run.",
         "merge": "Put runs of several machines into one file.",
+        "explain": "Work a rule step by step on small inputs.",
         "list": "List rules, backends, suites, cases or verdict rules.",
         "selftest": "Measure how often verdicts are right on this machine.",
         "plugins": "List plugins, what each brings, and what failed to load.",

@@ -1,0 +1,131 @@
+"""``attnbench explain``: a rule worked step by step on small inputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnbench.cli.options import format_option
+from attnbench.cli.output import colourful, width
+from attnbench.cli.parameters import MaskWord, Whole
+from attnbench.cli.plugins_here import load_plugins, plugin_option
+
+if TYPE_CHECKING:
+    from attnbench.reports.formats import Format
+    from attnbench.types.mask import Mask
+    from attnbench.worked.question import Question
+    from attnbench.worked.steps import Step
+
+_FEATURES = 8
+
+
+@click.command("explain")
+@click.argument("rule", metavar="RULE")
+@click.option("--example", metavar="NAME", help="The textbook's inputs of that name; see --list.")
+@click.option("--list", "list_", is_flag=True, is_eager=True, expose_value=False, help="List the examples.",
+              callback=lambda ctx, _, said: _list(ctx) if said else None)  # fmt: skip
+@click.option(
+    "--tokens", type=click.Path(path_type=Path), metavar="FILE",
+    help="Your own, a row each: .csv, .json, .npy; .json and .npz may have q, k and v.",
+)  # fmt: skip
+@click.option("--sentence", metavar="TEXT", help="Its words are the labels; with no tokens, random ones.")
+@click.option("--heads", type=Whole(1), metavar="N", help="Cut the features into so many heads.")
+@click.option("--mask", type=MaskWord(), metavar="MASK", help="As in attnbench run, e.g. causal.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@click.option(
+    "--digits", type=Whole(1), default=4, show_default=True, metavar="N", help="Decimals in the table."
+)
+@click.option(
+    "--heatmap", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the weights too; .png, .svg."
+)
+@plugin_option
+@format_option
+def command(
+    *,
+    rule: str,
+    example: str | None,
+    tokens: Path | None,
+    sentence: str | None,
+    heads: int | None,
+    mask: Mask | None,
+    seed: int,
+    digits: int,
+    heatmap: Path | None,
+    format_: Format,
+) -> None:
+    """Work a rule step by step: q, k, v, scores, mask, weights, output, each with its shape.
+
+    \b
+    attnbench explain scaled_dot
+    attnbench explain dot --example projections
+    attnbench explain cosine --sentence "the cat sat down" --mask causal --heads 2
+    attnbench explain general --tokens mine.csv --heatmap weights.png
+    """
+    from attnbench.worked.picture import check_picture, draw, heatmap_spec
+    from attnbench.worked.steps import worked
+
+    if heatmap is not None:
+        check_picture(heatmap)
+    worked_rule = load_plugins().rule(rule)
+    question = _question(rule, example, tokens, sentence, heads or 1, seed)
+    if mask is not None:
+        question = replace(question, mask=mask)
+    steps = worked(worked_rule, question)
+    _print(steps, format_, digits)
+    if heatmap is not None:
+        draw(heatmap_spec(steps, f"{rule}: {worked_rule.formula}"), heatmap)
+        click.echo(f"drawn in {heatmap}", err=True)
+
+
+def _question(
+    rule: str, example: str | None, tokens: Path | None, sentence: str | None, heads: int, seed: int
+) -> Question:
+    from attnbench.worked.examples import example as named
+    from attnbench.worked.examples import example_for
+    from attnbench.worked.token_file import read_question
+    from attnbench.worked.tokens import question_of, random_tokens
+
+    if example is not None and (tokens is not None or sentence is not None):
+        raise click.UsageError("--example has inputs of its own: leave --tokens and --sentence out")
+    labels = tuple((sentence or "").split())
+    if sentence is not None and not labels:
+        raise click.UsageError("--sentence has no words")
+    if tokens is not None:
+        return read_question(tokens, labels=labels, heads=heads, seed=seed)
+    if labels:
+        return question_of(
+            random_tokens(len(labels), _FEATURES * heads, seed), labels=labels, heads=heads, seed=seed
+        )
+    made = (example_for(rule) if example is None else named(example)).make()
+    if heads > 1:
+        if made.tokens is None or made.matrices:
+            raise click.UsageError("--heads cuts tokens: give --tokens or --sentence, or another example")
+        made = replace(question_of(made.tokens, labels=made.queries, heads=heads), mask=made.mask)
+    return replace(made, seed=seed)
+
+
+def _print(steps: tuple[Step, ...], format_: Format, digits: int) -> None:
+    from attnbench.reports.formats import as_csv, as_json, as_markdown
+    from attnbench.worked.text import csv_rows, steps_rows, steps_text
+
+    columns = ("step", "head", "row", "column", "value")
+    if format_ == "table":
+        text = steps_text(steps, width=width(), colour=colourful(), digits=digits)
+    elif format_ == "json":
+        text = as_json(steps_rows(steps))
+    elif format_ == "csv":
+        text = as_csv(list(csv_rows(steps)), columns)
+    else:
+        text = as_markdown(list(csv_rows(steps)), columns)
+    click.echo(text, nl=False)
+
+
+def _list(ctx: click.Context) -> Any:
+    from attnbench.worked.examples import EXAMPLES
+
+    for example in EXAMPLES.values():
+        click.echo(f"{example.name:<16}  {example.rule:<13}  {example.summary}")
+    ctx.exit()

@@ -1,0 +1,111 @@
+"""A user's own numbers, from files; whatever can't be read is one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnbench.types.errors import AttnbenchError
+from attnbench.worked.token_file import read_question
+
+TOKENS = np.array([[1.0, 2], [3, 4.5]])
+
+
+def csv(folder: Path, text: str) -> Path:
+    file = folder / "t.csv"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("1,2\n3,4.5\n", ("x1", "x2")),
+        ("a,1,2\nb,3,4.5\n", ("a", "b")),
+        ("word,one,two\na,1,2\n\nb,3,4.5\n", ("a", "b")),
+        ("\ufeff1,2\r\n3,4.5\r\n", ("x1", "x2")),
+    ],
+)
+def test_a_csv_file(tmp_path: Path, text: str, labels: tuple[str, ...]) -> None:
+    question = read_question(csv(tmp_path, text))
+    np.testing.assert_array_equal(question.q[0], TOKENS)
+    assert question.queries == labels
+
+
+def test_json_and_numpy_files_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "l.json").write_text(json.dumps(TOKENS.tolist()))
+    (tmp_path / "o.json").write_text(json.dumps({"tokens": TOKENS.tolist(), "labels": ["a", "b"]}))
+    np.save(tmp_path / "n.npy", TOKENS)
+    np.savez(tmp_path / "z.npz", tokens=TOKENS)
+    for name in ("l.json", "o.json", "n.npy", "z.npz"):
+        np.testing.assert_array_equal(read_question(tmp_path / name).v[0], TOKENS)
+    assert read_question(tmp_path / "o.json").keys == ("a", "b")
+    assert read_question(tmp_path / "o.json", labels=("c", "d")).keys == ("c", "d")
+
+
+def test_q_k_and_v_of_their_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = rng.random((2, 4)), rng.random((3, 4)), rng.random((3, 6))
+    np.savez(tmp_path / "f.npz", q=q, k=k, v=v)
+    question = read_question(tmp_path / "f.npz", heads=2)
+    assert (question.q.shape, question.k.shape, question.v.shape) == ((2, 2, 2), (2, 3, 2), (2, 3, 3))
+    np.testing.assert_array_equal(question.q[1], q[:, 2:])
+    assert (question.queries, question.keys) == (("q1", "q2"), ("k1", "k2", "k3"))
+
+
+BAD_CSV = [
+    ("", "can't be read as csv: it has no rows"),
+    ("1,2\n3\n", "can't be read as csv: its rows have 1, 2 numbers"),
+    ("1,x\n3,4\n", "can't be read as csv: could not convert string to float: 'x'"),
+    ("1,nan\n", "the tokens have numbers that are not finite"),
+    ("a\nb\n", "the tokens have shape (1, 0): (tokens, features) is needed, at least one of each"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), BAD_CSV)
+def test_a_csv_file_that_is_none(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(AttnbenchError) as wrong:
+        read_question(csv(tmp_path, text))
+    assert words in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"q": [[1]], "k": [[1]]}, "has no v: tokens, or q, k and v, each a list of rows of numbers"),
+        (3, "it has int, and should have tokens"),
+        ({"tokens": [[1]], "labels": "a"}, "its labels are no list of words"),
+        ({"tokens": [[1]], "labels": ["a", "b"]}, "2 labels for 1 tokens: give one for each"),
+        ({"tokens": [[1], [1, 2]]}, "can't be read as json: "),
+        ({"tokens": [["a"]]}, "can't be read as json: "),
+        ({"q": [[1, 2]], "k": [[1]], "v": [[1]]}, "don't fit: (Lq, D), (Lk, D) and (Lk, Dv) are needed"),
+        ({"tokens": [[0.0] * 2000]}, "this is for reading; at most 256 tokens of 1024 features"),
+    ],
+)
+def test_a_json_file_that_is_none(tmp_path: Path, said: object, words: str) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(said))
+    with pytest.raises(AttnbenchError) as wrong:
+        read_question(file)
+    assert words in str(wrong.value)
+
+
+def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(AttnbenchError, match="No such file"):
+        read_question(tmp_path / "t.csv")
+    with pytest.raises(AttnbenchError, match=r"a file that ends in \.csv, \.json, \.npy, \.npz is needed"):
+        read_question(tmp_path / "t.txt")
+
+
+def test_objects_in_a_numpy_file_are_not_unpacked(tmp_path: Path) -> None:
+    np.save(tmp_path / "o.npy", np.array([[{}]], dtype=object), allow_pickle=True)
+    with pytest.raises(AttnbenchError, match="allow_pickle=False"):
+        read_question(tmp_path / "o.npy")
+
+
+def test_heads_that_do_not_divide_the_features(tmp_path: Path) -> None:
+    with pytest.raises(AttnbenchError, match="2 features can't be cut into 3 heads of equal width"):
+        read_question(csv(tmp_path, "1,2\n3,4\n"), heads=3)
