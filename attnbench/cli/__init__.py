@@ -26,6 +26,7 @@ EPILOG = (
         "history": "Show how times changed from run to run.",
         "merge": "Put runs of several machines into one file.",
         "explain": "Work a rule step by step on small inputs.",
+        "rules": "Compare rules by what they do to weights.",
         "list": "List rules, backends, suites, cases or verdict rules.",
         "selftest": "Measure how often verdicts are right on this machine.",
         "plugins": "List plugins, what each brings, and what failed to load.",

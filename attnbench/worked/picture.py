@@ -11,7 +11,7 @@ from attnbench.types.errors import BadInput
 from attnbench.worked.steps import WEIGHTS, Step
 
 ENDINGS = (".png", ".svg")
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 """What Vega-Lite is called in its specifications; nobody opens it."""
 _CELL, _SMALL_CELL, _MANY = 44, 14, 16
 
@@ -46,7 +46,7 @@ def heatmap_spec(steps: Sequence[Step], title: str) -> dict[str, Any]:
         encoding = {"x": cells["encoding"]["x"], "y": cells["encoding"]["y"], "text": text, "color": dark}
         layers.append({"mark": {"type": "text", "fontSize": 11}, "encoding": encoding})
     shape = {"width": {"step": size}, "height": {"step": size}, "layer": layers}
-    spec: dict[str, Any] = {"$schema": _SCHEMA, "background": "white", "data": {"values": values}}
+    spec: dict[str, Any] = {"$schema": SCHEMA, "background": "white", "data": {"values": values}}
     if len(heads) == 1:
         return spec | {"title": title} | shape
     facet = {"field": "head", "type": "nominal", "title": None, "sort": None}

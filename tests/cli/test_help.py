@@ -38,12 +38,14 @@ def test_help_lists_every_command_and_the_exit_statuses(invoke: Callable[..., Re
     result = invoke("--help")
     assert result.exit_code == 0
     lines = result.stdout.split("Commands:\n")[1].splitlines()
-    names = ["run", "check", "report", "compare", "history", "merge", "list", "selftest", "plugins"]
+    names = ["run", "check", "report", "compare", "history", "merge", "explain", "rules", "list"]
     assert [line.split()[0] for line in lines[: len(names)]] == names
     assert "130 ended by Ctrl-C" in " ".join(result.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["run", "check", "report", "compare", "history", "merge", "list", "plugins"])
+@pytest.mark.parametrize(
+    "name", ["run", "check", "report", "compare", "history", "merge", "explain", "rules", "list", "plugins"]
+)
 def test_every_listed_command_is_there_and_explains_itself(invoke: Callable[..., Result], name: str) -> None:
     assert command(name).name == name
     result = invoke(name, "--help")

@@ -1,0 +1,68 @@
+"""Rules by what they do to weights: the textbook's reason for the scale, and what is known of others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnbench.rules import attnbench_rules
+from attnbench.types.errors import BadInput
+from attnbench.worked.behaviour import Behaviour, behaviours, softmax_gradient_norm
+
+RULES = {rule.name: rule for rule in attnbench_rules()}
+WIDTHS = (4, 16, 64, 256)
+
+
+def of(rule: str, widths: tuple[int, ...] = WIDTHS, gains: tuple[float, ...] = (1.0,)) -> list[Behaviour]:
+    return list(behaviours([RULES[rule]], widths, gains))
+
+
+def test_unscaled_the_scores_grow_with_the_width_and_softmax_saturates() -> None:
+    rows = of("dot")
+    np.testing.assert_allclose([row.deviation for row in rows], np.sqrt(WIDTHS), rtol=0.15)
+    assert all(np.diff([row.entropy for row in rows]) < 0)
+    assert all(np.diff([row.largest for row in rows]) > 0)
+    assert rows[-1].gradient < 0.1 * rows[1].gradient
+
+
+def test_scaled_nothing_depends_on_the_width() -> None:
+    rows = of("scaled_dot")
+    np.testing.assert_allclose([row.deviation for row in rows], 1, rtol=0.15)
+    for name in ("entropy", "largest", "gradient"):
+        values = [getattr(row, name) for row in rows]
+        np.testing.assert_allclose(values, np.mean(values), rtol=0.15)
+
+
+def test_the_range_of_the_logits() -> None:
+    cosine = of("cosine", (64,), (0.25, 1.0, 16.0))
+    assert len({round(row.entropy, 9) for row in cosine}) == 1
+    capped, plain = of("softcap", (64,), (16.0,))[0], of("scaled_dot", (64,), (16.0,))[0]
+    assert capped.deviation < plain.deviation
+    assert capped.gradient > 10 * plain.gradient
+
+
+def test_costs_are_those_that_rules_state() -> None:
+    (row,) = of("additive", (64,))
+    assert (row.pair_flops, row.pair_bytes, row.parameter_count) == (256, 256, 2 * 64 * 64 + 2 * 64)
+    (row,) = of("dot", (64,))
+    assert (row.pair_flops, row.pair_bytes, row.parameter_count) == (128, 4, 0)
+
+
+def test_every_rule_behaves_within_bounds() -> None:
+    for row in behaviours(RULES.values(), (8,), (1.0,), keys=5):
+        assert 0 <= row.entropy <= 1 + 1e-12
+        assert 0 < row.largest <= 1
+        assert 0 <= row.gradient < 1
+
+
+def test_the_gradient_of_softmax_by_hand() -> None:
+    weights = np.array([[0.7, 0.2, 0.1], [1.0, 0, 0]])
+    jacobians = [np.diag(row) - np.outer(row, row) for row in weights]
+    want = [np.linalg.norm(jacobian) for jacobian in jacobians]
+    np.testing.assert_allclose(softmax_gradient_norm(weights), want, atol=1e-15)
+
+
+@pytest.mark.parametrize(("widths", "keys"), [((0,), 32), ((5000,), 32), ((4,), 1), ((4,), 5000)])
+def test_sizes_that_are_none_are_refused(widths: tuple[int, ...], keys: int) -> None:
+    with pytest.raises(BadInput, match="are needed"):
+        list(behaviours([RULES["dot"]], widths, keys=keys))
