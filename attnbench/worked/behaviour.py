@@ -31,8 +31,8 @@ class Behaviour:
 
     D: features. gain: what queries are multiplied by. keys: how many. deviation: of a row's scores, mean.
     entropy: of a row's weights, as a share of that of equal ones, mean; 0 is all on one key. largest: weight
-    of a row, mean. gradient: the median over rows of the norm of d weights / d scores, w_i (1[i = j] - w_j): 0
-    where softmax is saturated and nothing can be learnt through it. pair_flops, pair_bytes: operations that
+    of a row, mean. gradient: the median over rows of the norm of d weights / d scores, w_i (1[i = j] - w_j):
+    0 where softmax is saturated and nothing can be learnt through it. pair_flops, pair_bytes: operations that
     the scores take for each (query, key), and what a form in plain steps holds for it in float32.
     parameter_count: of one head.
     """

@@ -110,7 +110,8 @@ def test_our_processes_take_nothing_but_their_own_parent(module: str) -> None:
 
 def test_the_referee_loads_no_torch() -> None:
     code = (
-        "from attnbench.worker import messages as m, referee, referee_messages as rm\n"
+        "from attnbench.types.source import Source\n"
+        "from attnbench.worker import referee, referee_messages as rm\n"
         "rules = Source('rules', 'attnbench.rules', 'attnbench', '0')\n"
         "for rule in ('dot', 'additive', 'concat_linear', 'sinks', 'alibi'):\n"
         "    case = f'multihead/{rule}/H2-L4-D4-E8-bias/causal+padding/bfloat16'\n"
