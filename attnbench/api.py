@@ -55,7 +55,11 @@ class Run:
         """The records with their verdicts. Each run is a family of its own: adding runs changes none."""
         from attnbench.reports.judged import judge
 
-        return [one for records in self.by_file for one in judge(records)]
+        return [
+            one
+            for manifest, records in zip(self.manifests, self.by_file, strict=True)
+            for one in judge(records, manifest.run_id)
+        ]
 
     @property
     def path(self) -> Path:

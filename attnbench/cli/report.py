@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def command(files: tuple[Path, ...], benchmark_json: Path | None, trace: bool, format_: Format) -> None:
     """Print the records of stored runs: files, or folders of them.
 
-    Of JSON files of pytest-benchmark, which hold no records, their times are printed.
+    Several runs stand one after the other; in JSON and CSV the column run says which a row is of. Of JSON
+    files of pytest-benchmark, which hold no records, their times are printed.
     """
     from attnbench.stored.read import is_json_file
 
@@ -58,7 +59,7 @@ def _print_runs(files: Sequence[Path], format_: Format, *, trace: bool) -> None:
         return
     for path, manifest, records in zip(run.paths, run.manifests, run.by_file, strict=True):
         click.echo(f"{path}: {manifest.started}, {manifest.environment.get('cpu')}\n")
-        print_records(judge(records), format_, trace=trace)
+        print_records(judge(records, manifest.run_id), format_, trace=trace)
         click.echo()
 
 

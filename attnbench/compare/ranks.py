@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import comb, erfc, isfinite, sqrt
+from typing import NamedTuple
 
 from attnbench.compare.interval import AT_LEAST, Interval
 
 MOST_EXACT = 10_000
 """Up to so many pairs of values arrangements are counted; beyond, counting takes seconds, and the normal law
 is as good in all digits that matter."""
+
+_AT_ONCE = 2**22
+"""So many differences are held at a time: 32 MiB."""
 
 
 def rank_test(base: Sequence[float], new: Sequence[float]) -> float:
@@ -51,6 +55,45 @@ def shift(
     if k == 0 or not isfinite(sum(differences)):
         return middle, None
     return middle, Interval(differences[k - 1], differences[-k], confidence)
+
+
+class Ranked(NamedTuple):
+    """What ranks say of two groups: shift and interval as of :func:`shift`, p as of :func:`rank_test`."""
+
+    shift: float
+    interval: Interval | None
+    p_value: float
+
+
+def ranked(
+    bases: Sequence[Sequence[float]], news: Sequence[Sequence[float]], at_least: float = AT_LEAST
+) -> list[Ranked]:
+    """:func:`shift` and :func:`rank_test` of many pairs of groups at once, in a tenth of their time.
+
+    bases, news: the groups of each pair; all of the first have as many values, so have all of the second, and
+    every value is finite.
+    """
+    import numpy as np
+
+    base, new = np.array(bases, dtype=float), np.array(news, dtype=float)
+    pairs = base.shape[1] * new.shape[1]
+    k, confidence = _rank(base.shape[1], new.shape[1], at_least)
+    p_values: dict[int, float] = {}
+    found: list[Ranked] = []
+    rows = max(1, _AT_ONCE // pairs)
+    for first in range(0, len(base), rows):
+        here = slice(first, first + rows)
+        differences = np.sort((new[here, :, None] - base[here, None, :]).reshape(-1, pairs), axis=1)
+        middles = (differences[:, (pairs - 1) // 2] + differences[:, pairs // 2]) / 2
+        most = np.maximum((differences > 0).sum(axis=1), (differences < 0).sum(axis=1)).tolist()
+        for u in set(most) - p_values.keys():
+            p_values[u] = min(1.0, 2 * _chance(base.shape[1], new.shape[1], pairs - u))
+        lows, highs = differences[:, k - 1].tolist(), differences[:, -k].tolist()
+        found += [
+            Ranked(middle, Interval(low, high, confidence) if k else None, p_values[u])
+            for middle, low, high, u in zip(middles.tolist(), lows, highs, most, strict=True)
+        ]
+    return found
 
 
 def fewest_against(others: int, level: float) -> int:

@@ -8,12 +8,9 @@ from pathlib import Path
 from attnbench.live.facts import Facts
 from attnbench.live.imported import INTERPRETERS
 from attnbench.live.side import Side
-from attnbench.types.compared import Difference
 from attnbench.types.errors import BadInput
 from attnbench.worker.fingerprint import protocol_fingerprint
 from attnbench.worker.not_from import is_code_of
-
-_NO_MATTER = frozenset({"msgspec"})
 
 
 def refuse_what_misleads(base: Side, head: Side, told: Mapping[str, Facts]) -> None:
@@ -31,20 +28,6 @@ def refuse_what_misleads(base: Side, head: Side, told: Mapping[str, Facts]) -> N
             f"both sides would be the same code: {base.name} and {head.name} have the same plugins from the "
             f"same files and the same libraries"
         )
-
-
-def differences(told_base: Facts, told_head: Facts) -> tuple[Difference, ...]:
-    """Versions that the sides don't have alike, those that times depend on first.
-
-    They are no reason to refuse: they may be the very thing that is compared.
-    """
-    base, head = told_base.versions, told_head.versions
-    found = [
-        Difference(fact, base.get(fact, "none"), head.get(fact, "none"), fact not in _NO_MATTER)
-        for fact in dict.fromkeys((*base, *head))
-        if base.get(fact) != head.get(fact)
-    ]
-    return tuple(sorted(found, key=lambda difference: not difference.matters))
 
 
 def notes(side: Side, facts: Facts, known: Iterable[str]) -> Iterator[str]:

@@ -13,11 +13,10 @@ from attnbench.live.asked import ask_all
 from attnbench.live.facts import Facts
 from attnbench.live.git import repository_of
 from attnbench.live.imported import measured_modules
-from attnbench.live.judged import differences, notes, refuse_what_misleads
+from attnbench.live.judged import notes, refuse_what_misleads
 from attnbench.live.side import UNCOMMITTED, Label, Side, interpreter, side_of_python, side_of_ref
 from attnbench.live.worktree import room
 from attnbench.plugins.registry import Registry
-from attnbench.types.compared import Difference
 from attnbench.types.errors import BadInput
 
 
@@ -25,15 +24,14 @@ from attnbench.types.errors import BadInput
 class TwoSides:
     """What is measured against what.
 
-    base_facts, head_facts: what each has, as it says itself. differences: of their environments. notes: what
-    a reader must know, one sentence each.
+    base_facts, head_facts: what each has, as it says itself. notes: what a reader must know, one
+    sentence each.
     """
 
     base: Side
     head: Side
     base_facts: Facts
     head_facts: Facts
-    differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
     def backends(self) -> dict[str, frozenset[str]]:
@@ -109,7 +107,6 @@ def two_sides(
             *sides,
             told["base"],
             told["head"],
-            differences(told["base"], told["head"]),
             tuple(note for side in sides for note in notes(side, told[side.label], registry.faults)),
         )
 

@@ -19,17 +19,18 @@ class Judged:
 
     verdict: the word; ``baseline`` for the baseline itself; None where there is no ratio to judge.
     p_adjusted: its p-value after Benjamini-Hochberg over all ratios of the run. why: for ``unclear``, what
-    is missing and what to do about it.
+    is missing and what to do about it. run: the id of its run, "" where that isn't said.
     """
 
     record: Record
     verdict: Word | Literal["baseline"] | None = None
     p_adjusted: float | None = None
     why: str = ""
+    run: str = ""
 
 
-def judge(records: Sequence[Record]) -> list[Judged]:
-    """All records of **one run**, in their order, with their verdicts.
+def judge(records: Sequence[Record], run: str = "") -> list[Judged]:
+    """All records of **one run**, in their order, with their verdicts; ``run``: its id.
 
     The run is the family over which p-values are adjusted: judge the runs of several files one by one.
     """
@@ -38,11 +39,11 @@ def judge(records: Sequence[Record]) -> list[Judged]:
     for record in records:
         verdict = said.get((record.case, record.backend))
         if record.status != "ok" or record.ratio is None:
-            judged.append(Judged(record))
+            judged.append(Judged(record, run=run))
         elif record.backend == record.baseline:
-            judged.append(Judged(record, BASELINE))
+            judged.append(Judged(record, BASELINE, run=run))
         elif verdict is None:
-            judged.append(Judged(record))
+            judged.append(Judged(record, run=run))
         else:
-            judged.append(Judged(record, verdict.word, verdict.p_adjusted, verdict.reason))
+            judged.append(Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run))
     return judged

@@ -25,7 +25,7 @@ OF_THE_CASE = (
     "operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "E", "mask", "dtype", "device", "pass", "dropout",
     "cache", "threads", "seed",
 )  # fmt: skip
-COLUMNS = MEASURED + OF_THE_CASE
+COLUMNS = (*MEASURED, *OF_THE_CASE, "run")
 
 _OF_ACCURACY = (
     "rms_error", "max_error", "error_budget", "max_error_budget", "rows", "rows_of", "draws",
@@ -42,7 +42,7 @@ def record_row(judged: Judged) -> Row:
     record = judged.record
     found = _of_record(record) | _of_verdict(judged) | _of_accuracy(record.accuracy)
     found |= _of_dropout(record.dropout)
-    found |= case_fields(record.case)
+    found |= case_fields(record.case) | {"run": judged.run}
     return {name: _finite(found[name]) for name in COLUMNS}
 
 

@@ -15,12 +15,12 @@ from attnbench.cases.identity import case_id
 from attnbench.cases.sizes import too_large
 from attnbench.inputs.families import NORMAL, family_draws
 from attnbench.plugins.registry import Registry
-from attnbench.runner.forking import can_be_forked
+from attnbench.runner.forking import LONG_WORKERS, can_be_forked
 from attnbench.runner.options import Options
 from attnbench.runner.order import Order, left_out
 from attnbench.runner.plan import plan_calls
 from attnbench.runner.refusals import refusal
-from attnbench.runner.sets import CHILD_WARM_UP, LONG_WORKERS
+from attnbench.runner.sets import CHILD_WARM_UP
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule

@@ -1,4 +1,4 @@
-"""Whether the processes that are timed may be forked from a prepared one."""
+"""Which timed processes may be forked from a prepared one, and how long the others are kept."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def can_be_forked(backend: Backend, case: Case) -> bool:
     which has torch loaded and nothing else: no context and no work done.
     """
     return backend.forkable and case.device == "cpu" and case.threads == 1
+
+
+LONG_WORKERS = 3
+"""How many times a contender that can't be forked is started anew over a case."""
+
+
+def kept_over(sets: int) -> int:
+    """Over how many sets one after the other such a contender keeps its process."""
+    return max(1, -(-sets // LONG_WORKERS))

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from attnbench.runner.manifest_line import NOT_DECODED, manifest_of
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
-from attnbench.types.record import FORMAT_VERSION, Block, CaseLine, EndLine, Line, Manifest, Record, SetLine
+from attnbench.types.record import Block, CaseLine, EndLine, Line, Manifest, Record, SetLine
 
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(Line).decode
@@ -95,7 +96,7 @@ def is_of_kind(line: bytes, kind: str) -> bool:
         return False
     try:
         return msgspec.json.decode(line, type=_Kind).kind == kind
-    except (msgspec.MsgspecError, RecursionError):
+    except NOT_DECODED:
         return False
 
 
@@ -105,25 +106,24 @@ class _Kind(msgspec.Struct):
 
 def _one_run(path: Path, lines: Sequence[bytes], before: int, first_byte: int) -> StoredRun:
     """The run of some lines of a file, of which ``before`` lines come before."""
-    manifest = _manifest(path, lines[0])
+    manifest = manifest_of(path, lines[0])
     rest: list[Any] = []
     seen: set[tuple[str, str | int]] = set()
     for number, line in enumerate(lines[1:], start=before + 2):
         try:
             rest.append(_DECODE(line))
-        except (msgspec.DecodeError, RecursionError) as failure:
+        except NOT_DECODED as failure:
             raise BadFile(f"{str(path)!r}, line {number}: damaged ({failure})") from failure
         wrong = _misplaced(rest[-1], manifest, seen)
         if wrong:
             raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
-    ends = [line for line in rest if isinstance(line, EndLine)]
     return StoredRun(
         path=path,
         manifest=manifest,
         cases=tuple(line for line in rest if isinstance(line, CaseLine)),
         sets=tuple(line for line in rest if isinstance(line, SetLine)),
         records=tuple(line for line in rest if isinstance(line, Record)),
-        finished=ends[-1] if ends else None,
+        finished=rest[-1] if rest and isinstance(rest[-1], EndLine) else None,
         torn=False,
         complete_bytes=first_byte + sum(map(len, lines)),
         first_byte=first_byte,
@@ -144,39 +144,28 @@ def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str | int]])
     if (line.case, what) in seen:
         return f"{what} of {line.case!r} stands here a second time"
     seen.add((line.case, what))
-    if isinstance(line, SetLine) and not all(_sound(b) for blocks in line.blocks.values() for b in blocks):
+    if isinstance(line, Record):
+        return "" if _possible(line) else "a record with an impossible time, ratio or p-value"
+    if line.index < 0:
+        return f"a set with the number {line.index}"
+    if not all(_sound(b) for blocks in line.blocks.values() for b in blocks):
         return "a block without samples, or with impossible ones"
     return ""
+
+
+def _possible(record: Record) -> bool:
+    times = (record.median_ms, record.low_ms, record.high_ms)
+    ratios = (record.ratio, record.ratio_low, record.ratio_high, record.ratio_to_best)
+    shares = (record.p_value, record.delta)
+    return all(value is None or value > 0 for value in (*times, *ratios)) and all(
+        value is None or 0 <= value <= 1 for value in shares
+    )
 
 
 def _sound(block: Block) -> bool:
     columns = (block.turns, block.cpu_ns, block.switches, block.faults, block.asked_ns)
     whole = all(len(column) == len(block.wall_ns) for column in columns)
     return block.calls >= 1 and bool(block.wall_ns) and min(block.wall_ns) > 0 and whole
-
-
-def _manifest(path: Path, line: bytes) -> Manifest:
-    try:
-        head = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError) as failure:
-        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no JSON") from failure
-    if (
-        not isinstance(head, dict)
-        or head.get("kind") != "manifest"
-        or not isinstance(head.get("format"), int)
-    ):
-        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no manifest")
-    if head["format"] < 1:
-        raise BadFile(f"{str(path)!r} is no run of attnbench: there is no format {head['format']}")
-    if head["format"] > FORMAT_VERSION:
-        raise BadFile(
-            f"{str(path)!r} has format {head['format']}; this attnbench reads up to {FORMAT_VERSION}: "
-            "install a newer attnbench"
-        )
-    try:
-        return msgspec.convert(head, Manifest)
-    except msgspec.ValidationError as failure:
-        raise BadFile(f"{str(path)!r}: its manifest is damaged ({failure})") from failure
 
 
 class RunWriter:

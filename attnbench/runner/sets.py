@@ -15,6 +15,7 @@ from attnbench.runner.baton import take_stretch
 from attnbench.runner.brief import ArrayBlock, Brief
 from attnbench.runner.checking import compared, give_draw
 from attnbench.runner.examine import Examined, prepare_template
+from attnbench.runner.forking import kept_over
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.schedule import order_of_turns
@@ -25,8 +26,6 @@ from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
 
 LARGEST_JUNK_BYTES = 64 * 1024
-LONG_WORKERS = 3
-"""How many times a contender that can't be forked is started anew over a case."""
 
 CHILD_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3)
 """Pages that a fork writes to for the first time are copied: some dozens, in its first two milliseconds. Its
@@ -50,7 +49,7 @@ class Stable:
     def __init__(self, shop: Workshop, brief: Brief, sets: int) -> None:
         self._shop = shop
         self._brief = brief
-        self._stretch = max(1, -(-sets // LONG_WORKERS))
+        self._stretch = kept_over(sets)
         self._kept: dict[str, tuple[int, WorkerLink]] = {}
 
     def child(self, entrant: Entrant, index: int) -> WorkerLink:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attnbench.types.compared import Difference
@@ -39,6 +39,19 @@ def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Diff
         dials = [[run.protocol for run in side if run.origin == origin] for side in (base, new)]
         found += _unlike(dials[0], dials[1], lambda name: name not in _DIALS_LISTED, "protocol ")
     return tuple(sorted(found, key=lambda difference: not difference.matters))
+
+
+def unlike_versions(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Versions that the two sides of a live comparison don't have alike, those that times depend on first.
+
+    None is in the way: they may be the very thing that is compared.
+    """
+    found = [
+        Difference(fact, _text(base.get(fact)), _text(new.get(fact)), matters=False)
+        for fact in dict.fromkeys((*base, *new))
+        if base.get(fact) != new.get(fact)
+    ]
+    return tuple(sorted(found, key=lambda difference: not _matters(difference.fact)))
 
 
 def check_alike(found: Iterable[Difference]) -> None:

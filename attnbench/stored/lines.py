@@ -60,6 +60,7 @@ class SlimRecord(Struct, tag="record", tag_field="kind", gc=False):
     status: Status
     reason: str = ""
     ratio: float | None = None
+    sets: int = 0
 
 
 class SlimEnd(Struct, tag="end", tag_field="kind", gc=False):

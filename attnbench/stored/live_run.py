@@ -9,14 +9,17 @@ from msgspec.structs import replace
 
 from attnbench.compare.verdict import Verdict, verdicts
 from attnbench.runner.run_file import StoredRun
+from attnbench.stored.environment import unlike_versions
+from attnbench.stored.flaws import flaws_of
 from attnbench.stored.paired import Pair, has_time
 from attnbench.stored.presence import without_two_times
 from attnbench.stored.sides import DELTA
 from attnbench.stored.within import CONVENTIONS
-from attnbench.types.compared import Compared, ComparedCell, Difference, Outcome
+from attnbench.types.compared import Compared, ComparedCell, Outcome
+from attnbench.types.errors import BadFile
 from attnbench.types.measured import Cell
 from attnbench.types.record import Record
-from attnbench.types.sides import BASE, HEAD, parts_of, sided
+from attnbench.types.sides import BASE, HEAD, SIDES, parts_of, sided
 
 _Records = Mapping[tuple[str, str], Record]
 
@@ -25,8 +28,11 @@ def compared_live(run: StoredRun, delta_of: Callable[[str, str], float] | None =
     """What a live run says, from its records; verdicts are those of the run, corrected over its cells.
 
     delta_of: by case and backend the least effect that counts, as a fraction; None for that of the run.
+
+    Raises:
+        BadFile: the run doesn't say what its two sides are.
     """
-    sides = run.manifest.sides
+    sides = _sides(run)
     judged = run.records
     if delta_of is not None:
         judged = tuple(replace(r, delta=delta_of(r.case, parts_of(r.backend)[0])) for r in judged)
@@ -38,17 +44,31 @@ def compared_live(run: StoredRun, delta_of: Callable[[str, str], float] | None =
         for case in run.manifest.cases
         for backend in backends
     ]
-    warnings = [note for side in (BASE, HEAD) for note in sides[side].get("notes", ())]
-    if run.finished is None:
-        warnings.append("the run was cut off: cells are missing")
+    notes = [str(note) for side in SIDES for note in _listed(sides[side].get("notes"))]
     return Compared(
         base=str(sides[BASE].get("name", BASE)),
         new=str(sides[HEAD].get("name", HEAD)),
         cells=tuple(cell for cell in cells if cell is not None),
-        differences=_differences(sides),
-        warnings=tuple(warnings),
+        differences=unlike_versions(*(_table(sides[side].get("versions")) for side in SIDES)),
+        warnings=(*notes, *flaws_of(run)),
         conventions=CONVENTIONS if said else (),
     )
+
+
+def _sides(run: StoredRun) -> Mapping[str, Mapping[str, Any]]:
+    sides = run.manifest.sides
+    for side in SIDES:
+        if side not in sides:
+            raise BadFile(f"{str(run.path)!r}: its manifest is damaged: of a live run, it has no {side} side")
+    return sides
+
+
+def _listed(said: Any) -> list[Any]:
+    return said if isinstance(said, list) else []
+
+
+def _table(said: Any) -> dict[str, Any]:
+    return said if isinstance(said, dict) else {}
 
 
 def _cell(records: _Records, case: str, backend: str, verdict: Verdict | None) -> ComparedCell | None:
@@ -94,13 +114,3 @@ def _cells(record: Record | None, backend: str) -> list[Cell]:
         return []
     times = () if record.median_ms is None else (record.median_ms * 1e6,)
     return [Cell(record.case, record.rule, backend, record.status, record.reason, times)]
-
-
-def _differences(sides: Mapping[str, Mapping[str, Any]]) -> tuple[Difference, ...]:
-    """Versions that the sides don't have alike. They may be what is compared, so none is in its way."""
-    base, head = sides[BASE].get("versions", {}), sides[HEAD].get("versions", {})
-    return tuple(
-        Difference(fact, str(base.get(fact, "none")), str(head.get(fact, "none")), matters=False)
-        for fact in dict.fromkeys((*base, *head))
-        if base.get(fact) != head.get(fact)
-    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, inf, log, log1p
 
 from attnbench.compare.interval import Interval
-from attnbench.compare.ranks import rank_test, shift
+from attnbench.compare.ranks import Ranked, ranked
 from attnbench.compare.verdict import LEVEL
 from attnbench.stored.drift import NOTHING_BESIDE, Drift
 from attnbench.stored.units import Units
@@ -63,17 +65,30 @@ class Numbers:
             self.least_log = max(self.least_log, log(LONE_FACTOR))
 
 
-def numbers_of(base: Units, new: Units, delta: float) -> Numbers:
-    """What can be said of one cell by itself."""
-    log_ratio, interval = shift(base.logs, new.logs, 1 - LEVEL)
+def numbers_of(cells: Sequence[tuple[Units, Units, float]]) -> list[Numbers]:
+    """What can be said of each cell by itself: of its units in base and in new, and the least effect.
+
+    Cells with as many units go through the ranks together, which takes far less time.
+    """
+    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for place, (base, new, _) in enumerate(cells):
+        alike[len(base.logs), len(new.logs)].append(place)
+    found: dict[int, Ranked] = {}
+    for places in alike.values():
+        bases, news = [cells[place][0].logs for place in places], [cells[place][1].logs for place in places]
+        found.update(zip(places, ranked(bases, news, 1 - LEVEL), strict=True))
+    return [_numbers(*cell, found[place]) for place, cell in enumerate(cells)]
+
+
+def _numbers(base: Units, new: Units, delta: float, told: Ranked) -> Numbers:
     lone = len(base.logs) < 2 or len(new.logs) < 2
     return Numbers(
         base=base,
         new=new,
         delta=delta,
-        log_ratio=log_ratio,
-        interval=None if lone else interval,
-        p_value=None if lone else rank_test(base.logs, new.logs),
+        log_ratio=told.shift,
+        interval=None if lone else told.interval,
+        p_value=None if lone else told.p_value,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,10 @@ from typing import Any
 
 import msgspec
 
+from attnbench.runner.forking import kept_over
+from attnbench.runner.manifest_line import NOT_DECODED, manifest_of
 from attnbench.stored.facts import facts_of
+from attnbench.stored.flaws import missing_records, missing_sets
 from attnbench.stored.lines import (
     SlimBlock,
     SlimCase,
@@ -25,11 +28,11 @@ from attnbench.stored.lines import (
 )  # fmt: skip
 from attnbench.types.errors import BadFile
 from attnbench.types.measured import Cell, Measured
-from attnbench.types.record import FORMAT_VERSION, Manifest
+from attnbench.types.record import Manifest
 
+_AT_ONCE = 2**20
+"""Bytes to read at a time; a line of a set has some ten thousand."""
 _DECODE = msgspec.json.Decoder(SlimLine).decode
-_KEPT_OVER = 3
-"""A contender that can't be forked is started anew for every third of the sets."""
 
 
 @dataclass
@@ -58,11 +61,11 @@ def read_ours(path: Path) -> list[Measured]:
     """
     runs: list[Measured] = []
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=_AT_ONCE) as file:
             lines = enumerate(file, start=1)
             number, line = next(lines, (1, b""))
             while line or not runs:
-                manifest = _manifest(path, line)
+                manifest = manifest_of(path, line)
                 if any(run.run_id == manifest.run_id for run in runs):
                     twice = f"a second manifest of the run {manifest.run_id!r}, which would count twice"
                     raise BadFile(f"{str(path)!r}, line {number}: {twice}")
@@ -78,6 +81,7 @@ def _read(
 ) -> tuple[Measured, tuple[int, bytes]]:
     """A run, and the line after it, which is another manifest or b""."""
     cases = {name: _CaseRead() for name in manifest.cases}
+    backends = frozenset(manifest.backends)
     finished = torn = False
     following = (0, b"")
     for number, line in lines:
@@ -86,13 +90,13 @@ def _read(
             break
         try:
             read = _DECODE(line)
-        except (msgspec.DecodeError, RecursionError) as failure:
+        except NOT_DECODED as failure:
             raise BadFile(f"{str(path)!r}, line {number}: damaged ({failure})") from failure
         if isinstance(read, SlimManifest):
             following = (number, line)
             break
         finished = isinstance(read, SlimEnd)
-        wrong = "" if finished else _take(read, cases)
+        wrong = "" if finished else _take(read, cases, backends)
         if wrong:
             raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
     alone = first and not following[1]
@@ -115,7 +119,7 @@ def _read(
     return run, following
 
 
-def _take(line: Any, cases: dict[str, _CaseRead]) -> str:
+def _take(line: Any, cases: dict[str, _CaseRead], backends: Collection[str]) -> str:
     """Keep what a line says; what is wrong with it where it stands, in words."""
     case = cases.get(line.case)
     if case is None:
@@ -124,6 +128,10 @@ def _take(line: Any, cases: dict[str, _CaseRead]) -> str:
         return _take_set(line, case)
     if isinstance(line, SlimCase):
         case.line = line
+    elif line.backend not in backends:
+        return f"a backend that the manifest doesn't name, {line.backend!r}"
+    elif line.ratio is not None and line.ratio <= 0:
+        return "a record with an impossible time, ratio or p-value"
     elif line.backend in case.records:
         return f"{line.backend} of {line.case!r} stands here a second time"
     else:
@@ -136,6 +144,8 @@ def _take_set(line: SlimSet, case: _CaseRead) -> str:
         return f"a set of {line.case!r} before the line of that case, which is missing"
     if line.index in case.sets:
         return f"{line.index} of {line.case!r} stands here a second time"
+    if line.index < 0:
+        return f"a set with the number {line.index}"
     case.sets.add(line.index)
     for backend, blocks in line.blocks.items():
         if blocks:
@@ -221,7 +231,7 @@ def _processes(
         return tuple(medians_ns), tuple(number % launches for number in numbers)
     if contender.fresh:
         return tuple(medians_ns), (0,) * len(numbers)
-    each = max(1, -(-sets // _KEPT_OVER))
+    each = kept_over(sets)
     kept: dict[int, list[float]] = {}
     for number, ns in zip(numbers, medians_ns, strict=True):
         kept.setdefault(number // each, []).append(ns)
@@ -232,8 +242,9 @@ def _problems(
     path: Path, manifest: Manifest, cases: dict[str, _CaseRead], *, finished: bool, torn: bool, alone: bool
 ) -> tuple[str, ...]:
     found = []
+    missing = len(cases) * len(set(manifest.backends)) - sum(len(c.records) for c in cases.values())
+    timed = manifest.protocol.get("timed") is not False
     if not finished:
-        missing = len(manifest.cases) * len(manifest.backends) - sum(len(c.records) for c in cases.values())
         which = "the run" if alone else f"the run {manifest.run_id}"
         go_on = f"go on with attnbench run --resume {path}" if alone else "its own file can be gone on with"
         found.append(f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}")
@@ -241,26 +252,17 @@ def _problems(
     if gaps:
         more = f" and {len(gaps) - 1} more cases" if len(gaps) > 1 else ""
         found.append(f"{path}: sets are missing in the middle, on {gaps[0]}{more}")
+    lost = [
+        name
+        for name, case in cases.items()
+        for record in case.records.values()
+        if timed and record.status == "ok" and record.sets > len(case.numbers.get(record.backend, ()))
+    ]
+    found += missing_sets(path, lost)
+    if finished:
+        found += missing_records(path, missing)
     if torn:
         found.append(f"{path}: its last line was cut off and is left out")
-    if manifest.protocol.get("timed") is False:
+    if not timed:
         found.append(f"{path}: was checked alone, not timed")
     return tuple(found)
-
-
-def _manifest(path: Path, line: bytes) -> Manifest:
-    try:
-        head = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError) as failure:
-        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no JSON") from failure
-    if not isinstance(head, dict) or head.get("kind") != "manifest" or type(head.get("format")) is not int:
-        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no manifest")
-    if not 1 <= head["format"] <= FORMAT_VERSION:
-        raise BadFile(
-            f"{str(path)!r} has format {head['format']}; this attnbench reads 1 to {FORMAT_VERSION}: "
-            "install a newer attnbench"
-        )
-    try:
-        return msgspec.convert(head, Manifest)
-    except msgspec.ValidationError as failure:
-        raise BadFile(f"{str(path)!r}: its manifest is damaged ({failure})") from failure

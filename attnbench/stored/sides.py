@@ -75,10 +75,13 @@ def compare_sides(
 
 def _numbers(pairs: Mapping[Key, Pair], delta_of: Callable[[str, str], float]) -> dict[Key, Numbers]:
     """Of each cell what it says by itself, beside what the machine and the case's other backends did."""
-    by_case: dict[str, dict[Key, Numbers]] = {}
+    of_units = []
     for key, pair in pairs.items():
         unit: Unit = "run" if max(len(pair.timed_base), len(pair.timed_new)) > 1 else "process"
-        found = numbers_of(units_of(pair.timed_base, unit), units_of(pair.timed_new, unit), delta_of(*key))
+        of_units.append((units_of(pair.timed_base, unit), units_of(pair.timed_new, unit), delta_of(*key)))
+    numbers = dict(zip(pairs, numbers_of(of_units), strict=True))
+    by_case: dict[str, dict[Key, Numbers]] = {}
+    for key, found in numbers.items():
         by_case.setdefault(key[0], {})[key] = found
     for beside in by_case.values():
         # Cells of one run share the reference calls of their case: worked out once.
@@ -90,7 +93,7 @@ def _numbers(pairs: Mapping[Key, Pair], delta_of: Callable[[str, str], float]) -
                 moved[shared] = reference_drift(pair.timed_base, pair.timed_new)
             others = [other.log_ratio for name, other in beside.items() if name != key]
             found.settle(Drift(moved[shared], moved_beside(others)))
-    return {key: by_case[key[0]][key] for key in pairs}
+    return numbers
 
 
 def _cell(

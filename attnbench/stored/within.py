@@ -12,9 +12,10 @@ from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.summary import summarise
 from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL, Verdict, verdicts
 from attnbench.runner.run_file import StoredRun, read_run
+from attnbench.stored.flaws import flaws_of
 from attnbench.stored.sides import DELTA
 from attnbench.types.compared import Compared, ComparedCell, Outcome
-from attnbench.types.errors import BadInput
+from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.names import unknown_name
 from attnbench.types.record import Record, SetLine
 
@@ -39,7 +40,7 @@ def compare_within(
     run = read_run(path)
     if baseline not in run.manifest.backends:
         raise BadInput(f"{str(path)!r}: {unknown_name('backend', baseline, run.manifest.backends)}")
-    of_the_run = float(run.manifest.protocol.get("delta", DELTA))
+    of_the_run = _delta_of(run)
     sets: dict[str, list[SetLine]] = defaultdict(list)
     for line in run.sets:
         sets[line.case].append(line)
@@ -65,6 +66,13 @@ def compare_within(
         warnings=tuple(_warnings(run, baseline, bases)),
         conventions=CONVENTIONS if said else (),
     )
+
+
+def _delta_of(run: StoredRun) -> float:
+    said = run.manifest.protocol.get("delta", DELTA)
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < 1:
+        raise BadFile(f"{str(run.path)!r}: its manifest is damaged: the least effect is {said!r}")
+    return float(said)
 
 
 def _against(record: Record, base: Record, sets: list[SetLine], delta: float) -> Record:
@@ -132,10 +140,7 @@ def _ms(record: Record, sets: list[SetLine]) -> float | None:
 
 
 def _warnings(run: StoredRun, baseline: str, bases: dict[str, Record]) -> Iterator[str]:
-    if run.finished is None:
-        yield f"{run.path}: the run was cut off; go on with attnbench run --resume {run.path}"
-    if run.torn:
-        yield f"{run.path}: its last line was cut off and is left out"
+    yield from flaws_of(run)
     without = len({record.case for record in run.records} - bases.keys())
     if without:
         yield f"{without} cases have no record of {baseline}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +66,16 @@ def test_report_prints_each_run_under_its_machine(invoke: Callable[..., Result],
     ]  # fmt: skip
     assert sum("eager" in line for line in lines) == 2
     assert result.stderr == "both.jsonl: a run in it was cut off; only its own file can be gone on with\n"
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_of_several_runs_each_row_says_which_it_is_of(invoke: Callable[..., Result], format_: str) -> None:
+    stored("a", "Zen")
+    stored("b", "Xeon")
+    invoke("merge", "a.jsonl", "b.jsonl", "--out", "both.jsonl")
+    text = invoke("report", "both.jsonl", "--format", format_).stdout
+    rows = json.loads(text) if format_ == "json" else list(csv.DictReader(text.splitlines()))
+    assert [(row["run"], row["backend"]) for row in rows] == [("a", "eager"), ("b", "eager")]
 
 
 def test_going_on_with_a_merged_file_is_refused(invoke: Callable[..., Result]) -> None:

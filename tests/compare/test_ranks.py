@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.compare import ranks
-from attnbench.compare.ranks import fewest_against, fewest_each, rank_test, shift
+from attnbench.compare.ranks import fewest_against, fewest_each, rank_test, ranked, shift
 
 VALUES = st.lists(st.floats(-5, 5), min_size=1, max_size=7)
 
@@ -112,6 +112,25 @@ def test_exchanging_the_sides_changes_signs_alone(base: list[float], new: list[f
     if there[1] is not None and back[1] is not None:
         assert (there[1].low, there[1].high) == (-back[1].high, -back[1].low)
     assert rank_test(base, new) == rank_test(new, base)
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.sampled_from([0.5, 0.9, 0.996]), st.data())
+def test_many_pairs_at_once_are_each_as_they_are_alone(
+    n: int, m: int, at_least: float, data: st.DataObject
+) -> None:
+    number = st.floats(-5, 5) | st.sampled_from([0.0, 1.0, 2.0])
+    groups = st.tuples(*[st.lists(number, min_size=size, max_size=size) for size in (n, m)])
+    several = data.draw(st.lists(groups, min_size=1, max_size=4))
+    alone = [(*shift(base, new, at_least), rank_test(base, new)) for base, new in several]
+    bases, news = [base for base, _ in several], [new for _, new in several]
+    assert ranked(bases, news, at_least) == alone
+
+
+def test_many_pairs_are_taken_in_parts_that_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    bases, news = [[1.0, 2.0, 3.0 + i] for i in range(7)], [[4.0, 5.0, 6.0 * i] for i in range(7)]
+    whole = ranked(bases, news, 0.9)
+    monkeypatch.setattr(ranks, "_AT_ONCE", 20)
+    assert ranked(bases, news, 0.9) == whole
 
 
 def test_how_many_values_a_level_takes() -> None:

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from attnbench.live.facts import Facts
-from attnbench.live.judged import differences, notes, refuse_what_misleads
+from attnbench.live.judged import notes, refuse_what_misleads
 from attnbench.live.side import Side
-from attnbench.types.compared import Difference
 from attnbench.types.errors import BadInput
 from attnbench.worker.fingerprint import protocol_fingerprint
 
@@ -89,18 +88,6 @@ def test_the_same_files_with_the_same_libraries_are_the_same_code() -> None:
     refuse_what_misleads(BASE, HEAD, {"base": has("/b"), "head": newer})
     own = has("/b", attnbench="/other/attnbench/__init__.py")
     refuse_what_misleads(BASE, HEAD, {"base": has("/b"), "head": own})
-
-
-def test_differences_name_both_versions_those_that_matter_first() -> None:
-    base = has("/b", versions={"msgspec": "0.19", "python": "3.12.1", "torch": "2.6.0", "gone": "1"})
-    head = has("/h", versions={"msgspec": "0.20", "python": "3.12.1", "torch": "2.7.0", "new": "2"})
-    assert differences(base, head) == (
-        Difference("torch", "2.6.0", "2.7.0", matters=True),
-        Difference("gone", "1", "none", matters=True),
-        Difference("new", "none", "2", matters=True),
-        Difference("msgspec", "0.19", "0.20", matters=False),
-    )
-    assert differences(base, base) == ()
 
 
 def test_notes_say_what_a_side_lacks_and_what_fails_there_alone() -> None:

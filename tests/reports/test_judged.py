@@ -49,3 +49,8 @@ def test_p_values_are_adjusted_over_all_records_given() -> None:
 
 def test_nothing_is_nothing() -> None:
     assert judge([]) == []
+
+
+def test_each_knows_the_run_it_is_of() -> None:
+    assert {one.run for one in judge(RUN, "20260101T000000-0a1b2c3d")} == {"20260101T000000-0a1b2c3d"}
+    assert {one.run for one in judge(RUN)} == {""}

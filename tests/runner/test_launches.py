@@ -13,10 +13,11 @@ import pytest
 from run_parts import PLAIN, parent_of, run_of
 
 from attnbench.runner import sets
+from attnbench.runner.forking import LONG_WORKERS
 from attnbench.runner.link import WorkerLink
 from attnbench.runner.options import Options
 from attnbench.runner.proc import wait_until_ended
-from attnbench.runner.sets import LONG_WORKERS, Entrant, Stable
+from attnbench.runner.sets import Entrant, Stable
 from attnbench.runner.workshop import Place, Workshop
 
 LAUNCHES = Options().launches

@@ -41,7 +41,9 @@ def test_which_run_was_cut_off_is_said(tmp_path: Path) -> None:
     assert cut.problems == (
         f"{both}: the run r1 was cut off, 3 of its records are missing; its own file can be gone on with",
     )
-    assert whole.problems == ()
+    assert whole.problems == (
+        f"{both}: 3 of its records are missing, though it says that it went to its end",
+    )
     (alone,) = read_ours(one)
     assert alone.problems[0].endswith(f"go on with attnbench run --resume {one}")
 

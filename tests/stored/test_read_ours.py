@@ -163,7 +163,7 @@ def damaged(tmp_path: Path, what: str) -> Path:
         ),
         ("an unnamed case", "line 3: a case that the manifest doesn't name, 'attention/other'"),
         ("no samples", "line 3: a block without samples, or with impossible ones"),
-        ("a newer format", "has format 99; this attnbench reads 1 to 1: install a newer attnbench"),
+        ("a newer format", "has format 99; this attnbench reads up to 1: install a newer attnbench"),
         ("a damaged line", "line 5: damaged ("),
         ("NaN", "line 3: damaged ("),
         ("no manifest", "its first line is no manifest"),
