@@ -140,7 +140,13 @@ def repository_of(folder: Path) -> Repository:
         raise BadInput(f"git can't read the repository at {str(folder)!r}: {failure}") from None
     if bare:
         raise BadInput(f"{str(folder)!r} is a bare repository, without files: go to a clone of it")
-    return Repository(Path(top).resolve())
+    found = Repository(Path(top).resolve())
+    if found.ask("rev-parse", "--show-toplevel") != str(found.top):
+        raise BadInput(
+            f"the files of the repository at {str(folder)!r} lie in {str(found.top)!r}, from where git doesn't "
+            "find it (core.worktree): go to a plain clone of it"
+        )
+    return found
 
 
 def commit_of(repository: Repository, ref: str) -> str:
@@ -149,8 +155,11 @@ def commit_of(repository: Repository, ref: str) -> str:
     Raises:
         BadInput: it names none here; says the nearest, and what a shallow clone needs.
     """
-    if ref and not ref.startswith("-"):
-        found = repository.ask("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+    # What begins so is an option, or what a range leaves out.
+    if ref and not ref.startswith(("-", "^")):
+        # In two steps: of :/TEXT what follows belongs to the text.
+        named = repository.ask("rev-parse", "--verify", "--quiet", ref)
+        found = named and repository.ask("rev-parse", "--verify", "--quiet", f"{named}^{{commit}}")
         if found:
             return found
     if not repository.ask("rev-parse", "--verify", "--quiet", "HEAD"):
@@ -161,6 +170,8 @@ def commit_of(repository: Repository, ref: str) -> str:
             f"--unshallow; in a GitHub workflow fetch-depth: 0 at actions/checkout; in GitLab GIT_DEPTH: 0)"
         )
     known = repository.ask("for-each-ref", "--format=%(refname:short)").splitlines()
+    if ref.startswith("-") and ref in known:
+        raise BadInput(f"no commit {ref!r}, which reads as an option: give refs/heads/{ref}, or its hash")
     guess = nearest(ref, known)
     hint = f"; did you mean {guess!r}?" if guess else ": a branch, a tag or a hash is needed"
     raise BadInput(f"no commit {ref!r} in {str(repository.top)!r}{hint}")

@@ -145,7 +145,7 @@ def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str | int]])
         return f"{what} of {line.case!r} stands here a second time"
     seen.add((line.case, what))
     if isinstance(line, Record):
-        return "" if _possible(line) else "a record with an impossible time, ratio or p-value"
+        return "" if is_possible(line) else "a record with an impossible time, ratio or p-value"
     if line.index < 0:
         return f"a set with the number {line.index}"
     if not all(_sound(b) for blocks in line.blocks.values() for b in blocks):
@@ -153,7 +153,8 @@ def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str | int]])
     return ""
 
 
-def _possible(record: Record) -> bool:
+def is_possible(record: Record) -> bool:
+    """Whether the times and ratios of a record are above 0, and what is a share is one."""
     times = (record.median_ms, record.low_ms, record.high_ms)
     ratios = (record.ratio, record.ratio_low, record.ratio_high, record.ratio_to_best)
     shares = (record.p_value, record.delta)

@@ -22,6 +22,7 @@ _DIALS_LISTED = frozenset({
 """Dials that change how much is measured, or what is said of it. All others change what a time is."""
 
 _UNTOLD = "not told"
+_PROTOCOL = "protocol "
 _LONGEST = 60
 
 
@@ -37,7 +38,7 @@ def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Diff
         found.append(Difference("measured by", _words(before), _words(after), matters=True))
     for origin in sorted({run.origin for run in base} & {run.origin for run in new}):
         dials = [[run.protocol for run in side if run.origin == origin] for side in (base, new)]
-        found += _unlike(dials[0], dials[1], lambda name: name not in _DIALS_LISTED, "protocol ")
+        found += _unlike(dials[0], dials[1], lambda name: name not in _DIALS_LISTED, _PROTOCOL)
     return tuple(sorted(found, key=lambda difference: not difference.matters))
 
 
@@ -65,16 +66,20 @@ def check_alike(found: Iterable[Difference]) -> None:
 
 
 def untold(found: Iterable[Difference]) -> list[str]:
-    """Facts that matter and that one side alone tells, as warnings."""
+    """Facts and dials that matter and that one side alone tells, as warnings."""
     return [
         f"{d.fact} is told by one side alone ({d.base} in base, {d.new} in new)"
         for d in found
-        if _matters(d.fact) and _UNTOLD in (d.base, d.new)
+        if (_matters(d.fact) or _is_dial(d.fact)) and _UNTOLD in (d.base, d.new)
     ]
 
 
 def _matters(name: str) -> bool:
     return name in _MATTER or name.startswith("torch.")
+
+
+def _is_dial(fact: str) -> bool:
+    return fact.startswith(_PROTOCOL) and fact.removeprefix(_PROTOCOL) not in _DIALS_LISTED
 
 
 def _unlike(

@@ -1,13 +1,14 @@
-"""The lines of a run file with those fields alone that a comparison needs: all else is skipped undecoded.
+"""The lines of a run file as a comparison needs them: of samples, which are nearly all of it, two columns.
 
-None can hold itself, so that the garbage collector need not look at hundreds of thousands of them.
+The other columns of samples are skipped undecoded; all other lines are decoded whole, so that damage anywhere
+in them is found. No slim line can hold itself: the garbage collector need not look at them.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from attnbench.types.record import Status
+from attnbench.types.record import CaseLine, EndLine, Record
 
 
 class SlimBlock(Struct, gc=False):
@@ -25,23 +26,6 @@ class SlimScale(Struct, gc=False):
     empty_ns: list[float]
 
 
-class SlimContender(Struct, gc=False):
-    """How the processes of a contender came to be: see :class:`attnbench.types.record.Contender`."""
-
-    fresh: bool
-    anew: bool = False
-
-
-class SlimCase(Struct, tag="case", tag_field="kind", gc=False):
-    """What a case amounts to, and who was measured on it."""
-
-    case: str
-    pairs: int
-    flops: float
-    bytes_moved: float
-    contenders: dict[str, SlimContender] = field(default_factory=dict)
-
-
 class SlimSet(Struct, tag="set", tag_field="kind", gc=False):
     """The samples of one set."""
 
@@ -51,28 +35,10 @@ class SlimSet(Struct, tag="set", tag_field="kind", gc=False):
     scale: SlimScale | None = None
 
 
-class SlimRecord(Struct, tag="record", tag_field="kind", gc=False):
-    """What became of a backend on a case."""
-
-    case: str
-    rule: str
-    backend: str
-    status: Status
-    reason: str = ""
-    ratio: float | None = None
-    sets: int = 0
-
-
-class SlimEnd(Struct, tag="end", tag_field="kind", gc=False):
-    """That a run went to its end."""
-
-    finished: str
-
-
 class SlimManifest(Struct, tag="manifest", tag_field="kind", gc=False):
     """That another run begins."""
 
     run_id: str
 
 
-SlimLine = SlimCase | SlimSet | SlimRecord | SlimEnd | SlimManifest
+SlimLine = CaseLine | SlimSet | Record | EndLine | SlimManifest

@@ -13,22 +13,13 @@ import msgspec
 
 from attnbench.runner.forking import kept_over
 from attnbench.runner.manifest_line import NOT_DECODED, manifest_of
+from attnbench.runner.run_file import is_possible
 from attnbench.stored.facts import facts_of
 from attnbench.stored.flaws import missing_records, missing_sets
-from attnbench.stored.lines import (
-    SlimBlock,
-    SlimCase,
-    SlimContender,
-    SlimEnd,
-    SlimLine,
-    SlimManifest,
-    SlimRecord,
-    SlimScale,
-    SlimSet,
-)  # fmt: skip
+from attnbench.stored.lines import SlimBlock, SlimLine, SlimManifest, SlimScale, SlimSet
 from attnbench.types.errors import BadFile
 from attnbench.types.measured import Cell, Measured
-from attnbench.types.record import Manifest
+from attnbench.types.record import CaseLine, Contender, EndLine, Manifest, Record
 
 _AT_ONCE = 2**20
 """Bytes to read at a time; a line of a set has some ten thousand."""
@@ -39,12 +30,12 @@ _DECODE = msgspec.json.Decoder(SlimLine).decode
 class _CaseRead:
     """What has been read of a case: by backend the number and the median of each set, and its record."""
 
-    line: SlimCase | None = None
+    line: CaseLine | None = None
     sets: set[int] = field(default_factory=set)
     numbers: dict[str, list[int]] = field(default_factory=dict)
     medians_ns: dict[str, list[float]] = field(default_factory=dict)
     scale_ns: dict[str, list[float]] = field(default_factory=dict)
-    records: dict[str, SlimRecord] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
 
     @cached_property
     def references(self) -> dict[str, tuple[float, ...]]:
@@ -95,7 +86,7 @@ def _read(
         if isinstance(read, SlimManifest):
             following = (number, line)
             break
-        finished = isinstance(read, SlimEnd)
+        finished = isinstance(read, EndLine)
         wrong = "" if finished else _take(read, cases, backends)
         if wrong:
             raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
@@ -126,11 +117,11 @@ def _take(line: Any, cases: dict[str, _CaseRead], backends: Collection[str]) -> 
         return f"a case that the manifest doesn't name, {line.case!r}"
     if isinstance(line, SlimSet):
         return _take_set(line, case)
-    if isinstance(line, SlimCase):
+    if isinstance(line, CaseLine):
         case.line = line
     elif line.backend not in backends:
         return f"a backend that the manifest doesn't name, {line.backend!r}"
-    elif line.ratio is not None and line.ratio <= 0:
+    elif not is_possible(line):
         return "a record with an impossible time, ratio or p-value"
     elif line.backend in case.records:
         return f"{line.backend} of {line.case!r} stands here a second time"
@@ -192,7 +183,7 @@ def _reference(scale: SlimScale) -> dict[str, float]:
     return found
 
 
-def _cell(name: str, case: _CaseRead, record: SlimRecord, manifest: Manifest) -> Cell:
+def _cell(name: str, case: _CaseRead, record: Record, manifest: Manifest) -> Cell:
     line = case.line
     contender = None if line is None else line.contenders.get(record.backend)
     times, parents = _processes(
@@ -218,7 +209,7 @@ def _cell(name: str, case: _CaseRead, record: SlimRecord, manifest: Manifest) ->
 
 
 def _processes(
-    numbers: list[int], medians_ns: list[float], contender: SlimContender | None, protocol: dict[str, Any]
+    numbers: list[int], medians_ns: list[float], contender: Contender | None, protocol: dict[str, Any]
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The median of each process and the number of what it was forked from: see ``runner.sets.Stable.child``.
 

@@ -26,6 +26,8 @@ OURS = "attnbench"
 """The key, beside those of pytest-benchmark, under which attnbench writes what has no place in them."""
 
 _QUARTILES = ("min", "q1", "median", "q3", "max")
+_OTHERS = ("mean", "stddev", "iqr", "total", "ops", "iterations")
+"""Numbers that nothing is compared by, and that tell of damage where they are none."""
 _ROUNDING = 1e-9
 
 
@@ -123,6 +125,8 @@ def _timed(cell: Cell, stats: dict[str, Any], extra: dict[str, Any]) -> Cell:
     quartiles = tuple(_ns(stats.get(name), f"its {name}") for name in _QUARTILES)
     if any(low > high * (1 + _ROUNDING) for low, high in pairwise(quartiles)):
         raise _Damaged("its least time, quartiles, median and longest time contradict each other")
+    for name in _OTHERS:
+        _check_number(stats.get(name, 0), f"its {name}")
     if "processes_ns" not in extra:
         return replace(cell, processes_ns=(quartiles[2],), calls_ns=quartiles)
     return _with_processes(cell, extra)
@@ -170,6 +174,12 @@ def _ns(seconds: Any, what: str) -> float:
             return found
     shown = repr(seconds)
     raise _Damaged(f"{what} is {shown if len(shown) < 40 else 'no number'}, which is no time in seconds")
+
+
+def _check_number(value: Any, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        shown = repr(value)
+        raise _Damaged(f"{what} is {shown if len(shown) < 40 else 'no number'}, which is no number from 0 on")
 
 
 def _times(values: Any, what: str) -> tuple[float, ...]:

@@ -23,19 +23,47 @@ def test_a_commit_has_many_names(there: Project) -> None:
     repository = repository_of(there.repo / ".git" / "..")
     head = run_git(there.repo, "rev-parse", "HEAD")
     run_git(there.repo, "tag", "--annotate", "v1", "--message", "a tag")
-    for name in ("HEAD", "main", "refs/heads/main", "v1", head, head[:8], "@", "main@{0}"):
+    for name in ("HEAD", "main", "refs/heads/main", "v1", head, head[:8], "@", "main@{0}", ":/two"):
         assert commit_of(repository, name) == head
     assert commit_of(repository, "HEAD~") == run_git(there.repo, "rev-parse", "HEAD~")
 
 
 @pytest.mark.parametrize(
-    "ref", ["mian", "", "-x", "--help", "HEAD~7", "HEAD:mini_t.py", "0" * 40, "origin/", "a b"]
+    "ref",
+    [
+        "mian",
+        "",
+        "-x",
+        "--help",
+        "HEAD~7",
+        "HEAD:mini_t.py",
+        "0" * 40,
+        "origin/",
+        "a b",
+        "^HEAD",
+        "HEAD~..HEAD",
+    ],
 )
 def test_what_names_none_is_refused(there: Project, ref: str) -> None:
     with pytest.raises(BadInput, match="no commit") as failure:
         commit_of(repository_of(there.repo), ref)
     assert repr(ref) in str(failure.value)
     assert ("did you mean 'main'?" in str(failure.value)) == (ref == "mian")
+
+
+def test_a_branch_that_reads_as_an_option_has_a_longer_name(there: Project) -> None:
+    run_git(there.repo, "update-ref", "refs/heads/-x", "HEAD")
+    repository = repository_of(there.repo)
+    assert commit_of(repository, "refs/heads/-x") == commit_of(repository, "HEAD")
+    with pytest.raises(BadInput, match="reads as an option: give refs/heads/-x"):
+        commit_of(repository, "-x")
+
+
+def test_files_from_where_git_does_not_find_their_repository(there: Project, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    run_git(there.repo, "config", "core.worktree", str(tmp_path / "elsewhere"))
+    with pytest.raises(BadInput, match=r"core\.worktree"):
+        repository_of(there.repo)
 
 
 def test_a_shallow_clone_is_told_what_it_lacks(there: Project, tmp_path: Path) -> None:

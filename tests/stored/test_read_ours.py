@@ -18,7 +18,7 @@ from attnbench.stored.ours import _median_ns
 from attnbench.stored.ours import read_ours as read_runs
 from attnbench.types.errors import BadFile
 from attnbench.types.measured import Measured
-from attnbench.types.record import SetLine
+from attnbench.types.record import Record, SetLine
 
 
 def read_ours(path: Path) -> Measured:
@@ -117,6 +117,19 @@ def test_a_run_that_was_checked_alone_says_so(tmp_path: Path) -> None:
     assert "was checked alone, not timed" in read_ours(path).problems[0]
 
 
+def test_what_the_file_had_once_and_has_no_more_is_told(tmp_path: Path) -> None:
+    lines = run_lines()
+    fewer = [line for line in lines if getattr(line, "backend", "") != "four"]
+    (problem,) = read_ours(write_run(tmp_path / "a.jsonl", fewer)).problems
+    assert problem.endswith("1 of its records are missing, though it says that it went to its end")
+    last = max(i for i, line in enumerate(lines) if isinstance(line, SetLine))
+    told = [msgspec.structs.replace(r, sets=9) if isinstance(r, Record) else r for r in lines]
+    assert read_ours(write_run(tmp_path / "b.jsonl", told)).problems == ()
+    del told[last]
+    (problem,) = read_ours(write_run(tmp_path / "c.jsonl", told)).problems
+    assert problem.endswith(f"sets are missing that were measured, on {SHORT}")
+
+
 def damaged(tmp_path: Path, what: str) -> Path:
     lines = run_lines()
     first_set = next(i for i, line in enumerate(lines) if isinstance(line, SetLine))
@@ -137,7 +150,21 @@ def damaged(tmp_path: Path, what: str) -> Path:
         lines[0] = msgspec.structs.replace(lines[0], format=99)
     path = write_run(tmp_path / "bad.jsonl", lines)
     whole = path.read_bytes().splitlines(keepends=True)
-    if what == "a damaged line":
+    if what == "no text":
+        whole[-2] = whole[-2].replace(b"dot", b"\xff")
+    elif what == "a damaged plan":
+        whole[1] = whole[1].replace(b'"samples":1', b'"samples":"x"')
+    elif what == "a damaged end":
+        whole[-1] = whole[-1].replace(b'"wall_s":60.0', b'"wall_s":null')
+    elif what == "an impossible ratio":
+        whole[-2] = whole[-2].replace(b'"ratio":null', b'"ratio":-1.0')
+    elif what == "an impossible time":
+        whole[-2] = whole[-2].replace(b'"median_ms":null', b'"median_ms":0')
+    elif what == "a set before the first":
+        whole[2] = whole[2].replace(b'"index":0', b'"index":-1')
+    elif what == "an unnamed backend":
+        whole[-2] = whole[-2].replace(b'"backend":"four"', b'"backend":"five"')
+    elif what == "a damaged line":
         whole[4] = b'{"kind":"set", oops}\n'
     elif what == "NaN":
         whole[first_set] = whole[first_set].replace(b'"wall_ns":[', b'"wall_ns":[NaN,')
@@ -169,6 +196,13 @@ def damaged(tmp_path: Path, what: str) -> Path:
         ("no manifest", "its first line is no manifest"),
         ("no JSON", "its first line is no JSON"),
         ("a damaged manifest", "its manifest is damaged"),
+        ("no text", "damaged ('utf-8' codec can't decode byte 0xff"),
+        ("a damaged plan", "line 2: damaged (Expected `int`, got `str`"),
+        ("a damaged end", "damaged (Expected `float`, got `null`"),
+        ("an impossible ratio", "a record with an impossible time, ratio or p-value"),
+        ("an impossible time", "a record with an impossible time, ratio or p-value"),
+        ("a set before the first", "line 3: a set with the number -1"),
+        ("an unnamed backend", "a backend that the manifest doesn't name, 'five'"),
     ],
 )
 def test_what_is_damaged_is_refused_where_it_is(tmp_path: Path, what: str, sentence: str) -> None:
