@@ -143,8 +143,8 @@ def repository_of(folder: Path) -> Repository:
     found = Repository(Path(top).resolve())
     if found.ask("rev-parse", "--show-toplevel") != str(found.top):
         raise BadInput(
-            f"the files of the repository at {str(folder)!r} lie in {str(found.top)!r}, from where git doesn't "
-            "find it (core.worktree): go to a plain clone of it"
+            f"the files of the repository at {str(folder)!r} lie in {str(found.top)!r}, from where git "
+            "doesn't find it (core.worktree): go to a plain clone of it"
         )
     return found
 

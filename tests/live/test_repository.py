@@ -22,8 +22,9 @@ def there(project: Install) -> Project:
 def test_a_commit_has_many_names(there: Project) -> None:
     repository = repository_of(there.repo / ".git" / "..")
     head = run_git(there.repo, "rev-parse", "HEAD")
+    subject = run_git(there.repo, "log", "-1", "--format=%s")
     run_git(there.repo, "tag", "--annotate", "v1", "--message", "a tag")
-    for name in ("HEAD", "main", "refs/heads/main", "v1", head, head[:8], "@", "main@{0}", ":/two"):
+    for name in ("HEAD", "main", "refs/heads/main", "v1", head, head[:8], "@", "main@{0}", f":/{subject}"):
         assert commit_of(repository, name) == head
     assert commit_of(repository, "HEAD~") == run_git(there.repo, "rev-parse", "HEAD~")
 
