@@ -204,7 +204,7 @@ def drawn(rng: Random, moment: float, cells: int, sd: float) -> list[Measured]:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.002, 0.02, 0.1]), st.sampled_from([0.002, 0.02, 0.1]))
-@settings(max_examples=120)
+@settings(max_examples=120, derandomize=True)  # one cell in some thousands may be: always the same draws
 def test_identical_code_is_not_called_slower(seed: int, moment: float, sd: float) -> None:
     rng = Random(seed)
     compared = compare_sides(drawn(rng, moment, 5, sd), drawn(rng, moment, 5, sd))
