@@ -61,6 +61,12 @@ class _Lines:
             click.echo(f"{moment.number}/{moment.cases} {moment.case}{left and f', {left}'}", err=True)
 
 
+def tell_doing(what: str) -> None:
+    """Say what is being done, on a terminal alone, in place of what was said before; "" for nothing."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{what}", nl=False, err=True)
+
+
 def left_words(moment: Moment) -> str:
     """The time left in words; empty before there is an estimate."""
     if moment.left_s is None:

@@ -38,7 +38,7 @@ def test_help_lists_every_command_and_the_exit_statuses(invoke: Callable[..., Re
     result = invoke("--help")
     assert result.exit_code == 0
     lines = result.stdout.split("Commands:\n")[1].splitlines()
-    names = ["run", "check", "report", "compare", "history", "merge", "explain", "rules", "list"]
+    names = ["run", "check", "report", "compare", "history", "merge", "explain", "rules", "doctor"]
     assert [line.split()[0] for line in lines[: len(names)]] == names
     assert "130 ended by Ctrl-C" in " ".join(result.stdout.split())
 

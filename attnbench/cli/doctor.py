@@ -1,0 +1,49 @@
+"""``attnbench doctor``: a look at this machine before measuring on it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from attnbench.cli.options import format_option
+from attnbench.cli.output import print_listing
+from attnbench.cli.parameters import OneOf, Whole
+
+if TYPE_CHECKING:
+    from attnbench.reports.formats import Format
+
+
+@click.command("doctor")
+@click.option(
+    "--threads", type=Whole(1), default=1, show_default=True, metavar="N", help="Of the run to come."
+)
+@click.option(
+    "--allocator", type=OneOf("allocator", ("pinned", "default")), default="pinned", show_default=True,
+    help="Of the run to come.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@format_option
+def command(*, threads: int, allocator: str, as_json: bool, format_: Format) -> None:
+    """Look for what would disturb a run here: cores, threads, clocks, memory, allocator, libraries.
+
+    Takes about ten seconds. Each finding has its effect as measured here, and what helps. Exit status 1 where
+    one would change a verdict.
+
+    \b
+    attnbench doctor
+    attnbench doctor --threads 4 --json
+    """
+    from attnbench.cli.progress import tell_doing
+    from attnbench.doctor.examine import examine
+    from attnbench.doctor.readings import read_machine
+
+    findings = examine(read_machine(threads, allocator, tell_doing))
+    tell_doing("")
+    rows = [asdict(finding) for finding in findings]
+    print_listing(rows, ("level", "name", "what", "effect", "remedy"), "json" if as_json else format_)
+    bad = sum(finding.level == "bad" for finding in findings)
+    if bad:
+        click.echo(f"{bad} of {len(findings)} findings would change a verdict", err=True)
+        click.get_current_context().exit(1)

@@ -1,0 +1,155 @@
+"""What is measured on this machine: ``python -m attnbench.doctor.probe WHAT``, JSON on stdout.
+
+Each probe runs in a process of its own, since thread pools and allocators keep what they were given first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_STEADY_S, _LOOP_S = 1.0, 0.002
+_CALLS_S = 0.3
+_PROCESSES, _CALLS, _LARGEST_BLOCK = 8, 8, 1 << 18
+
+
+def steady(cpu: str) -> dict[str, Any]:
+    """Short loops of Python on one core: how long each took, and how much of that time was ours."""
+    os.sched_setaffinity(0, {int(cpu)})
+    count, walls, shares = 1000, [], []
+    while _loop(count)[0] < _LOOP_S:
+        count *= 2
+    end = time.perf_counter() + _STEADY_S
+    while time.perf_counter() < end:
+        wall_s, cpu_s = _loop(count)
+        walls.append(wall_s)
+        shares.append(cpu_s / wall_s)
+    walls.sort()
+    return {
+        "fastest_ms": 1e3 * walls[len(walls) // 20],
+        "median_ms": 1e3 * median(walls),
+        "slowest_ms": 1e3 * walls[-1 - len(walls) // 20],
+        "own_share": sum(shares) / len(shares),
+    }
+
+
+def _loop(count: int) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.thread_time()
+    for _ in range(count):
+        pass
+    return time.perf_counter() - wall, time.thread_time() - cpu
+
+
+def threads(asked: str) -> dict[str, Any]:
+    """Attention of L=128 with one thread and with as many as asked for: the median of its calls."""
+    import torch
+
+    q = torch.randn(1, 8, 128, 64)
+    found = {}
+    for name, number in (("one_ms", 1), ("asked_ms", int(asked))):
+        torch.set_num_threads(number)
+        found[name] = _median_ms(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
+    return found
+
+
+def faults(thresholds: str) -> dict[str, Any]:
+    """The naive form at L=512, with the allocator's thresholds pinned or as they are, in several processes.
+
+    Whether freed memory is given back depends on what lies above it in the heap, which differs from process
+    to process; so each begins with blocks of other sizes. ms, faults: a call, one number for each process.
+    """
+    import torch
+
+    from attnbench.timing.allocator import pin_allocator
+
+    taken = pin_allocator() if thresholds == "pinned" else False
+    torch.set_num_threads(1)
+    said = [_forked(partial(_faulting, seed)) for seed in range(_PROCESSES)]
+    return {"taken": taken, "ms": [one["ms"] for one in said], "faults": [one["faults"] for one in said]}
+
+
+def _faulting(seed: int) -> dict[str, float]:
+    import torch
+
+    drawn = random.Random(seed)
+    blocks = [torch.empty(drawn.randrange(1, _LARGEST_BLOCK)) for _ in range(drawn.randrange(8))]
+    call = partial(_naive, torch.randn(1, 8, 512, 64))
+    for _ in range(2 * _CALLS):
+        call()
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
+    for _ in range(_CALLS):
+        call()
+    ms = 1e3 * (time.perf_counter() - start) / _CALLS
+    count = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / _CALLS
+    del blocks
+    return {"ms": ms, "faults": count}
+
+
+def _forked(work: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """What a function gives in a fork of this process."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.write(writing, json.dumps(work()).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        answer: dict[str, float] = json.load(said)
+    os.wait()
+    return answer
+
+
+def _naive(q: Tensor) -> Tensor:
+    scores = q @ q.mT * 0.125
+    masked = scores + 0.0
+    return masked.softmax(-1) @ q
+
+
+def libraries() -> dict[str, Any]:
+    """How torch is built, and how many threads it starts if nobody says."""
+    import torch
+
+    return {
+        "torch": torch.__version__,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "mkl": torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]
+        "mkldnn": torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
+        "openmp": torch.backends.openmp.is_available(),  # type: ignore[no-untyped-call]
+        "cuda": torch.version.cuda,
+        "default_threads": torch.get_num_threads(),
+    }
+
+
+def _median_ms(call: Callable[[], object]) -> float:
+    taken: list[float] = []
+    end = time.perf_counter() + _CALLS_S
+    while len(taken) < 5 or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return 1e3 * median(taken)
+
+
+PROBES: dict[str, Callable[..., dict[str, Any]]] = {
+    probe.__name__: probe for probe in (steady, threads, faults, libraries)
+}
+
+
+def main() -> None:
+    """Run the probe that the command line names."""
+    name, *words = sys.argv[1:]
+    sys.stdout.write(json.dumps(PROBES[name](*words)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
