@@ -10,8 +10,11 @@ import pytest
 from attnbench.plugins.loading import Loaded, load
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
+from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput
+from attnbench.types.rule import Rule
 from attnbench.types.source import Source
+from attnbench.types.suite import Suite
 
 Install = Callable[..., Path]
 
@@ -47,9 +50,9 @@ def loaded(install: Install, text: str) -> Loaded:
 def test_a_good_plugin_brings_its_records_and_no_fault(install: Install) -> None:
     text = f"{RULE}\n@hookimpl\ndef attnbench_rules():\n    return [rule('one'), rule('two')]\n{BACKEND}"
     plugin = loaded(install, text)
-    assert [rule.name for rule in plugin.rules] == ["one", "two"]
-    assert [backend.name for backend in plugin.backends] == ["mini"]
-    assert plugin.suites == ()
+    assert [rule.name for rule in plugin.of(Rule)] == ["one", "two"]
+    assert [backend.name for backend in plugin.of(Backend)] == ["mini"]
+    assert plugin.of(Suite) == ()
     assert plugin.faults == ()
 
 
@@ -95,8 +98,8 @@ def test_a_hook_that_fails_is_said_and_what_came_before_is_kept(
 ) -> None:
     plugin = loaded(install, f"{RULE}\n@hookimpl\ndef attnbench_rules():\n    {body}\n{BACKEND}")
     assert plugin.faults == (f"attnbench-mini_plugin 1.0 (mini_plugin): {words}",)
-    assert [rule.name for rule in plugin.rules] == kept
-    assert [backend.name for backend in plugin.backends] == ["mini"]
+    assert [rule.name for rule in plugin.of(Rule)] == kept
+    assert [backend.name for backend in plugin.of(Backend)] == ["mini"]
 
 
 def test_a_plugin_may_bring_verdict_rules(install: Install) -> None:
@@ -124,7 +127,7 @@ def test_a_hook_name_that_does_not_exist_is_said_and_the_rest_is_kept(install: I
         "unknown hook 'attnbench_backend' in plugin <module 'mini_plugin' from "
         f"{fault.partition(' from ')[2].removesuffix('>')}>"
     )
-    assert [backend.name for backend in plugin.backends] == ["mini"]
+    assert [backend.name for backend in plugin.of(Backend)] == ["mini"]
 
 
 def test_a_hook_with_an_argument_too_many_is_said(install: Install) -> None:
