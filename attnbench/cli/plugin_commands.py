@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import textwrap
+from functools import reduce
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 
 from attnbench.plugins.calling import Raised, call, tell
 from attnbench.plugins.commands import PluginCommand, PluginCommands, plugin_commands
+from attnbench.types.words import clean
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_FOUND = "attnbench.commands"
+_KEPT = "attnbench.commands"
 _INDENT = 4
 """Of a list in click's help: before the names, and between them and what is said of them."""
 
@@ -25,9 +28,9 @@ class Broken(Exception):  # noqa: N818
 def commands_here(ctx: click.Context, own: Collection[str]) -> PluginCommands:
     """The commands of plugins, looked for once in each command line."""
     meta = ctx.find_root().meta
-    if _FOUND not in meta:
-        meta[_FOUND] = plugin_commands(own)
-    found: PluginCommands = meta[_FOUND]
+    if _KEPT not in meta:
+        meta[_KEPT] = plugin_commands(own)
+    found: PluginCommands = meta[_KEPT]
     return found
 
 
@@ -37,26 +40,28 @@ def import_command(ctx: click.Context, command: PluginCommand) -> click.Command:
     Raises:
         Broken: it doesn't import, or is no command of click's.
     """
-    from importlib.metadata import EntryPoint
-
-    from attnbench.plugins.commands import GROUP
     from attnbench.plugins.tracing import traced
 
     meta = ctx.find_root().meta
-    key = f"{_FOUND}.{command.name}"
+    key = f"{_KEPT}.{command.name}"
     if key in meta:
         imported: click.Command = meta[key]
         return imported
     try:
         with traced(f"importing {command}"):
-            found = call(EntryPoint(command.name, command.module, GROUP).load)
+            found = call(_found, command.module)
     except Raised as failure:
         raise Broken(f"plugin {command}: does not import: {failure}") from failure
     if not isinstance(found, click.Command):
-        kind = type(found).__name__
-        raise Broken(f"plugin {command}: gave a {kind}, which is no command of click's")
+        raise Broken(f"plugin {command}: {clean(found)} is no command of click's")
     meta[key] = found
     return found
+
+
+def _found(place: str) -> object:
+    """What ``module:attribute`` names."""
+    module, _, attribute = place.partition("[")[0].partition(":")
+    return reduce(getattr, filter(None, attribute.strip().split(".")), import_module(module.strip()))
 
 
 def write_commands(formatter: click.HelpFormatter, commands: PluginCommands) -> None:

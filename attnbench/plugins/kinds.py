@@ -26,8 +26,8 @@ from attnbench.types.verdict import VerdictRule
 class Kind:
     """A kind of record.
 
-    field: of the registry, where entries stand by name; the hook is ``attnbench_FIELD``. word: what sentences
-    call one. listed: the word of ``attnbench list`` and the column of ``attnbench plugins``.
+    field: of the registry, where entries stand by name; the hook is ``attnbench_FIELD``. word: one of them in
+    a sentence. listed: the word of ``attnbench list`` and the column of ``attnbench plugins``.
     type: of a record. fault: what is wrong with one, in words; its name is looked at elsewhere.
     unlike: besides the name, attributes in which no two records may be alike.
     """
@@ -46,13 +46,13 @@ class Kind:
 
 
 KINDS = (
-    Kind("rules", "rule", "rules", Rule, v.rule_fault),
-    Kind("backends", "backend", "backends", Backend, v.backend_fault),
-    Kind("suites", "suite", "suites", Suite, v.suite_fault),
-    Kind("verdict_rules", "verdict rule", "verdicts", VerdictRule, v.verdict_rule_fault),
-    Kind("metrics", "metric", "metrics", Metric, v.metric_fault, unlike=("head",)),
-    Kind("reporters", "reporter", "reporters", Reporter, v.reporter_fault),
-    Kind("environment_facts", "environment fact", "facts", EnvironmentFact, v.environment_fact_fault),
+    Kind("rules", "a rule", "rules", Rule, v.rule_fault),
+    Kind("backends", "a backend", "backends", Backend, v.backend_fault),
+    Kind("suites", "a suite", "suites", Suite, v.suite_fault),
+    Kind("verdict_rules", "a verdict rule", "verdicts", VerdictRule, v.verdict_rule_fault),
+    Kind("metrics", "a metric", "metrics", Metric, v.metric_fault, unlike=("head",)),
+    Kind("reporters", "a reporter", "reporters", Reporter, v.reporter_fault),
+    Kind("environment_facts", "an environment fact", "facts", EnvironmentFact, v.environment_fact_fault),
 )
 
 

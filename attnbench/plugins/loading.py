@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from inspect import Parameter, signature
+from types import ModuleType
 from typing import Any, TypeVar
 
 import pluggy
@@ -14,19 +17,25 @@ from attnbench import hookspecs
 from attnbench.plugins.importing import import_plugin
 from attnbench.plugins.kinds import KINDS, Kind, fault
 from attnbench.plugins.tracing import traced
+from attnbench.types.names import nearest
 from attnbench.types.source import Source
 from attnbench.types.words import clean, one_line
 
 T = TypeVar("T")
+Hook = Callable[[], Iterable[Any]]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one plugin brings, by type of record, and what went wrong with it, one sentence a fault."""
+    """What one plugin brings, by type of record, and what went wrong with it, one sentence a fault.
+
+    cpu_s: of this process, to load it.
+    """
 
     source: Source
     records: dict[type, tuple[Any, ...]] = field(default_factory=dict)
     faults: tuple[str, ...] = field(default=())
+    cpu_s: float = 0.0
 
     def of(self, type_: type[T]) -> tuple[T, ...]:
         """The records of a type, as :class:`~attnbench.types.backend.Backend`."""
@@ -41,7 +50,9 @@ def load(source: Source, *, raising: bool = False) -> Loaded:
     """
     # What a plugin prints while it loads must not stand among the data on stdout.
     with contextlib.redirect_stdout(sys.stderr):
-        return _load(source, raising)
+        before_s = time.process_time()
+        loaded = _load(source, raising)
+        return replace(loaded, cpu_s=time.process_time() - before_s)
 
 
 def _load(source: Source, raising: bool) -> Loaded:
@@ -54,26 +65,55 @@ def _load(source: Source, raising: bool) -> Loaded:
         if raising:
             raise
         return Loaded(source, faults=(f"{source}: does not import: {one_line(failure)}",))
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
     faults: list[str] = []
-    try:
-        manager.register(module, name=source.name)
-        manager.check_pending()
-    except pluggy.PluginValidationError as failure:
-        faults.append(f"{source}: {one_line(failure)}")
-    records = {kind.type: tuple(_records(manager, kind, source, faults, raising)) for kind in KINDS}
+    hooks = _hooks(module, source, faults)
+    records = {
+        kind.type: tuple(_records(hooks.get(kind.hook, ()), kind, source, faults, raising)) for kind in KINDS
+    }
     return Loaded(source, records, tuple(faults))
 
 
+def _hooks(module: ModuleType, source: Source, faults: list[str]) -> dict[str, list[Hook]]:
+    """What a module implements, by hook.
+
+    A manager of pluggy's would say the same of what is mistyped, but take in nothing that comes after it.
+    """
+    known = [kind.hook for kind in KINDS]
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    found: dict[str, list[Hook]] = {}
+    for name in dir(module):
+        options = manager.parse_hookimpl_opts(module, name)
+        if options is None:
+            continue
+        hook = options["specname"] or name
+        if hook in known:
+            function = getattr(module, name)
+            asked = [p.name for p in signature(function).parameters.values() if _is_needed(p)]
+            if asked:
+                faults.append(f"{source}: {hook} asks for {', '.join(asked)}: hooks are given nothing")
+            else:
+                found.setdefault(hook, []).append(function)
+        elif not options["optionalhook"]:
+            guess = nearest(hook, known)
+            meant = f"; did you mean {guess!r}?" if guess else f"; there are {', '.join(known)}"
+            faults.append(f"{source}: unknown hook {hook!r}{meant}")
+    return found
+
+
+def _is_needed(parameter: Parameter) -> bool:
+    return parameter.default is Parameter.empty and parameter.kind not in (
+        Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD,
+    )  # fmt: skip
+
+
 def _records(
-    manager: pluggy.PluginManager, kind: Kind, source: Source, faults: list[str], raising: bool
+    hooks: Iterable[Hook], kind: Kind, source: Source, faults: list[str], raising: bool
 ) -> Iterable[Any]:
     kept: list[Any] = []
-    for implementation in getattr(manager.hook, kind.hook).get_hookimpls():
+    for hook in hooks:
         try:
             with traced(f"{kind.hook} of {source}"):
-                for record in implementation.function():
+                for record in hook():
                     if (wrong := _fault(kind, record)) is None:
                         kept.append(record)
                     else:

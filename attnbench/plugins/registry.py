@@ -26,6 +26,10 @@ from attnbench.types.verdict import VerdictRule
 T = TypeVar("T", Rule, Backend, Suite, VerdictRule, Metric, Reporter, EnvironmentFact)
 
 
+SLOW_S = 0.5
+"""CPU time from which a plugin is told to be slow to load; attnbench's own take 0.1 s, torch takes 1.3 s."""
+
+
 @dataclass(frozen=True)
 class Entry(Generic[T]):
     """A record and the plugin that brought it. side: of a live comparison, whose code it is; "" elsewhere."""
@@ -44,7 +48,8 @@ class Entry(Generic[T]):
 class Registry:
     """Everything plugins bring, by name: a field for each of :data:`attnbench.plugins.kinds.KINDS`.
 
-    plugins: those that were loaded. faults: in one sentence each what failed to load.
+    plugins: those that were loaded. faults: in one sentence each what failed to load; notes: what else their
+    authors should know.
     """
 
     rules: dict[str, Entry[Rule]]
@@ -56,6 +61,7 @@ class Registry:
     metrics: dict[str, Entry[Metric]] = field(default_factory=dict)
     reporters: dict[str, Entry[Reporter]] = field(default_factory=dict)
     environment_facts: dict[str, Entry[EnvironmentFact]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def rule(self, name: str) -> Rule:
         """The rule of that name; raises :class:`BadInput` with the nearest name."""
@@ -110,10 +116,10 @@ def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Regis
 
 
 def load_and_tell(words: Iterable[str] = ()) -> Registry:
-    """As :func:`load_wanted`; one line on stderr for each fault."""
+    """As :func:`load_wanted`; one line on stderr for each fault, and for each plugin that is slow to load."""
     registry = load_wanted(words)
-    for fault in registry.faults:
-        tell(fault)
+    for said in (*registry.faults, *registry.notes):
+        tell(said)
     return registry
 
 
@@ -126,7 +132,14 @@ def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = Fa
     loaded = [load(source, raising=raising) for source in (installed() if sources is None else sources)]
     faults = [fault for plugin in loaded for fault in plugin.faults]
     gathered = {kind.field: _gather(kind, loaded, faults) for kind in KINDS}
-    return Registry(**gathered, plugins=tuple(p.source for p in loaded), faults=tuple(faults))
+    notes = [
+        f"{plugin.source}: takes {plugin.cpu_s:.1f} s to load, at every command: import what is heavy where "
+        "it is used, of a backend in prepare"
+        for plugin in loaded
+        if plugin.cpu_s >= SLOW_S
+    ]
+    sources = tuple(plugin.source for plugin in loaded)
+    return Registry(**gathered, plugins=sources, faults=tuple(faults), notes=tuple(notes))
 
 
 def _gather(kind: Kind, loaded: list[Loaded], faults: list[str]) -> dict[str, Entry[Any]]:
@@ -139,7 +152,7 @@ def _gather(kind: Kind, loaded: list[Loaded], faults: list[str]) -> dict[str, En
             else:
                 what, other = clash
                 faults.append(
-                    f"two plugins bring a {kind.word} {what}: {other} and {plugin.source}; the first is used"
+                    f"two plugins bring {kind.word} {what}: {other} and {plugin.source}; the first is used"
                 )
     return entries
 

@@ -86,7 +86,9 @@ def figure(value: float, digits: int) -> str:
     """A number of which nothing is known but how many digits to show; far from 1 in powers of ten."""
     if value and not 1e-4 <= abs(value) < 1e7:
         return f"{value:.{digits - 1}e}"
-    return number(value, 0.0, most=digits)
+    text = number(value, 0.0, most=digits)
+    # Of a whole number no digit after the point says anything.
+    return f"{value:.0f}" if "." in text and float(value).is_integer() else text
 
 
 def error(value: float) -> str:
