@@ -52,6 +52,5 @@ def print_run(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> No
     from attnbench.reports.reported import reported, run_facts
     from attnbench.reports.rows import record_row
 
-    counts = [len(records) for records in run.by_file]
-    facts = run_facts(run.manifests, run.paths, run.unfinished, counts)
+    facts = run_facts(run.manifests, run.paths, run.unfinished)
     print_text(reported(format_, [record_row(one) for one in run.judged], facts))

@@ -40,12 +40,14 @@ def metric_columns(
     return tuple(MetricColumn(entry, _values(entry, runs, cases)) for entry in entries)
 
 
-def judge_all(runs: Sequence[Sequence[Record]], columns: Sequence[MetricColumn]) -> list[list[Judged]]:
+def judge_all(
+    ids: Sequence[str], runs: Sequence[Sequence[Record]], columns: Sequence[MetricColumn]
+) -> list[list[Judged]]:
     """The records of each run with their verdicts, and with the columns that were made of these runs."""
     return [
         [
             replace(one, added=tuple(Added(column.entry, column.values[run][place]) for column in columns))
-            for place, one in enumerate(judge(records))
+            for place, one in enumerate(judge(records, ids[run]))
         ]
         for run, records in enumerate(runs)
     ]

@@ -34,18 +34,15 @@ def reported(entry: Entry[Reporter], rows: Rows, runs: RunFacts) -> str:
 
 
 def run_facts(
-    manifests: Sequence[Manifest],
-    paths: Sequence[Path],
-    unfinished: Collection[Path],
-    rows: Sequence[int],
+    manifests: Sequence[Manifest], paths: Sequence[Path], unfinished: Collection[Path]
 ) -> list[dict[str, Any]]:
     """What a reporter is told of each run; see :class:`~attnbench.types.reporter.Reporter`.
 
-    unfinished: files with a run that was cut off. rows: how many records each run has.
+    paths: of their files. unfinished: those with a run that was cut off.
     """
     from msgspec import to_builtins
 
     return [
-        to_builtins(manifest) | {"path": str(path), "finished": path not in unfinished, "rows": count}
-        for manifest, path, count in zip(manifests, paths, rows, strict=True)
+        to_builtins(manifest) | {"path": str(path), "finished": path not in unfinished}
+        for manifest, path in zip(manifests, paths, strict=True)
     ]

@@ -16,9 +16,9 @@ class Reporter:
 
     name: the word for --format. summary: what it makes, one line.
     render: ``render(rows, runs)`` gives the text to print. rows: of all records in order, each the object
-    that ``--format json`` prints. runs: what else is known of each run: what its file begins with
-    (``run_id``, ``started``, ``command``, ``protocol``, ``plugins``, ``environment``, …), its ``path``,
-    whether all runs of that are ``finished``, and how many ``rows`` are its own, in the order of runs.
+    that ``--format json`` prints; ``run`` is the ``run_id`` of its run. runs: what else is known of each:
+    what its file begins with (``run_id``, ``started``, ``command``, ``protocol``, ``plugins``,
+    ``environment``, …), its ``path``, and whether all runs of that are ``finished``.
     """
 
     name: str

@@ -23,8 +23,8 @@ PLUGIN = """
 from attnbench import EnvironmentFact, Metric, Reporter, hookimpl
 
 def lines(rows, runs):
-    shown = [f"{row['backend']} {row['price']}" for row in rows]
-    return "\\n".join([*shown, *(f"{run['run_id']}: {run['rows']} {run['finished']}" for run in runs)])
+    shown = [f"{row['run']} {row['backend']} {row['price']}" for row in rows]
+    return "\\n".join([*shown, *(f"{run['run_id']}: {run['finished']}" for run in runs)])
 
 def broken(rows, runs):
     return rows[0]["nothing"]
@@ -103,7 +103,7 @@ def test_a_format_of_a_plugin_prints_all_runs_at_once(invoke: Invoke, tmp_path: 
     result = invoke("report", str(first), str(second), "-p", plugin, "--format", "lines")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "eager 3.0", "bmm None", "eager 3.0", "bmm None", "a: 2 True", "b: 2 False",
+        "a eager 3.0", "a bmm None", "b eager 3.0", "b bmm None", "a: True", "b: False",
     ]  # fmt: skip
 
 

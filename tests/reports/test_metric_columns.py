@@ -35,7 +35,7 @@ def entry(value: Any, name: str = "price", head: str = "n$/call", digits: int = 
 
 
 def judged(*entries: Entry[Metric], records: list[Record] = RUN) -> list[Judged]:
-    (found,) = judge_all([records], metric_columns(entries, [records]))
+    (found,) = judge_all([""], [records], metric_columns(entries, [records]))
     return found
 
 
@@ -185,7 +185,7 @@ def test_ctrl_c_is_the_users() -> None:
 def test_values_stay_with_their_run() -> None:
     runs = [RUN[:2], RUN[2:3], []]
     columns = metric_columns([entry(price)], runs)
-    assert [[one.added[0].value for one in run] for run in judge_all(runs, columns)] == [
+    assert [[one.added[0].value for one in run] for run in judge_all("abc", runs, columns)] == [
         [0.5 / 3.6, 48.06 / 3.6], [0.0213 / 3.6], [],
     ]  # fmt: skip
 

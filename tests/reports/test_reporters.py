@@ -40,9 +40,9 @@ def test_it_is_given_rows_and_facts_and_its_text_ends_in_a_newline() -> None:
 
 def test_facts_are_plain_values_one_for_each_run() -> None:
     two = [Path("a.jsonl"), Path("b.jsonl")]
-    first, second = run_facts([MANIFEST, MANIFEST], two, [two[1]], [1, 2])
-    assert (first["path"], first["finished"], first["rows"]) == ("a.jsonl", True, 1)
-    assert (second["path"], second["finished"], second["rows"]) == ("b.jsonl", False, 2)
+    first, second = run_facts([MANIFEST, MANIFEST], two, [two[1]])
+    assert (first["path"], first["finished"], first["run_id"]) == ("a.jsonl", True, "r")
+    assert (second["path"], second["finished"]) == ("b.jsonl", False)
     assert first["environment"] == {"cpu": "a cpu", "libraries": {"torch": "2"}}
     assert first["protocol"] == {"sets": 9}
     assert first["command"] == ["attnbench"]
