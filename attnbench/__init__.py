@@ -21,8 +21,13 @@ if TYPE_CHECKING:
         BadInput,
         Interrupted,
         MeasuringFailed,
+        PluginFailed,
     )
+    from attnbench.types.fact import EnvironmentFact
     from attnbench.types.mask import Mask
+    from attnbench.types.metric import Metric
+    from attnbench.types.record import Record
+    from attnbench.types.reporter import Reporter
     from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
     from attnbench.types.suite import Suite
     from attnbench.types.verdict import VerdictRule
@@ -37,11 +42,16 @@ __all__ = [
     "BadInput",
     "Case",
     "DotForm",
+    "EnvironmentFact",
     "Interrupted",
     "Layer",
     "Mask",
     "MeasuringFailed",
+    "Metric",
     "Parameter",
+    "PluginFailed",
+    "Record",
+    "Reporter",
     "Rule",
     "Run",
     "Scoring",
@@ -57,17 +67,22 @@ __all__ = [
 
 _HOMES = {
     "AttnbenchError": "attnbench.types.errors",
+    "Backend": "attnbench.types.backend",
     "BadCase": "attnbench.types.errors",
     "BadFile": "attnbench.types.errors",
     "BadInput": "attnbench.types.errors",
-    "Backend": "attnbench.types.backend",
     "Case": "attnbench.types.case",
     "DotForm": "attnbench.types.rule",
+    "EnvironmentFact": "attnbench.types.fact",
     "Interrupted": "attnbench.types.errors",
     "Layer": "attnbench.types.case",
     "Mask": "attnbench.types.mask",
     "MeasuringFailed": "attnbench.types.errors",
+    "Metric": "attnbench.types.metric",
     "Parameter": "attnbench.types.rule",
+    "PluginFailed": "attnbench.types.errors",
+    "Record": "attnbench.types.record",
+    "Reporter": "attnbench.types.reporter",
     "Rule": "attnbench.types.rule",
     "Run": "attnbench.api",
     "Scoring": "attnbench.types.rule",

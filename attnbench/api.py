@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
     from attnbench.reports.judged import Judged
+    from attnbench.reports.metrics import MetricColumn
     from attnbench.runner.forecast import Forecast
     from attnbench.runner.moment import Progress
     from attnbench.runner.options import Options
@@ -37,13 +38,14 @@ class Run:
 
     paths: the file that each is stored in; the same for those that stand in one (``attnbench merge``).
     manifests: one for each run. by_file: for each run its records, one for each case and backend. unfinished:
-    files with a run that was cut off.
+    files with a run that was cut off. metrics: the columns that plugins add.
     """
 
     paths: tuple[Path, ...]
     manifests: tuple[Manifest, ...]
     by_file: tuple[tuple[Record, ...], ...]
     unfinished: tuple[Path, ...] = ()
+    metrics: tuple[MetricColumn, ...] = ()
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -53,13 +55,14 @@ class Run:
     @property
     def judged(self) -> list[Judged]:
         """The records with their verdicts. Each run is a family of its own: adding runs changes none."""
-        from attnbench.reports.judged import judge
+        return [one for judged in self.judged_by_file for one in judged]
 
-        return [
-            one
-            for manifest, records in zip(self.manifests, self.by_file, strict=True)
-            for one in judge(records, manifest.run_id)
-        ]
+    @property
+    def judged_by_file(self) -> list[list[Judged]]:
+        """For each run its records, judged, with what plugins add."""
+        from attnbench.reports.metrics import judge_all
+
+        return judge_all([manifest.run_id for manifest in self.manifests], self.by_file, self.metrics)
 
     @property
     def path(self) -> Path:
@@ -74,7 +77,7 @@ class Run:
         """
         from attnbench.reports.frame import frame
 
-        return frame(self.judged)
+        return frame(self.judged, [column.entry.record.name for column in self.metrics])
 
     @property
     def exit_code(self) -> int:
@@ -149,7 +152,7 @@ def start(
     from attnbench.runner.run import start_run
 
     order = order_of(selection, backends, registry, options)
-    return load(start_run(order, registry, options, out, progress))
+    return loaded(start_run(order, registry, options, out, progress), registry)
 
 
 def foresee(
@@ -195,29 +198,44 @@ def resume(path: str | Path, *, plugins: str | Iterable[str] = (), progress: Pro
 
     plugins: those that :func:`run` was given.
     """
+    return go_on(Path(path), _registry(plugins), progress)
+
+
+def go_on(path: Path, registry: Registry, progress: Progress | None = None) -> Run:
+    """What :func:`resume` and the command line share."""
     from attnbench.runner.run import resume_run
 
-    resume_run(Path(path), _registry(plugins), progress)
-    return load(path)
+    resume_run(path, registry, progress)
+    return loaded(path, registry)
 
 
-def load(paths: str | Path | Sequence[str | Path]) -> Run:
+def load(paths: str | Path | Sequence[str | Path], *, plugins: str | Iterable[str] = ()) -> Run:
     """Read one or many run files, merged ones too, or folders of them.
+
+    plugins: files and modules to load too, as --plugin takes them, for the columns that they add.
 
     Raises:
         BadFile: missing, damaged, of a newer format, or no run of attnbench.
     """
+    return loaded(paths, _registry(plugins))
+
+
+def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
+    """What :func:`load` and the command line share."""
+    from attnbench.reports.metrics import metric_columns
     from attnbench.runner.run_file import expand, read_runs
 
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not all(str(path) for path in several) or not several:
         raise BadInput("no path to read: name a run file, or a folder of them")
     stored = [run for path in expand([Path(path) for path in several]) for run in read_runs(path)]
+    by_file = tuple(s.records for s in stored)
     return Run(
         paths=tuple(s.path for s in stored),
         manifests=tuple(s.manifest for s in stored),
-        by_file=tuple(s.records for s in stored),
+        by_file=by_file,
         unfinished=tuple(dict.fromkeys(s.path for s in stored if s.finished is None)),
+        metrics=metric_columns(registry.metrics.values(), by_file),
     )
 
 
@@ -268,9 +286,9 @@ def make_options(
 
 
 def _registry(plugins: str | Iterable[str]) -> Registry:
-    from attnbench.plugins.registry import load_wanted
+    from attnbench.plugins.registry import load_and_tell
 
-    return load_wanted((plugins,) if isinstance(plugins, str) else plugins)
+    return load_and_tell((plugins,) if isinstance(plugins, str) else plugins)
 
 
 def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: bool) -> Selection:

@@ -28,7 +28,7 @@ EPILOG = (
         "explain": "Work a rule step by step on small inputs.",
         "rules": "Compare rules by what they do to weights.",
         "doctor": "Look for what would disturb a run on this machine.",
-        "list": "List rules, backends, suites, cases or verdict rules.",
+        "list": "List rules, backends, suites, cases and what else plugins bring.",
         "selftest": "Measure how often verdicts are right on this machine.",
         "plugins": "List plugins, what each brings, and what failed to load.",
     },

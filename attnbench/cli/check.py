@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from attnbench.cli.finish import check_devices, finish, gib, resumed
-from attnbench.cli.options import format_option, running_options, selected, selection_options, trace_option
+from attnbench.cli.options import (
+    record_format_option,
+    running_options,
+    selected,
+    selection_options,
+    trace_option,
+)
 from attnbench.cli.plugins_here import load_plugins, plugin_option
-
-if TYPE_CHECKING:
-    from attnbench.reports.formats import Format
+from attnbench.cli.record_format import record_format
 
 
 @click.command("check")
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 @running_options
 @plugin_option
 @trace_option
-@format_option
+@record_format_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -32,13 +36,14 @@ def command(
     timeout: float,
     memory_limit: float | None,
     trace: bool,
-    format_: Format,
+    format_: str,
     **chosen: Any,
 ) -> None:
     """Check backends against the oracle without timing them; without cases, on the suite smoke."""
     registry = load_plugins()
+    printed = record_format(ctx, format_, registry)
     if resume is not None:
-        finish(ctx, resumed(ctx, resume), format_, trace=trace)
+        finish(ctx, resumed(ctx, resume, registry), printed, registry, trace=trace)
     from attnbench.api import make_options, start
 
     options = make_options(timeout=timeout, memory_limit=gib(memory_limit), timed=False)
@@ -47,6 +52,7 @@ def command(
     finish(
         ctx,
         lambda tell: start(selection, backends or None, registry, options, out, tell),
-        format_,
+        printed,
+        registry,
         trace=trace,
     )

@@ -15,9 +15,9 @@ from attnbench.cli.plugins_here import plugin_option
 from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
-    from attnbench.reports.formats import Format
     from attnbench.stored.gate import Gate, GateResult
     from attnbench.types.compared import Compared
+    from attnbench.types.formats import Format
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 

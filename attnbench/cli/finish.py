@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from attnbench.cli.benchmark_json import write_benchmark_json
-from attnbench.cli.output import print_records
 from attnbench.cli.progress import progress
-from attnbench.types.errors import BadInput, Interrupted
+from attnbench.cli.record_format import print_run
+from attnbench.types.errors import BadInput, Interrupted, PluginFailed
 
 if TYPE_CHECKING:
     from attnbench.api import Run
     from attnbench.cases.select import Selection
-    from attnbench.reports.formats import Format
+    from attnbench.plugins.registry import Entry, Registry
     from attnbench.runner.moment import Progress
+    from attnbench.types.formats import Format
+    from attnbench.types.reporter import Reporter
 
 MOST_GIB = 2**30
 
@@ -25,7 +27,8 @@ MOST_GIB = 2**30
 def finish(
     ctx: click.Context,
     start: Callable[[Progress], Run],
-    format_: Format,
+    format_: Format | Entry[Reporter],
+    registry: Registry,
     *,
     trace: bool,
     benchmark_json: Path | None = None,
@@ -35,24 +38,29 @@ def finish(
     benchmark_json: where to write it in pytest-benchmark's format too. After Ctrl-C, prints what was measured
     before it goes on to end the command.
     """
-    from attnbench.api import load
+    from attnbench.api import loaded
 
     try:
         with progress() as tell:
             run = start(tell)
     except Interrupted as stop:
-        print_records(load(stop.path).judged, format_, trace=trace)
+        try:
+            print_run(loaded(stop.path, registry), format_, trace=trace)
+        except PluginFailed as failure:
+            click.echo(f"attnbench: {failure}", err=True)
         raise
     click.echo(f"stored in {run.path}", err=True)
-    print_records(run.judged, format_, trace=trace)
-    if benchmark_json is not None:
-        write_benchmark_json(run.paths, benchmark_json)
+    try:
+        print_run(run, format_, trace=trace)
+    finally:
+        if benchmark_json is not None:
+            write_benchmark_json(run.paths, benchmark_json)
     ctx.exit(run.exit_code)
 
 
-def resumed(ctx: click.Context, path: Path) -> Callable[[Progress], Run]:
+def resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Progress], Run]:
     """Going on with the run in a file; a usage error where anything but how to print was said."""
-    from attnbench.api import resume
+    from attnbench.api import go_on
     from attnbench.runner.run_file import read_run
 
     said = [
@@ -67,7 +75,7 @@ def resumed(ctx: click.Context, path: Path) -> Callable[[Progress], Run]:
         raise click.UsageError(f"--resume goes on with a run as it was begun: leave out {leave_out}", ctx)
     if read_run(path).torn:
         click.echo(f"{path}: its last line was cut off and is dropped", err=True)
-    return lambda tell: resume(path, progress=tell)
+    return lambda tell: go_on(path, registry, tell)
 
 
 def check_devices(selection: Selection) -> None:

@@ -6,9 +6,14 @@ import errno
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from attnbench.plugins.commands import PluginCommands
 
 TRACEBACK = "ATTNBENCH_TRACEBACK"
 """The variable of the environment that shows a traceback where one sentence stands otherwise."""
@@ -46,9 +51,10 @@ class NamingGroup(click.Group):
 
 
 class LazyGroup(NamingGroup):
-    """The group of all commands, each held as ``command`` by the module of its name beside this one.
+    """The group of all commands: our own, and after them those that plugins bring.
 
-    summaries: one line for each, so that listing them imports none.
+    Each of ours is held as ``command`` by the module of its name beside this one. summaries: one line for
+    each, so that listing them imports none.
     """
 
     def __init__(self, *args: Any, summaries: Mapping[str, str], **rest: Any) -> None:
@@ -57,19 +63,47 @@ class LazyGroup(NamingGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names, in the order in which a newcomer needs them."""
-        return list(self.summaries)
+        return [*self.summaries, *self._brought(ctx).by_name]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now."""
-        if cmd_name not in self.summaries:
+        """The command of that name, imported now; one of a plugin that can't be is a :class:`Failure`."""
+        if cmd_name in self.summaries:
+            command: click.Command = import_module(f"attnbench.cli.{cmd_name}").command
+            return command
+        brought = self._brought(ctx).by_name.get(cmd_name)
+        if brought is None:
             return None
-        command: click.Command = import_module(f"attnbench.cli.{cmd_name}").command
-        return command
+        from attnbench.cli.plugin_commands import Broken, import_command
+
+        try:
+            return import_command(ctx, brought)
+        except Broken as failure:
+            # The shell, while it completes, is told nothing.
+            if ctx.resilient_parsing:
+                return None
+            raise Failure(str(failure), 3) from failure
+
+    def _brought(self, ctx: click.Context) -> PluginCommands:
+        from attnbench.cli.plugin_commands import commands_here
+
+        return commands_here(ctx, self.summaries)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands that begin so, none of which is imported, and options."""
+        from click.shell_completion import CompletionItem
+
+        lines = dict(self.summaries) | {c.name: c.summary for c in self._brought(ctx).by_name.values()}
+        names = [name for name in lines if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=lines[name]) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands and their summaries."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.summaries.items()))
+        from attnbench.cli.plugin_commands import write_commands
+
+        write_commands(formatter, self._brought(ctx))
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -106,7 +140,11 @@ class LazyGroup(NamingGroup):
                 raise
             from attnbench.types.words import one_line
 
-            raise Failure(f"unexpected {one_line(failure)} (set {TRACEBACK}=1 to see where)", 3) from failure
+            command = self._brought(ctx).by_name.get(ctx.invoked_subcommand or "")
+            whose = "" if command is None else f"plugin {command}: "
+            raise Failure(
+                f"{whose}unexpected {one_line(failure)} (set {TRACEBACK}=1 to see where)", 3
+            ) from failure
 
 
 def _one_line(wrong: click.UsageError) -> click.ClickException:

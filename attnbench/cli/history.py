@@ -13,7 +13,7 @@ from attnbench.cli.output import colourful, width
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbench.reports.formats import Format
+    from attnbench.types.formats import Format
     from attnbench.types.measured import Measured
 
 

@@ -1,4 +1,4 @@
-"""``attnbench list``: the rules, backends, suites, cases and verdict rules that there are."""
+"""``attnbench list``: the rules, backends, suites, cases and whatever else plugins bring."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from attnbench.cli.output import print_listing
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from attnbench.reports.formats import Format
+    from collections.abc import Mapping
+
+    from attnbench.plugins.registry import Entry
     from attnbench.types.backend import Backend
+    from attnbench.types.formats import Format
 
 
 @click.group("list", cls=NamingGroup)
 def command() -> None:
-    """List the rules, backends, suites, cases or verdict rules that there are."""
+    """List the rules, backends, suites, cases or whatever else plugins bring."""
 
 
 @command.command("rules")
@@ -91,9 +94,46 @@ def suites(format_: Format) -> None:
 @format_option
 def verdicts(format_: Format) -> None:
     """Rules that attnbench selftest scores beside attnbench's own verdicts."""
+    _print_summaries(load_plugins().verdict_rules, format_)
+
+
+@command.command("metrics")
+@plugin_option
+@format_option
+def metrics(format_: Format) -> None:
+    """Columns that plugins add to what run, check and report print."""
+    rows = [
+        {
+            "name": name,
+            "head": entry.record.head,
+            "summary": entry.record.summary,
+            "plugin": entry.source.distribution,
+        }
+        for name, entry in load_plugins().metrics.items()
+    ]
+    print_listing(rows, ("name", "head", "summary", "plugin"), format_)
+
+
+@command.command("reporters")
+@plugin_option
+@format_option
+def reporters(format_: Format) -> None:
+    """Formats that plugins add to --format of run, check and report."""
+    _print_summaries(load_plugins().reporters, format_)
+
+
+@command.command("facts")
+@plugin_option
+@format_option
+def facts(format_: Format) -> None:
+    """Facts of the machine and its software that plugins state in every run file."""
+    _print_summaries(load_plugins().environment_facts, format_)
+
+
+def _print_summaries(entries: Mapping[str, Entry[Any]], format_: Format) -> None:
     rows = [
         {"name": name, "summary": entry.record.summary, "plugin": entry.source.distribution}
-        for name, entry in load_plugins().verdict_rules.items()
+        for name, entry in entries.items()
     ]
     print_listing(rows, ("name", "summary", "plugin"), format_)
 

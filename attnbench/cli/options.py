@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from attnbench.cli.parameters import MaskWord, OneOf, Positive, Probability, Whole
+from attnbench.cli.parameters import MaskWord, OneOf, Positive, Probability, Whole, Word
 from attnbench.runner.options import Options
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES
+from attnbench.types.formats import FORMATS
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-FORMATS = ("table", "json", "csv", "markdown")
 
 _MASK_HELP = (
     "Mask of every case, repeatable: none, causal, causal:lower_right, window:N, padding, padding:N,N, bool, "
@@ -78,6 +78,12 @@ format_option = click.option(
     "--format", "format_", type=OneOf("format", FORMATS), default="table", show_default=True,
     help="How to print; data go to stdout, all else to stderr.",
 )  # fmt: skip
+
+record_format_option = click.option(
+    "--format", "format_", default="table", show_default=True, type=Word(FORMATS), metavar="FORMAT",
+    help="How to print: table, json, csv, markdown, or one of attnbench list reporters; data go to stdout.",
+)  # fmt: skip
+"""Of commands that print records; :mod:`attnbench.cli.record_format` says what the word means."""
 
 trace_option = click.option(
     "--trace", is_flag=True,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from attnbench.reports.formats import Format
     from attnbench.reports.judged import Judged
     from attnbench.stored.gate import GateResult
     from attnbench.types.compared import Compared
+    from attnbench.types.formats import Format
 
 PIPE_WIDTH = 120
 
@@ -23,21 +23,21 @@ def print_records(judged: Sequence[Judged], format_: Format, *, trace: bool = Fa
     """Print records and their verdicts in a format; ``trace``: what each call ran too."""
     from attnbench.reports.render import render
 
-    _print(render(judged, format_, width=width(), colour=colourful(), trace=trace))
+    print_text(render(judged, format_, width=width(), colour=colourful(), trace=trace))
 
 
 def print_compared(compared: Compared, gate: GateResult, format_: Format) -> None:
     """Print a comparison and what the gate says of it."""
     from attnbench.reports.compared.render import render_compared
 
-    _print(render_compared(compared, gate, format_, width=width(), colour=colourful()))
+    print_text(render_compared(compared, gate, format_, width=width(), colour=colourful()))
 
 
 def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format_: Format) -> None:
     """Print rows; a table shows ``columns``."""
     from attnbench.reports.listing import listing
 
-    _print(listing(rows, columns, format_, width=width(), colour=colourful()))
+    print_text(listing(rows, columns, format_, width=width(), colour=colourful()))
 
 
 def width() -> int:
@@ -50,5 +50,6 @@ def colourful() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _print(text: str) -> None:
+def print_text(text: str) -> None:
+    """Print a text that ends in its own newline."""
     click.echo(text, nl=False)

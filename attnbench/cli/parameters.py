@@ -28,6 +28,21 @@ class OneOf(click.Choice[str]):
         return str(value)
 
 
+class Word(click.ParamType):  # type: ignore[type-arg]
+    """Any word; the shell completes those that are known beforehand."""
+
+    name = "word"
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self.known = known
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """The words that are known and begin so."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(word) for word in self.known if word.startswith(incomplete)]
+
+
 class MaskWord(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """A mask as ids write it."""
 

@@ -11,10 +11,10 @@ from attnbench.cli.output import print_listing
 from attnbench.cli.progress import span_words
 
 if TYPE_CHECKING:
-    from attnbench.reports.formats import Format
     from attnbench.runner.forecast import CaseForecast, Forecast
     from attnbench.runner.options import Options
     from attnbench.types.case import Case
+    from attnbench.types.formats import Format
 
 COLUMNS = ("case", "cells", "about_s", "timing_s")
 """Of the table; the other formats show the rest too."""

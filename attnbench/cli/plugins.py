@@ -11,34 +11,49 @@ from attnbench.cli.output import print_listing
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from attnbench.plugins.registry import Entry, Registry
-    from attnbench.reports.formats import Format
+    from collections.abc import Iterable, Sequence
+
+    from attnbench.plugins.commands import PluginCommand
+    from attnbench.types.formats import Format
     from attnbench.types.source import Source
 
-COLUMNS = ("name", "distribution", "version", "module", "rules", "backends", "suites", "verdicts", "faults")
+_SHOWN_BY = ("name", "distribution", "version", "module")
 
 
 @click.command("plugins")
 @plugin_option
 @format_option
-def command(format_: Format) -> None:
+@click.pass_context
+def command(ctx: click.Context, /, *, format_: Format) -> None:
     """List plugins, what each brings, and what failed to load."""
+    from attnbench.cli.plugin_commands import commands_here
+    from attnbench.plugins.calling import tell
+    from attnbench.plugins.kinds import KINDS
+
     registry = load_plugins()
-    print_listing([_row(source, registry) for source in registry.plugins], COLUMNS, format_)
+    commands = commands_here(ctx, getattr(ctx.find_root().command, "summaries", ()))
+    for fault in commands.faults:
+        tell(fault)
+    faults = (*registry.faults, *commands.faults)
+    rows = [_row(source, registry.brought_by(source), faults) for source in registry.plugins]
+    nothing: dict[str, list[str]] = {kind.listed: [] for kind in KINDS}
+    rows += [_row(one, nothing | {"commands": [one.name]}, faults) for one in commands.by_name.values()]
+    print_listing(rows, _columns(rows), format_)
 
 
-def _row(source: Source, registry: Registry) -> dict[str, Any]:
-    def brought(entries: dict[str, Entry[Any]]) -> list[str]:
-        return [name for name, entry in entries.items() if entry.source == source]
+def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What tables show: who, and the kinds of which any plugin brings something."""
+    kinds = [name for name in rows[0] if name not in _SHOWN_BY] if rows else []
+    return [*_SHOWN_BY, *(kind for kind in kinds if kind == "faults" or any(row[kind] for row in rows))]
 
+
+def _row(by: Source | PluginCommand, brought: dict[str, list[str]], faults: Iterable[str]) -> dict[str, Any]:
     return {
-        "name": source.name,
-        "distribution": source.distribution,
-        "version": source.version,
-        "module": source.module,
-        "rules": brought(registry.rules),
-        "backends": brought(registry.backends),
-        "suites": brought(registry.suites),
-        "verdicts": brought(registry.verdict_rules),
-        "faults": [fault for fault in registry.faults if str(source) in fault],
+        "name": by.name,
+        "distribution": by.distribution,
+        "version": by.version,
+        "module": by.module,
+        **brought,
+        "commands": brought.get("commands", []),
+        "faults": [fault for fault in faults if str(by) in fault],
     }

@@ -28,9 +28,6 @@ def load_plugins() -> Registry:
     Raises:
         BadInput: one that --plugin names can't be used.
     """
-    from attnbench.plugins.registry import load_wanted
+    from attnbench.plugins.registry import load_and_tell
 
-    registry = load_wanted(click.get_current_context().meta.get(_NAMED, ()))
-    for fault in registry.faults:
-        click.echo(f"attnbench: plugin {fault}", err=True)
-    return registry
+    return load_and_tell(click.get_current_context().meta.get(_NAMED, ()))

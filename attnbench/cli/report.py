@@ -9,25 +9,35 @@ from typing import TYPE_CHECKING
 import click
 
 from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_json, write_benchmark_json
-from attnbench.cli.options import format_option, trace_option
+from attnbench.cli.options import record_format_option, trace_option
 from attnbench.cli.output import print_listing, print_records
+from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.record_format import own_format, print_run, record_format
 from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
-    from attnbench.reports.formats import Format
+    from attnbench.api import Run
+    from attnbench.plugins.registry import Entry
+    from attnbench.types.formats import Format
+    from attnbench.types.reporter import Reporter
 
 
 @click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @benchmark_json_option
+@plugin_option
 @trace_option
-@format_option
-def command(files: tuple[Path, ...], benchmark_json: Path | None, trace: bool, format_: Format) -> None:
+@record_format_option
+@click.pass_context
+def command(
+    ctx: click.Context, /, *, files: tuple[Path, ...], benchmark_json: Path | None, trace: bool, format_: str
+) -> None:
     """Print the records of stored runs: files, or folders of them.
 
     Several runs stand one after the other; in JSON and CSV the column run says which a row is of. Of JSON
     files of pytest-benchmark, which hold no records, their times are printed.
     """
+    from attnbench.api import loaded
     from attnbench.stored.read import is_json_file
 
     theirs = [path for path in files if is_json_file(path)]
@@ -36,30 +46,31 @@ def command(files: tuple[Path, ...], benchmark_json: Path | None, trace: bool, f
             raise BadInput(f"{str(theirs[0])!r} is pytest-benchmark's, others are runs: report either alone")
         if benchmark_json is not None:
             raise BadInput(f"--benchmark-json: {str(theirs[0])!r} is pytest-benchmark's already")
-        _print_benchmarks(theirs, format_)
+        _print_benchmarks(theirs, own_format(format_, "a file of pytest-benchmark has no records"))
         return
     check_benchmark_json(benchmark_json)
-    _print_runs(files, format_, trace=trace)
-    if benchmark_json is not None:
-        write_benchmark_json(files, benchmark_json)
+    registry = load_plugins()
+    printed = record_format(ctx, format_, registry)
+    run = loaded(list(files), registry)
+    try:
+        _print_runs(run, printed, trace=trace)
+    finally:
+        if benchmark_json is not None:
+            write_benchmark_json(files, benchmark_json)
 
 
-def _print_runs(files: Sequence[Path], format_: Format, *, trace: bool) -> None:
-    from attnbench.api import load
-    from attnbench.reports.judged import judge
-
-    run = load(list(files))
+def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> None:
     for path in run.unfinished:
         if run.paths.count(path) > 1:
             click.echo(f"{path}: a run in it was cut off; only its own file can be gone on with", err=True)
         else:
             click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
-    if format_ in ("json", "csv") or len(run.paths) == 1:
-        print_records(run.judged, format_, trace=trace)
+    if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
+        print_run(run, format_, trace=trace)
         return
-    for path, manifest, records in zip(run.paths, run.manifests, run.by_file, strict=True):
+    for path, manifest, judged in zip(run.paths, run.manifests, run.judged_by_file, strict=True):
         click.echo(f"{path}: {manifest.started}, {manifest.environment.get('cpu')}\n")
-        print_records(judge(records, manifest.run_id), format_, trace=trace)
+        print_records(judged, format_, trace=trace)
         click.echo()
 
 

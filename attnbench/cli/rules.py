@@ -13,7 +13,7 @@ from attnbench.cli.parameters import Positive, Whole
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from attnbench.reports.formats import Format
+    from attnbench.types.formats import Format
 
 _GAINS_AT = 64
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_json
 from attnbench.cli.finish import check_devices, finish, gib, resumed
-from attnbench.cli.options import format_option, running_options, selected, selection_options, trace_option
+from attnbench.cli.options import (
+    record_format_option,
+    running_options,
+    selected,
+    selection_options,
+    trace_option,
+)
 from attnbench.cli.parameters import Fraction, OneOf, Positive, Whole
 from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.record_format import own_format, record_format
 from attnbench.runner.options import Options
-
-if TYPE_CHECKING:
-    from attnbench.reports.formats import Format
 
 
 @click.command("run")
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
 @benchmark_json_option
 @plugin_option
 @trace_option
-@format_option
+@record_format_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -63,7 +67,7 @@ def command(
     plan: bool,
     benchmark_json: Path | None,
     trace: bool,
-    format_: Format,
+    format_: str,
     **chosen: Any,
 ) -> None:
     """Check and time backends on cases; without cases, on the suite smoke.
@@ -73,8 +77,11 @@ def command(
     """
     check_benchmark_json(benchmark_json)
     registry = load_plugins()
+    printed = record_format(ctx, format_, registry)
     if resume is not None:
-        finish(ctx, resumed(ctx, resume), format_, trace=trace, benchmark_json=benchmark_json)
+        finish(
+            ctx, resumed(ctx, resume, registry), printed, registry, trace=trace, benchmark_json=benchmark_json
+        )
     from attnbench.api import foresee, make_options, start
     from attnbench.cli.plan import plan_words, print_plan, warn_of_busy_cores
 
@@ -92,14 +99,15 @@ def command(
     check_devices(selection)
     foreseen = foresee(selection, backends or None, registry, options, out)
     if plan:
-        print_plan(foreseen, options, format_)
+        print_plan(foreseen, options, own_format(format_, "--plan prints no records"))
         return
     click.echo(plan_words(foreseen, options), err=True)
     warn_of_busy_cores(selection.cases)
     finish(
         ctx,
         lambda tell: start(selection, backends or None, registry, options, out, tell),
-        format_,
+        printed,
+        registry,
         trace=trace,
         benchmark_json=benchmark_json,
     )

@@ -4,102 +4,132 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from inspect import Parameter, signature
+from types import ModuleType
+from typing import Any, TypeVar
 
 import pluggy
 
 from attnbench import hookspecs
 from attnbench.plugins.importing import import_plugin
+from attnbench.plugins.kinds import KINDS, Kind, fault
 from attnbench.plugins.tracing import traced
-from attnbench.plugins.validating import fault
-from attnbench.types.backend import Backend
-from attnbench.types.rule import Rule
+from attnbench.types.names import nearest
 from attnbench.types.source import Source
-from attnbench.types.suite import Suite
-from attnbench.types.verdict import VerdictRule
-from attnbench.types.words import one_line
+from attnbench.types.words import clean, one_line
 
-_KINDS: dict[str, type] = {
-    "attnbench_rules": Rule,
-    "attnbench_backends": Backend,
-    "attnbench_suites": Suite,
-    "attnbench_verdict_rules": VerdictRule,
-}
+T = TypeVar("T")
+Hook = Callable[[], Iterable[Any]]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one plugin brings, and what went wrong with it, one sentence a fault."""
+    """What one plugin brings, by type of record, and what went wrong with it, one sentence a fault.
+
+    cpu_s: of this process, to load it.
+    """
 
     source: Source
-    rules: tuple[Rule, ...] = ()
-    backends: tuple[Backend, ...] = ()
-    suites: tuple[Suite, ...] = ()
-    verdict_rules: tuple[VerdictRule, ...] = ()
+    records: dict[type, tuple[Any, ...]] = field(default_factory=dict)
     faults: tuple[str, ...] = field(default=())
+    cpu_s: float = 0.0
+
+    def of(self, type_: type[T]) -> tuple[T, ...]:
+        """The records of a type, as :class:`~attnbench.types.backend.Backend`."""
+        return self.records.get(type_, ())
 
 
-def load(source: Source, *, strict: bool = False) -> Loaded:
+def load(source: Source, *, raising: bool = False) -> Loaded:
     """Import a plugin and call its hooks, each guarded.
 
     An import or a hook that raises (``SystemExit`` included) becomes a fault, as does a hook name
-    that doesn't exist and a record of the wrong type; what works is kept. strict: let through what is raised.
+    that doesn't exist and a record of the wrong type; what works is kept. raising: let that through.
     """
     # What a plugin prints while it loads must not stand among the data on stdout.
     with contextlib.redirect_stdout(sys.stderr):
-        return _load(source, strict)
+        before_s = time.process_time()
+        loaded = _load(source, raising)
+        return replace(loaded, cpu_s=time.process_time() - before_s)
 
 
-def _load(source: Source, strict: bool) -> Loaded:
+def _load(source: Source, raising: bool) -> Loaded:
     try:
         with traced(f"importing {source}"):
             module = import_plugin(source)
     except KeyboardInterrupt:
         raise
     except BaseException as failure:
-        if strict:
+        if raising:
             raise
         return Loaded(source, faults=(f"{source}: does not import: {one_line(failure)}",))
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
     faults: list[str] = []
-    try:
-        manager.register(module, name=source.name)
-        manager.check_pending()
-    except pluggy.PluginValidationError as failure:
-        faults.append(f"{source}: {one_line(failure)}")
-    found = {hook: _records(manager, hook, source, faults, strict) for hook in _KINDS}
-    return Loaded(
-        source,
-        rules=tuple(found["attnbench_rules"]),
-        backends=tuple(found["attnbench_backends"]),
-        suites=tuple(found["attnbench_suites"]),
-        verdict_rules=tuple(found["attnbench_verdict_rules"]),
-        faults=tuple(faults),
-    )
+    hooks = _hooks(module, source, faults)
+    records = {
+        kind.type: tuple(_records(hooks.get(kind.hook, ()), kind, source, faults, raising)) for kind in KINDS
+    }
+    return Loaded(source, records, tuple(faults))
+
+
+def _hooks(module: ModuleType, source: Source, faults: list[str]) -> dict[str, list[Hook]]:
+    """What a module implements, by hook.
+
+    A manager of pluggy's would say the same of what is mistyped, but take in nothing that comes after it.
+    """
+    known = [kind.hook for kind in KINDS]
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    found: dict[str, list[Hook]] = {}
+    for name in dir(module):
+        options = manager.parse_hookimpl_opts(module, name)
+        if options is None:
+            continue
+        hook = options["specname"] or name
+        if hook in known:
+            function = getattr(module, name)
+            asked = [p.name for p in signature(function).parameters.values() if _is_needed(p)]
+            if asked:
+                faults.append(f"{source}: {hook} asks for {', '.join(asked)}: hooks are given nothing")
+            else:
+                found.setdefault(hook, []).append(function)
+        elif not options["optionalhook"]:
+            guess = nearest(hook, known)
+            meant = f"; did you mean {guess!r}?" if guess else f"; there are {', '.join(known)}"
+            faults.append(f"{source}: unknown hook {hook!r}{meant}")
+    return found
+
+
+def _is_needed(parameter: Parameter) -> bool:
+    return parameter.default is Parameter.empty and parameter.kind not in (
+        Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD,
+    )  # fmt: skip
 
 
 def _records(
-    manager: pluggy.PluginManager, hook: str, source: Source, faults: list[str], strict: bool
+    hooks: Iterable[Hook], kind: Kind, source: Source, faults: list[str], raising: bool
 ) -> Iterable[Any]:
-    kind = _KINDS[hook]
     kept: list[Any] = []
-    for implementation in getattr(manager.hook, hook).get_hookimpls():
+    for hook in hooks:
         try:
-            with traced(f"{hook} of {source}"):
-                for record in implementation.function():
-                    if not isinstance(record, kind):
-                        faults.append(f"{source}: {hook} gave {record!r}, which is no {kind.__name__}")
-                    elif (wrong := fault(record)) is not None:
-                        faults.append(f"{source}: {hook} gave a {kind.__name__} that can't be used: {wrong}")
-                    else:
+            with traced(f"{kind.hook} of {source}"):
+                for record in hook():
+                    if (wrong := _fault(kind, record)) is None:
                         kept.append(record)
+                    else:
+                        faults.append(f"{source}: {kind.hook} gave {wrong}")
         except KeyboardInterrupt:
             raise
         except BaseException as failure:
-            if strict:
+            if raising:
                 raise
-            faults.append(f"{source}: {hook} raised {one_line(failure)}")
+            faults.append(f"{source}: {kind.hook} raised {one_line(failure)}")
     return kept
+
+
+def _fault(kind: Kind, record: Any) -> str | None:
+    named = kind.type.__name__
+    if not isinstance(record, kind.type):
+        return f"{clean(repr(record) if isinstance(record, str) else record)}, which is no {named}"
+    wrong = fault(record)
+    return None if wrong is None else f"a {named} that can't be used: {wrong}"

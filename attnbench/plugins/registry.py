@@ -1,24 +1,33 @@
-"""All plugins together: every rule, backend, suite and verdict rule by name, with who brought it."""
+"""All plugins together: what they bring, by name, with who brought it."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
+from attnbench.plugins.calling import strict, tell
+from attnbench.plugins.kinds import KINDS, Kind
 from attnbench.plugins.loading import Loaded, load
 from attnbench.plugins.sources import installed, wanted
 from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput
+from attnbench.types.fact import EnvironmentFact
+from attnbench.types.formats import FORMATS
+from attnbench.types.metric import Metric
 from attnbench.types.names import unknown_name
+from attnbench.types.reporter import Reporter
 from attnbench.types.rule import Rule
 from attnbench.types.sides import sided
 from attnbench.types.source import Source
 from attnbench.types.suite import Suite
 from attnbench.types.verdict import VerdictRule
 
-T = TypeVar("T", Rule, Backend, Suite, VerdictRule)
+T = TypeVar("T", Rule, Backend, Suite, VerdictRule, Metric, Reporter, EnvironmentFact)
+
+
+SLOW_S = 0.5
+"""CPU time from which a plugin is told to be slow to load; attnbench's own take 0.1 s, torch takes 1.3 s."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,11 @@ class Entry(Generic[T]):
 
 @dataclass(frozen=True)
 class Registry:
-    """Everything plugins bring, by name. ``faults`` says in one sentence each what failed to load."""
+    """Everything plugins bring, by name: a field for each of :data:`attnbench.plugins.kinds.KINDS`.
+
+    plugins: those that were loaded. faults: in one sentence each what failed to load; notes: what else their
+    authors should know.
+    """
 
     rules: dict[str, Entry[Rule]]
     backends: dict[str, Entry[Backend]]
@@ -45,28 +58,41 @@ class Registry:
     verdict_rules: dict[str, Entry[VerdictRule]]
     plugins: tuple[Source, ...]
     faults: tuple[str, ...]
+    metrics: dict[str, Entry[Metric]] = field(default_factory=dict)
+    reporters: dict[str, Entry[Reporter]] = field(default_factory=dict)
+    environment_facts: dict[str, Entry[EnvironmentFact]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def rule(self, name: str) -> Rule:
         """The rule of that name; raises :class:`BadInput` with the nearest name."""
-        return self._find("rule", self.rules, name)
+        return self._find("rule", self.rules, name).record
 
     def backend(self, name: str) -> Backend:
         """The backend of that name; raises :class:`BadInput` with the nearest name."""
-        return self._find("backend", self.backends, name)
+        return self._find("backend", self.backends, name).record
 
     def suite(self, name: str) -> Suite:
         """The suite of that name; raises :class:`BadInput` with the nearest name."""
-        return self._find("suite", self.suites, name)
+        return self._find("suite", self.suites, name).record
 
-    def _find(self, kind: str, entries: dict[str, Entry[T]], name: str) -> T:
+    def reporter(self, name: str) -> Entry[Reporter]:
+        """The reporter of that name and who brings it; raises :class:`BadInput` with the nearest format."""
+        return self._find("format", self.reporters, name, FORMATS)
+
+    def brought_by(self, source: Source) -> dict[str, list[str]]:
+        """The names of what a plugin brings, by the word that lists their kind; [] where it's none."""
+        return {
+            kind.listed: [name for name, entry in getattr(self, kind.field).items() if entry.source == source]
+            for kind in KINDS
+        }
+
+    def _find(
+        self, kind: str, entries: dict[str, Entry[T]], name: str, others: Collection[str] = ()
+    ) -> Entry[T]:
         if name not in entries:
             failed = " ".join(f"A plugin failed to load: {fault}." for fault in self.faults)
-            raise BadInput(f"{unknown_name(kind, name, entries)} {failed}".rstrip())
-        return entries[name].record
-
-
-STRICT = "ATTNBENCH_STRICT_PLUGINS"
-"""The variable of the environment that has a plugin's failure raised where it happens."""
+            raise BadInput(f"{unknown_name(kind, name, (*others, *entries))} {failed}".rstrip())
+        return entries[name]
 
 
 def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Registry:
@@ -79,45 +105,64 @@ def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Regis
         BadInput: a word names no plugin, or one that was named has a fault; with ``ATTNBENCH_STRICT_PLUGINS``
             any has, unless what it raises itself is raised.
     """
-    strict = bool(os.environ.get(STRICT))
+    raising = strict()
     kept, named, said = wanted(words)
     named += [source for source in more if source not in named]
-    registry = load_registry([*kept, *named], strict=strict)
+    registry = load_registry([*kept, *named], raising=raising)
     asked = [fault for fault in registry.faults if any(str(source) in fault for source in named)]
-    if asked or (strict and registry.faults):
+    if asked or (raising and registry.faults):
         raise BadInput(f"plugin {(asked or registry.faults)[0]}")
     return replace(registry, faults=(*said, *registry.faults))
 
 
-def load_registry(sources: Iterable[Source] | None = None, *, strict: bool = False) -> Registry:
+def load_and_tell(words: Iterable[str] = ()) -> Registry:
+    """As :func:`load_wanted`; one line on stderr for each fault, and for each plugin that is slow to load."""
+    registry = load_wanted(words)
+    for said in (*registry.faults, *registry.notes):
+        tell(said)
+    return registry
+
+
+def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = False) -> Registry:
     """Load plugins (all that are installed unless told) and gather what they bring.
 
     Where two plugins bring the same name, the first keeps it and the clash is a fault naming both.
-    strict: let through what a plugin raises.
+    raising: let through what a plugin raises.
     """
-    loaded = [load(source, strict=strict) for source in (installed() if sources is None else sources)]
+    loaded = [load(source, raising=raising) for source in (installed() if sources is None else sources)]
     faults = [fault for plugin in loaded for fault in plugin.faults]
-    return Registry(
-        rules=_gather("rule", loaded, lambda p: p.rules, faults),
-        backends=_gather("backend", loaded, lambda p: p.backends, faults),
-        suites=_gather("suite", loaded, lambda p: p.suites, faults),
-        verdict_rules=_gather("verdict rule", loaded, lambda p: p.verdict_rules, faults),
-        plugins=tuple(p.source for p in loaded),
-        faults=tuple(faults),
-    )
+    gathered = {kind.field: _gather(kind, loaded, faults) for kind in KINDS}
+    notes = [
+        f"{plugin.source}: takes {plugin.cpu_s:.1f} s to load, at every command: import what is heavy where "
+        "it is used, of a backend in prepare"
+        for plugin in loaded
+        if plugin.cpu_s >= SLOW_S
+    ]
+    sources = tuple(plugin.source for plugin in loaded)
+    return Registry(**gathered, plugins=sources, faults=tuple(faults), notes=tuple(notes))
 
 
-def _gather(
-    kind: str, loaded: list[Loaded], records: Callable[[Loaded], tuple[T, ...]], faults: list[str]
-) -> dict[str, Entry[T]]:
-    entries: dict[str, Entry[T]] = {}
+def _gather(kind: Kind, loaded: list[Loaded], faults: list[str]) -> dict[str, Entry[Any]]:
+    entries: dict[str, Entry[Any]] = {}
     for plugin in loaded:
-        for record in records(plugin):
-            if record.name in entries:
-                faults.append(
-                    f"two plugins bring a {kind} {record.name!r}: {entries[record.name].source} and "
-                    f"{plugin.source}; the first is used"
-                )
-            else:
+        for record in plugin.records.get(kind.type, ()):
+            clash = next(_clashes(kind, record, entries.values()), None)
+            if clash is None:
                 entries[record.name] = Entry(record, plugin.source)
+            else:
+                what, other = clash
+                faults.append(
+                    f"two plugins bring {kind.word} {what}: {other} and {plugin.source}; the first is used"
+                )
     return entries
+
+
+def _clashes(kind: Kind, record: Any, others: Iterable[Entry[Any]]) -> Iterator[tuple[str, Source]]:
+    """In what a record is like another and may not be, and whose that one is."""
+    for other in others:
+        if other.record.name == record.name:
+            yield repr(record.name), other.source
+        for attribute in kind.unlike:
+            value = getattr(record, attribute)
+            if value == getattr(other.record, attribute):
+                yield f"with the {attribute} {value!r}", other.source

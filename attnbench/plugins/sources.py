@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, distributions, packages_distributions, version
 from pathlib import Path
 
+from attnbench.plugins.choosing import CHOSEN, chosen_words, is_chosen
+from attnbench.plugins.commands import named_by_commands
 from attnbench.plugins.importing import file_digest
 from attnbench.types.errors import BadInput
 from attnbench.types.source import Source
 
 GROUP = "attnbench"
 
-CHOSEN = "ATTNBENCH_LOAD_PLUGINS"
-"""The variable of the environment that says which installed plugins are loaded; see :func:`chosen`."""
 NAMED = "ATTNBENCH_PLUGINS"
 """The variable of the environment that names more plugins, files or modules, as --plugin does."""
 
@@ -40,18 +40,13 @@ def installed() -> Iterator[Source]:
 
 
 def chosen(sources: Iterable[Source]) -> tuple[list[Source], list[str]]:
-    """Of installed plugins those that ``ATTNBENCH_LOAD_PLUGINS`` names, and its words that name none.
-
-    Its words are separated by commas, each the name of a distribution or of an entry point; without the
-    variable all plugins are loaded, with an empty one none. attnbench's own always are.
-    """
-    everything, wanted = list(sources), os.environ.get(CHOSEN)
-    if wanted is None:
-        return everything, []
-    words = [word.strip() for word in wanted.split(",") if word.strip()]
-    kept = [s for s in everything if s.distribution == "attnbench" or {s.distribution, s.name} & {*words}]
+    """Of installed plugins those that ``ATTNBENCH_LOAD_PLUGINS`` names, and its words that name none."""
+    everything, words = list(sources), chosen_words()
+    kept = [source for source in everything if is_chosen(source.distribution, source.name, words)]
     known = {name for source in everything for name in (source.distribution, source.name)}
-    return kept, [word for word in words if word not in known]
+    unknown = [word for word in words or () if word not in known]
+    # Distributions that bring commands alone are no sources.
+    return kept, [word for word in unknown if word not in {*named_by_commands()}]
 
 
 def wanted(words: Iterable[str] = ()) -> tuple[list[Source], list[Source], list[str]]:

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from typing import Any, get_args
 
 from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import DEVICES, DTYPES, OPERATIONS, PASSES, Case
+from attnbench.types.columns import COLUMNS, HEADS
+from attnbench.types.fact import EnvironmentFact
+from attnbench.types.formats import FORMATS
+from attnbench.types.metric import Metric
+from attnbench.types.names import NAME, NAMES_ARE
+from attnbench.types.reporter import Reporter
 from attnbench.types.rule import Law, Rule
 from attnbench.types.suite import Suite
 from attnbench.types.verdict import VerdictRule
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
-"""Names stand in ids, files, tables and on command lines."""
+_HEAD_LONGEST = 24
 
 
-def fault(record: object) -> str | None:
-    """What is wrong with what a plugin brings, in words; None where nothing is."""
+def name_fault(record: object) -> str | None:
+    """What is wrong with the name of a record, in words; None where nothing is."""
     name = getattr(record, "name", None)
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        return f"the name {name!r}: letters, digits, '_', '.' and '-', beginning with a letter or digit"
-    if isinstance(record, Backend):
-        wrong = _backend_fault(record)
-    elif isinstance(record, Rule):
-        wrong = _rule_fault(record)
-    elif isinstance(record, Suite):
-        wrong = _suite_fault(record)
-    else:
-        assert isinstance(record, VerdictRule)
-        wrong = _not_text("summary", record.summary) or _not_callable("decide", record.decide)
-    return None if wrong is None else f"{name}: {wrong}"
+        return f"the name {name!r}: {NAMES_ARE}"
+    return None
 
 
-def _backend_fault(backend: Backend) -> str | None:
+def backend_fault(backend: Backend) -> str | None:
+    """What is wrong with a backend."""
     copies = backend.quadratic_copies
     return (
         _not_text("summary", backend.summary)
@@ -55,7 +51,8 @@ def _backend_fault(backend: Backend) -> str | None:
     )
 
 
-def _rule_fault(rule: Rule) -> str | None:
+def rule_fault(rule: Rule) -> str | None:
+    """What is wrong with a rule."""
     return (
         _not_text("formula", rule.formula)
         or _not_text("source", rule.source)
@@ -70,10 +67,52 @@ def _rule_fault(rule: Rule) -> str | None:
     )
 
 
-def _suite_fault(suite: Suite) -> str | None:
+def suite_fault(suite: Suite) -> str | None:
+    """What is wrong with a suite."""
     if not isinstance(suite.cases, tuple) or not all(isinstance(case, Case) for case in suite.cases):
         return "cases: a tuple of Case is needed"
     return _not_text("summary", suite.summary)
+
+
+def verdict_rule_fault(rule: VerdictRule) -> str | None:
+    """What is wrong with a verdict rule."""
+    return _not_text("summary", rule.summary) or _not_callable("decide", rule.decide)
+
+
+def metric_fault(metric: Metric) -> str | None:
+    """What is wrong with a metric: attnbench's own columns are called otherwise, and heads are short."""
+    own = f"a column {metric.name!r} is attnbench's own: call it otherwise"
+    return (
+        _not_text("summary", metric.summary)
+        or _not_text("head", metric.head)
+        or _not_callable("value", metric.value)
+        or (None if _is_count(metric.digits) and metric.digits else f"digits = {metric.digits!r}: 1 or more")
+        or (own if metric.name in COLUMNS else None)
+        or _head_fault(metric.head)
+    )
+
+
+def _head_fault(head: str) -> str | None:
+    if head in HEADS or head.startswith("×"):
+        return f"a column headed {head!r} is attnbench's own: head it otherwise"
+    if not head.isprintable() or not 1 <= len(head.strip()) <= _HEAD_LONGEST:
+        return f"head = {head!r}: 1 to {_HEAD_LONGEST} printable characters are needed"
+    return None
+
+
+def reporter_fault(reporter: Reporter) -> str | None:
+    """What is wrong with a reporter: attnbench's own formats are called otherwise."""
+    own = f"a format {reporter.name!r} is attnbench's own: call it otherwise"
+    return (
+        _not_text("summary", reporter.summary)
+        or _not_callable("render", reporter.render)
+        or (own if reporter.name in FORMATS else None)
+    )
+
+
+def environment_fact_fault(fact: EnvironmentFact) -> str | None:
+    """What is wrong with an environment fact."""
+    return _not_text("summary", fact.summary) or _not_callable("read", fact.read)
 
 
 def _not_text(what: str, value: object) -> str | None:

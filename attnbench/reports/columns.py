@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attnbench.cases.sizes import human_bytes
+from attnbench.plugins.registry import Entry
 from attnbench.reports.judged import BASELINE, Judged
-from attnbench.reports.units import duration, error, interval, number, percent, plus_minus, reach
+from attnbench.reports.units import duration, error, figure, interval, number, percent, plus_minus, reach
 from attnbench.types.accuracy import Accuracy
+from attnbench.types.metric import Metric
 from attnbench.types.record import Record
 
 GAP = 2
@@ -23,11 +25,15 @@ UNCERTAIN = "?"
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its head, the cell of a record (None where it has none), and on which side cells line up."""
+    """A column: its head, the cell of a record (None where it has none), and on which side cells line up.
+
+    added: whether a plugin brings it.
+    """
 
     head: str
     cell: Callable[[Judged], str | None]
     justify: Literal["left", "right"] = "right"
+    added: bool = False
 
 
 def _of(words: Callable[[Record], str | None]) -> Callable[[Judged], str | None]:
@@ -157,10 +163,11 @@ _PREPARE = Column("prepare", _once("prepare_ms"))
 _FIRST = Column("first call", _once("first_call_ms"))
 
 _DROPPED_FIRST = (
-    _FIRST, _PREPARE, _MAX_ERROR, _RMS_ERROR, _GBPS, _TFLOPS, _INTERVAL, _EXTRA, _LIMIT, _BEST, _SPREAD,
-    _RATIO_SPREAD,
+    _FIRST, _PREPARE, _MAX_ERROR, _RMS_ERROR, _GBPS, _TFLOPS, _INTERVAL, _EXTRA, _LIMIT, _BEST,
 )  # fmt: skip
 """What a narrow terminal does without; JSON, CSV and a wider one have it."""
+_DROPPED_LAST = (_SPREAD, _RATIO_SPREAD)
+"""Only where it must do without what plugins add, too."""
 _SHORTER = {_INTERVAL: _RATIO_SPREAD}
 """What stands in for a column that is dropped."""
 
@@ -174,13 +181,28 @@ def all_columns(judged: Iterable[Judged]) -> list[Column]:
         _TIME, _SPREAD, Column(head, _of(_ratio)), _INTERVAL, VERDICT, _BEST, _LIMIT, _RMS_ERROR, _MAX_ERROR,
         _RMS_BUDGET, _MAX_BUDGET, _TFLOPS, _GBPS, _EXTRA, _PREPARE, _FIRST,
     )  # fmt: skip
-    return [column for column in columns if any(column.cell(one) is not None for one in judged)]
+    shown = (*columns, *map(_added, metrics_of(judged)))
+    return [column for column in shown if any(column.cell(one) is not None for one in judged)]
+
+
+def metrics_of(judged: Iterable[Judged]) -> list[Entry[Metric]]:
+    """The metrics of plugins that records were asked for, in order."""
+    return list(dict.fromkeys(cell.entry for one in judged for cell in one.added))
+
+
+def _added(entry: Entry[Metric]) -> Column:
+    def cell(judged: Judged) -> str | None:
+        value = next((added.value for added in judged.added if added.entry == entry), None)
+        return None if value is None else figure(value, entry.record.digits)
+
+    return Column(entry.record.head, cell, added=True)
 
 
 def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:
     """The columns that have something to show and fit, and the widths of all, that of the names first."""
     columns = all_columns(judged)
-    for dropped in (None, *_DROPPED_FIRST):
+    added = [column for column in reversed(columns) if column.added]
+    for dropped in (None, *_DROPPED_FIRST, *added, *_DROPPED_LAST):
         if dropped in columns:
             place = columns.index(dropped)
             columns[place : place + 1] = [_SHORTER[dropped]] if dropped in _SHORTER else []

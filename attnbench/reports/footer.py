@@ -8,8 +8,10 @@ from collections.abc import Collection, Sequence
 from attnbench.cases.counts import FLOP_CONVENTION
 from attnbench.compare.interval import AT_LEAST
 from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL, fewest_sets
+from attnbench.reports.columns import metrics_of
 from attnbench.reports.judged import Judged
 from attnbench.types.record import STATUSES, Record
+from attnbench.types.words import clean
 
 RATIO_CONVENTION = (
     "time is the median of a call; a ratio is time over the baseline's, so below 1 is faster, taken from "
@@ -73,6 +75,8 @@ def footer(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
         lines.append(FLOP_CONVENTION)
     if {"GB/s", "limit"} & set(heads):
         lines.append(TRAFFIC_CONVENTION)
+    metrics = [entry for entry in metrics_of(judged) if entry.record.head in heads]
+    lines += [f"{e.record.head}: {clean(e.record.summary)} ({e.source.distribution})" for e in metrics]
     return lines
 
 

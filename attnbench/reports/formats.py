@@ -6,10 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, get_args
-
-Format = Literal["table", "json", "csv", "markdown"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+from typing import Any
 
 
 def as_json(rows: Sequence[dict[str, Any]]) -> str:

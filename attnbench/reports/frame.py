@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from attnbench.reports.judged import Judged
-from attnbench.reports.rows import COLUMNS, record_row
+from attnbench.reports.rows import record_row
+from attnbench.types.columns import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +25,10 @@ _COUNTS = (
 _COUNTS_OR_NONE = ("peak_extra_bytes", "rows", "rows_of", "draws", "dropout_calls", "E")
 
 
-def frame(judged: Iterable[Judged]) -> pd.DataFrame:
-    """A row for each record, in their order, with the columns of :data:`attnbench.reports.rows.COLUMNS`.
+def frame(judged: Iterable[Judged], metrics: Sequence[str] = ()) -> pd.DataFrame:
+    """A row for each record, in their order, with the columns of :data:`attnbench.types.columns.COLUMNS`.
+
+    metrics: columns that plugins add, which come last.
 
     Times are in ms, ``ratio`` is time over the baseline's, ``error_budget`` and ``max_error_budget`` are
     errors over those of the plain reference. What there isn't is NaN in a float column and NA in a whole one.
@@ -33,5 +36,7 @@ def frame(judged: Iterable[Judged]) -> pd.DataFrame:
     import pandas as pd
 
     rows = [record_row(one) for one in judged]
-    kinds = dict.fromkeys(_FLOATS, "float64") | dict.fromkeys(_COUNTS, "int64")
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(kinds | dict.fromkeys(_COUNTS_OR_NONE, "Int64"))
+    kinds = dict.fromkeys((*_FLOATS, *metrics), "float64") | dict.fromkeys(_COUNTS, "int64")
+    return pd.DataFrame(rows, columns=[*COLUMNS, *metrics]).astype(
+        kinds | dict.fromkeys(_COUNTS_OR_NONE, "Int64")
+    )

@@ -10,9 +10,10 @@ from typing import Any
 
 from attnbench.reports.compared.rows import least_words
 from attnbench.reports.console import bare_table, string_console, written
-from attnbench.reports.formats import Format, as_csv, as_json, as_markdown
+from attnbench.reports.formats import as_csv, as_json, as_markdown
 from attnbench.reports.units import duration, interval, number, reach
 from attnbench.stored.history import Step
+from attnbench.types.formats import Format
 
 COLUMNS = (
     "case", "rule", "backend", "started", "commit", "status", "median_ms", "low_ms", "high_ms", "ratio",

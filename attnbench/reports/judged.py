@@ -7,10 +7,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attnbench.compare.verdict import verdicts
+from attnbench.plugins.registry import Entry
+from attnbench.types.metric import Metric
 from attnbench.types.record import Record
 from attnbench.types.verdict import Word
 
 BASELINE: Literal["baseline"] = "baseline"
+
+
+@dataclass(frozen=True)
+class Added:
+    """The cell of a column that a plugin adds: its metric, who brings that, and the value, None for none."""
+
+    entry: Entry[Metric]
+    value: float | None
 
 
 @dataclass(frozen=True)
@@ -19,7 +29,8 @@ class Judged:
 
     verdict: the word; ``baseline`` for the baseline itself; None where there is no ratio to judge.
     p_adjusted: its p-value after Benjamini-Hochberg over all ratios of the run. why: for ``unclear``, what
-    is missing and what to do about it. run: the id of its run, "" where that isn't said.
+    is missing and what to do about it. run: the id of its run, "" where that isn't said. added: a cell for
+    each metric that a plugin brings.
     """
 
     record: Record
@@ -27,6 +38,7 @@ class Judged:
     p_adjusted: float | None = None
     why: str = ""
     run: str = ""
+    added: tuple[Added, ...] = ()
 
 
 def judge(records: Sequence[Record], run: str = "") -> list[Judged]:

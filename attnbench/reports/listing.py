@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnbench.reports.console import bare_table, string_console, written
-from attnbench.reports.formats import Format, as_csv, as_json, as_markdown, plain
+from attnbench.reports.formats import as_csv, as_json, as_markdown, plain
+from attnbench.types.formats import Format
 
 
 def listing(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnbench.reports.columns import NAMES, all_columns, name_text
-from attnbench.reports.formats import Format, as_csv, as_json, as_markdown
+from attnbench.reports.formats import as_csv, as_json, as_markdown
 from attnbench.reports.judged import Judged
-from attnbench.reports.rows import COLUMNS, record_row
+from attnbench.reports.rows import record_row
+from attnbench.types.columns import COLUMNS
+from attnbench.types.formats import Format
 
 
 def render(
@@ -15,8 +17,8 @@ def render(
 ) -> str:
     """Records as text that ends in a newline.
 
-    JSON and CSV have every column of :data:`attnbench.reports.rows.COLUMNS`, in full; Markdown those of the
-    table, rounded as there, and the status; width and colour are for the table.
+    JSON and CSV have every column of :data:`attnbench.types.columns.COLUMNS` and of plugins, in full;
+    Markdown those of the table, rounded as there, and the status; width and colour are for the table.
     trace: show what each call ran; JSON and CSV have it always.
     """
     if format == "table":
@@ -26,7 +28,7 @@ def render(
     if format == "markdown":
         return _markdown(judged, trace)
     rows = [record_row(one) for one in judged]
-    return as_json(rows) if format == "json" else as_csv(rows, COLUMNS)
+    return as_json(rows) if format == "json" else as_csv(rows, list(rows[0]) if rows else COLUMNS)
 
 
 def _markdown(judged: Sequence[Judged], trace: bool) -> str:

@@ -9,23 +9,10 @@ from attnbench.cases.identity import parse_case
 from attnbench.cases.mask_text import mask_text
 from attnbench.reports.judged import Judged
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.types.columns import COLUMNS, MEASURED
 from attnbench.types.record import Record
 
 Row = dict[str, Any]
-
-MEASURED = (
-    "case", "rule", "backend", "status", "reason", "median_ms", "low_ms", "high_ms", "confidence", "ratio",
-    "ratio_low", "ratio_high", "ratio_confidence", "p_value", "p_adjusted", "verdict", "verdict_reason",
-    "baseline", "delta", "best", "ratio_to_best", "rms_error", "max_error", "error_budget",
-    "max_error_budget", "tflops", "gbps", "limit_share", "peak_extra_bytes", "faults_per_call", "prepare_ms",
-    "first_call_ms", "sets", "pairs", "pairs_left_out", "timed_calls", "verified_calls", "rows", "rows_of",
-    "draws", "dropout_p", "dropout_p_least", "dropout_p_most", "dropout_calls", "kernel_of", "ran", "notes",
-)  # fmt: skip
-OF_THE_CASE = (
-    "operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "E", "mask", "dtype", "device", "pass", "dropout",
-    "cache", "threads", "seed",
-)  # fmt: skip
-COLUMNS = (*MEASURED, *OF_THE_CASE, "run")
 
 _OF_ACCURACY = (
     "rms_error", "max_error", "error_budget", "max_error_budget", "rows", "rows_of", "draws",
@@ -38,12 +25,16 @@ _OF_THE_VERDICT = ("p_adjusted", "verdict", "verdict_reason")
 
 
 def record_row(judged: Judged) -> Row:
-    """A record as a row: every column of :data:`COLUMNS`, None where there is nothing; never NaN or inf."""
+    """A record as a row: every column of :data:`COLUMNS`, then those that plugins add.
+
+    None where there is nothing; never NaN or inf.
+    """
     record = judged.record
     found = _of_record(record) | _of_verdict(judged) | _of_accuracy(record.accuracy)
     found |= _of_dropout(record.dropout)
     found |= case_fields(record.case) | {"run": judged.run}
-    return {name: _finite(found[name]) for name in COLUMNS}
+    row = {name: _finite(found[name]) for name in COLUMNS}
+    return row | {cell.entry.record.name: cell.value for cell in judged.added}
 
 
 def case_fields(text: str) -> Row:

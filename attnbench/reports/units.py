@@ -82,6 +82,15 @@ def duration(ms: float, reach_ms: float | None = None) -> str:
     return f"{number(value, off)} s"
 
 
+def figure(value: float, digits: int) -> str:
+    """A number of which nothing is known but how many digits to show; far from 1 in powers of ten."""
+    if value and not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{digits - 1}e}"
+    text = number(value, 0.0, most=digits)
+    # Of a whole number no digit after the point says anything.
+    return f"{value:.0f}" if "." in text and float(value).is_integer() else text
+
+
 def error(value: float) -> str:
     """An error in two digits and a power of ten: 1.2e-07."""
     return "0" if value == 0 else f"{value:.1e}"

@@ -23,6 +23,7 @@ from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.moment import Clock, Progress
 from attnbench.runner.options import Options, options_of
 from attnbench.runner.order import Order, left_out
+from attnbench.runner.plugin_facts import plugin_facts
 from attnbench.runner.run_file import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.same_plugins import check_same_plugins
 from attnbench.runner.scale import Scale
@@ -176,6 +177,7 @@ def _manifest(
         protocol=options.protocol(),
         plugins=[PluginLine(s.name, s.distribution, s.version) for s in registry.plugins],
         environment=environment()
+        | _stated_by_plugins(registry)
         | {
             "torch": shop.torch.torch,
             "torch_flags": shop.torch.flags,
@@ -183,6 +185,11 @@ def _manifest(
         },
         sides={name: side.facts for name, side in sides.items()},
     )
+
+
+def _stated_by_plugins(registry: Registry) -> dict[str, Any]:
+    stated = plugin_facts(registry.environment_facts.values())
+    return {"plugin_facts": stated} if stated else {}
 
 
 def _order_of(manifest: Manifest) -> Order:

@@ -5,6 +5,7 @@ AttnbenchError              anything this package raises on purpose
 │   ├── BadCase             a case that can't exist: sizes, masks, dtypes
 │   └── BadFile             a file that can't be read as what it should be
 ├── MeasuringFailed         the machinery itself could not go on (exit 3)
+├── PluginFailed            a plugin failed where nothing else could do its work (exit 3)
 └── Interrupted             the user ended a run by Ctrl-C (exit 130)
 """
 
@@ -35,6 +36,10 @@ class BadFile(BadInput):
 
 class MeasuringFailed(AttnbenchError):  # noqa: N818
     """The machinery could not go on: a server that does not start, a disk that is full."""
+
+
+class PluginFailed(AttnbenchError):  # noqa: N818
+    """A plugin failed where nothing else could do its work: a reporter that raises."""
 
 
 class Interrupted(AttnbenchError):  # noqa: N818

@@ -1,9 +1,14 @@
-"""Telling a user that a name isn't known, and which one was probably meant."""
+"""What a name may be; telling a user that one isn't known, and which one was probably meant."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
+"""Names stand in ids, files, tables and on command lines."""
+NAMES_ARE = "letters, digits, '_', '.' and '-', beginning with a letter or digit"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

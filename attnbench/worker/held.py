@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attnbench.cases.identity import parse_case
 from attnbench.check.gradients import Backward, Both, passed, with_gradients
@@ -37,6 +37,8 @@ from attnbench.worker.tensors import as_tensor, in_layout, seen_in_layout, to_te
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
+
+T = TypeVar("T", Backend, Rule)
 
 
 class NotPrepared(Exception):  # noqa: N818
@@ -229,12 +231,12 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, i
         NotPrepared: with the status that the record will have.
     """
     case = parse_case(request.case)
-    rule = _brought(request.rule_source, "rules", case.rule)
+    rule = _brought(request.rule_source, Rule, case.rule)
     start = time.perf_counter_ns()
     if request.backend_source is None:
         backend = PLAIN
     else:
-        backend = _brought(request.backend_source, "backends", request.backend)
+        backend = _brought(request.backend_source, Backend, request.backend)
     _refuse(backend, case, rule)
     tensors = to_tensors(parameters, case)
     names = projection_shapes(case, rule)
@@ -272,9 +274,9 @@ def loaded_here(source: Source) -> Loaded:
     return load(source)
 
 
-def _brought(source: Source, kind: str, name: str) -> Any:
+def _brought(source: Source, kind: type[T], name: str) -> T:
     loaded = loaded_here(source)
-    for record in getattr(loaded, kind):
+    for record in loaded.of(kind):
         if record.name == name:
             return record
     why = "; ".join(loaded.faults) or f"{loaded.source} brings no {name!r} here"

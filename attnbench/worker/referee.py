@@ -143,7 +143,7 @@ def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:
 
 def _load_rule(source: Source, name: str) -> Rule:
     loaded = load(source)
-    for rule in loaded.rules:
+    for rule in loaded.of(Rule):
         if rule.name == name:
             return rule
     raise ValueError("; ".join(loaded.faults) or f"{loaded.source} brings no rule {name!r} here")

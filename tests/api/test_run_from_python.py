@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import attnbench
-from attnbench.reports.rows import COLUMNS
 from attnbench.runner.machine import cpu_quota
 from attnbench.runner.moment import Moment
 from attnbench.types.case import Case
+from attnbench.types.columns import COLUMNS
 
 ID = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 CASE = Case("attention", "scaled_dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)

@@ -125,7 +125,7 @@ def test_report_writes_what_has_no_time_as_a_list_with_reasons(invoke: Callable[
 def test_a_run_that_was_gone_on_with_is_written_too(
     invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attnbench.api, "resume", lambda path, progress: attnbench.api.load(path))
+    monkeypatch.setattr(attnbench.api, "go_on", lambda path, *_: attnbench.api.load(path))
     assert invoke("run", "--resume", str(stored("a")), "--benchmark-json", "bench.json").exit_code == 0
     assert Path("bench.json").exists()
 

@@ -210,11 +210,11 @@ def test_resume_prints_the_whole_run_and_says_what_it_dropped(
     with path.open("ab") as file:
         file.write(b'{"kind": "rec')
 
-    def resumed(path: Path, progress: object) -> Run:
+    def resumed(path: Path, *_: object) -> Run:
         stored = attnbench.api.load(path)
         return Run(stored.paths, stored.manifests, ((*stored.records, record()),))
 
-    monkeypatch.setattr(attnbench.api, "resume", resumed)
+    monkeypatch.setattr(attnbench.api, "go_on", resumed)
     result = invoke("run", "--resume", str(path), "--format", "json")
     assert [row["backend"] for row in json.loads(result.stdout)] == ["bmm", "eager"]
     assert result.stderr == f"{path}: its last line was cut off and is dropped\nstored in {path}\n"

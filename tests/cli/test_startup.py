@@ -14,11 +14,14 @@ HEAVY = {"torch", "numpy", "pandas", "rich", "msgspec", "pluggy", "matplotlib", 
 
 @pytest.fixture
 def with_torch_plugin(tmp_path: Path) -> dict[str, str]:
-    """An environment with a plugin installed whose module imports torch at once."""
+    """An environment with a plugin installed whose modules, that of its command too, import torch at once."""
     info = tmp_path / "attnbench_greedy-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: attnbench-greedy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[attnbench]\ngreedy = attnbench_greedy_plugin\n")
+    (info / "entry_points.txt").write_text(
+        "[attnbench]\ngreedy = attnbench_greedy_plugin\n"
+        "[attnbench.commands]\ngreedy = attnbench_greedy_plugin:main\n"
+    )
     (tmp_path / "attnbench_greedy_plugin.py").write_text("import torch\n")
     paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
@@ -52,7 +55,10 @@ def test_help_and_usage_errors_import_nothing_heavy(
     assert imported(words, with_torch_plugin) & HEAVY == set()
 
 
-@pytest.mark.parametrize("line", ["attnbench ", "attnbench run --", "attnbench run --dtype b"])
+@pytest.mark.parametrize(
+    "line",
+    ["attnbench ", "attnbench run --", "attnbench run --format j", "attnbench run --dtype b"],
+)
 def test_completion_imports_nothing_heavy(line: str, with_torch_plugin: dict[str, str]) -> None:
     words = line.split()
     asked = {
@@ -72,6 +78,12 @@ def test_completion_completes(with_torch_plugin: dict[str, str]) -> None:
         env=with_torch_plugin | asked, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout == "plain,bfloat16\n"
+
+
+def test_finding_commands_of_plugins_does_not_import_what_is_slow(with_torch_plugin: dict[str, str]) -> None:
+    """importlib.metadata takes longer to import than the rest of --help does."""
+    assert "email" not in imported(["--help"], with_torch_plugin)
+    assert "email" in imported(["list", "suites"], dict(os.environ))
 
 
 def test_this_test_notices_torch(with_torch_plugin: dict[str, str]) -> None:

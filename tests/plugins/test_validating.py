@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnbench.plugins.kinds import fault
 from attnbench.plugins.registry import load_registry
-from attnbench.plugins.validating import fault
 from attnbench.types.backend import Backend
 from attnbench.types.rule import Rule
 from attnbench.types.suite import Suite

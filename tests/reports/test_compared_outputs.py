@@ -15,9 +15,9 @@ from attnbench.reports.compared.render import render_compared
 from attnbench.reports.compared.rows import COLUMNS, cell_row, cell_words
 from attnbench.reports.compared.summary import worst
 from attnbench.reports.compared.table import MOST_CELLS
-from attnbench.reports.formats import FORMATS, Format
 from attnbench.stored.gate import CellRule, Gate, hold
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
+from attnbench.types.formats import FORMATS, Format
 
 SHORT = "attention/dot/B1-H4-Lq64-Lk64-D32/none/float32/cpu/forward"
 LONG = "attention/scaled_dot/B1-H4-Lq128-Lk128-D64/causal/float32/cpu/forward"

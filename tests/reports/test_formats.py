@@ -14,7 +14,8 @@ from attnbench.reports.formats import as_csv, as_json, as_markdown, plain
 from attnbench.reports.judged import judge
 from attnbench.reports.listing import listing
 from attnbench.reports.render import render
-from attnbench.reports.rows import COLUMNS, record_row
+from attnbench.reports.rows import record_row
+from attnbench.types.columns import COLUMNS
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts

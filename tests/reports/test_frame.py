@@ -10,7 +10,8 @@ from report_records import GQA, JUDGED, LAYER, RUN, accuracy, ok
 
 from attnbench.reports.frame import frame
 from attnbench.reports.judged import Judged, judge
-from attnbench.reports.rows import COLUMNS, record_row
+from attnbench.reports.rows import record_row
+from attnbench.types.columns import COLUMNS
 
 PROMISED = {
     "case", "rule", "backend", "status", "reason", "median_ms", "ratio", "rms_error", "max_error",

@@ -15,6 +15,7 @@ from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
 from attnbench.selftest.zoo import ANIMALS
 from attnbench.selftest.zoo.animal import Animal, backend_of, runs
+from attnbench.types.backend import Backend
 from attnbench.types.source import Source
 
 ZOO = Source("zoo", "attnbench.selftest.zoo", "attnbench", __version__)
@@ -48,7 +49,7 @@ def test_names_and_summaries_are_their_own() -> None:
 def test_they_come_in_as_a_plugin_does_without_a_fault() -> None:
     loaded = load(ZOO)
     assert loaded.faults == ()
-    assert [backend.name for backend in loaded.backends] == [animal.called for animal in ANIMALS]
+    assert [backend.name for backend in loaded.of(Backend)] == [animal.called for animal in ANIMALS]
 
 
 def test_nothing_installed_brings_them() -> None:

@@ -9,9 +9,10 @@ import msgspec
 
 from attnbench.reports.compared.markdown import markdown
 from attnbench.reports.compared.rows import COLUMNS, cell_row
-from attnbench.reports.formats import Format, as_csv
+from attnbench.reports.formats import as_csv
 from attnbench.stored.gate import GateResult
 from attnbench.types.compared import Compared
+from attnbench.types.formats import Format
 
 
 def render_compared(

@@ -1,0 +1,208 @@
+"""Commands of plugins: listed without importing them, imported when used, and no failure but one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import Result
+
+from attnbench.cli import attnbench
+
+Invoke = Callable[..., Result]
+Add = Callable[..., None]
+
+TREND = """
+import click
+@click.command()
+@click.option("--boom", is_flag=True)
+@click.argument("files", nargs=-1)
+def main(boom, files):
+    "Draw a trend."
+    if boom:
+        raise ValueError("boom")
+    click.echo(f"drawn {len(files)}")
+@click.group()
+def group():
+    "Several."
+group.add_command(main, "inner")
+number = 3
+"""
+BOMB = "raise AssertionError('imported')"
+
+
+def section(result: Result) -> list[str]:
+    """The lines of help that tell of commands of plugins."""
+    assert result.exit_code == 0, result.stderr
+    told = result.stdout.partition("Commands of plugins:\n")[2].partition("\n\n")[0]
+    return [line.strip() for line in told.splitlines()]
+
+
+def test_help_has_a_line_for_each_and_imports_none(invoke: Invoke, add_distribution: Add) -> None:
+    add_distribution(
+        "attnbench-b", {"mini_bomb.py": BOMB}, commands={"later": "mini_bomb:main", "early": "mini_bomb:x"},
+        summary="Draws trends of runs.",
+    )  # fmt: skip
+    add_distribution("attnbench-a", {}, commands={"other": "mini_nowhere:main"}, summary="")
+    assert section(invoke("--help")) == [
+        "other  attnbench-a 1.0",
+        "early  attnbench-b 1.0: Draws trends of runs.",
+        "later  attnbench-b 1.0: Draws trends of runs.",
+    ]
+    assert "mini_bomb" not in sys.modules
+
+
+def test_a_long_summary_stays_on_its_line(invoke: Invoke, add_distribution: Add) -> None:
+    add_distribution("attnbench-a", {}, commands={"other": "mini_nowhere:main"}, summary="word " * 60)
+    (line,) = section(invoke("--help"))
+    assert line.startswith("other  attnbench-a 1.0: word word")
+    assert line.endswith(" …")
+
+
+def test_without_any_there_is_no_section(invoke: Invoke, add_distribution: Add) -> None:
+    add_distribution("attnbench-a", {}, plugin="mini_a")
+    assert "Commands of plugins" not in invoke("--help").stdout
+
+
+def test_one_is_used_like_any_other(invoke: Invoke, add_distribution: Add) -> None:
+    add_distribution(
+        "attnbench-t", {"mini_trend.py": TREND},
+        commands={"trend": "mini_trend:main [extra]", "Many": "mini_trend:group"},
+    )  # fmt: skip
+    assert invoke("trend", "a", "b").stdout == "drawn 2\n"
+    assert invoke("Many", "inner").stdout == "drawn 0\n"
+    assert invoke("trend", "--help").stdout.startswith("Usage: attnbench trend [OPTIONS] [FILES]...\n")
+
+
+BROKEN = {
+    "no_module": (
+        "mini_nowhere:main",
+        "does not import: ModuleNotFoundError: No module named 'mini_nowhere'",
+    ),
+    "no_attribute": (
+        "mini_trend:nothing",
+        "does not import: AttributeError: module 'mini_trend' has no attribute 'nothing'",
+    ),
+    "number": ("mini_trend:number", "3 is no command of click's"),
+    "exits": ("mini_exits:main", "does not import: SystemExit: 3"),
+    "bomb": ("mini_bomb:main", "does not import: AssertionError: imported"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_one_is_one_line_with_its_distribution(
+    invoke: Invoke, add_distribution: Add, name: str
+) -> None:
+    place, words = BROKEN[name]
+    files = {
+        "mini_trend.py": TREND,
+        "mini_bomb.py": BOMB,
+        "mini_exits.py": "print('said')\nraise SystemExit(3)",
+    }
+    add_distribution("attnbench-t", files, commands={name: place})
+    result = invoke(name, "--help")
+    said = "said\n" if name == "exits" else ""
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == f"{said}attnbench: plugin attnbench-t 1.0 ({place}): {words}\n"
+
+
+def test_one_that_raises_is_one_line_with_its_distribution(invoke: Invoke, add_distribution: Add) -> None:
+    add_distribution("attnbench-t", {"mini_trend.py": TREND}, commands={"trend": "mini_trend:main"})
+    result = invoke("trend", "--boom")
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "attnbench: plugin attnbench-t 1.0 (mini_trend:main): unexpected ValueError: boom "
+        "(set ATTNBENCH_TRACEBACK=1 to see where)\n"
+    )
+    assert invoke("trend", "--bom").stderr == (
+        "attnbench: No such option '--bom'. Did you mean '--boom'? Try attnbench trend --help.\n"
+    )
+
+
+def test_strict_raises_what_it_raises(
+    invoke: Invoke, add_distribution: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_distribution("attnbench-t", {"mini_bomb.py": BOMB}, commands={"bomb": "mini_bomb:main"})
+    monkeypatch.setenv("ATTNBENCH_STRICT_PLUGINS", "1")
+    assert isinstance(invoke("bomb").exception, AssertionError)
+
+
+def test_a_name_that_is_nearly_one_is_told(invoke: Invoke, add_distribution: Add) -> None:
+    add_distribution("attnbench-t", {}, commands={"trend": "mini_trend:main"})
+    result = invoke("trned")
+    assert result.exit_code == 2
+    assert result.stderr == "attnbench: no command 'trned'; did you mean 'trend'? Try attnbench --help.\n"
+
+
+def test_clashes_are_told_and_our_own_is_used(invoke: Invoke, add_distribution: Add) -> None:
+    add_distribution("attnbench-b", {}, commands={"merge": "mini_b:main", "trend": "mini_b:main"})
+    add_distribution("attnbench-a", {}, commands={"trend": "mini_a:main", "a b": "mini_a:main"})
+    result = invoke("--help")
+    assert section(result) == ["trend  attnbench-a 1.0: A test"]
+    told = [
+        "attnbench-a 1.0 (mini_a:main): the command 'a b': letters, digits, '_', '.' and '-', "
+        "beginning with a letter or digit",
+        "attnbench-b 1.0 (mini_b:main): a command 'merge' is attnbench's own, which is used",
+        "two plugins bring a command 'trend': attnbench-a 1.0 (mini_a:main) and attnbench-b 1.0 "
+        "(mini_b:main); the first is used",
+    ]
+    assert result.stderr.splitlines() == [f"attnbench: plugin {line}" for line in told]
+    assert invoke("merge", "--help").stdout.startswith("Usage: attnbench merge")
+    assert invoke("merge", "--help").stderr == ""
+    listed = invoke("plugins", "--format", "json")
+    assert listed.stderr == result.stderr
+
+
+def test_the_choice_of_plugins_holds_for_commands(
+    invoke: Invoke, add_distribution: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_distribution("attnbench-a", {}, commands={"one": "mini_a:main", "two": "mini_a:main"})
+    for words, names in (("attnbench-a", ["one", "two"]), ("two", ["two"]), ("", [])):
+        monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", words)
+        assert [line.split()[0] for line in section(invoke("--help"))] == names
+        assert invoke("list", "suites").stderr == ""
+
+
+def test_what_can_not_be_read_brings_nothing(invoke: Invoke, tmp_path: Path, add_distribution: Add) -> None:
+    add_distribution("attnbench-a", {}, commands={"one": "mini_a:main"})
+    info = tmp_path / "site-attnbench-a" / "attnbench_a-1.0.dist-info"
+    (info / "METADATA").unlink()
+    assert section(invoke("--help")) == ["one  attnbench_a-1.0 unknown"]
+    (info / "entry_points.txt").write_bytes(b"attnbench.commands \xff\n= [\n")
+    assert "Commands of plugins" not in invoke("--help").stdout
+
+
+def completed(line: str) -> str:
+    words = line.split()
+    place = len(words) if line.endswith(" ") else len(words) - 1
+    asked = {"_ATTNBENCH_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(place)}
+    paths = os.pathsep.join(path for path in sys.path if "site-" in path and "site-packages" not in path)
+    paths = os.pathsep.join([paths, os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "attnbench"], env=os.environ | asked | {"PYTHONPATH": paths},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_shell_completes_them_and_their_options(add_distribution: Add) -> None:
+    add_distribution(
+        "attnbench-t", {"mini_trend.py": TREND, "mini_bomb.py": BOMB},
+        commands={"trend": "mini_trend:main", "tbomb": "mini_bomb:main"},
+    )  # fmt: skip
+    assert completed("attnbench t") == "plain,tbomb\nplain,trend\n"
+    assert completed("attnbench trend --b") == "plain,--boom\n"
+    assert completed("attnbench tbomb --b").strip() == ""
+
+
+def test_listing_imports_no_command_of_ours_either(add_distribution: Add) -> None:
+    add_distribution("attnbench-t", {"mini_bomb.py": BOMB}, commands={"trend": "mini_bomb:main"})
+    context = click.Context(attnbench)
+    assert attnbench.list_commands(context)[-1] == "trend"
+    assert "mini_bomb" not in sys.modules

@@ -1,0 +1,217 @@
+"""Columns and formats of plugins on the command line; the running itself is tested elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+import attnbench
+import attnbench.api
+from attnbench.plugins.registry import Registry
+from attnbench.plugins.sources import named
+from attnbench.runner.run_file import RunWriter
+from attnbench.types.errors import Interrupted
+from attnbench.types.record import EndLine, Manifest, Record
+
+Invoke = Callable[..., Result]
+CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
+PLUGIN = """
+from attnbench import EnvironmentFact, Metric, Reporter, hookimpl
+
+def lines(rows, runs):
+    shown = [f"{row['run']} {row['backend']} {row['price']}" for row in rows]
+    return "\\n".join([*shown, *(f"{run['run_id']}: {run['finished']}" for run in runs)])
+
+def broken(rows, runs):
+    return rows[0]["nothing"]
+
+@hookimpl
+def attnbench_metrics():
+    yield Metric("price", "what a call costs", "n$/call", lambda record, case: record.median_ms * 2)
+    yield Metric("shaky", "a test", "shaky", lambda record, case: 1 / 0)
+
+@hookimpl
+def attnbench_reporters():
+    yield Reporter("lines", "a line each", lines)
+    yield Reporter("broken", "a test", broken)
+
+@hookimpl
+def attnbench_environment_facts():
+    yield EnvironmentFact("turbo", "whether it's on", lambda: True)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> str:
+    file = tmp_path / "mini_extra.py"
+    file.write_text(PLUGIN)
+    return str(file)
+
+
+def stored(path: Path, *, finished: bool = True) -> Path:
+    manifest = Manifest(
+        format=1, run_id=path.stem, started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[],
+        cases=[CASE], backends=["eager", "bmm"], named=[], compiled_on=None, protocol={}, plugins=[],
+        environment={},
+    )  # fmt: skip
+    with RunWriter.create(path, manifest) as writer:
+        writer.append(Record(CASE, "dot", "eager", "ok", median_ms=1.5))
+        writer.append(Record(CASE, "dot", "bmm", "unsupported", reason="why"))
+        if finished:
+            writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
+    return path
+
+
+def told(plugin: str, words: str) -> str:
+    return f"attnbench: plugin {named(plugin)}: {words}\n"
+
+
+def shaky(plugin: str) -> str:
+    words = "raised ZeroDivisionError: division by zero for eager on"
+    return told(plugin, f"the metric 'shaky' {words} {CASE}; its cell stays empty")
+
+
+def test_report_has_their_columns_and_says_once_which_failed(
+    invoke: Invoke, tmp_path: Path, plugin: str
+) -> None:
+    run = stored(tmp_path / "a.jsonl")
+    result = invoke("report", str(run), "-p", plugin, "--format", "json")
+    rows = json.loads(result.stdout)
+    assert [(row["price"], row["shaky"]) for row in rows] == [(3.0, None), (None, None)]
+    assert result.stderr == shaky(plugin)
+    assert "price" not in json.loads(invoke("report", str(run), "--format", "json").stdout)[0]
+    lines = invoke("report", str(run), "-p", plugin).stdout.splitlines()
+    assert lines[1].split() == ["backend", "time", "±", "n$/call"]
+    assert "n$/call: what a call costs (mini_extra.py)" in lines
+
+
+def test_from_python_they_are_in_the_frame(
+    tmp_path: Path, plugin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = attnbench.load(stored(tmp_path / "a.jsonl"), plugins=plugin)
+    assert run.frame["price"].tolist()[0] == 3.0
+    assert run.frame["shaky"].isna().all()
+    assert capsys.readouterr().err == shaky(plugin)
+
+
+def test_a_format_of_a_plugin_prints_all_runs_at_once(invoke: Invoke, tmp_path: Path, plugin: str) -> None:
+    first, second = stored(tmp_path / "a.jsonl"), stored(tmp_path / "b.jsonl", finished=False)
+    result = invoke("report", str(first), str(second), "-p", plugin, "--format", "lines")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "a eager 3.0", "a bmm None", "b eager 3.0", "b bmm None", "a: True", "b: False",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("lnies", "no format 'lnies'; did you mean 'lines'?"),
+        ("tabel", "no format 'tabel'; did you mean 'table'?"),
+        ("zzz", "no format 'zzz'; there are table, json, csv, markdown, lines, broken."),
+    ],
+)
+@pytest.mark.parametrize("command", ["report", "run", "check"])
+def test_an_unknown_format_gives_the_nearest_before_anything_runs(
+    invoke: Invoke, tmp_path: Path, plugin: str, command: str, word: str, sentence: str
+) -> None:
+    what = str(stored(tmp_path / "a.jsonl")) if command == "report" else CASE
+    result = invoke(command, what, "-p", plugin, "--format", word)
+    assert (result.exit_code, result.stdout) == (2, "")
+    said = f"attnbench: Invalid value for '--format': {sentence} Try attnbench {command} --help.\n"
+    assert result.stderr.removeprefix(shaky(plugin)) == said
+
+
+def test_asking_for_a_format_of_ours_looks_no_plugin_up(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Registry, "reporter")
+    for word in ("table", "json", "csv", "markdown"):
+        assert invoke("report", str(stored(tmp_path / f"{word}.jsonl")), "--format", word).exit_code == 0
+
+
+FAILED = (
+    "the reporter 'broken' raised KeyError: 'nothing'; the records are in their files: attnbench report "
+    "prints them in another --format"
+)
+
+
+def test_a_reporter_that_raises_is_one_sentence_and_3_and_the_runs_file_is_kept(
+    invoke: Invoke, tmp_path: Path, plugin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stored(tmp_path / "a.jsonl")
+    monkeypatch.setattr(attnbench.api, "start", lambda *_: attnbench.load(run))
+    bench = tmp_path / "bench.json"
+    words = ["--format", "broken", "-p", plugin, "--benchmark-json", str(bench)]
+    result = invoke("run", CASE, "--baseline", "eager", *words)
+    assert (result.exit_code, result.stdout) == (3, "")
+    lines = result.stderr.splitlines(keepends=True)
+    assert lines[-1] == told(plugin, FAILED)
+    assert f"stored in {run}\n" in lines
+    assert bench.exists()
+    assert invoke("report", str(run), "--format", "json").exit_code == 0
+
+
+def test_ctrl_c_is_told_whatever_a_reporter_does(
+    invoke: Invoke, tmp_path: Path, plugin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stored(tmp_path / "a.jsonl", finished=False)
+
+    def stopped(*_: object) -> None:
+        raise Interrupted(run)
+
+    monkeypatch.setattr(attnbench.api, "start", stopped)
+    result = invoke("check", CASE, "--format", "broken", "-p", plugin)
+    assert result.exit_code == 130
+    assert result.stderr == (
+        f"{shaky(plugin)}{told(plugin, FAILED)}attnbench: interrupted; go on with --resume {run}\n"
+    )
+
+
+def test_where_no_records_are_printed_formats_are_ours(invoke: Invoke, tmp_path: Path, plugin: str) -> None:
+    ours = "and formats of plugins print records; there are table, json, csv, markdown"
+    result = invoke("run", CASE, "-p", plugin, "--format", "lines", "--plan", "--out", str(tmp_path))
+    assert result.exit_code == 2
+    assert result.stderr == f"attnbench: --format lines: --plan prints no records, {ours}\n"
+    theirs = tmp_path / "bench.json"
+    theirs.write_text("{}")
+    result = invoke("report", str(theirs), "-p", plugin, "--format", "lines")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"attnbench: --format lines: a file of pytest-benchmark has no records, {ours}\n"
+    )
+
+
+def test_they_are_listed_with_who_brings_them(invoke: Invoke, plugin: str) -> None:
+    def listed(*words: str) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = json.loads(invoke(*words, "-p", plugin, "--format", "json").stdout)
+        return found
+
+    price, _ = listed("list", "metrics")
+    assert price == {
+        "name": "price", "head": "n$/call", "summary": "what a call costs", "plugin": "mini_extra.py",
+    }  # fmt: skip
+    assert [row["name"] for row in listed("list", "reporters")] == ["lines", "broken"]
+    assert listed("list", "facts") == [
+        {"name": "turbo", "summary": "whether it's on", "plugin": "mini_extra.py"}
+    ]
+    row = listed("plugins")[-1]
+    assert row["distribution"] == "mini_extra.py"
+    assert (row["metrics"], row["reporters"]) == (["price", "shaky"], ["lines", "broken"])
+    assert (row["facts"], row["commands"], row["faults"]) == (["turbo"], [], [])
+
+
+def test_plugins_shows_columns_of_what_there_is(
+    invoke: Invoke, plugin: str, add_distribution: Callable[..., None]
+) -> None:
+    head = ["name", "distribution", "version", "module", "rules", "backends", "suites", "verdicts"]
+    assert invoke("plugins").stdout.splitlines()[0].split() == [*head, "faults"]
+    add_distribution("attnbench-t", {}, commands={"trend": "mini_trend:main"})
+    with_all = json.loads(invoke("plugins", "--format", "json").stdout)[-1]
+    assert (with_all["name"], with_all["module"]) == ("trend", "mini_trend:main")
+    assert (with_all["commands"], with_all["metrics"]) == (["trend"], [])
+    assert invoke("plugins").stdout.splitlines()[0].split() == [*head, "commands", "faults"]

@@ -1,0 +1,201 @@
+"""Columns that plugins add stand wherever ours do; one that fails leaves cells empty, and is told once."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from report_records import GQA, JUDGED, RUN
+
+from attnbench.plugins.registry import Entry
+from attnbench.reports.frame import frame
+from attnbench.reports.judged import Judged
+from attnbench.reports.metrics import judge_all, metric_columns
+from attnbench.reports.render import render
+from attnbench.reports.units import figure
+from attnbench.types.case import Case
+from attnbench.types.columns import COLUMNS
+from attnbench.types.metric import Metric
+from attnbench.types.record import Record
+from attnbench.types.source import Source
+
+SOURCE = Source("mini", "mini_metrics", "attnbench-mini", "1.0")
+TOLD = "attnbench: plugin attnbench-mini 1.0 (mini_metrics): the metric 'price' "
+
+
+def entry(value: Any, name: str = "price", head: str = "n$/call", digits: int = 2) -> Entry[Metric]:
+    return Entry(Metric(name, "what a call costs", head, value, digits), SOURCE)
+
+
+def judged(*entries: Entry[Metric], records: list[Record] = RUN) -> list[Judged]:
+    (found,) = judge_all([""], [records], metric_columns(entries, [records]))
+    return found
+
+
+def price(record: Record, case: Case) -> float | None:
+    return None if record.median_ms is None else record.median_ms / 3.6
+
+
+def of_lengths(record: Record, case: Case) -> int:
+    return case.Lk
+
+
+TWO = (entry(price), entry(of_lengths, "keys", "keys", 4))
+
+
+def test_rows_end_with_them_for_every_record() -> None:
+    rows = json.loads(render(judged(*TWO), "json"))
+    assert all(list(row) == [*COLUMNS, "price", "keys"] for row in rows)
+    assert [row["keys"] for row in rows if row["case"] == GQA and row["status"] == "ok"] == [128.0] * 5
+    assert rows[0]["price"] == 0.5 / 3.6
+    assert {row["price"] for row in rows if row["status"] not in ("ok", "suspect")} == {None}
+
+
+def test_csv_has_them_in_full() -> None:
+    read = list(csv.DictReader(io.StringIO(render(judged(*TWO), "csv"))))
+    assert read[0]["price"] == repr(0.5 / 3.6)
+    assert [row["price"] for row in read if row["status"] == "unsupported"] == ["", "", ""]
+
+
+def test_frames_have_them_as_floats_last() -> None:
+    table = frame(judged(*TWO), ["price", "keys"])
+    assert list(table.columns) == [*COLUMNS, "price", "keys"]
+    assert table["price"].dtype == table["keys"].dtype == "float64"
+    assert math.isnan(table.set_index(["case", "backend"]).loc[(GQA, "numpy"), "price"])
+    assert list(frame([], ["price"]).columns) == [*COLUMNS, "price"]
+
+
+def test_tables_have_them_with_their_heads_and_say_below_what_they_are() -> None:
+    lines = render(judged(*TWO), "table", width=140).splitlines()
+    assert lines[1].split()[-2:] == ["n$/call", "keys"]
+    assert [line.split()[-2:] for line in lines[2:4]] == [["0.0059", "128"], ["0.14", "128"]]
+    assert lines[-1] == "keys: what a call costs (attnbench-mini)"
+    assert "n$/call: what a call costs (attnbench-mini)" in lines
+
+
+@pytest.mark.parametrize(
+    ("width", "there", "gone"),
+    [(120, {"n$/call", "keys", "×best"}, {"interval"}), (96, {"n$/call", "keys", "±"}, {"×best", "limit"}),
+     (88, {"n$/call", "±"}, {"keys"}), (60, {"time", "verdict"}, {"n$/call", "±"})],
+)  # fmt: skip
+def test_a_narrow_terminal_does_without_ours_first_but_for_the_essential(
+    width: int, there: set[str], gone: set[str]
+) -> None:
+    lines = render(judged(*TWO), "table", width=width).splitlines()
+    heads = set(lines[1].split())
+    assert there <= heads
+    assert not gone & heads
+    assert ("keys: what a call costs (attnbench-mini)" in lines) == ("keys" in heads)
+
+
+def test_markdown_has_them_rounded_before_the_reason() -> None:
+    lines = render(judged(*TWO), "markdown").splitlines()
+    assert lines[0].endswith("| n$/call | keys | reason |")
+    assert lines[1].endswith("| ---: | ---: | --- |")
+    assert lines[2].endswith("| 0.14 | 128 |  |")
+
+
+def test_without_plugins_nothing_is_otherwise() -> None:
+    assert judged() == JUDGED
+    for form in ("table", "json", "csv", "markdown"):
+        assert render(judged(), form) == render(JUDGED, form)
+
+
+def test_they_are_asked_of_right_records_alone() -> None:
+    asked: list[str] = []
+    judged(entry(lambda record, case: asked.append(record.status)))
+    assert set(asked) == {"ok", "suspect"}
+
+
+def raising(record: Record, case: Case) -> float:
+    raise KeyError(record.backend)
+
+
+def half(record: Record, case: Case) -> float | str:
+    return "much" if record.backend == "flex" else 1.0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (raising, f"raised KeyError: 'eager' for eager on {GQA}; 7 of its 7 cells stay empty"),
+        (lambda *_: 1 / 0, f"raised ZeroDivisionError: division by zero for eager on {GQA}; 7 of its 7"),
+        (lambda: 1.0, "raised TypeError: <lambda>() takes 0 positional arguments but 2 were given for eager"),
+        (half, f"gave 'much', where a finite number or None is needed, for flex on {GQA}; its cell stays"),
+        (lambda *_: math.nan, f"gave nan, where a finite number or None is needed, for eager on {GQA}; 7 of"),
+        (lambda *_: True, "gave True, where a finite number or None is needed, for eager on"),
+        (lambda *_: 10**400, "where a finite number or None is needed, for eager on"),
+        (lambda *_: [1.0], "gave [1.0], where a finite number or None is needed, for eager on"),
+        (lambda *_: sys.exit(3), "raised SystemExit: 3 for eager on"),
+    ],
+)  # fmt: skip
+def test_one_that_fails_leaves_cells_empty_and_is_told_once(
+    value: Any, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = judged(entry(value), entry(of_lengths, "keys", "keys", 4))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(TOLD)
+    assert words in line
+    cells = [one.added for one in found]
+    assert {added[0].value for added in cells} <= {None, 1.0}
+    assert cells[4][0].value is None
+    assert cells[0][1].value == 128.0
+    assert render([*found], "table", width=200).splitlines()[1].split()[-1] == "keys"
+
+
+def test_the_line_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    judged(entry(raising))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"{TOLD}raised KeyError: 'eager' for eager on {GQA}; 7 of its 7 cells stay empty\n"
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), Fraction(1, 2), 0.5])
+def test_numbers_of_all_kinds_are_numbers(value: Any) -> None:
+    cell = judged(entry(lambda *_: value))[0].added[0].value
+    assert (cell, type(cell)) == (0.5, float)
+
+
+def test_what_one_prints_does_not_stand_among_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    judged(entry(lambda *_: print("said")), records=RUN[:1])
+    assert capsys.readouterr() == ("", "said\n")
+
+
+def test_strict_raises_what_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_STRICT_PLUGINS", "1")
+    with pytest.raises(KeyError, match="eager"):
+        judged(entry(raising))
+
+
+def test_ctrl_c_is_the_users() -> None:
+    def stopped(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judged(entry(stopped))
+
+
+def test_values_stay_with_their_run() -> None:
+    runs = [RUN[:2], RUN[2:3], []]
+    columns = metric_columns([entry(price)], runs)
+    assert [[one.added[0].value for one in run] for run in judge_all("abc", runs, columns)] == [
+        [0.5 / 3.6, 48.06 / 3.6], [0.0213 / 3.6], [],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (16.0, 4, "16"), (16.25, 2, "16"), (16.25, 3, "16.2"), (1234.0, 2, "1200"), (0.0, 2, "0"),
+        (0.00123, 2, "0.0012"), (-0.5, 1, "-0.5"), (1.5e-7, 2, "1.5e-07"), (2.5e9, 3, "2.50e+09"),
+    ],
+)  # fmt: skip
+def test_figures_have_as_many_digits_as_their_plugin_says(value: float, digits: int, text: str) -> None:
+    assert figure(value, digits) == text
