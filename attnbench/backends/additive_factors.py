@@ -6,7 +6,7 @@ over all choices s of signs of e^(s·a) e^(s·b), and N the same sum with each c
 products of matrices with 2^FEATURES columns, and there is one division for a group.
 
 All is divided by e^(Σ|a|) by query and e^(Σ|b|) by key, which cancels in N / D: a factor is then a product of
-ones and of t = e^(-2|a|), nothing overflows, and exp is needed of L·D elements, not of L·L·D.
+numbers e^(-2|a|) or 1, nothing overflows, and exp is needed of L·D elements, not of L·L·D.
 """
 
 from __future__ import annotations
@@ -24,20 +24,13 @@ FEATURES = 3
 TERMS = 2**FEATURES
 
 
-def groups(D: int) -> int:
-    """How many groups D features make; the last is filled up with features of weight 0."""
-    return -(-D // FEATURES)
-
-
 def factors(x: Tensor) -> Tensor:
-    """(..., L, D) to (..., groups, TERMS, L): e^(s·x - Σ|x|) for each choice s of signs."""
+    """(heads, L, D) to (heads, groups, TERMS, L): e^(s·x - Σ|x|) for each choice s of signs."""
     import torch
 
     grouped = _grouped(x).mT.unflatten(-2, (-1, FEATURES))
-    positive = grouped >= 0
-    # Not of abs(): its gradient at 0 is 0.
-    small = (torch.where(positive, grouped, -grouped) * -2).exp()
-    plus, minus = torch.where(positive, 1.0, small), torch.where(positive, small, 1.0)
+    # Of an element that is 0 one of the two has the gradient and the other none: in N / D they would count twice.
+    plus, minus = grouped.clamp(max=0).mul(2).exp(), grouped.relu().mul(-2).exp()
     both = torch.stack((plus, minus), dim=-2)
     made = both[..., 0, :, :]
     for d in range(1, FEATURES):
@@ -45,10 +38,10 @@ def factors(x: Tensor) -> Tensor:
     return made
 
 
-def weighted(made: Tensor, v: Tensor) -> Tensor:
-    """Factors of queries (B, H, groups, TERMS, L) with weights v (H, D): numerator's and denominator's.
+def with_weights(made: Tensor, v: Tensor) -> Tensor:
+    """Factors of queries for the weights v (heads, D): numerators' and denominators'.
 
-    (B, H, groups, TERMS, 2, L).
+    (heads, groups, TERMS, L) to (heads, groups, TERMS, 2, L).
     """
     import torch
 
@@ -67,18 +60,23 @@ def reach(dtype: torch.dtype) -> float:
     return -0.5 * math.log(numbers.tiny / numbers.eps)
 
 
-def beyond(x: Tensor) -> Tensor:
-    """Which rows of (..., L, D) have a group that is out of reach: bool (..., L)."""
-    sums = _grouped(x.abs()).unflatten(-1, (-1, FEATURES)).sum(-1)
+def beyond(x: Tensor) -> Tensor | None:
+    """Which rows of (heads, L, D) have a group that is out of reach: bool (heads, L); None where none has."""
+    furthest = reach(x.dtype)
+    size = x.abs()
+    if float(size.amax()) * FEATURES <= furthest:
+        return None
+    sums = _grouped(size).unflatten(-1, (-1, FEATURES)).sum(-1)
     # What is no number is within no reach either.
-    return ~(sums.amax(-1) <= reach(x.dtype))
+    far = ~(sums.amax(-1) <= furthest)
+    return far if bool(far.any()) else None
 
 
 def _grouped(x: Tensor) -> Tensor:
+    """The last axis filled up with zeros to whole groups."""
     from torch.nn.functional import pad
 
-    D = x.shape[-1]
-    return pad(x, (0, groups(D) * FEATURES - D))
+    return pad(x, (0, -x.shape[-1] % FEATURES))
 
 
 def _signs(like: Tensor) -> Tensor:

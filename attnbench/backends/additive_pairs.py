@@ -17,7 +17,7 @@ ELEMENTS = 1 << 18
 
 @dataclass(frozen=True)
 class FarPairs:
-    """a (B, H, Lq, D), b (B, H, Lk, D), v (H, D); and which queries and keys are far, (B, H, L)."""
+    """a (heads, Lq, D), b (heads, Lk, D), v (heads, D); which queries and keys are far, (heads, L)."""
 
     a: Tensor
     b: Tensor
@@ -25,43 +25,40 @@ class FarPairs:
     far_queries: Tensor
     far_keys: Tensor
 
-    def score(self, scores: Tensor, b: int, heads: slice, rows: slice, cols: slice) -> None:
+    def score(self, scores: Tensor, rows: slice, cols: slice) -> None:
         """Write the scores of far pairs over those in a tile (heads, rows, cols)."""
-        for n, h, i, j in self._pairs(b, heads, rows, cols):
-            hidden = (self.a[b, h, i, None] + self.b[b, h, j]).tanh_()
-            at = (i - rows.start)[:, None], j - cols.start
-            scores[n][at] = hidden @ self.v[h]
+        for h, i, j in self._pairs(rows, cols):
+            hidden = (self.a[h, i, None] + self.b[h, j]).tanh_()
+            scores[h][(i - rows.start)[:, None], j - cols.start] = hidden @ self.v[h]
 
-    def gradients(
-        self, upstream: Tensor, into: tuple[Tensor, Tensor, Tensor], b: int, heads: slice, rows: slice, cols: slice
-    ) -> None:
+    def gradients(self, upstream: Tensor, into: tuple[Tensor, ...], rows: slice, cols: slice) -> None:
         """Add what far pairs give to the gradients of a, b and v; their ``upstream`` is 0 from then on."""
         of_a, of_b, of_v = into
-        for n, h, i, j in self._pairs(b, heads, rows, cols):
-            hidden = (self.a[b, h, i, None] + self.b[b, h, j]).tanh_()
+        for h, i, j in self._pairs(rows, cols):
             at = (i - rows.start)[:, None], j - cols.start
-            given = upstream[n][at]
+            given = upstream[h][at]
+            upstream[h][at] = 0
+            hidden = (self.a[h, i, None] + self.b[h, j]).tanh_()
             of_v[h] += given.flatten() @ hidden.flatten(0, 1)
             inner = hidden.square_().neg_().add_(1).mul_(self.v[h]).mul_(given[..., None])
-            of_a[b, h].index_add_(0, i, inner.sum(1))
-            of_b[b, h].index_add_(0, j, inner.sum(0))
-            upstream[n][at] = 0
+            of_a[h].index_add_(0, i, inner.sum(1))
+            of_b[h].index_add_(0, j, inner.sum(0))
 
-    def _pairs(self, b: int, heads: slice, rows: slice, cols: slice) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-        """Place in the tile, head, some far queries and all far keys of each head."""
-        for n, h in enumerate(range(heads.start, heads.stop)):
-            i = self.far_queries[b, h, rows].nonzero()[:, 0] + rows.start
-            j = self.far_keys[b, h, cols].nonzero()[:, 0] + cols.start
+    def _pairs(self, rows: slice, cols: slice) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Of each head in a tile some far queries at a time and all far keys."""
+        for h in range(len(self.a)):
+            i = self.far_queries[h, rows].nonzero()[:, 0] + rows.start
+            j = self.far_keys[h, cols].nonzero()[:, 0] + cols.start
             if not len(i) or not len(j):
                 continue
-            at_once = max(1, ELEMENTS // (len(j) * self.a.shape[-1]))
-            for some in i.split(at_once):
-                yield n, h, some, j
+            for some in i.split(max(1, ELEMENTS // (len(j) * self.a.shape[-1]))):
+                yield h, some, j
 
 
 def far_pairs(a: Tensor, b: Tensor, v: Tensor) -> FarPairs | None:
     """The pairs out of reach; None where there is none."""
-    far_queries, far_keys = beyond(a), beyond(b)
-    if not bool((far_queries.any(-1) & far_keys.any(-1)).any()):
+    far_keys = beyond(b)
+    far_queries = None if far_keys is None else beyond(a)
+    if far_keys is None or far_queries is None:
         return None
     return FarPairs(a, b, v, far_queries, far_keys)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnbench.backends.additive_tiles import Tiles, attend, heads_together, tile_shape
+from attnbench.backends.additive_attention import Walk, attend
+from attnbench.backends.additive_tiles import heads_together, tile_shape
 from attnbench.backends.chunks import chunks_of
 from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
@@ -28,7 +29,7 @@ def attention(setup: Setup) -> Call:
     case = setup.case
     wide = softmax_dtype(case_dtype(case))
     shape = tile_shape(case.Lq, case.Lk)
-    tiles = Tiles(heads_together(case.H, shape), chunks_of(setup, wide, shape))
+    walk = Walk(heads_together(case.H, shape), chunks_of(setup, wide, shape))
 
     def made(setup: Setup) -> Call:
         import torch
@@ -41,7 +42,7 @@ def attention(setup: Setup) -> Call:
             from_q = q.to(wide) @ w_query
             from_k = repeat_heads(k, case.H).to(wide) @ w_key + bias
             values = repeat_heads(v, case.H).to(wide)
-            return attend(tiles, from_q, from_k, weights, values).to(q.dtype)
+            return attend(walk, from_q, from_k, weights, values).to(q.dtype)
 
         return call
 
