@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from attnbench.backends.additive_back import Side, tile_back
 from attnbench.backends.additive_factors import factors, with_weights
-from attnbench.backends.additive_pairs import far_pairs
-from attnbench.backends.additive_tiles import Buffers, RowsBack, factors_of_rows, scores_of_tile
+from attnbench.backends.additive_pairs import far_of_features, far_of_groups
+from attnbench.backends.additive_tiles import Buffers, factors_of_rows, scores_of_tile
 from attnbench.backends.chunks import Chunk
 
 if TYPE_CHECKING:
@@ -44,93 +45,85 @@ def attend(walk: Walk, a: Tensor, b: Tensor, v: Tensor, values: Tensor) -> Tenso
     return out
 
 
-def _forward(walk: Walk, inputs: Sequence[Tensor], out: Tensor, sums: Tensor, n: int, buffers: Buffers) -> None:
-    """Some heads of batch element n: the output, (heads, Lq, Dv), and the logarithm of the sum of e^score.
+@dataclass(frozen=True)
+class Part:
+    """Of some heads of batch element n a (heads, Lq, D), b (heads, Lk, D), v (heads, D), values
+    (heads, Lk, Dv)."""
 
-    That one, (heads, Lq, 1), is inf where no key is kept.
+    n: int
+    a: Tensor
+    b: Tensor
+    v: Tensor
+    values: Tensor
+
+
+def _strips(walk: Walk, part: Part, buffers: Buffers) -> Iterator[tuple[Chunk, slice, Tensor, Tensor]]:
+    """Query rows, the keys from the first that they see to the last, e^(score - largest) and by row its sum.
+
+    (heads, rows, keys) in a buffer, (heads, rows, 1). The sum is 1 or more where a key is kept. Where none
+    is, both are 0 and the sum is given as 1, since it is to be divided by.
     """
     import torch
 
-    a, b, v, values = inputs
-    left, of_cols = with_weights(factors(a), v), walk.by_block(factors(b))
-    far = far_pairs(a, b, v)
-    lowest = torch.finfo(values.dtype).min
+    left, of_cols = with_weights(factors(part.a), part.v), walk.by_block(factors(part.b))
+    far = far_of_groups(part.a, part.b, part.v)
+    lowest = torch.finfo(part.a.dtype).min
     for chunk in walk.chunks:
-        rows, kept = chunk.rows, _kept(chunk)
-        strip = buffers.take("strip", len(a), rows.stop - rows.start, kept.stop - kept.start)
+        if not chunk.blocks:
+            continue
+        rows, kept = chunk.rows, slice(chunk.blocks[0][0].start, chunk.blocks[-1][0].stop)
+        strip = buffers.take("strip", len(part.a), rows.stop - rows.start, kept.stop - kept.start)
         if sum(cols.stop - cols.start for cols, _ in chunk.blocks) < strip.shape[-1]:
             strip.fill_(-torch.inf)
         of_rows = factors_of_rows(left, rows).mT.unbind()
         for cols, added in chunk.blocks:
-            block = scores_of_tile(of_rows, of_cols[cols.start], buffers)
+            tile = scores_of_tile(of_rows, of_cols[cols.start], buffers)
             if far is not None:
-                far.score(block, rows, cols)
-            at = strip[..., cols.start - kept.start : cols.stop - kept.start]
+                far.score(tile, rows, cols)
+            at = strip[..., _within(cols, kept)]
             if added is None:
-                at.copy_(block)
+                at.copy_(tile)
             else:
-                torch.add(block, _of_batch(added, n), out=at)
-        if not chunk.blocks:
-            out[:, rows], sums[:, rows] = 0, torch.inf
-            continue
-        largest = strip.amax(-1, keepdim=True).clamp_min_(lowest)
-        total = strip.sub_(largest).exp_().sum(-1, keepdim=True)
-        # 1 or more in every row with a key; 0 elsewhere, as is what it divides.
-        torch.div(strip @ values[:, kept], total.clamp_min(0.5), out=out[:, rows])
-        sums[:, rows] = total.log().add_(largest).masked_fill_(total == 0, torch.inf)
+                torch.add(tile, added[part.n if len(added) > 1 else 0], out=at)
+        strip.sub_(strip.amax(-1, keepdim=True).clamp_min_(lowest)).exp_()
+        yield chunk, kept, strip, strip.sum(-1, keepdim=True).clamp_min_(0.5)
+
+
+def _forward(walk: Walk, part: Part, out: Tensor, buffers: Buffers) -> None:
+    """The output of some heads, (heads, Lq, Dv)."""
+    import torch
+
+    for chunk, kept, powers, total in _strips(walk, part, buffers):
+        torch.div(powers @ part.values[:, kept], total, out=out[:, chunk.rows])
 
 
 def _backward(
-    walk: Walk, inputs: Sequence[Tensor], kept: Sequence[Tensor], n: int, buffers: Buffers
-) -> tuple[Tensor, ...]:
-    """The gradients of a, b, v and the values, of some heads of batch element n.
-
-    kept: the output, the logarithms of sums, and the gradient of the output.
-    """
-    import torch
-
-    a, b, v, values = (x.detach() for x in inputs)
-    out, sums, upstream = kept
-    with torch.enable_grad():
-        leaves = tuple(x.requires_grad_() for x in (a, b, v))
-        made = with_weights(factors(leaves[0]), leaves[2]), factors(leaves[1])
-    a, b, v = (x.detach() for x in leaves)
-    left, right = (x.detach() for x in made)
-    of_left, of_right, of_values = (torch.zeros_like(x) for x in (left, right, values))
-    of_cols, into = walk.by_block(right), walk.by_block(of_right)
-    far, of_far = far_pairs(a, b, v), tuple(torch.zeros_like(x) for x in leaves)
-    delta = (upstream * out).sum(-1, keepdim=True)
-    for chunk in walk.chunks:
+    walk: Walk, part: Part, upstream: Tensor, of_values: Tensor, wants_v: bool, buffers: Buffers
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of a, b and v of some heads; that of the values is added to ``of_values``."""
+    queries, keys = Side.of(part.a), Side.of(part.b)
+    near_v = part.v.new_zeros(part.v.mT.shape if wants_v else (0, 0))
+    far = far_of_features(part.a, part.b, part.v)
+    of_far = tuple(x.new_zeros(x.shape) for x in (part.a, part.b, part.v))
+    for chunk, kept, powers, total in _strips(walk, part, buffers):
         rows = chunk.rows
-        back = RowsBack(factors_of_rows(left, rows))
-        given = upstream[:, rows]
-        for cols, added in chunk.blocks:
-            of_keys = of_cols[cols.start]
-            block = scores_of_tile(back.of_rows, of_keys, buffers)
+        weights, given = powers.div_(total), upstream[:, rows]
+        of_values[:, kept].baddbmm_(weights.mT, given)
+        of_weights = given @ part.values[:, kept].mT
+        # Of the same weights, so that the gradients of a row's scores add up to 0 but for their rounding.
+        of_weights.sub_((of_weights * weights).sum(-1, keepdim=True)).mul_(weights)
+        for cols, _ in chunk.blocks:
+            of_scores = of_weights[..., _within(cols, kept)].contiguous()
             if far is not None:
-                far.score(block, rows, cols)
-            if added is not None:
-                block.add_(_of_batch(added, n))
-            weights = block.sub_(sums[:, rows]).exp_()
-            of_values[:, cols].baddbmm_(weights.mT, given)
-            part = (given @ values[:, cols].mT).sub_(delta[:, rows]).mul_(weights)
-            if far is not None:
-                far.gradients(part, of_far, rows, cols)
-            back.add(part, of_keys, into[cols.start], buffers)
-        back.write(of_left, rows)
-    near = torch.autograd.grad(made, leaves, (of_left, of_right))
-    return (*(one.add_(other) for one, other in zip(of_far, near, strict=True)), of_values)
+                far.gradients(of_scores, of_far, rows, cols)
+            tile_back(of_scores, queries, keys, rows, cols, near_v, buffers)
+    of_a, of_b, of_v = of_far
+    of_a, of_b = of_a.add_(queries.gradient(part.v)), of_b.add_(keys.gradient(part.v))
+    return of_a, of_b, of_v.add_(near_v.mT) if wants_v else of_v
 
 
-def _kept(chunk: Chunk) -> slice:
-    """From the first column of a chunk to its last."""
-    if not chunk.blocks:
-        return slice(0, 0)
-    return slice(chunk.blocks[0][0].start, chunk.blocks[-1][0].stop)
-
-
-def _of_batch(added: Tensor, n: int) -> Tensor:
-    return added[n if len(added) > 1 else 0]
+def _within(cols: slice, kept: slice) -> slice:
+    return slice(cols.start - kept.start, cols.stop - kept.start)
 
 
 @cache
@@ -145,29 +138,29 @@ def _function() -> Any:
 
         @staticmethod
         def forward(ctx: Any, walk: Walk, a: Tensor, b: Tensor, v: Tensor, values: Tensor) -> Tensor:
-            B, H, Lq, _ = a.shape
-            out, sums = a.new_empty(B, H, Lq, values.shape[-1]), a.new_empty(B, H, Lq, 1)
+            # 0 where no key is kept.
+            out = a.new_zeros(*a.shape[:-1], values.shape[-1])
             buffers = Buffers(a)
-            for n, heads in walk.parts(B):
-                inputs = a[n, heads], b[n, heads], v[heads], values[n, heads]
-                _forward(walk, inputs, out[n, heads], sums[n, heads], n, buffers)
+            for n, heads in walk.parts(len(a)):
+                part = Part(n, a[n, heads], b[n, heads], v[heads], values[n, heads])
+                _forward(walk, part, out[n, heads], buffers)
             ctx.walk = walk
-            ctx.save_for_backward(a, b, v, values, out, sums)
+            ctx.save_for_backward(a, b, v, values)
             return out
 
         @staticmethod
         @once_differentiable
         def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-            a, b, v, values, out, sums = ctx.saved_tensors
+            a, b, v, values = ctx.saved_tensors
+            wants_v = ctx.needs_input_grad[3]
             of_a, of_b, of_v, of_values = (torch.zeros_like(x) for x in (a, b, v, values))
             buffers = Buffers(a)
             for n, heads in ctx.walk.parts(len(a)):
-                inputs = a[n, heads], b[n, heads], v[heads], values[n, heads]
-                kept = out[n, heads], sums[n, heads], upstream[n, heads]
-                of_a[n, heads], of_b[n, heads], more_v, of_values[n, heads] = _backward(
-                    ctx.walk, inputs, kept, n, buffers
+                part = Part(n, a[n, heads], b[n, heads], v[heads], values[n, heads])
+                of_a[n, heads], of_b[n, heads], more_v = _backward(
+                    ctx.walk, part, upstream[n, heads], of_values[n, heads], wants_v, buffers
                 )
                 of_v[heads] += more_v
-            return None, of_a, of_b, of_v, of_values
+            return None, of_a, of_b, of_v if wants_v else None, of_values
 
     return Additive

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attnbench.backends.additive_factors import beyond
+from attnbench.backends.additive_factors import beyond, group_sums, reach
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,10 +55,21 @@ class FarPairs:
                 yield h, some, j
 
 
-def far_pairs(a: Tensor, b: Tensor, v: Tensor) -> FarPairs | None:
-    """The pairs out of reach; None where there is none."""
-    far_keys = beyond(b)
-    far_queries = None if far_keys is None else beyond(a)
+def far_of_groups(a: Tensor, b: Tensor, v: Tensor) -> FarPairs | None:
+    """The pairs out of reach of the quotient of a group; None where there is none."""
+    return _far(a, b, v, group_sums, reach(a.dtype))
+
+
+def far_of_features(a: Tensor, b: Tensor, v: Tensor) -> FarPairs | None:
+    """The pairs out of reach of 1 / (2 cosh)² of a feature, which has half the reach."""
+    return _far(a, b, v, lambda x: x.abs(), reach(a.dtype) / 2)
+
+
+def _far(
+    a: Tensor, b: Tensor, v: Tensor, sums: Callable[[Tensor], Tensor], furthest: float
+) -> FarPairs | None:
+    far_keys = beyond(sums(b), furthest)
+    far_queries = None if far_keys is None else beyond(sums(a), furthest)
     if far_keys is None or far_queries is None:
         return None
     return FarPairs(a, b, v, far_queries, far_keys)

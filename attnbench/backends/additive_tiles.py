@@ -28,7 +28,7 @@ def heads_together(H: int, shape: tuple[int, int]) -> tuple[slice, ...]:
 
 
 class Buffers:
-    """Memory that all tiles of a call use in turn: what is allocated anew is cold, and may have to be paged in."""
+    """Memory that all tiles of a call use in turn: what is allocated anew is cold."""
 
     def __init__(self, like: Tensor) -> None:
         self.like = like
@@ -69,44 +69,3 @@ def scores_of_tile(of_rows: Views, of_keys: Views, buffers: Buffers) -> Tensor:
         torch.bmm(one, other, out=quotients)
         scores.addcdiv_(numerator, denominator)
     return scores
-
-
-class RowsBack:
-    """The way back through the tiles of some queries."""
-
-    def __init__(self, of_rows: Tensor) -> None:
-        import torch
-
-        numerator, denominator = of_rows.chunk(2, dim=-1)
-        self.of_rows: Views = of_rows.mT.unbind()
-        # What a key's gradients are made with, in the order of a tile's quotients on the way back.
-        self.swapped: Views = torch.cat((-denominator, numerator), dim=-1).unbind()
-        self.gathered = torch.zeros_like(of_rows)
-
-    def add(self, part: Tensor, of_keys: Views, into: Views, buffers: Buffers) -> None:
-        """Add what the gradient ``part`` of a tile's scores gives, of the keys' factors to ``into``.
-
-        Of N / D with gradient p it is p / D for N and -(N / D) p / D for D. The latter come first, without
-        the sign: each quotient stands where it was computed.
-        """
-        import torch
-
-        quotients, numerator, denominator = buffers.quotients(self.of_rows[0], of_keys[0])
-        tiny = torch.finfo(part.dtype).tiny
-        for of_rows, one, other, rows_into, keys_into in zip(
-            self.of_rows, of_keys, self.swapped, self.gathered, into, strict=True
-        ):
-            torch.bmm(of_rows, one, out=quotients)
-            # 0 / 0 of pairs that are out of reach, whose part is 0.
-            denominator.clamp_min_(tiny)
-            numerator.div_(denominator)
-            torch.div(part, denominator, out=denominator)
-            numerator.mul_(denominator)
-            rows_into.baddbmm_(one, quotients.mT)
-            keys_into.baddbmm_(other, quotients)
-
-    def write(self, left: Tensor, rows: slice) -> None:
-        """The gradients of these queries' factors, where :func:`factors_of_rows` had them from."""
-        of_denominator, of_numerator = self.gathered.transpose(0, 1).chunk(2, dim=-1)
-        left[:, :, :, 0, rows] = of_numerator
-        left[:, :, :, 1, rows] = -of_denominator

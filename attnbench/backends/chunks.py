@@ -40,9 +40,7 @@ def block_shape(setup: Setup) -> tuple[int, int]:
     return rows, cols
 
 
-def chunks_of(
-    setup: Setup, dtype: torch.dtype, shape: tuple[int, int] | None = None
-) -> tuple[Chunk, ...]:
+def chunks_of(setup: Setup, dtype: torch.dtype, shape: tuple[int, int] | None = None) -> tuple[Chunk, ...]:
     """All blocks in which a pair is kept, of so many rows and columns.
 
     A block that was made before is used again - those on a causal diagonal are all alike, as are those of

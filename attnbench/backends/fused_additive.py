@@ -1,7 +1,7 @@
 """fused_additive: additive scores as quotients of matrix products, in tiles: O(L) memory, both passes.
 
-The exponential form of tanh takes exp of L·D elements instead of tanh of L·L·D, and groups of features share a
-division (``additive_factors``). Pairs too far out for it are computed by tanh itself (``additive_pairs``).
+The exponential form of tanh takes exp of L·D elements instead of tanh of L·L·D, and groups of features
+share a division (``additive_factors``). Pairs too far out are computed by tanh itself (``additive_pairs``).
 """
 
 from __future__ import annotations
