@@ -1,9 +1,9 @@
 """Sums of weighted tanh over a group of features as one quotient of two matrix products.
 
 tanh(a + b) is (e^a e^b - e^-a e^-b) / (e^a e^b + e^-a e^-b). On the common denominator of a group of
-features the sum of v_d tanh(a_d + b_d) is N / D, D the product of 2 cosh(a_d + b_d) over the group: multiplied
-out, a sum over all choices s of signs of e^(s·a) e^(s·b), and N the same sum with each choice times s·v.
-Both are products of matrices with 2^FEATURES columns, and there is one division for a group.
+features the sum of v_d tanh(a_d + b_d) is N / D, D the product of 2 cosh(a_d + b_d) over the group:
+multiplied out, a sum over all choices s of signs of e^(s·a) e^(s·b), and N the same sum with each choice
+times s·v. Both are products of matrices with 2^FEATURES columns, and there is one division for a group.
 
 All is divided by e^(Σ|a|) by query and e^(Σ|b|) by key, which cancels in N / D: a factor is then a product of
 numbers e^(-2|a|) or 1, nothing overflows, and exp is needed of L·D elements, not of L·L·D.
@@ -33,7 +33,7 @@ def factors(x: Tensor) -> Tensor:
     """(heads, L, D) to (heads, groups, TERMS, L): e^(s·x - Σ|x|) for each choice s of signs."""
     import torch
 
-    grouped = _grouped(x).movedim(1, -1)
+    grouped = _grouped(x).movedim(1, -1).contiguous()
     both = torch.stack(signed(grouped), dim=-2)
     made = both[..., 0, :, :]
     for d in range(1, FEATURES):
