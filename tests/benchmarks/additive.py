@@ -4,7 +4,7 @@ Run on a quiet machine, one thread::
 
     python tests/benchmarks/additive.py [--rounds N] [--length L] [--long L] [--pass forward|both]
 
-Calls of both take turns, on inputs written anew in each round, and their outputs are compared. Prints the medians,
+Calls of both take turns, on inputs written anew in each round; outputs are compared once. Prints medians,
 the median of the rounds' ratios and each one's least and largest, the extra memory of a call; then the
 same of ``fused_additive`` alone on a case of length ``--long``, where the broadcast form has no room.
 B1 H8 D64 float32. That outputs are right is for ``attnbench check`` to say.
