@@ -15,6 +15,10 @@ ROWS, COLS = 128, 256
 """Of a tile: numerators and denominators of a group, and the scores, stay in a core's second cache."""
 
 
+SUMMED = 8
+"""Quotients that are summed before they are added to the others."""
+
+
 def tile_shape(Lq: int, Lk: int) -> tuple[int, int]:
     """Rows and columns of a tile; few rows make longer ones."""
     rows = min(Lq, ROWS)
@@ -63,9 +67,15 @@ def scores_of_tile(of_rows: Views, of_keys: Views, buffers: Buffers) -> Tensor:
 
     quotients, numerator, denominator = buffers.quotients(of_rows[0], of_keys[0])
     scores = buffers.take("scores", *numerator.shape)
-    torch.bmm(of_rows[0], of_keys[0], out=quotients)
-    torch.div(numerator, denominator, out=scores)
-    for one, other in zip(of_rows[1:], of_keys[1:], strict=True):
+    some = buffers.take("some", *numerator.shape)
+    for g, (one, other) in enumerate(zip(of_rows, of_keys, strict=True)):
         torch.bmm(one, other, out=quotients)
-        scores.addcdiv_(numerator, denominator)
+        # In two levels: a long sum that grows one by one is rounded as often.
+        into = scores if g < SUMMED else some
+        if g % SUMMED:
+            into.addcdiv_(numerator, denominator)
+        else:
+            torch.div(numerator, denominator, out=into)
+        if g >= SUMMED and (g % SUMMED == SUMMED - 1 or g == len(of_rows) - 1):
+            scores.add_(some)
     return scores
