@@ -9,6 +9,7 @@ from attnbench.backends.chunked import CHUNKED
 from attnbench.backends.compiled import COMPILED
 from attnbench.backends.eager import EAGER
 from attnbench.backends.flex import FLEX
+from attnbench.backends.fused_additive import FUSED_ADDITIVE
 from attnbench.backends.fused_multihead import FUSED_MULTIHEAD
 from attnbench.backends.nn_multihead_attention import NN_MULTIHEAD_ATTENTION
 from attnbench.backends.numpy import NUMPY
@@ -37,6 +38,7 @@ def attnbench_backends() -> Iterable[Backend]:
         FUSED_MULTIHEAD,
         NN_MULTIHEAD_ATTENTION,
         CHUNKED,
+        FUSED_ADDITIVE,
         FLEX,
         COMPILED,
         NUMPY,

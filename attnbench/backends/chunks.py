@@ -1,4 +1,4 @@
-"""The blocks that ``chunked`` walks through: which there are, and what is added to the scores of each."""
+"""The blocks of pairs that backends in blocks walk through: which there are, and what is added to each."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def block_shape(setup: Setup) -> tuple[int, int]:
     return rows, cols
 
 
-def chunks_of(setup: Setup, dtype: torch.dtype) -> tuple[Chunk, ...]:
-    """All blocks in which a pair is kept.
+def chunks_of(setup: Setup, dtype: torch.dtype, shape: tuple[int, int] | None = None) -> tuple[Chunk, ...]:
+    """All blocks in which a pair is kept, of so many rows and columns.
 
     A block that was made before is used again - those on a causal diagonal are all alike, as are those of
     a bias that depends on the distance alone - so that these too take O(L) memory.
     """
     case = setup.case
-    height, width = block_shape(setup)
+    height, width = shape or block_shape(setup)
     made: dict[tuple[tuple[int, ...], bytes], Tensor] = {}
     chunks = []
     for top in range(0, case.Lq, height):

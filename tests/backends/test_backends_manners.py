@@ -21,7 +21,8 @@ from attnbench.types.case import PASSES
 
 NAMES = (
     "eager", "sdpa_flash", "sdpa_math", "sdpa_efficient", "sdpa_cudnn", "bmm", "weighted_sum",
-    "per_head_loop", "fused_multihead", "nn_multihead_attention", "chunked", "flex", "compiled", "numpy",
+    "per_head_loop", "fused_multihead", "nn_multihead_attention", "chunked", "fused_additive",
+    "flex", "compiled", "numpy",
 )  # fmt: skip
 
 FORMS = (
@@ -55,7 +56,7 @@ def test_listing_backends_imports_no_torch() -> None:
         "import sys\n"
         "from attnbench.backends import attnbench_backends\n"
         "from attnbench.kit import dtypes, forms, heads, layer, masks, scores, sinks, softmax\n"
-        "assert len(list(attnbench_backends())) == 14\n"
+        "assert len(list(attnbench_backends())) == 15\n"
         "print([m for m in ('torch', 'pandas', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -133,7 +134,9 @@ def test_a_forkable_backend_leaves_no_thread_behind(name: str) -> None:
 def test_quadratic_copies_are_what_is_declared(name: str) -> None:
     # Arrays large enough that the allocator takes each from the system and gives it back.
     B, H, L, D = 1, 4, 1536, 2
-    case, backend = solved(f"attention/scaled_dot/B{B}-H{H}-L{L}-D{D}/none/float32"), BACKENDS[name]
+    backend = BACKENDS[name]
+    rule = (backend.rules or ("scaled_dot",))[0]
+    case = solved(f"attention/{rule}/B{B}-H{H}-L{L}-D{D}/none/float32")
     copy = B * H * L * L * 4
     with torch.inference_mode():
         call = backend.prepare(case.setup)

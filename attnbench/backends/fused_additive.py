@@ -1,0 +1,66 @@
+"""fused_additive: additive scores as quotients of matrix products, in tiles: O(L) memory, both passes.
+
+The exponential form of tanh takes exp of L·D elements instead of tanh of L·L·D, and groups of features
+share a division (``additive_factors``). Pairs too far out are computed by tanh itself (``additive_pairs``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnbench.backends.additive_attention import Walk, attend
+from attnbench.backends.additive_tiles import heads_together, tile_shape
+from attnbench.backends.chunks import chunks_of
+from attnbench.kit.derived import derived
+from attnbench.kit.dtypes import case_dtype, softmax_dtype
+from attnbench.kit.heads import repeat_heads
+from attnbench.kit.layer import for_operation
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+
+def attention(setup: Setup) -> Call:
+    """Half precision is computed in float32 from the projections on."""
+    case = setup.case
+    wide = softmax_dtype(case_dtype(case))
+    shape = tile_shape(case.Lq, case.Lk)
+    walk = Walk(heads_together(case.H, shape), chunks_of(setup, wide, shape))
+
+    def made(setup: Setup) -> Call:
+        import torch
+
+        own = {name: x.to(wide) for name, x in setup.rule_parameters.items()}
+        w_query, w_key, bias = own["w_query"].mT, own["w_key"].mT, own["bias"][:, None]
+        weights = own["v"] if "v" in own else torch.ones_like(own["bias"])
+
+        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            from_q = q.to(wide) @ w_query
+            from_k = repeat_heads(k, case.H).to(wide) @ w_key + bias
+            values = repeat_heads(v, case.H).to(wide)
+            return attend(walk, from_q, from_k, weights, values).to(q.dtype)
+
+        return call
+
+    return derived(setup, made)
+
+
+def prepare(setup: Setup) -> Call:
+    """For either operation."""
+    return for_operation(attention(setup), setup)
+
+
+FUSED_ADDITIVE = Backend(
+    name="fused_additive",
+    summary="additive scores as quotients of matrix products, in tiles: O(L) memory",
+    prepare=prepare,
+    operations=("attention", "multihead"),
+    rules=("additive", "additive_sum"),
+    devices=("cpu",),
+    passes=PASSES,
+    quadratic_copies=0,
+)

@@ -1,0 +1,161 @@
+"""fused_additive where its short cuts could show: far out, mixed, at exactly 0, in small tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from gradient_tools import upstream_of, wide
+from solved import BACKENDS, Solved, refusal, solved, solved_by
+from verdicts import errors_of, problem
+
+from attnbench.backends import additive_pairs, additive_tiles, fused_additive
+from attnbench.backends.additive_factors import FEATURES, factors, reach, with_weights
+from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
+from attnbench.check.plain import PLAIN
+from attnbench.timing.memory import peak_extra_bytes
+
+BACKEND = BACKENDS["fused_additive"]
+CASE = "attention/{}/H2-Lq40-Lk70-D16/{}/{}/both"
+RULES = ("additive", "additive_sum")
+FAR = ("all", "some", "one", "opposed")
+
+
+def far_out(text: str, which: str) -> Solved:
+    """A case whose queries and keys reach 60: all of them, some, one of each, or all against each other."""
+    drawn = solved(text)
+    q, k, v = (x.double().numpy().copy() for x in drawn.inputs)
+    rng = np.random.default_rng(1)
+    loud_q, loud_k = rng.uniform(-60, 60, q.shape), rng.uniform(-60, 60, k.shape)
+    if which == "opposed":
+        loud_q[:], loud_k[:] = 60, -60
+    step = {"some": 3, "one": 100}.get(which, 1)
+    q[:, :, ::step], k[:, :, ::step] = loud_q[:, :, ::step], loud_k[:, :, ::step]
+    own = {name: x.double().numpy() for name, x in drawn.setup.rule_parameters.items()}
+    return solved_by(text, (q, k, v), own)
+
+
+def gradients(case: Solved) -> dict[str, torch.Tensor]:
+    setup, inputs = with_gradients(case.setup), leaf_inputs(case.inputs)
+    call = passed(BACKEND.prepare(setup), setup, upstream_of(case, inputs[0].dtype))
+    return dict(zip(call.names[1:], call(*inputs)[1:], strict=True))
+
+
+def rms(x: torch.Tensor) -> float:
+    return float(x.double().square().mean().sqrt())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("which", FAR)
+@pytest.mark.parametrize("rule", RULES)
+def test_far_out_its_errors_are_those_of_tanh(rule: str, which: str, dtype: str) -> None:
+    case = far_out(CASE.format(rule, "causal:lower_right", dtype).removesuffix("/both"), which)
+    mine, plain = errors_of(BACKEND, [case]), errors_of(PLAIN, [case])
+    assert not mine.not_finite
+    assert mine.rms <= 2 * plain.rms
+    assert mine.max_abs <= 4 * plain.max_abs
+
+
+@pytest.mark.parametrize("which", FAR)
+@pytest.mark.parametrize("rule", RULES)
+def test_far_out_its_gradients_are_those_of_tanh(rule: str, which: str) -> None:
+    case = far_out(CASE.format(rule, "causal:lower_right", "float32"), which)
+    exact, upstream = wide(case), upstream_of(case, torch.float32)
+    expected = plain_gradients(exact.setup, exact.inputs, upstream.double())
+    plain = plain_gradients(case.setup, case.inputs, upstream)
+    for part, gradient in gradients(case).items():
+        # Of the matrices, whose sums are of 60 times what cancels.
+        rounding = 60 * torch.finfo(torch.float32).eps * max(1.0, rms(expected[part]))
+        assert rms(gradient - expected[part]) <= 2 * rms(plain[part] - expected[part]) + rounding, part
+
+
+@pytest.mark.parametrize("which", FAR)
+@pytest.mark.parametrize("rule", RULES)
+def test_far_out_in_float64_it_gives_the_oracles_output(rule: str, which: str) -> None:
+    case = far_out(CASE.format(rule, "none", "float64").removesuffix("/both"), which)
+    np.testing.assert_allclose(
+        case.run(BACKEND).numpy(), case.expected.astype(np.float64), rtol=0, atol=1e-12
+    )
+
+
+def test_far_pairs_were_far_and_ordinary_ones_are_not() -> None:
+    found = {}
+    for name, case in (("far", far_out(CASE.format("additive", "none", "float32"), "one")),
+                       ("near", solved(CASE.format("additive", "none", "float32")))):  # fmt: skip
+        own, (q, k, _) = case.setup.rule_parameters, case.inputs
+        a = (q @ own["w_query"].mT)[0]
+        b = (k @ own["w_key"].mT + own["bias"][:, None])[0]
+        found[name] = additive_pairs.far_of_groups(a, b, own["v"])
+    assert found["near"] is None
+    assert found["far"] is not None
+    assert found["far"].far_queries.sum(1).tolist() == found["far"].far_keys.sum(1).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_at_zero_the_derivative_of_tanh_is_one(rule: str) -> None:
+    text = f"attention/{rule}/H1-Lq3-Lk5-D4/none/float64/both"
+    drawn = solved(text)
+    q, k, v = (x.numpy() for x in drawn.inputs)
+    own = {name: x.numpy() for name, x in drawn.setup.rule_parameters.items()}
+    case = solved_by(text, (0 * q, 0 * k, v), own | {"bias": 0 * own["bias"]})
+    expected = plain_gradients(case.setup, case.inputs, upstream_of(case, torch.float64))
+    for part, gradient in gradients(case).items():
+        torch.testing.assert_close(gradient, expected[part], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("D", [1, 2, 3, 4, 7])
+def test_quotients_are_sums_of_weighted_tanh(D: int) -> None:
+    a, b, v = (torch.randn(2, n, D, dtype=torch.float64) * 3 for n in (4, 5, 1))
+    left, right = with_weights(factors(a), v[:, 0]), factors(b)
+    numerator, denominator = (left[..., n, :].mT @ right for n in (0, 1))
+    expected = (a[:, :, None] + b[:, None]).tanh() @ v[:, 0, None, :, None]
+    torch.testing.assert_close((numerator / denominator).sum(1), expected[..., 0])
+    assert right.shape == (2, -(-D // FEATURES), 2**FEATURES, 5)
+    assert 0 <= right.min() <= right.max() == 1
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "window:5", "padding", "bool", "float+causal"])
+def test_many_small_tiles_give_the_same(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"attention/additive/B2-H4-Hkv2-Lq17-Lk33-D8-Dv5/{mask}/float64/both"
+    case = solved(text)
+    whole, of_whole = case.run(BACKEND), gradients(case)
+    monkeypatch.setattr(additive_tiles, "ROWS", 4)
+    monkeypatch.setattr(additive_tiles, "COLS", 9)
+    torch.testing.assert_close(case.run(BACKEND), whole, rtol=1e-12, atol=1e-13)
+    for part, gradient in gradients(case).items():
+        torch.testing.assert_close(gradient, of_whole[part], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("rule", RULES)
+def test_the_check_has_nothing_to_say(rule: str, dtype: str) -> None:
+    assert problem("fused_additive", f"attention/{rule}/H2-L150-D64/none/{dtype}", 2) == ""
+
+
+def test_memory_grows_with_length_and_no_faster() -> None:
+    def extra(L: int, pass_: str) -> float:
+        case = solved(f"attention/additive/H2-L{L}-D2/none/float32")
+        setup = with_gradients(case.setup)
+        setup = replace(setup, case=replace(setup.case, pass_=pass_))
+        inputs = leaf_inputs(case.inputs)
+        call = passed(BACKEND.prepare(setup), setup, upstream_of(case, torch.float32))
+        peak = peak_extra_bytes(lambda: call(*inputs))
+        assert peak is not None
+        return peak
+
+    # By pair it would be 16 MiB for each array.
+    assert extra(2048, "both") < 16 << 20
+
+
+def test_other_rules_are_refused_and_so_is_dropout() -> None:
+    assert refusal(BACKEND, solved("attention/scaled_dot/H1-L4-D4/none/float32").case) == "rule"
+    assert not BACKEND.dropout
+    assert fused_additive.FUSED_ADDITIVE is BACKEND
+
+
+def test_the_reach_leaves_a_denominator_its_digits() -> None:
+    for dtype in (torch.float32, torch.float64):
+        numbers = torch.finfo(dtype)
+        assert np.exp(-2 * reach(dtype)) * numbers.eps >= 0.99 * numbers.tiny
