@@ -9,7 +9,7 @@ import click
 
 from attnbench.cli.finish import check_devices, finish, gib, resumed
 from attnbench.cli.options import format_option, running_options, selected, selection_options, trace_option
-from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.plugins_here import load_plugins, named_plugins, plugin_option
 
 if TYPE_CHECKING:
     from attnbench.reports.formats import Format
@@ -35,13 +35,21 @@ def command(
     format_: Format,
     **chosen: Any,
 ) -> None:
-    """Check backends against the oracle without timing them; without cases, on the suite smoke."""
+    """Check backends against the oracle without timing them; without cases, on the suite smoke.
+
+    With --plugin and neither cases nor backends, what the plugin brings is checked on cases made of what it
+    declares, and the report says what to do.
+    """
     registry = load_plugins()
     if resume is not None:
         finish(ctx, resumed(ctx, resume), format_, trace=trace)
     from attnbench.api import make_options, start
 
     options = make_options(timeout=timeout, memory_limit=gib(memory_limit), timed=False)
+    if named_plugins() and not backends and not any(chosen.values()):
+        from attnbench.cli.check_plugins import check_plugins
+
+        check_plugins(ctx, registry, named_plugins(), options, out, format_)
     selection = selected(registry, chosen, timed=False)
     check_devices(selection)
     finish(

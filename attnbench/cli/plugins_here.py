@@ -22,6 +22,11 @@ plugin_option = click.option(
 )  # fmt: skip
 
 
+def named_plugins() -> tuple[str, ...]:
+    """The files and modules that --plugin names."""
+    return tuple(click.get_current_context().meta.get(_NAMED, ()))
+
+
 def load_plugins() -> Registry:
     """Load all plugins; one line on stderr for each fault.
 
@@ -30,7 +35,7 @@ def load_plugins() -> Registry:
     """
     from attnbench.plugins.registry import load_wanted
 
-    registry = load_wanted(click.get_current_context().meta.get(_NAMED, ()))
+    registry = load_wanted(named_plugins())
     for fault in registry.faults:
         click.echo(f"attnbench: plugin {fault}", err=True)
     return registry
