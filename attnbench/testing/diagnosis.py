@@ -38,7 +38,7 @@ def diagnose(case: str, backend: str, source: Source, rule_source: Source, famil
         wrong = wrong or found is not None
     if wrong:
         return ""
-    return next((BY_FAMILY[name] for name in families if name in BY_FAMILY), "") or (
+    return next((f"{BY_FAMILY[name]}." for name in families if name in BY_FAMILY), "") or (
         "In a process of its own its first answer to such inputs is right: look for what is kept from "
         "one call to "
         "the next, and for memory that is read before it is written."

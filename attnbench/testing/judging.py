@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from attnbench.plugins.sources import installed
 from attnbench.testing.absent import absent
 from attnbench.testing.apart import Asked, Diagnosed, Raised, Unsteady, look
 from attnbench.testing.choosing import Choice, choose
@@ -133,8 +134,16 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
 def _command(name: str, source: Source) -> str:
     if source.distribution.startswith(STAND_IN_FOR):
         return ""
-    plugin = f" --plugin {source.distribution}" if source.path else ""
+    plugin = f" --plugin {_word(source)}" if source not in installed() else ""
     return f"attnbench check CASE --backend {name}{plugin}"
+
+
+def _word(source: Source) -> str:
+    """What names a plugin on a command line that is given here."""
+    if not source.path:
+        return source.module
+    path = Path(source.path)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _closely(name: str, own: list[Record], right: list[Record], registry: Registry) -> list[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attnbench.cases.identity import parse_case
-from attnbench.testing.advice import by_words
+from attnbench.testing.advice import BY_FAMILY, by_words
 from attnbench.testing.apart import Look
 from attnbench.testing.asking import RAISES_NOTHING
 from attnbench.testing.attributing import shared
@@ -25,6 +25,7 @@ MOST_LOOKS = 6
 MOST_COMPUTED = 2**24
 """B·H·Lq·Lk·D up to which an answer is held against all known mistakes."""
 
+_NOT_LOOKED_AT = ("dropout", WEIGHTS)
 _ASKING = "asking what it supports "
 _BESIDE = "on a case beside it, "
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
@@ -126,7 +127,9 @@ def _of_group(
     status, words, common = first.record.status, first.words, shared(cases, right)
     name = first.record.backend
     if first.by_value:
-        do = "Mend what is said above first." if others else _decline("such a case")
+        asked_for = next((f"{BY_FAMILY[name]}." for name in first.families if name in _NOT_LOOKED_AT), "")
+        others_first = "Mend what is said above first: this may be the same." if others else ""
+        do = asked_for or others_first or _decline("such a case")
         problem = f"wrong answers in cases that supports() let through: {words}."
         return Finding(name, problem, _joined(common, do), cases)
     if status == "mismatch":

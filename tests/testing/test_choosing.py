@@ -11,7 +11,7 @@ from attnbench.plugins.registry import load_registry
 from attnbench.testing.absent import absent
 from attnbench.testing.asking import ask
 from attnbench.testing.choosing import MOST, MOST_COMPILED, Choice, choose
-from attnbench.testing.judging import rules_in
+from attnbench.testing.judging import plan, rules_in
 from attnbench.testing.space import candidates
 
 RULES = rules_in(load_registry())
@@ -116,6 +116,13 @@ def test_answers_of_supports() -> None:
     assert found["long"].fault == "supports() gave a reason of 300 characters, 1 lines"
     assert (found["fine"].reason, found["fine"].fault) == ("has no such kernel", "")
     assert found["leaves"].fault == "supports() raised SystemExit: 2"
+
+
+def test_a_rule_is_judged_on_a_backend_for_any() -> None:
+    choices = plan(load_registry(), (), ("softcap",)).choices
+    assert {name: {one.case.rule for one in choice.cases} for name, choice in choices.items()} == {
+        "eager": {"softcap"}
+    }
 
 
 def test_why_one_can_not_run_here() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,12 @@ import torch  # here, since pytester has those modules imported anew that are fi
 from click.testing import CliRunner
 
 from attnbench.cli import attnbench
-from attnbench.testing import BackendConformance
+from attnbench.testing import BackendConformance, NotConforming, check_backend
 
 pytest_plugins = ("pytester",)
 
 TESTS = """
-from attnbench.testing import BackendConformance
+from attnbench.testing import BackendConformance, NotConforming, check_backend
 class TestMine(BackendConformance):
     backend = {backend!r}
     large = False
@@ -84,15 +85,32 @@ def test_one_that_can_not_be_found_says_why(tests: type[BackendConformance], wor
         tests().pytest_generate_tests(asked)
 
 
+def test_a_backend_of_no_plugin_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ONE_CASE.replace("@hookimpl\ndef attnbench_backends():\n    yield Backend", "MINE = Backend")
+    (tmp_path / "kernel_of_no_plugin.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("kernel_of_no_plugin").MINE
+    with pytest.raises(NotConforming, match="multiply the products by setup.scoring.dot.scale") as caught:
+        check_backend(mine, large=False)
+    assert caught.value.report.counts[0].judged == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it can run here")
+def test_what_can_not_run_here_is_no_success() -> None:
+    with pytest.raises(
+        NotConforming, match="nothing was checked, since it can't run here: this machine has no"
+    ):
+        check_backend("sdpa_cudnn")
+
+
 def test_the_command_says_the_same(one_case: Path, tmp_path: Path) -> None:
     words = ["check", "--plugin", str(one_case), "--out", str(tmp_path / "run.jsonl")]
     result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
     assert result.exit_code == 1
     assert result.stdout.startswith("one_case: 0 of 1 cases right; supports() declined ")
     assert "(not divided by √D): multiply the products by setup.scoring.dot.scale." in result.stdout
-    assert "one of these cases again: attnbench check CASE --backend one_case --plugin one_case.py" in (
-        result.stdout
-    )
+    again = f"one of these cases again: attnbench check CASE --backend one_case --plugin {one_case}"
+    assert again in result.stdout
     assert f"stored in {tmp_path / 'run.jsonl'}" in result.stderr
 
 
