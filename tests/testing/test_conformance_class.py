@@ -90,7 +90,7 @@ def test_a_backend_of_no_plugin_from_python(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "kernel_of_no_plugin.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     mine = importlib.import_module("kernel_of_no_plugin").MINE
-    with pytest.raises(NotConforming, match="multiply the products by setup.scoring.dot.scale") as caught:
+    with pytest.raises(NotConforming, match=r"multiply the products by setup\.scoring\.dot\.scale") as caught:
         check_backend(mine, large=False)
     assert caught.value.report.counts[0].judged == 1
 
