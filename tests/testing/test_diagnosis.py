@@ -61,6 +61,11 @@ def test_gradients_have_mistakes_of_their_own(registry: Registry) -> None:
     assert "(not divided by √D)" in words
 
 
+@pytest.mark.parametrize("pass_", ["forward", "both"])
+def test_answers_in_the_other_layout(registry: Registry, pass_: str) -> None:
+    assert "(not divided by √D)" in said(registry, "other_layout", PLAIN.replace("forward", pass_))
+
+
 def test_a_right_answer_sends_to_what_is_kept(registry: Registry) -> None:
     assert "look for what is kept from one call to the next" in said(registry, "right_one", PLAIN)
 

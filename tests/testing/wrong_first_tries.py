@@ -83,6 +83,11 @@ def _in_place(setup: Any) -> Any:
     return lambda q, k, v: right(q.mul_(setup.case.D**-0.5), k, v, scale=1.0)
 
 
+def _other_layout(setup: Any) -> Any:
+    """Without the scale, on inputs and output of (B, L, H, D)."""
+    return lambda q, k, v: right(*(x.transpose(1, 2) for x in (q, k, v)), scale=1.0).transpose(1, 2)
+
+
 def _by_last(setup: Any) -> Any:
     """Prepares into a global, so that the case that was prepared last serves all."""
     LAST[:] = [setup.case.D]
@@ -150,4 +155,5 @@ def attnbench_backends() -> list[Backend]:
     half = Backend(
         "no_half", "a first try", _right, _not_half, rules=("scaled_dot",), dtypes=("float32", "bfloat16")
     )
-    return [*made, half]
+    blhd = Backend("other_layout", "a first try", _other_layout, layout="BLHD", passes=("forward", "both"))
+    return [*made, half, blhd]
