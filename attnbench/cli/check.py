@@ -15,7 +15,7 @@ from attnbench.cli.options import (
     selection_options,
     trace_option,
 )
-from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.plugins_here import load_plugins, named_plugins, plugin_option
 from attnbench.cli.record_format import record_format
 
 
@@ -39,7 +39,11 @@ def command(
     format_: str,
     **chosen: Any,
 ) -> None:
-    """Check backends against the oracle without timing them; without cases, on the suite smoke."""
+    """Check backends against the oracle without timing them; without cases, on the suite smoke.
+
+    With --plugin and neither cases nor backends, what the plugin brings is checked on cases made of what it
+    declares, and the report says what to do.
+    """
     registry = load_plugins()
     printed = record_format(ctx, format_, registry)
     if resume is not None:
@@ -47,6 +51,10 @@ def command(
     from attnbench.api import make_options, start
 
     options = make_options(timeout=timeout, memory_limit=gib(memory_limit), timed=False)
+    if named_plugins() and not backends and not any(chosen.values()):
+        from attnbench.cli.check_plugins import check_plugins
+
+        check_plugins(ctx, registry, named_plugins(), options, out, printed)
     selection = selected(registry, chosen, timed=False)
     check_devices(selection)
     finish(

@@ -22,6 +22,11 @@ plugin_option = click.option(
 )  # fmt: skip
 
 
+def named_plugins() -> tuple[str, ...]:
+    """The files and modules that --plugin names."""
+    return tuple(click.get_current_context().meta.get(_NAMED, ()))
+
+
 def load_plugins() -> Registry:
     """Load all plugins; one line on stderr for each fault.
 
@@ -30,4 +35,4 @@ def load_plugins() -> Registry:
     """
     from attnbench.plugins.registry import load_and_tell
 
-    return load_and_tell(click.get_current_context().meta.get(_NAMED, ()))
+    return load_and_tell(named_plugins())

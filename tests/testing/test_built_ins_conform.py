@@ -1,0 +1,66 @@
+"""The kit on every built-in: a few cases of some by default, more of all but those that compile as slow."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnbench.api import make_options
+from attnbench.plugins.registry import Registry, load_registry
+from attnbench.plugins.sources import installed
+from attnbench.testing.choosing import choose
+from attnbench.testing.findings import Report
+from attnbench.testing.judging import plan, records_of, reported, rules_in
+
+REGISTRY = load_registry(source for source in installed() if source.distribution == "attnbench")
+BUILT_IN = tuple(REGISTRY.backends)
+SOON = ("numpy", "sdpa_flash", "nn_multihead_attention")
+COMPILING = tuple(name for name, entry in REGISTRY.backends.items() if entry.record.compiles)
+FEW, MORE = 2, 6
+
+
+def report_of(names: tuple[str, ...], most: int, registry: Registry = REGISTRY) -> Report:
+    """Of the first so many small cases of each, which tell most."""
+    planned = plan(registry, names)
+    first = {
+        name: {one.id for one in [one for one in choice.cases if not one.large][:most]}
+        for name, choice in planned.choices.items()
+    }
+    asked = {
+        case: tuple(name for name in backends if case in first[name])
+        for case, backends in planned.cases(large=False).items()
+    }
+    asked = {case: backends for case, backends in asked.items() if backends}
+    return reported(planned, records_of(asked, registry, make_options(timed=False)), registry)
+
+
+def assert_conforming(report: Report, names: tuple[str, ...]) -> None:
+    assert report.problems == (), str(report)
+    assert {counts.backend for counts in report.counts} == set(names)
+    for counts in report.counts:
+        assert counts.unavailable or counts.right == counts.judged > 0, str(counts)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_it_declares(name: str) -> None:
+    backend = REGISTRY.backends[name].record
+    if "cpu" not in backend.devices:
+        pytest.skip("asks torch about its device, which may not be there")
+    choice = choose(backend, rules_in(REGISTRY))
+    assert choice.findings == ()
+    assert choice.cases
+
+
+def test_answers_of_some() -> None:
+    assert_conforming(report_of(SOON, FEW), SOON)
+
+
+@pytest.mark.slow
+def test_answers_of_all() -> None:
+    names = tuple(name for name in BUILT_IN if name not in COMPILING)
+    assert_conforming(report_of(names, MORE), names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILING)
+def test_answers_of_those_that_compile(name: str) -> None:
+    assert_conforming(report_of((name,), 1), (name,))

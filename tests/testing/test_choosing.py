@@ -1,0 +1,135 @@
+"""Which cases the kit makes of what a backend declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from attnbench import Backend, Case, Rule
+from attnbench.plugins.registry import load_registry
+from attnbench.testing.absent import absent
+from attnbench.testing.asking import ask
+from attnbench.testing.choosing import MOST, MOST_COMPILED, Choice, choose
+from attnbench.testing.judging import plan, rules_in
+from attnbench.testing.space import candidates
+
+RULES = rules_in(load_registry())
+SIMPLE = Backend("mine", "a test", prepare=print, rules=("scaled_dot",), dtypes=("float32",))
+
+
+def small(choice: Choice) -> list[Case]:
+    return [one.case for one in choice.cases if not one.large]
+
+
+def test_all_that_is_declared_is_asked_for() -> None:
+    backend = replace(
+        SIMPLE, rules=None, dtypes=("float32", "bfloat16"), passes=("forward", "backward", "both"),
+        operations=("attention", "multihead"), dropout=True,
+    )  # fmt: skip
+    cases = small(choose(backend, RULES))
+    assert {case.rule for case in cases} == set(RULES)
+    assert {case.dtype for case in cases} == {"float32", "bfloat16"}
+    assert {case.pass_ for case in cases} == {"forward", "backward", "both"}
+    assert {case.operation for case in cases} == {"attention", "multihead"}
+    assert [case.dropout for case in cases if case.dropout] == [0.2]
+    assert MOST // 2 < len(cases) <= MOST + 1
+
+
+def test_every_two_features_meet() -> None:
+    cases = small(choose(SIMPLE, RULES))
+    masks = {case.mask for case in cases}
+    for of in (lambda c: c.Hkv < c.H, lambda c: c.Dv != c.D, lambda c: c.D % 8 != 0, lambda c: c.B > 1):
+        assert {case.mask for case in cases if of(case)} == masks
+    assert {(case.Lq > case.Lk) - (case.Lq < case.Lk) for case in cases} == {-1, 0, 1}
+    assert any(case.Lq == 1 for case in cases)
+
+
+def test_the_same_each_time_and_each_once() -> None:
+    first, again = choose(SIMPLE, RULES), choose(SIMPLE, RULES)
+    assert first == again
+    assert len({one.id for one in first.cases}) == len(first.cases)
+
+
+def test_what_is_declined_is_not_asked_for_and_counted() -> None:
+    def supports(case: Case, rule: Rule) -> str | None:
+        return None if case.mask.is_only_causal and case.Lq == case.Lk and case.D == 64 else "is particular"
+
+    choice = choose(replace(SIMPLE, supports=supports), RULES)
+    assert all(supports(case, RULES[case.rule]) is None for case in small(choice))
+    assert len(small(choice)) >= 6
+    assert 0 < choice.declined < choice.asked
+    assert choice.findings == ()
+
+
+def test_large_cases_are_marked_and_made_easier_where_need_be() -> None:
+    def supports(case: Case, rule: Rule) -> str | None:
+        return None if case.mask.is_none and case.group == 1 else "is particular"
+
+    large = [one.case for one in choose(replace(SIMPLE, supports=supports), RULES).cases if one.large]
+    assert {max(case.Lq, case.Lk) for case in large} == {1100, 5000, 40}
+    assert all(case.mask.is_none and case.Hkv == case.H for case in large)
+
+
+def test_a_compiling_backend_gets_few() -> None:
+    choice = choose(replace(SIMPLE, compiles=True), RULES)
+    assert len(small(choice)) == MOST_COMPILED
+    assert sum(one.large for one in choice.cases) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            {"supports": lambda case, rule: "no"},
+            "supports() declined all ",
+        ),
+        ({"rules": ("mine", "dot")}, "it declares the rule 'mine', which no plugin that is loaded brings"),
+        (
+            {
+                "passes": ("forward", "both"),
+                "supports": lambda case, rule: "no" * (case.pass_ == "both") or None,
+            },
+            "it declares 'both' among its passes, and supports() declines every case of it: no",
+        ),
+    ],
+)
+def test_declarations_that_mislead(change: dict[str, object], problem: str) -> None:
+    found = choose(replace(SIMPLE, **change), RULES).findings  # type: ignore[arg-type]
+    assert [finding.about for finding in found] == ["declarations"]
+    assert found[0].problem.startswith(problem)
+
+
+def test_answers_of_supports() -> None:
+    one = candidates(SIMPLE, RULES)[0]
+    rule, answers = RULES[one.case.rule], iter([None, "not now"])
+    backends = {
+        "fickle": replace(SIMPLE, supports=lambda case, rule: next(answers)),
+        "empty": replace(SIMPLE, supports=lambda case, rule: " "),
+        "long": replace(SIMPLE, supports=lambda case, rule: "x" * 300),
+        "fine": replace(SIMPLE, supports=lambda case, rule: "has no such kernel"),
+        "leaves": replace(SIMPLE, supports=lambda case, rule: exit(2)),
+    }
+    found = {name: ask(backend, one.case, rule) for name, backend in backends.items()}
+    assert found["fickle"].fault.endswith("declines it when it is asked again")
+    assert found["empty"].fault == "supports() declined a case with an empty reason"
+    assert found["long"].fault == "supports() gave a reason of 300 characters, 1 lines"
+    assert (found["fine"].reason, found["fine"].fault) == ("has no such kernel", "")
+    assert found["leaves"].fault == "supports() raised SystemExit: 2"
+
+
+def test_a_rule_is_judged_on_a_backend_for_any() -> None:
+    choices = plan(load_registry(), (), ("softcap",)).choices
+    assert {name: {one.case.rule for one in choice.cases} for name, choice in choices.items()} == {
+        "eager": {"softcap"}
+    }
+
+
+def test_why_one_can_not_run_here() -> None:
+    assert absent(SIMPLE) == ""
+    assert absent(replace(SIMPLE, requires=("no_such_module",))) == (
+        "needs no_such_module, which is not installed"
+    )
+    assert absent(replace(SIMPLE, available=lambda device: f"no {device}")) == "no cpu"
+    raising = replace(SIMPLE, available=lambda device: str(1 / 0))
+    assert absent(raising).startswith("available() raised ZeroDivision")
