@@ -68,7 +68,9 @@ def test_help_and_usage_errors_import_nothing_heavy(
 
 
 def test_help_imports_no_more_with_plugins_than_without(with_many_plugins: dict[str, str]) -> None:
-    assert imported(["--help"], with_many_plugins) == imported(["--help"], dict(os.environ))
+    more = imported(["--help"], with_many_plugins) - imported(["--help"], dict(os.environ))
+    # Of the standard library, to read what their distributions say of themselves.
+    assert more <= {"configparser"}
     assert "wave" in imported(["plugins"], with_many_plugins)
 
 

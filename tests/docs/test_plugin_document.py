@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from msgspec.structs import replace
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,18 +14,20 @@ import pytest
 from click.testing import CliRunner
 
 from attnbench import hookspecs
+from attnbench.cases.identity import parse_case
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import STRICT, load_wanted
 from attnbench.plugins.sources import CHOSEN, NAMED
 from attnbench.plugins.tracing import TRACE
 from attnbench.starter.names import names_of
 from attnbench.starter.package import next_lines, package
+from attnbench.types.record import Record
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hook_table import DOCUMENT, with_table
 
 TEXT = DOCUMENT.read_text()
-CONFTEST, ITS_TEST = "conftest.py", "test_ours.py"
+COMMAND, ITS_TEST = "attnbench_shapes.py", "test_ours.py"
 
 
 def blocks(language: str) -> list[str]:
@@ -36,7 +39,7 @@ def files() -> dict[str, str]:
     return {re.match(r"# (\S+\.py)\n", block)[1]: block for block in blocks("python")}  # type: ignore[index]
 
 
-PLUGINS = [name for name in files() if name != ITS_TEST]
+PLUGINS = [name for name in files() if name not in (ITS_TEST, COMMAND)]
 
 
 def test_the_table_of_hooks_is_what_the_code_has() -> None:
@@ -79,6 +82,26 @@ def test_the_verdict_rule_of_the_document_decides(tmp_path: Path) -> None:
     assert said == ["faster", "same", "slower"]
 
 
+def test_the_metric_of_the_document_counts(tmp_path: Path) -> None:
+    (tmp_path / "tokens.py").write_text(files()["tokens.py"])
+    value = load_wanted([str(tmp_path / "tokens.py")]).metrics["queries_per_s"].record.value
+    case = parse_case("attention/dot/B2-H1-L50-D8")
+    timed = Record("", "dot", "mine", "ok", median_ms=10.0)
+    assert value(timed, case) == pytest.approx(10_000)
+    assert value(replace(timed, median_ms=None), case) is None
+
+
+def test_the_command_of_the_document_is_one(site: Path) -> None:
+    (site / COMMAND).write_text(files()[COMMAND])
+    points = blocks("toml")[1].replace("[project.entry-points.", "[").replace('"', "")
+    (site / "attnbench_mine-1.0.dist-info" / "entry_points.txt").write_text(points)
+    told = CliRunner().invoke(attnbench, ["--help"], prog_name="attnbench")
+    assert "shapes" in told.stdout.partition("Commands of plugins:")[2]
+    words = ["shapes", "attention/dot/H4-Hkv2-L16-D8"]
+    told = CliRunner().invoke(attnbench, words, prog_name="attnbench")
+    assert told.stdout == f"{4 * 16 * 8 + 2 * 16 * 16}\n"
+
+
 def test_the_lines_of_the_package_are_those_that_new_prints() -> None:
     lines = [line for block in blocks("sh") for line in block.splitlines()]
     at = lines.index("attnbench new my-kernel")
@@ -87,7 +110,7 @@ def test_the_lines_of_the_package_are_those_that_new_prints() -> None:
 
 
 def test_the_entry_point_of_the_document_is_that_of_the_package() -> None:
-    (entry,) = blocks("toml")
+    entry = blocks("toml")[0]
     assert entry in package(names_of("my-kernel"))["pyproject.toml"]
 
 
