@@ -24,21 +24,6 @@ def with_torch_plugin(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
-@pytest.fixture
-def with_many_plugins(tmp_path: Path) -> dict[str, str]:
-    """An environment with two dozen plugins, each with a command, whose modules import what tells."""
-    for number in range(24):
-        name = f"attnbench_one_of_many_{number}"
-        info = tmp_path / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        points = (f"[{group}]\nmany-{number} = {name}\n" for group in ("attnbench", "attnbench.commands"))
-        (info / "entry_points.txt").write_text("\n".join(points))
-        (tmp_path / f"{name}.py").write_text("import wave\n")
-    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-
-
 def imported(words: list[str], environment: dict[str, str]) -> set[str]:
     """Top-level modules that a command line imports, as the interpreter itself tells."""
     done = subprocess.run(
@@ -65,13 +50,6 @@ def test_help_and_usage_errors_import_nothing_heavy(
     words: list[str], with_torch_plugin: dict[str, str]
 ) -> None:
     assert imported(words, with_torch_plugin) & HEAVY == set()
-
-
-def test_help_imports_no_more_with_plugins_than_without(with_many_plugins: dict[str, str]) -> None:
-    more = imported(["--help"], with_many_plugins) - imported(["--help"], dict(os.environ))
-    # Of the standard library, to read what their distributions say of themselves.
-    assert more <= {"configparser"}
-    assert "wave" in imported(["plugins"], with_many_plugins)
 
 
 @pytest.mark.parametrize("line", ["attnbench ", "attnbench run --", "attnbench run --dtype b"])
