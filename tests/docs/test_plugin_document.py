@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hook_table import DOCUMENT, with_table
 
 TEXT = DOCUMENT.read_text()
-COMMAND, ITS_TEST = "attnbench_shapes.py", "test_ours.py"
+COMMAND = "attnbench_shapes.py"
 
 
 def blocks(language: str) -> list[str]:
@@ -37,7 +37,7 @@ def files() -> dict[str, str]:
     return {re.match(r"# (\S+\.py)\n", block)[1]: block for block in blocks("python")}  # type: ignore[index]
 
 
-PLUGINS = [name for name in files() if name not in (ITS_TEST, COMMAND)]
+PLUGINS = [name for name in files() if name != COMMAND and not name.startswith("test_")]
 
 
 def test_the_table_of_hooks_is_what_the_code_has() -> None:
@@ -105,6 +105,11 @@ def test_the_lines_of_the_package_are_those_that_new_prints() -> None:
     at = lines.index("attnbench new my-kernel")
     told = next_lines(names_of("my-kernel"), "attnbench-my-kernel")
     assert tuple(lines[at + 1 : at + 1 + len(told)]) == told
+
+
+def test_the_tests_of_the_document_are_those_of_the_package() -> None:
+    written = package(names_of("my-kernel"))["tests/test_my_kernel.py"]
+    assert files()["test_my_kernel.py"] == f"# test_my_kernel.py\n{written}"
 
 
 def test_the_entry_point_of_the_document_is_that_of_the_package() -> None:
