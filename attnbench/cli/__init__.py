@@ -31,6 +31,7 @@ EPILOG = (
         "list": "List rules, backends, suites, cases and what else plugins bring.",
         "selftest": "Measure how often verdicts are right on this machine.",
         "plugins": "List plugins, what each brings, and what failed to load.",
+        "new": "Write a complete package for a backend of your own.",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,

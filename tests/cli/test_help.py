@@ -24,6 +24,7 @@ SCRIPTED = {
     "history": {"--case", "--backend", "--format"},
     "merge": {"--out"},
     "plugins": {"--format", "--plugin", "-p"},
+    "new": {"--into"},
 }  # fmt: skip
 
 
@@ -44,7 +45,8 @@ def test_help_lists_every_command_and_the_exit_statuses(invoke: Callable[..., Re
 
 
 @pytest.mark.parametrize(
-    "name", ["run", "check", "report", "compare", "history", "merge", "explain", "rules", "list", "plugins"]
+    "name",
+    ["run", "check", "report", "compare", "history", "merge", "explain", "rules", "list", "plugins", "new"],
 )
 def test_every_listed_command_is_there_and_explains_itself(invoke: Callable[..., Result], name: str) -> None:
     assert command(name).name == name

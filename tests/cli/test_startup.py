@@ -45,7 +45,7 @@ def imported(words: list[str], environment: dict[str, str]) -> set[str]:
     [
         [], ["--help"], ["--version"], ["run", "--help"], ["check", "--help"], ["report", "--help"],
         ["history", "--help"], ["merge", "--help"], ["compare", "--help"],
-        ["list", "--help"], ["list", "cases", "--help"], ["plugins", "--help"], ["rnu"],
+        ["list", "--help"], ["list", "cases", "--help"], ["plugins", "--help"], ["new", "--help"], ["rnu"],
         ["run", "--dtype", "x"],
     ],
 )  # fmt: skip

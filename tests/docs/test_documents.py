@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import click
@@ -47,22 +46,15 @@ def test_the_first_python_block_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_the_plugin_of_the_readme_stands_in_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    code = blocks(ROOT / "README.md", "python")[1]
-    (entry,) = (text for text in blocks(ROOT / "README.md", "toml") if "entry-points" in text)
-    points = tomllib.loads(entry)["project"]["entry-points"]["attnbench"]
-    (tmp_path / "my_kernel.py").write_text(code)
-    info = tmp_path / "my_kernel-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-kernel\nVersion: 1.0\n")
-    lines = "".join(f"{name} = {module}\n" for name, module in points.items())
-    (info / "entry_points.txt").write_text(f"[attnbench]\n{lines}")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "my_kernel.py").write_text(blocks(ROOT / "README.md", "python")[1])
     words = ["attention/scaled_dot/H2-L16-D8", "attention/scaled_dot/H2-L16-D8/causal"]
     done = run_attnbench(
         "run",
         *words,
+        "--plugin",
+        "my_kernel.py",
         "--backend",
         "mine",
         "--budget",

@@ -1,0 +1,44 @@
+"""``attnbench new``: a complete package for a plugin of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from attnbench.cli.plugins_here import load_plugins
+
+
+@click.command("new")
+@click.argument("name")
+@click.option(
+    "--into", type=click.Path(path_type=Path), metavar="FOLDER", default=Path(), show_default="where you are",
+    help="The folder to put the package's folder in.",
+)  # fmt: skip
+def command(name: str, into: Path) -> None:
+    """Write a complete package for a backend of your own: code, tests, README, pyproject, CI.
+
+    Its backend is right and works at once; put your kernel in its place. NAME is what it's called; the folder
+    and the distribution are attnbench-NAME. Nothing that is there is overwritten. The lines to go on
+    with are printed to stdout.
+
+    \b
+    attnbench new my-kernel
+    attnbench new my-kernel --into ~/projects
+    """
+    import shlex
+
+    from attnbench.starter.names import names_of
+    from attnbench.starter.package import next_lines, package
+    from attnbench.starter.writing import write_folder
+    from attnbench.types.errors import BadInput
+
+    names = names_of(name)
+    there = load_plugins().backends.get(names.backend)
+    if there is not None and there.source.distribution != names.distribution:
+        raise BadInput(f"name {name!r}: a backend {names.backend!r} is brought by {there.source} already")
+    folder = into.expanduser() / names.distribution
+    files = package(names)
+    write_folder(folder, files)
+    click.echo(f"wrote {folder}: {', '.join(files)}. Go on with", err=True)
+    click.echo("\n".join(next_lines(names, shlex.quote(str(folder)))))

@@ -1,0 +1,1 @@
+"""A complete package for a new plugin: its names, its files, how they're written."""

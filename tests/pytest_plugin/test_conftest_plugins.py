@@ -1,0 +1,135 @@
+"""A project's ``conftest.py`` is a plugin of its session: found, judged in workers of its own, told of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import attnbench.api  # pytester forgets what is first imported in a session, and NumPy comes once
+import attnbench.pytest_plugin.pairs
+import attnbench.pytest_plugin.suite_items  # noqa: F401
+
+pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.usefixtures("not_in_xdist")
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "plugins.md"
+CASE = "attention/scaled_dot/H2-L16-D8"
+IMPORT = "from attnbench import Backend, Suite, Case, hookimpl\n"
+BACKEND = """
+def prepare(setup):
+    return lambda q, k, v: q
+
+@hookimpl
+def attnbench_backends():
+    yield Backend({name!r}, "a test", prepare=prepare)
+"""
+MARKED = """
+import pytest
+
+@pytest.mark.attnbench({case!r}, backends={backends!r})
+def test_it(attnbench_backend): attnbench_backend()
+"""
+
+
+@pytest.fixture
+def collected(pytester: pytest.Pytester, plugin_words: list[str]) -> Collect:
+    return Collect(pytester, plugin_words)
+
+
+class Collect:
+    """Collects tests in a session within this process, which has imported already what is slow to import."""
+
+    def __init__(self, pytester: pytest.Pytester, words: list[str]) -> None:
+        self.pytester, self.words = pytester, words
+
+    def __call__(self, *words: str) -> pytest.RunResult:
+        quiet = ("-p", "no:xdist", "-p", "no:cacheprovider", "-W", "error", "-q")
+        return self.pytester.runpytest_inprocess(*self.words, *quiet, "--collect-only", *words)
+
+
+def test_a_test_of_the_project_is_run_for_the_backend_of_its_conftest(collected: Collect) -> None:
+    collected.pytester.makeconftest(IMPORT + BACKEND.format(name="ours"))
+    collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["ours", "eager"]))
+    result = collected()
+    assert result.ret == 0, result.stdout.str()
+    lines = result.stdout.str()
+    assert "test_it[scaled_dot/H2-L16-D8-ours]" in lines
+    assert "test_it[scaled_dot/H2-L16-D8-eager]" in lines
+
+
+def test_with_no_test_written_it_is_there_too(collected: Collect) -> None:
+    collected.pytester.makeconftest(IMPORT + BACKEND.format(name="ours"))
+    result = collected("--attnbench-case", CASE, "--attnbench-backend", "ours")
+    assert result.ret == 0, result.stdout.str()
+    result.stdout.fnmatch_lines(["attnbench::test_*ours]"])
+
+
+def test_those_of_folders_are_plugins_each(collected: Collect) -> None:
+    collected.pytester.makeconftest(IMPORT + BACKEND.format(name="of_all"))
+    folder = collected.pytester.mkpydir("inner")
+    (folder / "conftest.py").write_text(IMPORT + BACKEND.format(name="of_inner"))
+    (folder / "test_inner.py").write_text(MARKED.format(case=CASE, backends=["of_all", "of_inner"]))
+    result = collected()
+    assert result.ret == 0, result.stdout.str()
+    assert result.stdout.str().count("inner/test_inner.py::test_it[") == 2
+
+
+def test_one_without_hooks_is_no_plugin(collected: Collect) -> None:
+    collected.pytester.makeconftest(IMPORT + "def attnbench_backends(): raise AssertionError('no hook')\n")
+    collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["eager"]))
+    assert collected().ret == 0
+
+
+@pytest.mark.parametrize(
+    ("conftest", "sentence"),
+    [
+        (
+            BACKEND.format(name="ours").replace("yield", "1 / 0\n    yield"),
+            "plugin conftest.py * (conftest_*): attnbench_backends raised ZeroDivisionError: *",
+        ),
+        (
+            BACKEND.format(name="ours").replace("attnbench_backends", "attnbench_backend"),
+            "plugin conftest.py * (conftest_*): *unknown hook 'attnbench_backend'*",
+        ),
+        (
+            BACKEND.format(name="eager"),
+            "plugin two plugins bring a backend 'eager': attnbench * (attnbench.backends) and conftest.py * "
+            "(conftest_*); the first is used",
+        ),
+    ],
+)
+def test_its_faults_are_errors_in_a_sentence(collected: Collect, conftest: str, sentence: str) -> None:
+    collected.pytester.makeconftest(IMPORT + conftest)
+    collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["eager"]))
+    result = collected()
+    assert result.ret != 0
+    result.stdout.fnmatch_lines([f"the marker attnbench of test_it: {sentence}"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_pytest_imports_it_once(collected: Collect) -> None:
+    """What it does when it is imported is done once, though attnbench loads it as a plugin too."""
+    count = "from pathlib import Path\nwith Path('count').open('a') as file: file.write('x')\n"
+    collected.pytester.makeconftest(count + IMPORT + BACKEND.format(name="ours"))
+    collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["ours"]))
+    assert collected().ret == 0
+    assert (collected.pytester.path / "count").read_text() == "x"
+
+
+@pytest.mark.slow
+def test_the_project_of_the_document_is_judged(pytester: pytest.Pytester, plugin_words: list[str]) -> None:
+    blocks = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+    shown = dict(blocks)
+    right = shown["conftest.py"]
+    assert "return lambda q, k, v: sdpa(q, k, v)" in right
+    (pytester.path / "test_ours.py").write_text(shown["test_ours.py"])
+    for code, outcome in (
+        (right, {"passed": 1}),
+        (right.replace("sdpa(q, k, v)", "sdpa(q, k, v) * 1.01"), {"failed": 1}),
+    ):
+        pytester.makeconftest(code)
+        result = pytester.runpytest_subprocess(*plugin_words, "-p", "no:xdist", "-W", "error")
+        result.assert_outcomes(**outcome)
+    result.stdout.fnmatch_lines(["*ours on *: mismatch: *"])

@@ -1,0 +1,145 @@
+"""``attnbench new`` writes a whole package or nothing, and says how to go on."""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from attnbench.cli import attnbench
+from attnbench.starter.names import names_of
+from attnbench.starter.package import package
+
+
+def new(*words: str) -> Result:
+    return CliRunner().invoke(attnbench, ["new", *words], prog_name="attnbench")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def files_in(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_writes_the_package_and_says_how_to_go_on(folder: Path) -> None:
+    result = new("my-kernel")
+    assert result.exit_code == 0
+    assert files_in(folder / "attnbench-my-kernel") == package(names_of("my-kernel"))
+    assert result.stdout == (
+        "cd attnbench-my-kernel\n"
+        "pip install -e '.[test]'\n"
+        "pytest\n"
+        "attnbench run attention/scaled_dot/H8-L1024-D64 --backend eager --backend sdpa_flash "
+        "--backend my_kernel\n"
+    )
+    assert result.stderr.startswith("wrote attnbench-my-kernel: pyproject.toml, README.md, ")
+    assert names_in(folder) == ["attnbench-my-kernel"]
+
+
+def test_the_folder_has_the_rights_of_any_new_one(folder: Path) -> None:
+    assert new("one").exit_code == 0
+    (folder / "beside").mkdir()
+    assert (folder / "attnbench-one").stat().st_mode == (folder / "beside").stat().st_mode
+
+
+def test_into_another_folder_whose_name_needs_quotes(folder: Path) -> None:
+    (folder / "my plugins").mkdir()
+    result = new("one", "--into", "my plugins")
+    assert shlex.split(result.stdout.splitlines()[0]) == ["cd", "my plugins/attnbench-one"]
+    assert (folder / "my plugins" / "attnbench-one" / "pyproject.toml").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "dangling link"])
+def test_what_is_there_stays_as_it_is(folder: Path, kind: str) -> None:
+    there = folder / "attnbench-one"
+    if kind == "file":
+        there.write_text("mine")
+    elif kind == "dangling link":
+        there.symlink_to("nowhere")
+    else:
+        there.mkdir()
+        if kind == "folder":
+            (there / "README.md").write_text("mine")
+    before = files_in(folder), names_in(folder)
+    result = new("one")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "attnbench: 'attnbench-one' is there already, and stays as it is; choose another name or --into\n"
+    )
+    assert (files_in(folder), names_in(folder)) == before
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["one", "--into", "nowhere"], "--into 'nowhere': no such folder; make it first"),
+        (["eager"], "name 'eager': a backend 'eager' is brought by attnbench "),
+        (["my kernel"], "name 'my kernel': letters a to z"),
+        ([], "Missing argument 'NAME'. Try attnbench new --help."),
+    ],
+)
+def test_wrong_words_write_nothing(folder: Path, words: list[str], sentence: str) -> None:
+    result = new(*words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"attnbench: {sentence}")
+    assert names_in(folder) == []
+
+
+def test_ctrl_c_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Path] = []
+    write = Path.write_text
+
+    def interrupted(path: Path, *words: Any, **more: Any) -> int:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(path)
+        return write(path, *words, **more)
+
+    monkeypatch.setattr(Path, "write_text", interrupted)
+    result = new("one")
+    assert (result.exit_code, result.stderr) == (130, "attnbench: interrupted\n")
+    assert len(written) == 3
+    assert names_in(folder) == []
+
+
+def test_a_disk_that_takes_no_more_leaves_nothing(folder: Path) -> None:
+    """A limit on the size of files stands in for it: half of the first file is written."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "attnbench", "new", "one"], preexec_fn=limited,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr == "attnbench: File too large\n"
+    assert names_in(folder) == []
+
+
+def test_somebody_who_is_faster_keeps_what_is_theirs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def late(path: Path, target: Path) -> Path:
+        target.mkdir()
+        (target / "theirs").write_text("theirs")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert new("one").exit_code == 3
+    assert files_in(folder) == {"attnbench-one/theirs": "theirs"}
