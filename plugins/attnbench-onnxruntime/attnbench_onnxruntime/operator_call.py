@@ -1,4 +1,4 @@
-"""What both operators share: maps of queries and keys before them, the mask, sinks, and rows without a key."""
+"""What both operators share: maps of queries and keys before them, masks, sinks, rows without a key."""
 
 from __future__ import annotations
 
