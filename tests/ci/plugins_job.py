@@ -3,8 +3,8 @@
 Usage: python tests/ci/plugins_job.py FOLDER PACKAGE...
 
 Each package has a file ``smoke.toml`` with a table for each of its backends: ``refuses``, the cases that it
-can't run, as words of their ids that no other case has; and ``dtype``, that of all cases where it isn't
-theirs. What isn't refused there must be ``ok``, what is must be ``unsupported``.
+can't run, or ``runs``, those it can, as words of their ids that no other case has; and ``dtype``, that of all
+cases where it isn't theirs. What it can run must be ``ok``, what it can't ``unsupported``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def declared(packages: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def brought(packages: list[str]) -> tuple[set[str], list[str]]:
-    """The names of the backends that the packages bring as they are installed, and what is wrong with that."""
+    """The names of the backends that the packages bring, as installed, and what is wrong with that."""
     registry = load_registry(source for source in installed() if source.distribution in packages)
     missing = set(packages) - {entry.source.distribution for entry in registry.backends.values()}
     return set(registry.backends), [*registry.faults, *(f"{name} brings no backend" for name in missing)]
@@ -52,22 +52,22 @@ def checked(folder: str, backends: list[str], dtype: str | None) -> list[dict[st
     return records
 
 
-def wrong_with(records: list[dict[str, Any]], refused: dict[str, list[str]]) -> list[str]:
+def wrong_with(records: list[dict[str, Any]], said: dict[str, dict[str, Any]]) -> list[str]:
     """What isn't as it is declared, in words."""
     found = []
-    for record in records:
-        words = [word for word in refused[record["backend"]] if word in record["case"]]
-        wanted = "unsupported" if words else "ok"
-        if record["status"] != wanted:
-            told = f"{record['status']}, not {wanted}"
-            found.append(f"{record['backend']} on {record['case']}: {told}: {record['reason']}")
-    for backend, words in refused.items():
-        cases = {record["case"] for record in records if record["backend"] == backend}
-        found += [
-            f"{backend} refuses {word!r}, which is in {len(hits)} cases"
-            for word in words
-            if len(hits := [case for case in cases if word in case]) != 1
-        ]
+    for backend, table in said.items():
+        own = [record for record in records if record["backend"] == backend]
+        words = table["runs" if "runs" in table else "refuses"]
+        for word in words:
+            hits = sum(word in record["case"] for record in own)
+            if hits != 1:
+                found.append(f"{backend} speaks of {word!r}, which is in {hits} cases")
+        for record in own:
+            named = any(word in record["case"] for word in words)
+            wanted = "ok" if named == ("runs" in table) else "unsupported"
+            if record["status"] != wanted:
+                told = f"{record['status']}, not {wanted}: {record['reason']}"
+                found.append(f"{backend} on {record['case']}: {told}")
     return found
 
 
@@ -85,7 +85,7 @@ def main(folder: str, *packages: str) -> None:
     for dtype, names in by_dtype.items():
         records = checked(folder, names, dtype)
         ok += sum(record["status"] == "ok" for record in records)
-        problems += wrong_with(records, {name: said[name]["refuses"] for name in names})
+        problems += wrong_with(records, {name: said[name] for name in names})
     print(f"{ok} ok with {len(backends)} backends of plugins in {time.monotonic() - start:.0f} s")
     for problem in problems:
         print(f"FAILED: {problem}")

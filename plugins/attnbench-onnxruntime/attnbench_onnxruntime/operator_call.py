@@ -68,10 +68,12 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
 
 
 def is_plain_causal(case: Case, scoring: Scoring) -> bool:
-    """Whether the mask is the operators' own: causal from the upper left, and nothing else is added."""
-    mask = case.mask
-    upper_left = mask.is_only_causal and (mask.causal == "upper_left" or case.Lq == case.Lk)
-    return upper_left and scoring.bias is None and scoring.sink is None
+    """Whether the operators make the mask themselves: causal of a square, with nothing else that is added.
+
+    Where Lq isn't Lk, MultiHeadAttention of 1.31 lets the last query see all keys: not from either corner.
+    """
+    square = case.mask.is_only_causal and case.Lq == case.Lk
+    return square and scoring.bias is None and scoring.sink is None
 
 
 def refuse_scale(case: Case, rule: Rule) -> str | None:

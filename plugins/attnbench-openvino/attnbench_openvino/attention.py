@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def attention(setup: Setup, precision: Precision) -> Call:
     """A function of q, k and v, (B, H, L, D) each; what isn't contiguous is copied.
 
-    Every mask is a float mask, the causal ones too: the operation's own attribute is described as causal
-    from the upper left, and kernels of the CPU count from the lower right where Lq isn't Lk.
+    Every mask is a float mask, the causal ones too: the operation would make one of those as well.
     """
     case, scoring, dtype = setup.case, setup.scoring, case_dtype(setup.case)
     dot, sink = scoring.dot, scoring.sink

@@ -30,7 +30,7 @@ OPENVINO = Backend(
     devices=("cpu",),
     requires=("openvino",),
     forkable=False,
-    quadratic_copies=1,
+    quadratic_copies=0,
 )
 
 OPENVINO_BF16 = Backend(
@@ -44,5 +44,5 @@ OPENVINO_BF16 = Backend(
     devices=("cpu",),
     requires=("openvino",),
     forkable=False,
-    quadratic_copies=1,
+    quadratic_copies=0,
 )
