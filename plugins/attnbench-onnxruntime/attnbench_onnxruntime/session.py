@@ -72,8 +72,6 @@ def open_session(model: bytes, threads: int) -> InferenceSession:
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3
-    # An arena would keep what a call takes, and its peak could not be told from outside.
-    options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     session: InferenceSession = onnxruntime.InferenceSession(
