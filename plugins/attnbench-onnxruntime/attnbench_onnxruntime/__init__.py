@@ -1,0 +1,15 @@
+"""ONNX Runtime's attention operators on its CPU provider, as backends of attnbench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attnbench import Backend, hookimpl
+from attnbench_onnxruntime.attention import ONNXRUNTIME_ATTENTION
+from attnbench_onnxruntime.multi_head_attention import ONNXRUNTIME_MHA
+
+
+@hookimpl
+def attnbench_backends() -> Iterable[Backend]:
+    """The contrib operator, which is tiled where there is no mask, and the operator of the standard."""
+    return (ONNXRUNTIME_MHA, ONNXRUNTIME_ATTENTION)

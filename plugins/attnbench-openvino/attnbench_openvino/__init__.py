@@ -1,0 +1,14 @@
+"""OpenVINO's ScaledDotProductAttention on its CPU device, as backends of attnbench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attnbench import Backend, hookimpl
+from attnbench_openvino.backends import OPENVINO, OPENVINO_BF16
+
+
+@hookimpl
+def attnbench_backends() -> Iterable[Backend]:
+    """The one that computes in float32 first."""
+    return (OPENVINO, OPENVINO_BF16)

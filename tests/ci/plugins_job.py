@@ -1,0 +1,96 @@
+"""Check the suite smoke with the backends of packages under plugins/, and fail where one doesn't run a case.
+
+Usage: python tests/ci/plugins_job.py FOLDER PACKAGE...
+
+Each package has a file ``smoke.toml`` with a table for each of its backends: ``refuses``, the cases that it
+can't run, or ``runs``, those it can, as words of their ids that no other case has; and ``dtype``, that of all
+cases where it isn't theirs. What it can run must be ``ok``, what it can't ``unsupported``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from attnbench.plugins.registry import load_registry
+from attnbench.plugins.sources import installed
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+
+
+def declared(packages: list[str]) -> dict[str, dict[str, Any]]:
+    """What the packages say of their backends, by name."""
+    return {
+        name: table
+        for package in packages
+        for name, table in tomllib.loads((PLUGINS / package / "smoke.toml").read_text()).items()
+    }
+
+
+def brought(packages: list[str]) -> tuple[set[str], list[str]]:
+    """The names of the backends that the packages bring, as installed, and what is wrong with that."""
+    registry = load_registry(source for source in installed() if source.distribution in packages)
+    missing = set(packages) - {entry.source.distribution for entry in registry.backends.values()}
+    return set(registry.backends), [*registry.faults, *(f"{name} brings no backend" for name in missing)]
+
+
+def checked(folder: str, backends: list[str], dtype: str | None) -> list[dict[str, Any]]:
+    """The records of smoke with these backends."""
+    words = [f"--backend={name}" for name in backends] + ([f"--dtype={dtype}"] if dtype else [])
+    done = subprocess.run(
+        ["attnbench", "check", "smoke", *words, "--out", folder, "--format", "json"],
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    records: list[dict[str, Any]] = json.loads(done.stdout)
+    return records
+
+
+def wrong_with(records: list[dict[str, Any]], said: dict[str, dict[str, Any]]) -> list[str]:
+    """What isn't as it is declared, in words."""
+    found = []
+    for backend, table in said.items():
+        own = [record for record in records if record["backend"] == backend]
+        words = table["runs" if "runs" in table else "refuses"]
+        for word in words:
+            hits = sum(word in record["case"] for record in own)
+            if hits != 1:
+                found.append(f"{backend} speaks of {word!r}, which is in {hits} cases")
+        for record in own:
+            named = any(word in record["case"] for word in words)
+            wanted = "ok" if named == ("runs" in table) else "unsupported"
+            if record["status"] != wanted:
+                told = f"{record['status']}, not {wanted}: {record['reason']}"
+                found.append(f"{backend} on {record['case']}: {told}")
+    return found
+
+
+def main(folder: str, *packages: str) -> None:
+    """Check, once for each dtype that is asked for."""
+    start = time.monotonic()
+    said = declared(list(packages))
+    backends, problems = brought(list(packages))
+    problems += [f"no smoke.toml speaks of {name}" for name in sorted(backends - set(said))]
+    problems += [f"{name} is spoken of, and nobody brings it" for name in sorted(set(said) - backends)]
+    by_dtype: defaultdict[str | None, list[str]] = defaultdict(list)
+    for name in sorted(backends & set(said)):
+        by_dtype[said[name].get("dtype")].append(name)
+    ok = 0
+    for dtype, names in by_dtype.items():
+        records = checked(folder, names, dtype)
+        ok += sum(record["status"] == "ok" for record in records)
+        problems += wrong_with(records, {name: said[name] for name in names})
+    print(f"{ok} ok with {len(backends)} backends of plugins in {time.monotonic() - start:.0f} s")
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
