@@ -20,7 +20,8 @@ def to_jax(x: Tensor) -> Any:
     """The tensor's memory as an array of JAX's; a copy where it is not contiguous."""
     import jax
 
-    return jax.dlpack.from_dlpack(x.detach().contiguous())
+    # By way of one axis: the strides of axes of length 1 may be any, and JAX would read another order in them.
+    return jax.dlpack.from_dlpack(x.detach().contiguous().view(-1).view(x.shape))
 
 
 def to_torch(x: Any) -> Tensor:

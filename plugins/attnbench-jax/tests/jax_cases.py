@@ -81,10 +81,14 @@ def drawn(text: str, *, times: float = 1.0) -> Drawn:
 
 
 def assert_right(backend: Backend, given: Drawn) -> dict[str, torch.Tensor]:
-    """Every part is as near to float64 as a small multiple of what a plain computation is off by."""
+    """Every part is as near to float64 as a small multiple of what a plain computation is off by.
+
+    Where the case is of float64 itself there is nothing nearer, and some hundreds of ulp are allowed.
+    """
     exact, found, plain = given.run(EAGER, "float64"), given.run(backend), given.run(EAGER)
     for name, x in exact.items():
-        least = 8 * torch.finfo(case_dtype(given.case)).eps * float(x.abs().max())
+        ulps = 512 if given.case.dtype == "float64" else 8
+        least = ulps * torch.finfo(case_dtype(given.case)).eps * float(x.abs().max())
         assert found[name].shape == x.shape
         limit = 4 * float((plain[name] - x).abs().max()) + least
         assert float((found[name] - x).abs().max()) <= limit, name

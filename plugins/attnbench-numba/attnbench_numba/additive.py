@@ -41,7 +41,7 @@ def prepare(setup: Setup) -> Call:
     score, largest = additive_scores(case.dtype), LARGEST[case.dtype]
     padded = -(-case.D // FEATURES_AT_ONCE) * FEATURES_AT_ONCE
     weights = np.zeros((case.H, padded), dtype)
-    weights[:, : case.D] = -2 * v
+    weights[:, : case.D] = v
 
     def scores_of_head(q: Array, k: Array, h: int) -> Scores:
         from_q = q @ w_query[h].T

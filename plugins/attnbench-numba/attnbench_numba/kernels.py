@@ -19,6 +19,8 @@ LANES = 32
 """Of sums and maxima: two vectors of AVX-512, or four of AVX2, in float32."""
 FEATURES_AT_ONCE = 4
 """That share one division in the additive scores; the features are padded to a multiple of it."""
+FEATURES_IN_A_SUM = 64
+"""Are added up by themselves before they are added to the score: one long sum would lose more digits."""
 KEYS_AT_ONCE = 256
 """Of the additive scores: the exponentials of so many keys, 64 KiB for 64 features, stay in a near cache."""
 
@@ -38,7 +40,9 @@ def softmax_step(dtype: str) -> Callable[..., None]:
     lanes_of = LANES
     zero = np.dtype(dtype).type(0)
 
-    def step(scores, first, low, high, largest, total, shrink, lanes):  # type: ignore[no-untyped-def]
+    def step(
+        scores: Any, first: Any, low: Any, high: Any, largest: Any, total: Any, shrink: Any, lanes: Any
+    ) -> None:
         rows, cols = scores.shape
         for i in range(rows):
             start = min(max(low[i] - first, 0), cols)
@@ -84,51 +88,55 @@ def softmax_step(dtype: str) -> Callable[..., None]:
 
 @cache
 def additive_scores(dtype: str) -> Callable[..., None]:
-    """``score(of_queries, of_keys, weights, first, scores)`` writes the scores (R, C) of the keys from ``first`` on.
+    """``score(of_queries, of_keys, weights, first, scores)``: the scores (R, C) of the keys from ``first`` on.
 
-    of_queries (R, D): e^(2a), of_keys (D, Lk): e^(2b), weights (D,): -2v, where D is a multiple of
-    FEATURES_AT_ONCE. The score is Σ v tanh(a + b) less Σ v, which is the same for all keys and drops out of the
-    softmax: tanh(s) = 1 - 2 / (1 + e^(2s)). Four quotients become one, n₁/x₁ + n₂/x₂ = (n₁x₂ + n₂x₁) / (x₁x₂)
-    twice. So that four denominators multiplied stay finite, none is let grow beyond 2^31 (2^60 in float64):
-    there the quotient is below half an ulp of tanh, which is 1.
+    of_queries (R, D): e^(2a), of_keys (D, Lk): e^(2b), weights (D,): v; D is a multiple of FEATURES_AT_ONCE.
+    The score is Σ v tanh(a + b), and tanh(s) = (e - 1) / (e + 1) with e = e^(2s) = e^(2a) e^(2b): near 0 the
+    difference is exact. Four quotients become one, n₁/x₁ + n₂/x₂ = (n₁x₂ + n₂x₁) / (x₁x₂) twice. So that four
+    denominators multiplied stay finite, no e is let grow beyond 2^31 (2^60 in float64), where tanh is 1.
     """
     import numba
 
     real = np.dtype(dtype).type
     one, zero, limit = real(1), real(0), real(2.0**31 if dtype == "float32" else 2.0**60)
-    features_at_once, keys_at_once = FEATURES_AT_ONCE, KEYS_AT_ONCE
+    features_at_once, features_in_a_sum = FEATURES_AT_ONCE, FEATURES_IN_A_SUM
+    keys_at_once = KEYS_AT_ONCE
 
-    def score(of_queries, of_keys, weights, first, scores):  # type: ignore[no-untyped-def]
-        rows, cols = scores.shape
+    def score(of_queries: Any, of_keys: Any, weights: Any, first: Any, scores: Any) -> None:
+        (rows, cols), features = scores.shape, of_queries.shape[1]
+        memory = np.empty(keys_at_once, scores.dtype)
         for left in range(0, cols, keys_at_once):
             keys = min(keys_at_once, cols - left)
             start = first + left
             for i in range(rows):
                 out = scores[i, left : left + keys]
-                for j in range(keys):
-                    out[j] = zero
-                for d in range(0, of_queries.shape[1], features_at_once):
-                    a0, a1, a2, a3 = (
-                        of_queries[i, d],
-                        of_queries[i, d + 1],
-                        of_queries[i, d + 2],
-                        of_queries[i, d + 3],
-                    )
+                out[:] = zero
+                part = memory[:keys]
+                part[:] = zero
+                for d in range(0, features, features_at_once):
+                    a0, a1 = of_queries[i, d], of_queries[i, d + 1]
+                    a2, a3 = of_queries[i, d + 2], of_queries[i, d + 3]
                     v0, v1, v2, v3 = weights[d], weights[d + 1], weights[d + 2], weights[d + 3]
                     b0 = of_keys[d, start : start + keys]
                     b1 = of_keys[d + 1, start : start + keys]
                     b2 = of_keys[d + 2, start : start + keys]
                     b3 = of_keys[d + 3, start : start + keys]
                     for j in range(keys):
-                        x0, x1 = one + a0 * b0[j], one + a1 * b1[j]
-                        x2, x3 = one + a2 * b2[j], one + a3 * b3[j]
-                        x0 = limit if x0 > limit else x0
-                        x1 = limit if x1 > limit else x1
-                        x2 = limit if x2 > limit else x2
-                        x3 = limit if x3 > limit else x3
+                        e0, e1, e2, e3 = a0 * b0[j], a1 * b1[j], a2 * b2[j], a3 * b3[j]
+                        e0 = limit if e0 > limit else e0
+                        e1 = limit if e1 > limit else e1
+                        e2 = limit if e2 > limit else e2
+                        e3 = limit if e3 > limit else e3
+                        x0, x1, x2, x3 = e0 + one, e1 + one, e2 + one, e3 + one
+                        n01 = v0 * (e0 - one) * x1 + v1 * (e1 - one) * x0
+                        n23 = v2 * (e2 - one) * x3 + v3 * (e3 - one) * x2
                         x01, x23 = x0 * x1, x2 * x3
-                        n = (v0 * x1 + v1 * x0) * x23 + (v2 * x3 + v3 * x2) * x01
-                        out[j] += n / (x01 * x23)
+                        part[j] += (n01 * x23 + n23 * x01) / (x01 * x23)
+                    done = d + features_at_once
+                    if done % features_in_a_sum == 0 or done == features:
+                        for j in range(keys):
+                            out[j] += part[j]
+                            part[j] = zero
 
     array = numba.from_dtype(np.dtype(dtype))
     matrix, vector = array[:, ::1], array[::1]
