@@ -1,8 +1,8 @@
 """flash_attn: FlashAttention-2 of the package flash-attn.
 
-Written against ``flash_attn_func`` of 2.8, as its docstring has it: (B, L, heads, D), fewer key/value heads for
-grouped queries, masks aligned to the lower right, 0 in rows without a key, slopes of ALiBi for each head.
-Dao 2023, FlashAttention-2.
+Written against ``flash_attn_func`` of 2.8, as its docstring has it: (B, L, heads, D), fewer key/value heads
+for grouped queries, masks aligned to the lower right, 0 in rows without a key, slopes of ALiBi for each
+head. Dao 2023, FlashAttention-2.
 """
 
 from __future__ import annotations

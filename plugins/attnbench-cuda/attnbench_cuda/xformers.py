@@ -1,8 +1,8 @@
 """xformers_attention: memory_efficient_attention of xFormers, which chooses its kernel itself.
 
 Written against ``xformers.ops.memory_efficient_attention`` of 0.0.30 and later, as its page has it: (B, L,
-heads, D), or (B, L, groups, heads, D) for grouped queries, forward only; what is added to the scores as one of
-its own kinds of mask, or as a tensor (B, heads, Lq, Lk) whose rows begin at multiples of 8 elements.
+heads, D), or (B, L, groups, heads, D) for grouped queries, forward only; what is added to the scores as one
+of its own kinds of mask, or as a tensor (B, heads, Lq, Lk) whose rows begin at multiples of 8 elements.
 """
 
 from __future__ import annotations

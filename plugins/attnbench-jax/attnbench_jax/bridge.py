@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnbench_jax.process import configure
+from attnbench_jax.process import configure, options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,11 +37,11 @@ def compiled(function: Arrays, examples: Sequence[Tensor], case: Case) -> Tensor
     In the passes ``backward`` and ``both`` its output has a graph that reaches all tensors that require
     gradients: the backward pass is JAX's own, which computes the forward pass once more.
     """
+    configure()
     import jax
 
-    configure()
     shapes = [jax.ShapeDtypeStruct(x.shape, str(x.dtype).removeprefix("torch.")) for x in examples]
-    forward = jax.jit(function).lower(*shapes).compile()
+    forward = jax.jit(function).lower(*shapes).compile(options(case))
 
     def call(*tensors: Tensor) -> Tensor:
         return to_torch(forward(*map(to_jax, tensors)))
@@ -49,12 +49,13 @@ def compiled(function: Arrays, examples: Sequence[Tensor], case: Case) -> Tensor
     if case.pass_ == "forward":
         return call
     wanted = tuple(at for at, x in enumerate(examples) if x.requires_grad)
-    return _with_gradients(function, call, shapes, wanted)
+    backward = _gradients(function, shapes, wanted).compile(options(case))
+    return _with_graph(call, backward, wanted)
 
 
-def _with_gradients(function: Arrays, call: Tensors, shapes: Sequence[Any], wanted: Sequence[int]) -> Tensors:
+def _gradients(function: Arrays, shapes: Sequence[Any], wanted: Sequence[int]) -> Any:
+    """Of the upstream gradient and all arrays those of the wanted ones, lowered but not compiled."""
     import jax
-    import torch
 
     def gradients(upstream: Any, *arrays: Any) -> tuple[Any, ...]:
         def of_wanted(*chosen: Any) -> Any:
@@ -68,7 +69,11 @@ def _with_gradients(function: Arrays, call: Tensors, shapes: Sequence[Any], want
         return result
 
     upstream = jax.eval_shape(function, *shapes)
-    backward = jax.jit(gradients).lower(upstream, *shapes).compile()
+    return jax.jit(gradients).lower(upstream, *shapes)
+
+
+def _with_graph(call: Tensors, backward: Arrays, wanted: Sequence[int]) -> Tensors:
+    import torch
 
     class ThroughJax(torch.autograd.Function):
         @staticmethod
