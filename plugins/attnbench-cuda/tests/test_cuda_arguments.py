@@ -1,4 +1,4 @@
-"""What each library's function is told, by stand-ins that compute the same on a CPU or write down what they got."""
+"""What each library's function is told, by stand-ins that compute it by torch or write it down."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_flashinfer_is_told_the_window_to_the_left(monkeypatch: pytest.MonkeyPat
     stand_in(
         monkeypatch,
         "flashinfer",
-        single_prefill_with_kv_cache=lambda q, k, v, **named: told.update(named) or q,
+        single_prefill_with_kv_cache=lambda q, *_, **named: told.update(named) or q,
     )
     setup = setup_of("attention/dot/H2-L16-D64/causal+window:9")
     FLASHINFER_PREFILL.prepare(setup)(*inputs_of(setup))

@@ -20,7 +20,7 @@ def to_jax(x: Tensor) -> Any:
     """The tensor's memory as an array of JAX's; a copy where it is not contiguous."""
     import jax
 
-    # By way of one axis: the strides of axes of length 1 may be any, and JAX would read another order in them.
+    # By way of one axis: strides of axes of length 1 may be any, and JAX would see another order.
     return jax.dlpack.from_dlpack(x.detach().contiguous().view(-1).view(x.shape))
 
 

@@ -28,7 +28,7 @@ def configure() -> None:
 
 @contextlib.contextmanager
 def _log_level_as_it_was() -> Iterator[None]:
-    """Importing JAX sets a variable of the environment, which is everybody's and read while it is imported."""
+    """Importing JAX sets a variable of the environment, which is everybody's; it is read meanwhile."""
     before = os.environ.get(_LOG_LEVEL)
     yield
     if before is None:

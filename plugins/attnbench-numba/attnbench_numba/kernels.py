@@ -31,8 +31,8 @@ def softmax_step(dtype: str) -> Callable[..., None]:
 
     scores (R, C) of the keys from ``first`` on become e^(score - largest so far), 0 outside of a row's keys
     ``low`` to ``high``. ``largest`` and ``total`` (R,) are brought up to date, and ``shrink`` (R,) is what
-    earlier sums are to be multiplied by: Milakov & Gimelshein 2018, Online normalizer calculation for softmax,
-    algorithm 3. lanes (LANES,): memory to work in.
+    earlier sums are to be multiplied by: Milakov & Gimelshein 2018, Online normalizer calculation for
+    softmax, algorithm 3. lanes (LANES,): memory to work in.
     """
     import numba
 
@@ -88,7 +88,7 @@ def softmax_step(dtype: str) -> Callable[..., None]:
 
 @cache
 def additive_scores(dtype: str) -> Callable[..., None]:
-    """``score(of_queries, of_keys, weights, first, scores)``: the scores (R, C) of the keys from ``first`` on.
+    """``score(of_queries, of_keys, weights, first, scores)``: the scores (R, C) of keys from ``first`` on.
 
     of_queries (R, D): e^(2a), of_keys (D, Lk): e^(2b), weights (D,): v; D is a multiple of FEATURES_AT_ONCE.
     The score is Σ v tanh(a + b), and tanh(s) = (e - 1) / (e + 1) with e = e^(2s) = e^(2a) e^(2b): near 0 the

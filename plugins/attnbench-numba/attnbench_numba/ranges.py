@@ -1,4 +1,4 @@
-"""Which keys a query may see at all, as a range: so that what a mask drops at either end is never computed."""
+"""Which keys a query may see at all, as a range: what a mask drops at either end is never computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def key_ranges(case: Case) -> tuple[Index, Index]:
-    """The half-open range of keys of each query, two arrays (B, Lq): causal, window and padding; may be empty.
+    """The half-open range of keys of each query, two arrays (B, Lq): causal, window, padding; may be empty.
 
     An explicit mask drops more pairs inside of it.
     """

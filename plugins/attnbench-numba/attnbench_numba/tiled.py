@@ -1,4 +1,4 @@
-"""numba_tiled: NumPy's matrix products, and between them an online softmax that Numba compiles into one loop."""
+"""numba_tiled: NumPy's matrix products, and between them an online softmax that Numba compiles."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Block:
-    """Queries and keys of a block; of its scores, (rows, cols), both large and small stay in a core's cache."""
+    """Queries and keys of a block, so few that its scores and the keys stay in a core's caches."""
 
     rows: int
     cols: int
@@ -36,8 +36,8 @@ def attend(setup: Setup, block: Block, scores_of_head: ScoresOfHead) -> Call:
     """The function of `attention`, of tensors.
 
     scores_of_head: ``scores_of_head(q, k, h)`` for q (Lq, D) and k (Lk, D) of head h gives a function that
-    writes the scores of some queries and keys, ``slice``s, into an array of that shape, without bias and mask.
-    Both are contiguous.
+    writes the scores of some queries and keys, ``slice``s, into an array of that shape, without bias and
+    mask. Both are contiguous.
     """
     import torch
 

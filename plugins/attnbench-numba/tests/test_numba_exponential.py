@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-numba = pytest.importorskip("numba", reason="Numba is not installed")
+pytest.importorskip("numba", reason="Numba is not installed")
 
 from attnbench_numba.exponential import make_exponential
 
