@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 BLOCK = Block(rows=64, cols=2048)
 LARGEST = {"float32": 43.0, "float64": 350.0}
-"""Of |a| and |b|: e^(2a) is then a normal number. Their product may leave the range on either side: what becomes
-infinite is cut to where tanh is 1, and 0 gives -1, as it should be."""
+"""Of |a| and |b|: e^(2a) is then a normal number. Their product may leave the range on either side: where it
+becomes infinite it is cut to where tanh is 1, and 0 gives -1, as it should be."""
 TANH_AT_ONCE = 1 << 18
 
 
