@@ -12,6 +12,7 @@ from attnbench.kit.masks import plus_bias, softmax_mask
 from attnbench.kit.scores import map_keys, map_queries
 from attnbench.kit.sinks import with_sink_column, with_zero_row
 from attnbench_jax.bridge import compiled
+from attnbench_jax.process import configure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,6 +38,7 @@ def attention(setup: Setup, function: Callable[[bool, float], Function]) -> Call
     where something is added to the scores, that as (B or 1, H or 1, Lq, Lk). Rows that keep no key may be
     anything but NaN.
     """
+    configure()
     case, scoring = setup.case, setup.scoring
     dot = scoring.dot
     assert dot is not None

@@ -49,7 +49,7 @@ def make_exponential(dtype: str) -> Callable[[Any], Any]:
 
 
 def _series(dtype: str) -> Callable[[Any], Any]:
-    """The Taylor series of e^x for |x| ≤ ln 2 / 2, to the term that is below an ulp. A loop would stay one."""
+    """The Taylor series of e^x for |x| ≤ ln 2 / 2, to the term below an ulp. A loop would stay one."""
     import numba
 
     real = np.float32 if dtype == "float32" else np.float64

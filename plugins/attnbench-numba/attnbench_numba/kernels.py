@@ -71,13 +71,17 @@ def softmax_step(dtype: str) -> Callable[..., None]:
                 some = row[at * lanes_of : (at + 1) * lanes_of]
                 for lane in range(lanes_of):
                     lanes[lane] += some[lane]
-            added = zero
-            for lane in range(lanes_of):
-                added += lanes[lane]
-            for x in row[whole * lanes_of :]:
-                added += x
+            rest = row[whole * lanes_of :]
+            for lane in range(len(rest)):
+                lanes[lane] += rest[lane]
+            # By halves: one after the other they would lose a digit where all weigh about the same.
+            half = lanes_of // 2
+            while half:
+                for lane in range(half):
+                    lanes[lane] += lanes[lane + half]
+                half //= 2
             shrink[i] = exponential(before - top)
-            total[i] = total[i] * shrink[i] + added
+            total[i] = total[i] * shrink[i] + lanes[0]
             largest[i] = top
 
     real = numba.from_dtype(np.dtype(dtype))
