@@ -48,8 +48,9 @@ JAX_DOT_PRODUCT_ATTENTION = Backend(
     supports=supports,
     operations=("attention", "multihead"),
     needs_dot_form=True,
-    # Its softmax is computed in float32 whatever the inputs are, so float64 would be no such.
-    dtypes=("float32", "bfloat16", "float16"),
+    # Its softmax is computed in float32 whatever the inputs are, so float64 would be no such; and it asks
+    # XLA for float16 products that there are none of on a CPU.
+    dtypes=("float32", "bfloat16"),
     devices=("cpu",),
     passes=PASSES,
     layout="BLHD",

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attnbench.types.case import Case
 
-_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-
 
 def configure() -> None:
     """float64 stays float64, and a call computes where it is made, not on a thread of JAX's.
 
     Both are switches of the whole process; a worker is one backend's own.
     """
-    with _log_level_as_it_was():
+    with _environment_as_it_was():
         import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -27,12 +25,12 @@ def configure() -> None:
 
 
 @contextlib.contextmanager
-def _log_level_as_it_was() -> Iterator[None]:
-    """Importing JAX sets a variable of the environment, which is everybody's; it is read meanwhile."""
-    before = os.environ.get(_LOG_LEVEL)
+def _environment_as_it_was() -> Iterator[None]:
+    """Importing JAX sets variables of the environment, which is everybody's; they are read meanwhile."""
+    before = set(os.environ)
     yield
-    if before is None:
-        os.environ.pop(_LOG_LEVEL, None)
+    for name in set(os.environ) - before:
+        del os.environ[name]
 
 
 def options(case: Case) -> dict[str, str] | None:
