@@ -7,7 +7,7 @@ import resource
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnbench.worker.outputs import WrongOutput
@@ -59,6 +59,16 @@ NO_PAST = Past()
 def past_here(past: Past) -> Past:
     """What is known of calls in this process; in a fresh fork nothing is."""
     return past if past.pid == os.getpid() else Past(pid=os.getpid())
+
+
+def others_ns() -> int:
+    """CPU time that all threads but the calling one have used."""
+    return _used()[1]
+
+
+def forgiven(past: Past, spent_ns: int) -> Past:
+    """The past where other threads used so much CPU time on what was no call: compilers have threads."""
+    return replace(past, others_ns=past.others_ns + spent_ns)
 
 
 def with_call(past: Past, before: Activity) -> Past:

@@ -1,0 +1,35 @@
+"""Masks that kernels compute by themselves: a band of keys around each query's own position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attnbench.types.case import Case
+
+
+@dataclass(frozen=True)
+class Band:
+    """Keys kept before and after the one that a query stands at, its own left out of the count; None for all.
+
+    The last query stands at the last key.
+    """
+
+    before: int | None
+    after: int | None
+
+
+def band_of(case: Case) -> Band | str:
+    """The mask of a case as a band, or the reason in words why it is none."""
+    mask = case.mask
+    if mask.explicit is not None or mask.padding is not None:
+        what = "an explicit mask" if mask.explicit is not None else "padding"
+        return f"takes causal masks and windows, and no {what.removeprefix('an ')}"
+    if mask.causal == "upper_left" and case.Lq != case.Lk:
+        return (
+            "puts the last query at the last key (causal:lower_right); "
+            f"this mask puts the first at the first, with Lq = {case.Lq} and Lk = {case.Lk}"
+        )
+    reach = None if mask.window is None else mask.window - 1
+    return Band(reach, 0 if mask.causal is not None else reach)

@@ -1,0 +1,88 @@
+"""flashinfer_prefill: FlashInfer's kernel for the prefill of one request.
+
+Written against ``flashinfer.single_prefill_with_kv_cache`` of 0.6, as its page has it: q (Lq, H, D), k and v
+(Lk, Hkv, D) in the layout NHD, a causal mask aligned to the lower right, a window to the left, a soft cap, or
+a mask of one's own (Lq, Lk). Ye et al. 2025, FlashInfer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attnbench.kit.forms import form_of
+from attnbench.kit.masks import empty_rows, keep_mask
+from attnbench.types.backend import Backend, Setup
+from attnbench_cuda.around import with_maps
+from attnbench_cuda.bands import band_of
+from attnbench_cuda.device import needs_gpu
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+HEADS = (64, 128, 256)
+
+
+def arguments(setup: Setup) -> dict[str, Any]:
+    """What the kernel is told besides q, k and v."""
+    case, dot = setup.case, setup.scoring.dot
+    assert dot is not None
+    told: dict[str, Any] = {"kv_layout": "NHD", "sm_scale": dot.scale, "logits_soft_cap": dot.cap}
+    band = band_of(case)
+    if isinstance(band, str) or (band.before is not None and band.after != 0):
+        keep = keep_mask(case, case.device)
+        return told if keep is None else told | {"custom_mask": keep[0, 0]}
+    window = {} if band.before is None else {"window_left": band.before}
+    return told | {"causal": band.after == 0} | window
+
+
+def prepare(setup: Setup) -> Call:
+    """For either operation."""
+    from flashinfer import single_prefill_with_kv_cache
+
+    told, empty = arguments(setup), empty_rows(setup.case, setup.case.device)
+    # (1, 1, Lq, 1) to (Lq, 1, 1)
+    rows = None if empty is None else empty[0, 0, :, :, None]
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out: Tensor = single_prefill_with_kv_cache(q[0], k[0], v[0], **told)
+        return (out if rows is None else out.masked_fill(rows, 0)).unsqueeze(0)
+
+    return with_maps(call, setup)
+
+
+def supports(case: Case, rule: Rule) -> str | None:
+    """One sequence, heads of 64, 128 or 256 features, masks that add nothing."""
+    form = form_of(case, rule)
+    if case.B != 1:
+        return f"FlashInfer's kernel for one request takes one sequence; here B = {case.B}"
+    if case.D not in HEADS or case.Dv != case.D:
+        return f"FlashInfer has kernels for D = Dv = 64, 128 or 256; here D = {case.D} and Dv = {case.Dv}"
+    if case.mask.explicit == "float":
+        return "FlashInfer's kernel for one request adds no numbers to the scores"
+    if form.bias is not None or form.sink is not None:
+        what = "bias" if form.sink is None else "sink"
+        return f"FlashInfer's kernel for one request takes no {what} of a rule's own"
+    return None
+
+
+FLASHINFER_PREFILL = Backend(
+    name="flashinfer_prefill",
+    summary="FlashInfer's prefill of one request",
+    prepare=prepare,
+    supports=supports,
+    available=lambda device: needs_gpu("flashinfer"),
+    operations=("attention", "multihead"),
+    needs_dot_form=True,
+    dtypes=("bfloat16", "float16"),
+    devices=("cuda",),
+    layout="BLHD",
+    requires=("flashinfer",),
+    forkable=False,
+    # Its kernels are compiled for a case's dtype and head when they are first called.
+    compiles=True,
+    quadratic_copies=0,
+)

@@ -1,0 +1,116 @@
+"""xformers_attention: memory_efficient_attention of xFormers, which chooses its kernel itself.
+
+Written against ``xformers.ops.memory_efficient_attention`` of 0.0.30 and later, as its page has it: (B, L,
+heads, D), or (B, L, groups, heads, D) for grouped queries, forward only; what is added to the scores as one
+of its own kinds of mask, or as a tensor (B, heads, Lq, Lk) whose rows begin at multiples of 8 elements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attnbench.kit.dtypes import case_dtype
+from attnbench.kit.forms import form_of
+from attnbench.kit.masks import plus_bias, softmax_mask
+from attnbench.kit.sinks import with_sink_column, with_zero_row
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
+from attnbench_cuda.around import with_maps
+from attnbench_cuda.device import needs_gpu
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+ALIGNED = 8
+"""Elements that a row of the bias must begin at a multiple of."""
+
+
+def attn_bias(setup: Setup) -> tuple[Any, Tensor | None]:
+    """What is added to the scores, of xFormers' own kind or a tensor or None; and the rows to be set to 0.
+
+    The tensor is (B, H, Lq, Lk), for grouped queries (B, Hkv, group, Lq, Lk); the rows (B or 1, Lq, 1, 1).
+    """
+    case, scoring = setup.case, setup.scoring
+    mask = case.mask
+    upper_left = mask.is_only_causal and (mask.causal == "upper_left" or case.Lq == case.Lk)
+    if upper_left and scoring.bias is None and scoring.sink is None:
+        from xformers.ops import LowerTriangularMask
+
+        return LowerTriangularMask(), None
+    dtype = case_dtype(case)
+    added, empty = softmax_mask(setup, dtype)
+    added = plus_bias(added, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
+    if scoring.sink is not None:
+        added = with_sink_column(added, scoring.sink, case)
+    rows = None if empty is None else empty.transpose(1, 2)
+    if added is None:
+        return None, rows
+    added = aligned(added.expand(case.B, case.H, case.Lq, added.shape[-1]))
+    return added if case.group == 1 else added.unflatten(1, (case.Hkv, case.group)), rows
+
+
+def aligned(added: Tensor) -> Tensor:
+    """The same numbers in rows that begin at multiples of ALIGNED elements."""
+    width = added.shape[-1]
+    room = -(-width // ALIGNED) * ALIGNED
+    return added.new_zeros((*added.shape[:-1], room))[..., :width].copy_(added)
+
+
+def prepare(setup: Setup) -> Call:
+    """For either operation."""
+    from xformers.ops import memory_efficient_attention
+
+    case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink
+    assert dot is not None
+    added, rows = attn_bias(setup)
+    scale, group, p = dot.scale, case.group, case.dropout
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if sink is not None:
+            k, v = (with_zero_row(x.transpose(1, 2)).transpose(1, 2) for x in (k, v))
+        if group > 1:
+            q = q.unflatten(2, (-1, group))
+            k, v = (x[:, :, :, None].expand(-1, -1, -1, group, -1) for x in (k, v))
+        out: Tensor = memory_efficient_attention(q, k, v, attn_bias=added, p=p, scale=scale)
+        out = out.flatten(2, 3) if group > 1 else out
+        return out if rows is None else out.masked_fill(rows, 0)
+
+    return with_maps(call, setup)
+
+
+def supports(case: Case, rule: Rule) -> str | None:
+    """Any mask; gradients of q, k and v alone, and only where each query head has a key head of its own."""
+    form = form_of(case, rule)
+    if form.dot is not None and form.dot.cap is not None:
+        return "memory_efficient_attention has no soft cap: nothing can come between product and softmax"
+    if case.pass_ == "forward":
+        return None
+    if case.group > 1:
+        return f"memory_efficient_attention gives no gradients of grouped queries; here Hkv = {case.Hkv}"
+    if form.bias is not None or form.sink is not None:
+        what = "bias" if form.sink is None else "sink"
+        return f"the gradient of its bias is not asked for, which {case.rule} has its {what} in"
+    return None
+
+
+XFORMERS_ATTENTION = Backend(
+    name="xformers_attention",
+    summary="xFormers' memory_efficient_attention, by the kernel that it chooses",
+    prepare=prepare,
+    supports=supports,
+    available=lambda device: needs_gpu("xformers", (6, 0)),
+    operations=("attention", "multihead"),
+    needs_dot_form=True,
+    dtypes=("float32", "bfloat16", "float16"),
+    devices=("cuda",),
+    passes=PASSES,
+    layout="BLHD",
+    requires=("xformers",),
+    forkable=False,
+    quadratic_copies=0,
+    dropout=True,
+)

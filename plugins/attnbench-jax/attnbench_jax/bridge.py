@@ -1,0 +1,97 @@
+"""Between torch and JAX: the same memory seen from both, and gradients of one as autograd of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnbench_jax.process import configure, options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.case import Case
+
+    Arrays = Callable[..., Any]
+    Tensors = Callable[..., Tensor]
+
+
+def to_jax(x: Tensor) -> Any:
+    """The tensor's memory as an array of JAX's; a copy where it is not contiguous."""
+    import jax
+
+    # By way of one axis: strides of axes of length 1 may be any, and JAX would see another order.
+    return jax.dlpack.from_dlpack(x.detach().contiguous().view(-1).view(x.shape))
+
+
+def to_torch(x: Any) -> Tensor:
+    """The array's memory as a tensor, when what it is computed from is done."""
+    import torch
+
+    return torch.from_dlpack(x.block_until_ready())
+
+
+def compiled(function: Arrays, examples: Sequence[Tensor], case: Case) -> Tensors:
+    """``function`` of arrays, compiled for tensors like ``examples``, as a function of tensors.
+
+    In the passes ``backward`` and ``both`` its output has a graph that reaches all tensors that require
+    gradients: the backward pass is JAX's own, which computes the forward pass once more.
+    """
+    configure()
+    import jax
+
+    shapes = [jax.ShapeDtypeStruct(x.shape, str(x.dtype).removeprefix("torch.")) for x in examples]
+    forward = jax.jit(function).lower(*shapes).compile(options(case))
+
+    def call(*tensors: Tensor) -> Tensor:
+        return to_torch(forward(*map(to_jax, tensors)))
+
+    if case.pass_ == "forward":
+        return call
+    wanted = tuple(at for at, x in enumerate(examples) if x.requires_grad)
+    backward = _gradients(function, shapes, wanted).compile(options(case))
+    return _with_graph(call, backward, wanted)
+
+
+def _gradients(function: Arrays, shapes: Sequence[Any], wanted: Sequence[int]) -> Any:
+    """Of the upstream gradient and all arrays those of the wanted ones, lowered but not compiled."""
+    import jax
+
+    def gradients(upstream: Any, *arrays: Any) -> tuple[Any, ...]:
+        def of_wanted(*chosen: Any) -> Any:
+            every = list(arrays)
+            for at, array in zip(wanted, chosen, strict=True):
+                every[at] = array
+            return function(*every)
+
+        _, pull_back = jax.vjp(of_wanted, *(arrays[at] for at in wanted))
+        result: tuple[Any, ...] = pull_back(upstream)
+        return result
+
+    upstream = jax.eval_shape(function, *shapes)
+    return jax.jit(gradients).lower(upstream, *shapes)
+
+
+def _with_graph(call: Tensors, backward: Arrays, wanted: Sequence[int]) -> Tensors:
+    import torch
+
+    class ThroughJax(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Tensor) -> Tensor:
+            ctx.save_for_backward(*tensors)
+            return call(*tensors)
+
+        @staticmethod
+        def backward(ctx: Any, *upstreams: Tensor) -> tuple[Tensor | None, ...]:
+            (upstream,) = upstreams
+            found = backward(to_jax(upstream), *map(to_jax, ctx.saved_tensors))
+            each: list[Tensor | None] = [None] * len(ctx.saved_tensors)
+            for at, gradient in zip(wanted, found, strict=True):
+                each[at] = to_torch(gradient)
+            return tuple(each)
+
+    def with_graph(*tensors: Tensor) -> Tensor:
+        out: Tensor = ThroughJax.apply(*tensors)
+        return out
+
+    return with_graph

@@ -1,0 +1,60 @@
+"""jax_dot_product_attention: the function that JAX has, compiled by XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attnbench.kit.forms import form_of
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
+from attnbench_jax.heads import attention
+
+if TYPE_CHECKING:
+    from attnbench.types.backend import Call
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+
+def function(is_causal: bool, scale: float) -> Callable[..., Any]:
+    """``jax.nn.dot_product_attention``; what is added to the scores is its bias."""
+    from jax.nn import dot_product_attention
+
+    def call(q: Any, k: Any, v: Any, added: Any = None) -> Any:
+        return dot_product_attention(q, k, v, added, scale=scale, is_causal=is_causal)
+
+    return call
+
+
+def prepare(setup: Setup) -> Call:
+    """For either operation."""
+    return attention(setup, function)
+
+
+def supports(case: Case, rule: Rule) -> str | None:
+    """It takes values as wide as queries, and nothing between product and softmax but a sum."""
+    if case.Dv != case.D:
+        return f"jax.nn.dot_product_attention needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
+    dot = form_of(case, rule).dot
+    if dot is not None and dot.cap is not None:
+        return "jax.nn.dot_product_attention has no soft cap: nothing can come between product and softmax"
+    return None
+
+
+JAX_DOT_PRODUCT_ATTENTION = Backend(
+    name="jax_dot_product_attention",
+    summary="jax.nn.dot_product_attention, compiled by XLA",
+    prepare=prepare,
+    supports=supports,
+    operations=("attention", "multihead"),
+    needs_dot_form=True,
+    # Its softmax is computed in float32 whatever the inputs are, so float64 would be no such; and it asks
+    # XLA for float16 products that there are none of on a CPU.
+    dtypes=("float32", "bfloat16"),
+    devices=("cpu",),
+    passes=PASSES,
+    layout="BLHD",
+    requires=("jax", "jaxlib"),
+    forkable=False,
+    quadratic_copies=3,
+)

@@ -1,0 +1,44 @@
+"""What JAX is told of a process, once, before it computes anything in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attnbench.types.case import Case
+
+
+def configure() -> None:
+    """float64 stays float64, and a call computes where it is made, not on a thread of JAX's.
+
+    Both are switches of the whole process; a worker is one backend's own.
+    """
+    with _environment_as_it_was():
+        import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+@contextlib.contextmanager
+def _environment_as_it_was() -> Iterator[None]:
+    """Importing JAX sets variables of the environment, which is everybody's; they are read meanwhile."""
+    before = set(os.environ)
+    yield
+    for name in set(os.environ) - before:
+        del os.environ[name]
+
+
+def options(case: Case) -> dict[str, str] | None:
+    """What the compiler is told. Case of one thread: an order of operations in which each waits for the last.
+
+    Else XLA hands independent ones, such as blocks of queries, to its pool, which has a thread besides the
+    calling one even where it is told to have one.
+    """
+    if case.threads > 1:
+        return None
+    return {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}

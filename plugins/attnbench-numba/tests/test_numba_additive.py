@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import platform
+import re
+
+import numpy as np
+import pytest
+from numba_cases import assert_right, drawn
+
+pytest.importorskip("numba", reason="Numba is not installed")
+
+from attnbench_numba import NUMBA_ADDITIVE, additive
+from attnbench_numba.kernels import additive_scores, softmax_step
+
+CASES = (
+    "attention/additive/B2-H3-Lq33-Lk65-D13",
+    "attention/additive/H4-Hkv2-Lq1-Lk300-D64/causal:lower_right",
+    "attention/additive_sum/H2-L66-D16/causal",
+    "attention/additive/B3-H2-L70-D8/padding",
+    "attention/additive/H2-L70-D5/causal+float",
+    "attention/additive_sum/H2-L70-D9/float64",
+    "attention/additive/H1-Lq3-Lk2500-D4",
+    "multihead/additive/H2-Lq20-Lk30-D8-E16-bias",
+)
+
+
+@pytest.fixture
+def no_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **named: object) -> None:
+        raise AssertionError("the exact way was taken")
+
+    monkeypatch.setattr(additive, "by_tanh", refuse)
+
+
+@pytest.mark.parametrize("text", CASES)
+@pytest.mark.usefixtures("no_tanh")
+def test_as_near_to_float64_as_the_check_asks(text: str) -> None:
+    assert_right(NUMBA_ADDITIVE, drawn(text))
+
+
+@pytest.mark.usefixtures("no_tanh")
+def test_sums_far_beyond_where_tanh_is_one() -> None:
+    assert_right(NUMBA_ADDITIVE, drawn("attention/additive/H2-L66-D16", times=10))
+
+
+def test_inputs_that_leave_the_range_go_the_exact_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = drawn("attention/additive/H2-L66-D64", times=60)
+    by_tanh, asked = additive.by_tanh, []
+    monkeypatch.setattr(additive, "by_tanh", lambda *each: asked.append(1) or by_tanh(*each))
+    assert_right(NUMBA_ADDITIVE, given)
+    assert asked
+
+
+@pytest.mark.parametrize(("a", "b"), [(43.0, 43.0), (-43.0, -43.0), (43.0, -43.0), (20.0, -19.5), (0.0, 0.0)])
+def test_the_ends_of_the_range(a: float, b: float) -> None:
+    scores = np.empty((1, 5), np.float32)
+    e = np.exp(np.float32(2) * np.array([a, b], np.float32))
+    weights = np.array([1, 1, 1, 0], np.float32)
+    additive_scores("float32")(np.full((1, 4), e[0]), np.full((4, 5), e[1]), weights, 0, scores)
+    np.testing.assert_allclose(scores, np.full((1, 5), 3 * np.tanh(a + b)), atol=1e-6)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="reads the instructions of x86-64")
+def test_both_loops_are_vector_instructions() -> None:
+    for function, instruction in (
+        (additive_scores("float32"), "vdivps"),
+        (softmax_step("float32"), "vfmadd"),
+    ):
+        (assembly,) = function.inspect_asm().values()
+        assert re.search(rf"{instruction}\S*\s+.*%[yz]mm", assembly), f"no {instruction} of vectors"
