@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnbench.types.record import SetLine
 
@@ -30,19 +30,24 @@ _LEAST_NET = 0.125
 
 @dataclass(frozen=True)
 class Limit:
-    """The machine at its best: operations and bytes a second, and the time of a call that does nothing."""
+    """The machine at its best: operations and bytes a second, and the time of a call that does nothing.
+
+    work: what did so many operations.
+    """
 
     flops_per_s: float
     bytes_per_s: float
     empty_call_ns: float
+    work: str = "product of matrices"
 
 
 def limits(sets: Iterable[SetLine]) -> Limit | None:
     """The limit for one case, from all its sets; None where none of them has a scale.
 
-    Products of several sizes are measured and the best of them counts. Copies are of the case's own size:
-    what fits into a cache is copied several times as fast as what doesn't. What calling a copy takes is left
-    out, since kernels with a cheaper call than torch's are honest; of small copies it is most of the time.
+    Products of several sizes are measured and the best of them counts, or convolutions where those are
+    faster. Copies are of the case's own size: what fits into a cache is copied several times as fast as what
+    doesn't. What calling a copy takes is left out, since kernels with a cheaper call than torch's are honest;
+    of small copies it is most of the time.
     """
     scales = [line.scale for line in sets if line.scale is not None]
     products: dict[int, list[float]] = {}
@@ -50,6 +55,7 @@ def limits(sets: Iterable[SetLine]) -> Limit | None:
         for side, times in scale.gemm_ns.items():
             products.setdefault(side, []).extend(times)
     rates = [2 * side**3 / max(_fast(times), 1) for side, times in products.items() if times]
+    convolutions = [ns / scale.convolution_flops for scale in scales for ns in scale.convolution_ns]
     copies = [ns / scale.copy_bytes for scale in scales if scale.copy_bytes > 0 for ns in scale.copy_ns]
     calls = [ns for scale in scales for ns in scale.empty_ns]
     if not rates or not copies or not calls:
@@ -59,7 +65,10 @@ def limits(sets: Iterable[SetLine]) -> Limit | None:
     ns_per_byte = _fast(copies)
     if copy_calls:
         ns_per_byte = max(ns_per_byte - _fast(copy_calls) / copy_bytes, _LEAST_NET * ns_per_byte)
-    return Limit(1e9 * max(rates), 1e9 / max(ns_per_byte, 1e-9), _fast(calls))
+    limit = Limit(1e9 * max(rates), 1e9 / max(ns_per_byte, 1e-9), _fast(calls))
+    if convolutions and 1 / _fast(convolutions) > max(rates):
+        return replace(limit, flops_per_s=1e9 / _fast(convolutions), work="convolution")
+    return limit
 
 
 def limit_share(flops: float, bytes_moved: float, median_ms: float, limit: Limit) -> float:
@@ -86,7 +95,7 @@ def limit_problem(flops: float, bytes_moved: float, median_ms: float, limit: Lim
     if not share > SUSPECT_ABOVE:
         return ""
     if flops / limit.flops_per_s >= bytes_moved / limit.bytes_per_s:
-        work = f"{_si(flops)}FLOP at {_si(limit.flops_per_s)}FLOP/s, the rate of the best product of matrices"
+        work = f"{_si(flops)}FLOP at {_si(limit.flops_per_s)}FLOP/s, the rate of the best {limit.work}"
     else:
         work = f"{_si(bytes_moved)}B at {_si(limit.bytes_per_s)}B/s, the rate of the best copy of so much"
     return (

@@ -43,6 +43,13 @@ LARGEST_COPY_BYTES = 256 * 1024 * 1024
 COPY_CACHES = 4
 """Copies larger than this many last-level caches tell nothing new."""
 
+CHANNELS, IMAGE, WINDOW = 64, 32, 5
+"""Of the convolution: 161 million operations. Windows of 5 are computed plainly; those of 3 may be by a
+scheme with fewer operations."""
+
+_CONVOLUTION_FLOPS = 2 * (CHANNELS * WINDOW * (IMAGE - WINDOW + 1)) ** 2
+_FASTER = 1.05
+
 _NARROW = 2
 """Bytes of the elements of float16 and bfloat16."""
 
@@ -61,18 +68,25 @@ def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineS
         side: _bounds_ns(timer, _multiply, *_factors(word, device, side))
         for word, side in _fastest_products(dtype, device)
     }
+    convolved = _convolved(dtype, device)
     copy_bytes = _copy_bytes(device, working_set_bytes)
     source, target, one = _copied(device, copy_bytes)
     return MachineScale(
-        gemm_ns={side: [round(ns) for ns in times] for side, times in products.items()},
+        gemm_ns={side: _whole(times) for side, times in products.items()},
         copy_bytes=copy_bytes,
-        copy_ns=[round(ns) for ns in _times_ns(timer, _copy, target, source, None)],
+        copy_ns=_whole(_times_ns(timer, _copy, target, source, None)),
         empty_ns=[
             take_sample(_nothing, None, None, None, EMPTY_CALLS)[0].wall_ns / EMPTY_CALLS
             for _ in range(EMPTY_SAMPLES)
         ],
         copy_call_ns=_times_ns(timer, _copy, one, one.clone(), None),
+        convolution_flops=0 if convolved is None else _CONVOLUTION_FLOPS,
+        convolution_ns=[] if convolved is None else _whole(_bounds_ns(timer, _convolve, *convolved, None)),
     )
+
+
+def _whole(times: list[float]) -> list[int]:
+    return [round(ns) for ns in times]
 
 
 def _bounds_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any) -> list[float]:
@@ -125,6 +139,29 @@ def _fastest_products(dtype: Dtype, device: str) -> tuple[tuple[Dtype, int], ...
     return tuple((word, side) for side in sorted(best))
 
 
+@lru_cache(maxsize=8)
+def _convolved(dtype: Dtype, device: str) -> tuple[Tensor, Tensor] | None:
+    """An image and windows, where convolving them makes more operations a second than any product here.
+
+    A library of matrix products may know little of a processor of another maker: one had half of the rate in
+    float32 that convolutions had on the same core, and that right backends came near.
+    """
+    import torch
+
+    word, _ = _fastest_products(dtype, device)[0]
+    if word != _WIDE or device != "cpu":
+        return None
+    timer, rng = timer_for(device), torch.Generator().manual_seed(IMAGE)
+    image = torch.randn(1, CHANNELS, IMAGE, IMAGE, generator=rng)
+    windows = torch.randn(CHANNELS, CHANNELS, WINDOW, WINDOW, generator=rng)
+    rate = _CONVOLUTION_FLOPS / min(_times_ns(timer, _convolve, image, windows, None))
+    rates = [
+        2 * side**3 / min(_times_ns(timer, _multiply, *_factors(word, device, side)))
+        for word, side in _fastest_products(dtype, device)
+    ]
+    return (image, windows) if rate > _FASTER * max(rates) else None
+
+
 def _fastest_dtype(timer: Timer, dtype: Dtype, device: str) -> Dtype:
     if ITEM_BYTES[dtype] > _NARROW:
         return dtype
@@ -161,6 +198,12 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
     import torch
 
     torch.mm(a, b, out=out)
+
+
+def _convolve(image: Tensor, windows: Tensor, _: None) -> None:
+    import torch
+
+    torch.conv2d(image, windows)
 
 
 def _copy(target: Tensor, source: Tensor, _: None) -> None:

@@ -114,7 +114,8 @@ class MachineScale(Struct, frozen=True):
     gemm_ns: the time of each product of two square matrices, by their side n (2n³ operations).
     copy_bytes: read and written by one copy, the case's own working set; copy_ns: the time of each.
     empty_ns: per call of a function that does nothing, one number a sample. copy_call_ns: of a copy of one
-    element, which is what calling a copy takes.
+    element, which is what calling a copy takes. convolution_ns: the time of each convolution of
+    convolution_flops operations; none where the products are as fast.
     """
 
     gemm_ns: dict[int, list[int]]
@@ -122,6 +123,8 @@ class MachineScale(Struct, frozen=True):
     copy_ns: list[int]
     empty_ns: list[float]
     copy_call_ns: list[float] = field(default_factory=list)
+    convolution_flops: int = 0
+    convolution_ns: list[int] = field(default_factory=list)
 
 
 class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):

@@ -21,7 +21,7 @@ BAD = [
     (["list", "ruels"], "no command 'ruels'; did you mean 'rules'? Try attnbench list --help."),
     (
         ["frobnicate"],
-        "no command 'frobnicate'; there are run, check, report, compare, history, merge, explain, rules, list, selftest, plugins. Try attnbench --help.",
+        "no command 'frobnicate'; there are run, check, report, compare, history, merge, explain, rules, doctor, list, selftest, plugins, new. Try attnbench --help.",
     ),
     (["--versoin"], "No such option '--versoin'. Did you mean '--version'? Try attnbench --help."),
     (

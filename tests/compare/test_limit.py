@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from attnbench.compare.limit import SUSPECT_ABOVE, Limit, limit_problem, limit_share, limits
 from attnbench.types.record import MachineScale, SetLine
@@ -150,3 +151,13 @@ def test_nothing_takes_less_than_a_call_that_does_nothing() -> None:
         "30 ns a call: calling a function that does nothing takes 40 ns here"
     )
     assert limit_problem(1, 1, 33e-6, LIMIT) == ""
+
+
+def test_convolutions_count_where_they_are_faster_than_products() -> None:
+    """Half of the cores' rate was all that products reached on one machine, and honest kernels more."""
+    faster = replace(scale(), convolution_flops=4_000_000, convolution_ns=[20_000])
+    assert limit_of(faster).flops_per_s == pytest.approx(200e9)
+    assert limit_of(faster).work == "convolution"
+    slower = replace(scale(), convolution_flops=4_000_000, convolution_ns=[50_000])
+    assert limit_of(slower) == limit_of(scale())
+    assert "the rate of the best convolution" in limit_problem(1e9, 1.0, 1.0, limit_of(faster))

@@ -18,7 +18,12 @@ MIB = 1024**2
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
-    caches = (scale_module._fastest_products, scale_module._factors, scale_module._copied)
+    caches = (
+        scale_module._fastest_products,
+        scale_module._factors,
+        scale_module._copied,
+        scale_module._convolved,
+    )
     for each in caches:
         each.cache_clear()
     threads = torch.get_num_threads()
@@ -30,7 +35,8 @@ def nothing_remembered() -> Iterator[None]:
 
 
 class Timer:
-    """On it a product of side n takes n³ ns over the rate of its side, and all else a microsecond."""
+    """On it a product of side n takes n³ ns over the rate of its side, and all else a microsecond; a
+    convolution a quarter of an hour, if nothing else is said."""
 
     mode = ""
     default_clock_mhz = 0
@@ -38,9 +44,12 @@ class Timer:
     def __init__(self, rates: dict[tuple[torch.dtype, int], float]) -> None:
         self.rates = rates
         self.calls: list[tuple[torch.dtype, int]] = []
+        self.convolution_ns = 1e12
 
     def __call__(self, call: Any, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, None]:
         each_ns = 1000.0
+        if a.dim() == 4:
+            each_ns = self.convolution_ns
         if a.dim() == 2:
             self.calls.append((a.dtype, len(a)))
             each_ns = len(a) ** 3 / self.rates.get((a.dtype, len(a)), 100.0)
@@ -154,3 +163,26 @@ def test_threads_that_help_are_all_that_counts(monkeypatch: pytest.MonkeyPatch) 
     torch.set_num_threads(2)
     (times,) = measure_scale("float32", "cpu", MIB).gemm_ns.values()
     assert times == pytest.approx([0.75 * 128**3 / 100] * len(times), rel=1e-3)
+
+
+@pytest.mark.parametrize(("ns", "measured"), [(400_000.0, True), (900_000.0, False)])
+def test_convolutions_are_measured_where_they_do_more_than_products(
+    monkeypatch: pytest.MonkeyPatch, ns: float, measured: bool
+) -> None:
+    """The fake's products do 2 · 100 operations a nanosecond; 161 million in 0.4 ms are 401."""
+    timer = with_timer(monkeypatch)
+    timer.convolution_ns = ns
+    scale = measure_scale("float32", "cpu", MIB)
+    assert bool(scale.convolution_ns) == measured
+    if measured:
+        assert scale.convolution_flops == 2 * 64 * 64 * 25 * 28 * 28
+        assert set(scale.convolution_ns) == {round(ns)}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_what_is_not_computed_in_float32_has_no_convolutions(
+    monkeypatch: pytest.MonkeyPatch, dtype: Dtype
+) -> None:
+    timer = with_timer(monkeypatch, **{f"bfloat16_{side}": 1000.0 for side in SIDES})
+    timer.convolution_ns = 1.0
+    assert measure_scale(dtype, "cpu", MIB).convolution_ns == []

@@ -17,6 +17,7 @@ TREE = {
     "BadCase": 2,
     "BadFile": 2,
     "MeasuringFailed": 3,
+    "PluginFailed": 3,
     "Interrupted": 130,
 }
 
