@@ -13,6 +13,7 @@ from attnbench.cli.options import record_format_option, trace_option
 from attnbench.cli.output import print_listing, print_records
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 from attnbench.cli.record_format import own_format, print_run, record_format
+from attnbench.cli.report_files import Files, by_run, file_options
 from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,18 +25,29 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@file_options
 @benchmark_json_option
 @plugin_option
 @trace_option
 @record_format_option
 @click.pass_context
 def command(
-    ctx: click.Context, /, *, files: tuple[Path, ...], benchmark_json: Path | None, trace: bool, format_: str
+    ctx: click.Context,
+    /,
+    *,
+    files: tuple[Path, ...],
+    benchmark_json: Path | None,
+    trace: bool,
+    format_: str,
+    **written: Path | None,
 ) -> None:
     """Print the records of stored runs: files, or folders of them.
 
     Several runs stand one after the other; in JSON and CSV the column run says which a row is of. Of JSON
     files of pytest-benchmark, which hold no records, their times are printed.
+
+    \b
+    attnbench report results --html report.html
     """
     from attnbench.api import loaded
     from attnbench.stored.read import is_json_file
@@ -46,9 +58,13 @@ def command(
             raise BadInput(f"{str(theirs[0])!r} is pytest-benchmark's, others are runs: report either alone")
         if benchmark_json is not None:
             raise BadInput(f"--benchmark-json: {str(theirs[0])!r} is pytest-benchmark's already")
+        if any(written.values()):
+            raise BadInput(f"{str(theirs[0])!r} is pytest-benchmark's and holds no records: see --format")
         _print_benchmarks(theirs, own_format(format_, "a file of pytest-benchmark has no records"))
         return
     check_benchmark_json(benchmark_json)
+    targets = Files(**written)
+    targets.check(files)
     registry = load_plugins()
     printed = record_format(ctx, format_, registry)
     run = loaded(list(files), registry)
@@ -57,6 +73,7 @@ def command(
     finally:
         if benchmark_json is not None:
             write_benchmark_json(files, benchmark_json)
+        targets.write(run, files, trace=trace)
 
 
 def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> None:
@@ -68,8 +85,8 @@ def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> 
     if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
         print_run(run, format_, trace=trace)
         return
-    for path, manifest, judged in zip(run.paths, run.manifests, run.judged_by_file, strict=True):
-        click.echo(f"{path}: {manifest.started}, {manifest.environment.get('cpu')}\n")
+    for head, judged in by_run(run):
+        click.echo(f"{head}\n")
         print_records(judged, format_, trace=trace)
         click.echo()
 

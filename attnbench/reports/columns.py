@@ -16,7 +16,8 @@ from attnbench.types.record import Record
 
 GAP = 2
 """Blanks between two columns, and before the first."""
-_COUNTED_BYTES = 512 * 1024
+COUNTED_BYTES = 512 * 1024
+"""Memory is told in no less than this."""
 NAMES = "backend"
 """The head of the first column."""
 UNCERTAIN = "?"
@@ -27,17 +28,35 @@ UNCERTAIN = "?"
 class Column:
     """A column: its head, the cell of a record (None where it has none), and on which side cells line up.
 
-    added: whether a plugin brings it.
+    added: whether a plugin brings it. value: the number of which the cell is the text, for those who sort;
+    None where it is none.
     """
 
     head: str
     cell: Callable[[Judged], str | None]
     justify: Literal["left", "right"] = "right"
     added: bool = False
+    value: Callable[[Judged], float | None] = lambda judged: None
 
 
 def _of(words: Callable[[Record], str | None]) -> Callable[[Judged], str | None]:
     return lambda judged: words(judged.record)
+
+
+def _number(name: str) -> Callable[[Judged], float | None]:
+    def value(judged: Judged) -> float | None:
+        found = getattr(judged.record, name)
+        return None if found is None else float(found)
+
+    return value
+
+
+def _accuracy(name: str) -> Callable[[Judged], float | None]:
+    def value(judged: Judged) -> float | None:
+        accuracy = judged.record.accuracy
+        return None if accuracy is None else float(getattr(accuracy, name))
+
+    return value
 
 
 def _checked(words: Callable[[Accuracy], str]) -> Callable[[Judged], str | None]:
@@ -58,6 +77,12 @@ def time_text(record: Record) -> str | None:
 
 def _time_spread(record: Record) -> str | None:
     return _spread(record.median_ms, record.low_ms, record.high_ms)
+
+
+def _time_share(judged: Judged) -> float | None:
+    record = judged.record
+    far = reach(record.median_ms or 0.0, record.low_ms, record.high_ms)
+    return far / record.median_ms if far is not None and record.median_ms else None
 
 
 def _spread(value: float | None, low: float | None, high: float | None) -> str | None:
@@ -82,6 +107,11 @@ def _ratio_interval(record: Record) -> str | None:
     if record.ratio_low is None or record.ratio_high is None:
         return UNCERTAIN
     return interval(record.ratio, record.ratio_low, record.ratio_high)
+
+
+def ratio_text(record: Record) -> tuple[str, str]:
+    """The ratio of a record and its interval; "" where it has none."""
+    return _ratio(record) or "", _ratio_interval(record) or ""
 
 
 def _ratio_spread(record: Record) -> str | None:
@@ -128,7 +158,7 @@ def _extra(record: Record) -> str | None:
     count = record.peak_extra_bytes
     if count is None:
         return None
-    return f"<{human_bytes(_COUNTED_BYTES)}" if count < _COUNTED_BYTES else human_bytes(count)
+    return f"<{human_bytes(COUNTED_BYTES)}" if count < COUNTED_BYTES else human_bytes(count)
 
 
 def _once(name: str) -> Callable[[Judged], str | None]:
@@ -145,22 +175,31 @@ def _verdict(judged: Judged) -> str | None:
     return judged.verdict
 
 
-_TIME = Column("time", _of(time_text))
-_SPREAD = Column("±", _of(_time_spread))
-_INTERVAL = Column("interval", _of(_ratio_interval))
+_TIME = Column("time", _of(time_text), value=_number("median_ms"))
+_SPREAD = Column("±", _of(_time_spread), value=_time_share)
+_INTERVAL = Column("interval", _of(_ratio_interval), value=_number("ratio_low"))
 _RATIO_SPREAD = Column("±", _of(_ratio_spread))
 VERDICT = Column("verdict", _verdict, "left")
-_BEST = Column("×best", _of(_ratio_to_best))
-_LIMIT = Column("limit", _rate("limit_share", percent))
-_RMS_ERROR = Column("rms error", _checked(lambda accuracy: error(accuracy.rms_error)))
-_MAX_ERROR = Column("max error", _checked(lambda accuracy: error(accuracy.max_error)))
-_RMS_BUDGET = Column("rms/ref", _checked(lambda accuracy: number(accuracy.error_budget)))
-_MAX_BUDGET = Column("max/ref", _checked(lambda accuracy: number(accuracy.max_error_budget)))
-_TFLOPS = Column("TFLOP/s", _rate("tflops", _three_digits))
-_GBPS = Column("GB/s", _rate("gbps", _three_digits))
-_EXTRA = Column("extra", _of(_extra))
-_PREPARE = Column("prepare", _once("prepare_ms"))
-_FIRST = Column("first call", _once("first_call_ms"))
+_BEST = Column("×best", _of(_ratio_to_best), value=_number("ratio_to_best"))
+_LIMIT = Column("limit", _rate("limit_share", percent), value=_number("limit_share"))
+_RMS_ERROR = Column(
+    "rms error", _checked(lambda accuracy: error(accuracy.rms_error)), value=_accuracy("rms_error")
+)
+_MAX_ERROR = Column(
+    "max error", _checked(lambda accuracy: error(accuracy.max_error)), value=_accuracy("max_error")
+)
+_RMS_BUDGET = Column(
+    "rms/ref", _checked(lambda accuracy: number(accuracy.error_budget)), value=_accuracy("error_budget")
+)
+_MAX_BUDGET = Column(
+    "max/ref", _checked(lambda accuracy: number(accuracy.max_error_budget)),
+    value=_accuracy("max_error_budget"),
+)  # fmt: skip
+_TFLOPS = Column("TFLOP/s", _rate("tflops", _three_digits), value=_number("tflops"))
+_GBPS = Column("GB/s", _rate("gbps", _three_digits), value=_number("gbps"))
+_EXTRA = Column("extra", _of(_extra), value=_number("peak_extra_bytes"))
+_PREPARE = Column("prepare", _once("prepare_ms"), value=_number("prepare_ms"))
+_FIRST = Column("first call", _once("first_call_ms"), value=_number("first_call_ms"))
 
 _DROPPED_FIRST = (
     _FIRST, _PREPARE, _MAX_ERROR, _RMS_ERROR, _GBPS, _TFLOPS, _INTERVAL, _EXTRA, _LIMIT, _BEST,
@@ -178,8 +217,8 @@ def all_columns(judged: Iterable[Judged]) -> list[Column]:
     baselines = {one.record.baseline for one in judged if one.record.ratio is not None}
     head = f"×{baselines.pop()}" if len(baselines) == 1 else "ratio"
     columns = (
-        _TIME, _SPREAD, Column(head, _of(_ratio)), _INTERVAL, VERDICT, _BEST, _LIMIT, _RMS_ERROR, _MAX_ERROR,
-        _RMS_BUDGET, _MAX_BUDGET, _TFLOPS, _GBPS, _EXTRA, _PREPARE, _FIRST,
+        _TIME, _SPREAD, Column(head, _of(_ratio), value=_number("ratio")), _INTERVAL, VERDICT, _BEST,
+        _LIMIT, _RMS_ERROR, _MAX_ERROR, _RMS_BUDGET, _MAX_BUDGET, _TFLOPS, _GBPS, _EXTRA, _PREPARE, _FIRST,
     )  # fmt: skip
     shown = (*columns, *map(_added, metrics_of(judged)))
     return [column for column in shown if any(column.cell(one) is not None for one in judged)]
@@ -191,11 +230,14 @@ def metrics_of(judged: Iterable[Judged]) -> list[Entry[Metric]]:
 
 
 def _added(entry: Entry[Metric]) -> Column:
-    def cell(judged: Judged) -> str | None:
-        value = next((added.value for added in judged.added if added.entry == entry), None)
-        return None if value is None else figure(value, entry.record.digits)
+    def value(judged: Judged) -> float | None:
+        return next((added.value for added in judged.added if added.entry == entry), None)
 
-    return Column(entry.record.head, cell, added=True)
+    def cell(judged: Judged) -> str | None:
+        found = value(judged)
+        return None if found is None else figure(found, entry.record.digits)
+
+    return Column(entry.record.head, cell, added=True, value=value)
 
 
 def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:

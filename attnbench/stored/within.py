@@ -47,7 +47,7 @@ def compare_within(
     bases = {record.case: record for record in run.records if record.backend == baseline}
     others = [record for record in run.records if record.backend != baseline and record.case in bases]
     compared = [
-        _against(
+        against(
             record,
             bases[record.case],
             sets[record.case],
@@ -75,8 +75,11 @@ def _delta_of(run: StoredRun) -> float:
     return float(said)
 
 
-def _against(record: Record, base: Record, sets: list[SetLine], delta: float) -> Record:
-    """The record with its ratio to another baseline; without one where either has no time."""
+def against(record: Record, base: Record, sets: list[SetLine], delta: float) -> Record:
+    """A record with its ratio to that of another baseline; without one where either has no time.
+
+    sets: those of the case. delta: the least effect that counts.
+    """
     found: Comparison | None = None
     if record.status == base.status == "ok":
         found = compare(sets, record.backend, base.backend)

@@ -20,7 +20,7 @@ SCRIPTED = {
         "--format", "--timeout", "--memory-limit", "--cache", "--trace", "--dropout", "--pass",
         "--plugin", "-p",
     },
-    "report": {"--format", "--trace", "--benchmark-json", "--plugin", "-p"},
+    "report": {"--html", "--csv", "--markdown", "--format", "--trace", "--benchmark-json", "--plugin", "-p"},
     "history": {"--case", "--backend", "--format"},
     "merge": {"--out"},
     "plugins": {"--format", "--plugin", "-p"},

@@ -77,7 +77,10 @@ def test_the_suite_of_the_readme_is_one(tmp_path: Path) -> None:
     assert suite.cases[2].mask.window == 512
 
 
-@pytest.mark.parametrize("line", shell_lines(ROOT / "README.md") + shell_lines(ROOT / "docs" / "files.md"))
+@pytest.mark.parametrize(
+    "line",
+    [line for name in ("README.md", "docs/files.md", "docs/reports.md") for line in shell_lines(ROOT / name)],
+)
 def test_shell_lines_name_commands_and_options_that_exist(line: str) -> None:
     words = shlex.split(line)[1:]
     command: click.Command = attnbench_cli

@@ -1,0 +1,153 @@
+"""The charts as data: what they show of a run, and that Vega-Lite takes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from page_runs import HOSTILE, LENGTHS, TIMES, WHOLE, around, case, failed, large_run, run_of
+
+from attnbench.reports.html.chart import Chart, View
+from attnbench.reports.html.families import families, growth
+from attnbench.reports.html.page import charts
+from attnbench.reports.html.pareto import on_the_front
+from attnbench.reports.html.short_ids import common_part, shortened
+from attnbench.reports.html.shown import shown
+
+
+def filled(node: Any, view: View) -> Any:
+    """As the page's script fills it."""
+    if isinstance(node, list):
+        return [filled(one, view) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "$view" in node:
+        return list(view.values) if node["$view"] == "values" else view.holds[node["$view"]]
+    return {key: filled(one, view) for key, one in node.items()}
+
+
+def chart_of(name: str, *runs: Any) -> Chart:
+    (one,) = (chart for chart in charts(shown(runs or [WHOLE])) if chart.name == name)
+    return one
+
+
+@pytest.mark.parametrize("name", ["ratios", "time", "memory", "roofline", "pareto"])
+def test_vega_lite_draws_every_chart_with_marks(name: str) -> None:
+    vl_convert = pytest.importorskip("vl_convert")
+    chart = chart_of(name)
+    spec = filled(chart.spec, chart.views[0]) | {"width": 600}
+    svg = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version="6.1")
+    drawn = re.findall(r"role-mark.*?</g>", svg, re.DOTALL)
+    assert sum(group.count("<path") + group.count("<line") + group.count("<text") for group in drawn) >= 8
+
+
+def test_specifications_hold_no_data_and_no_name_of_a_file() -> None:
+    run = run_of({case(length): {"eager": around(1, 1), HOSTILE: around(2, 2)} for length in LENGTHS})
+    for chart in charts(shown([run])):
+        assert chart.views
+        assert "alert" not in json.dumps(chart.spec)
+        assert "eager" not in json.dumps(chart.spec)
+
+
+def test_an_exponent_is_that_of_the_power_and_its_interval_holds_it() -> None:
+    exact = growth([(length, 3e-4 * length**2) for length in (64, 128, 256, 512)])
+    assert exact is not None
+    assert exact.exponent == pytest.approx(2)
+    assert exact.text.startswith("2.00")
+    bent = growth([(64, 1.0), (128, 2.4), (256, 7.0), (512, 26.0)])
+    assert bent is not None
+    assert bent.low is not None
+    assert bent.high is not None
+    assert bent.low < bent.exponent < bent.high
+    assert bent.over == "64 to 512 (4)"
+
+
+def test_two_lengths_have_no_interval_and_one_has_no_exponent() -> None:
+    two = growth([(64, 1.0), (128, 4.0)])
+    assert two is not None
+    assert two.text == "2.0?"
+    assert growth([(64, 1.0), (64, 2.0)]) is None
+    assert growth([]) is None
+
+
+def test_families_differ_in_length_alone_and_decoding_is_one_of_its_own() -> None:
+    decode = [case(128).replace("Lq128-Lk128", f"Lq1-Lk{keys}") for keys in (64, 128)]
+    run = run_of(TIMES, *(failed(text, "eager", "ok", "", median_ms=1.0) for text in decode))
+    found = families(run.records)
+    labels = [family.label.split("/")[2] for family in found]
+    assert labels == ["B1-H4-Lq*-Lk*-D64", "B1-H4-Lq1-Lk*-D64"]
+    assert found[0].lengths == list(LENGTHS)
+    assert found[1].lengths == [64, 128]
+
+
+def test_times_against_length_have_their_intervals_and_exponents() -> None:
+    view = chart_of("time").views[0]
+    assert len(view.values) == 4 * len(LENGTHS)
+    assert all(row["low"] <= row["amount"] <= row["high"] for row in view.values)
+    slopes = {row["backend"]: row["exponent"] for row in view.tables[0].rows or ()}
+    assert slopes["eager"].startswith("2.00")
+    assert view.tables[0].open
+    assert "At 512 quick has the least" in view.about
+
+
+def test_ratios_have_a_cell_for_each_outcome_that_says_something() -> None:
+    (view,) = chart_of("ratios").views
+    by_cell = {(row["case"], row["backend"]): row for row in view.values}
+    first = shortened(case(128), common_part([record.case for record in WHOLE.records]))
+    assert by_cell[first, "quick"]["said"] == "faster"
+    assert by_cell[first, "vague"]["text"].endswith("?")
+    assert not by_cell[first, "vague"]["sure"]
+    assert by_cell[first, "wrong"]["text"] == "wrong"
+    assert by_cell[first, "odd"]["value"] is None
+    assert "numpy" not in view.holds["backends"]
+
+
+def test_many_cases_are_shown_in_parts() -> None:
+    views = chart_of("ratios", large_run(cases=70)).views
+    assert [view.label for view in views] == ["1 to 30 of 70", "31 to 60 of 70", "61 to 70 of 70"]
+    assert [len(view.holds["cases"]) for view in views] == [30, 30, 10]
+
+
+def test_without_a_baseline_or_lengths_a_chart_says_why_there_is_none() -> None:
+    run = run_of({case(64): {"quick": around(1.0, 1)}})
+    empty = {chart.name: chart for chart in charts(shown([run])) if not chart.views}
+    assert set(empty) == {"ratios", "time", "memory", "pareto"}
+    assert all(chart.nothing.endswith(".") for chart in empty.values())
+
+
+def test_no_point_lies_above_the_limit_that_its_run_measured() -> None:
+    (view,) = chart_of("roofline").views
+    points = [row for row in view.values if row["kind"] == "point"]
+    limits = {row["case"]: row["gflops"] for row in view.values if row["kind"] == "limit"}
+    assert len(points) == sum(record.status == "ok" for record in WHOLE.records)
+    assert set(limits) == {row["case"] for row in points}
+    roof = sorted((r["intensity"], r["gflops"]) for r in view.values if r.get("which") == "highest")
+    assert roof == sorted(roof, key=lambda corner: corner[1])
+    assert max(limits.values()) <= roof[-1][1] * 1.0001
+
+
+def test_the_front_is_what_no_other_beats_in_both() -> None:
+    points = [(1.0, 1.0), (2.0, 0.5), (2.0, 1.0), (0.5, 2.0), (1.0, 1.0)]
+    assert on_the_front(points) == [True, True, False, True, True]
+    views = chart_of("pareto").views
+    front = {row["backend"] for row in views[0].values if row["front"] == "yes"}
+    assert {"quick", "twin"} <= front
+    assert "slow" not in front
+
+
+def test_runs_of_several_machines_are_views_of_their_own() -> None:
+    for chart in charts(shown([WHOLE, run_of(TIMES, name="other.jsonl")])):
+        assert {view.label.split(":")[0] for view in chart.views} == {"run 1", "run 2"}
+        lines = [row for view in chart.views for row in view.values]
+        assert lines
+
+
+def test_what_ids_have_in_common_is_left_out_and_one_id_stays_whole() -> None:
+    ids = [case(64), case(128), case(64, dtype="bfloat16")]
+    common = common_part(ids)
+    assert [shortened(one, common) for one in ids] == [
+        "Lq64-Lk64 float32", "Lq128-Lk128 float32", "Lq64-Lk64 bfloat16",
+    ]  # fmt: skip
+    assert shortened(case(64), common_part([case(64)])) == case(64)
