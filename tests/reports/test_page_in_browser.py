@@ -94,7 +94,7 @@ def test_a_chart_follows_its_choice_and_unfolds_as_a_table(browser: Any, whole: 
     )
     figure.locator(".numbers summary").click()
     rows = figure.locator(".numbers tbody tr")
-    assert rows.count() == 2
+    sync_api.expect(rows).to_have_count(2)
     assert figure.locator(".numbers caption").inner_text().endswith(case(96, rule="dot"))
 
 

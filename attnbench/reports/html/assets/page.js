@@ -79,7 +79,7 @@
     return made;
   };
 
-  const draw = async (figure) => {
+  const drawNow = async (figure) => {
     const { spec, views } = charts()[figure.dataset.chart];
     const view = views[Number(figure.querySelector("select").value)];
     figure.querySelector(".about").textContent = view.about;
@@ -91,6 +91,9 @@
     figure.drawn = await vegaEmbed(canvas, filled(spec, view), options);
     figure.dataset.drawn = view.label;
   };
+
+  // One after the other: of two at once in one place the slower would stay, whichever was chosen last.
+  const draw = (figure) => (figure.queue = (figure.queue ?? Promise.resolve()).then(() => drawNow(figure)));
 
   const seen = new IntersectionObserver(
     (entries) => {
