@@ -54,9 +54,10 @@ def roofline_chart(runs: Sequence[Shown], marks: Marks) -> Chart:
     return Chart(
         name="roofline",
         title="Against the limit of the machine",
-        lead="The machine was measured beside every case: products of matrices give the flat part, copies as "
-        "large as the case the slope. A tick is the limit of one case; lines are those of the fastest and "
-        "the slowest copies. The fast end of what was seen counts, so honest rows lie below.",
+        lead="The machine was measured beside every case: products of matrices, and convolutions where those "
+        "are faster, give the flat part, copies as large as the case the slope. A tick is the limit of one "
+        "case; lines are those of the fastest and the slowest copies. The fast end of what was seen counts, "
+        "so honest rows lie below.",
         choice="Machine and kind",
         spec=figure([roof, own, points]),
         views=tuple(view for run in runs for view in _views(run, marks, len(runs) > 1)),
