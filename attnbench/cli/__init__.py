@@ -6,6 +6,7 @@ import click
 
 from attnbench import __version__
 from attnbench.cli.group import LazyGroup
+from attnbench.cli.loudness import loudness_options
 from attnbench.cli.plugins_here import plugin_option
 from attnbench.cli.process import end_like_ctrl_c, open_missing_streams
 
@@ -37,6 +38,7 @@ EPILOG = (
     epilog=EPILOG,
 )
 @plugin_option
+@loudness_options
 @click.version_option(__version__, prog_name="attnbench", message="%(prog)s %(version)s")
 def attnbench() -> None:
     """Benchmark ways to compute attention; every number is checked against an independent oracle.
@@ -46,6 +48,7 @@ def attnbench() -> None:
     attnbench run gpt2 --backend eager --backend sdpa_flash
     attnbench check edges               right or wrong, without timing
     attnbench list suites
+    attnbench --quiet run --format csv > smoke.csv
     """
 
 

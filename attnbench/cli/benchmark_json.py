@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from attnbench.cli.loudness import note
 from attnbench.types.errors import BadInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -52,4 +53,4 @@ def write_benchmark_json(stored: Sequence[Path], path: Path) -> None:
             for status, count in left_out.items()
         )
         said += f"; no benchmarks, but listed in it with their reasons: {kinds}"
-    click.echo(said, err=True)
+    note(said)

@@ -43,6 +43,11 @@ def command(
 
     With --plugin and neither cases nor backends, what the plugin brings is checked on cases made of what it
     declares, and the report says what to do.
+
+    \b
+    attnbench check edges --backend flex
+    attnbench check textbook --pass both
+    attnbench check --plugin my_kernel.py
     """
     registry = load_plugins()
     printed = record_format(ctx, format_, registry)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from attnbench.cli.loudness import note
 from attnbench.cli.progress import progress
 from attnbench.cli.record_format import print_run
 
@@ -45,7 +46,7 @@ def check_plugins(
     run = None if path is None else loaded(path, registry)
     report = reported(planned, () if run is None else run.records, registry)
     if path is not None:
-        click.echo(f"stored in {path}", err=True)
+        note(f"stored in {path}")
     if run is not None and format_ != "table":
         print_run(run, format_, trace=False)
     click.echo(str(report), err=format_ != "table")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnbench.cli.compare_live import compared_now, is_live, live_options, refuse_live_options
+from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_compared
 from attnbench.cli.parameters import Fraction
@@ -24,7 +25,12 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 @click.command("compare")
 @click.argument("words", nargs=-1, metavar="[BASE NEW | RUN | SUITE | CASE]...")
-@click.option("--baseline", metavar="NAME", help="Compare the backends of one run with this one of them.")
+@click.option(
+    "--baseline",
+    type=NameOf("backends"),
+    metavar="NAME",
+    help="Compare the backends of one run with this one of them.",
+)
 @click.option("--force", is_flag=True, help="Compare sides that were not measured alike; all output says so.")
 @click.option(
     "--fail-on", "fail_on", metavar="VERDICTS", show_default="slower,mismatch,missing",

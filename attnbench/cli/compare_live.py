@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnbench.cli.loudness import note
 from attnbench.cli.options import decorated, running_options, selected, selection_filters
 from attnbench.cli.parameters import Positive, Whole
 
@@ -95,13 +96,12 @@ def compared_now(words: tuple[str, ...], chosen: Live, delta_of: Callable[[str, 
             timeout=chosen["timeout"],
             memory_limit=gib(chosen["memory_limit"]),
         )
-        click.echo(
+        note(
             f"{sides.base.name} against {sides.head.name}: {cells} cells at most, {options.sets} sets of "
-            f"{options.budget_s:g} s in all",
-            err=True,
+            f"{options.budget_s:g} s in all"
         )
         warn_of_busy_cores(selection.cases)
         with progress() as tell:
             path = measure_live(sides, selection, chosen["backends"], registry, options, chosen["out"], tell)
-    click.echo(f"stored in {path}", err=True)
+    note(f"stored in {path}")
     return compared_live(read_run(path), delta_of)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnbench.cli.loudness import note
+from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, width
 from attnbench.cli.parameters import MaskWord, Whole
@@ -23,7 +25,7 @@ _FEATURES = 8
 
 
 @click.command("explain")
-@click.argument("rule", metavar="RULE")
+@click.argument("rule", type=NameOf("rules"), metavar="RULE")
 @click.option("--example", metavar="NAME", help="The textbook's inputs of that name; see --list.")
 @click.option("--list", "list_", is_flag=True, is_eager=True, expose_value=False, help="List the examples.",
               callback=lambda ctx, _, said: _list(ctx) if said else None)  # fmt: skip
@@ -77,7 +79,7 @@ def command(
     _print(steps, format_, digits)
     if heatmap is not None:
         draw(heatmap_spec(steps, f"{rule}: {worked_rule.formula}"), heatmap)
-        click.echo(f"drawn in {heatmap}", err=True)
+        note(f"drawn in {heatmap}")
 
 
 def _question(

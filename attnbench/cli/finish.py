@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from attnbench.cli.benchmark_json import write_benchmark_json
+from attnbench.cli.loudness import note
 from attnbench.cli.progress import progress
 from attnbench.cli.record_format import print_run
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed
@@ -49,7 +50,7 @@ def finish(
         except PluginFailed as failure:
             click.echo(f"attnbench: {failure}", err=True)
         raise
-    click.echo(f"stored in {run.path}", err=True)
+    note(f"stored in {run.path}")
     try:
         print_run(run, format_, trace=trace)
     finally:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnbench.cli.loudness import loudness
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -138,6 +140,10 @@ class LazyGroup(NamingGroup):
             # A mistake of ours, or of a plugin's code that runs here: never status 1, a failed check.
             if any(os.environ.get(variable) for variable in (TRACEBACK, "ATTNBENCH_STRICT_PLUGINS")):
                 raise
+            if loudness() == "verbose":
+                import traceback
+
+                click.echo(traceback.format_exc(), err=True, nl=False)
             from attnbench.types.words import one_line
 
             command = self._brought(ctx).by_name.get(ctx.invoked_subcommand or "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, width
 
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 @click.command("history")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE | FOLDER]...")
 @click.option("--case", "cases", multiple=True, metavar="ID", help="Only this case; repeatable.")
-@click.option("--backend", "backends", multiple=True, metavar="NAME", help="Only this backend; repeatable.")
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    type=NameOf("backends"),
+    metavar="NAME",
+    help="Only this backend; repeatable.",
+)
 @format_option
 def command(
     files: tuple[Path, ...], cases: tuple[str, ...], backends: tuple[str, ...], format_: Format

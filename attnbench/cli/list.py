@@ -21,14 +21,23 @@ if TYPE_CHECKING:
 
 @click.group("list", cls=NamingGroup)
 def command() -> None:
-    """List the rules, backends, suites, cases or whatever else plugins bring."""
+    """List the rules, backends, suites, cases or whatever else plugins bring.
+
+    \b
+    attnbench list backends
+    attnbench list cases gpt2 --dtype bfloat16
+    """
 
 
 @command.command("rules")
 @plugin_option
 @format_option
 def rules(format_: Format) -> None:
-    """Scoring rules: formula, source, and the plugin that brings each."""
+    """Scoring rules: formula, source, and the plugin that brings each.
+
+    \b
+    attnbench list rules
+    """
     rows = [
         {
             "name": name,
@@ -46,7 +55,12 @@ def rules(format_: Format) -> None:
 @plugin_option
 @format_option
 def backends(format_: Format) -> None:
-    """Backends: operations, rules, dtypes and devices, and the plugin that brings each."""
+    """Backends: operations, rules, dtypes and devices, and the plugin that brings each.
+
+    \b
+    attnbench list backends
+    attnbench list backends --plugin my_kernel.py --format json
+    """
     rows = [
         {
             "name": name,
@@ -75,7 +89,11 @@ def _rules_of(backend: Backend) -> str | list[str]:
 @plugin_option
 @format_option
 def suites(format_: Format) -> None:
-    """Suites: how many cases each has, and what it is."""
+    """Suites: how many cases each has, and what it is.
+
+    \b
+    attnbench list suites
+    """
     rows = [
         {
             "name": name,
@@ -93,7 +111,11 @@ def suites(format_: Format) -> None:
 @plugin_option
 @format_option
 def verdicts(format_: Format) -> None:
-    """Rules that attnbench selftest scores beside attnbench's own verdicts."""
+    """Rules that attnbench selftest scores beside attnbench's own verdicts.
+
+    \b
+    attnbench list verdicts
+    """
     _print_summaries(load_plugins().verdict_rules, format_)
 
 
@@ -101,7 +123,11 @@ def verdicts(format_: Format) -> None:
 @plugin_option
 @format_option
 def metrics(format_: Format) -> None:
-    """Columns that plugins add to what run, check and report print."""
+    """Columns that plugins add to what run, check and report print.
+
+    \b
+    attnbench list metrics --plugin my_metric.py
+    """
     rows = [
         {
             "name": name,
@@ -118,7 +144,11 @@ def metrics(format_: Format) -> None:
 @plugin_option
 @format_option
 def reporters(format_: Format) -> None:
-    """Formats that plugins add to --format of run, check and report."""
+    """Formats that plugins add to --format of run, check and report.
+
+    \b
+    attnbench list reporters --plugin my_reporter.py
+    """
     _print_summaries(load_plugins().reporters, format_)
 
 
@@ -126,7 +156,11 @@ def reporters(format_: Format) -> None:
 @plugin_option
 @format_option
 def facts(format_: Format) -> None:
-    """Facts of the machine and its software that plugins state in every run file."""
+    """Facts of the machine and its software that plugins state in every run file.
+
+    \b
+    attnbench list facts --plugin my_fact.py
+    """
     _print_summaries(load_plugins().environment_facts, format_)
 
 
@@ -143,7 +177,12 @@ def _print_summaries(entries: Mapping[str, Entry[Any]], format_: Format) -> None
 @plugin_option
 @format_option
 def cases(format_: Format, **chosen: Any) -> None:
-    """Ids of the cases that words and options choose, one a line; without words, of the suite smoke."""
+    """Ids of the cases that words and options choose, one a line; without words, of the suite smoke.
+
+    \b
+    attnbench list cases
+    attnbench list cases gpt2 --mask causal --mask window:256
+    """
     from attnbench.cases.identity import case_id
     from attnbench.reports.rows import case_fields
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from attnbench.cli.loudness import note
+
 
 @click.command("merge")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
@@ -28,10 +30,10 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     if out.suffix != ".jsonl":
         raise BadInput(f"--out {str(out)!r}: give the new file a name that ends in .jsonl")
     merged = merge(expand(files), out)
-    for note in merged.notes:
-        click.echo(note, err=True)
+    for said in merged.notes:
+        click.echo(said, err=True)
     for run in merged.runs:
         records = f"{run.records} record{'' if run.records == 1 else 's'}"
         cut = "" if run.finished else ", cut off"
-        click.echo(f"{run.run_id}: {run.machine}, {records}{cut}", err=True)
-    click.echo(f"stored in {out}", err=True)
+        note(f"{run.run_id}: {run.machine}, {records}{cut}")
+    note(f"stored in {out}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from attnbench.cli.loudness import note
 from attnbench.cli.plugins_here import load_plugins
 
 
@@ -40,5 +41,5 @@ def command(name: str, into: Path) -> None:
     folder = into.expanduser() / names.distribution
     files = package(names)
     write_folder(folder, files)
-    click.echo(f"wrote {folder}: {', '.join(files)}. Go on with", err=True)
+    note(f"wrote {folder}: {', '.join(files)}. Go on with")
     click.echo("\n".join(next_lines(names, shlex.quote(str(folder)))))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from attnbench.cli.names import NameOf
 from attnbench.cli.parameters import MaskWord, OneOf, Positive, Probability, Whole, Word
 from attnbench.runner.options import Options
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES
@@ -25,9 +26,12 @@ _MASK_HELP = (
 )
 
 _SELECTION = (
-    click.argument("words", nargs=-1, metavar="[SUITE | CASE | FILE.toml]..."),
+    click.argument(
+        "words", nargs=-1, type=NameOf("suites", files=True), metavar="[SUITE | CASE | FILE.toml]..."
+    ),
     click.option(
-        "--rule", "rules", multiple=True, metavar="NAME", help="Only the cases of this rule; repeatable."
+        "--rule", "rules", multiple=True, type=NameOf("rules"), metavar="NAME",
+        help="Only the cases of this rule; repeatable.",
     ),
     click.option(
         "--dtype", "dtypes", multiple=True, type=OneOf("dtype", DTYPES),
@@ -57,7 +61,8 @@ _RESUME = click.option(
 
 _RUNNING = (
     click.option(
-        "--backend", "backends", multiple=True, metavar="NAME", help="Only this backend; repeatable."
+        "--backend", "backends", multiple=True, type=NameOf("backends"), metavar="NAME",
+        help="Only this backend; repeatable.",
     ),
     click.option(
         "--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attnbench.cli.loudness import note
 from attnbench.cli.output import print_listing
 from attnbench.cli.progress import span_words
 
@@ -23,7 +24,7 @@ COLUMNS = ("case", "cells", "about_s", "timing_s")
 def print_plan(foreseen: Forecast, options: Options, format_: Format) -> None:
     """The whole plan: data by case to stdout, the line that :func:`plan_words` gives to stderr."""
     print_listing([_row(case) for case in foreseen.cases], COLUMNS, format_)
-    click.echo(plan_words(foreseen, options), err=True)
+    note(plan_words(foreseen, options))
 
 
 def warn_of_busy_cores(cases: Iterable[Case]) -> None:

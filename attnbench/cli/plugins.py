@@ -25,7 +25,12 @@ _SHOWN_BY = ("name", "distribution", "version", "module")
 @format_option
 @click.pass_context
 def command(ctx: click.Context, /, *, format_: Format) -> None:
-    """List plugins, what each brings, and what failed to load."""
+    """List plugins, what each brings, and what failed to load.
+
+    \b
+    attnbench plugins
+    attnbench plugins --plugin my_kernel.py --format json
+    """
     from attnbench.cli.plugin_commands import commands_here
     from attnbench.plugins.calling import tell
     from attnbench.plugins.kinds import KINDS

@@ -22,9 +22,9 @@ plugin_option = click.option(
 )  # fmt: skip
 
 
-def named_plugins() -> tuple[str, ...]:
-    """The files and modules that --plugin names."""
-    return tuple(click.get_current_context().meta.get(_NAMED, ()))
+def named_plugins(ctx: click.Context | None = None) -> tuple[str, ...]:
+    """The files and modules that --plugin names, in this command line or that of a context."""
+    return tuple((ctx or click.get_current_context()).meta.get(_NAMED, ()))
 
 
 def load_plugins() -> Registry:

@@ -1,7 +1,11 @@
-"""Where a run stands, on stderr: a line that is rewritten on a terminal, a line for each case elsewhere."""
+"""Where a run stands, on stderr: a line that is rewritten on a terminal, a line for each case elsewhere.
+
+With --quiet nothing is told, with --verbose a line for each step.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,30 +13,46 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attnbench.cli.loudness import loudness
+
 if TYPE_CHECKING:
     from attnbench.runner.moment import Moment, Progress
+
+_BESIDE_CASE = 72
+"""Columns of what stands before the case: what is being done, the bar, the time left."""
+_LEAST_CASE = 24
 
 
 @contextmanager
 def progress() -> Iterator[Progress]:
     """Something to tell moments to."""
+    loud = loudness()
+    if loud == "quiet":
+        yield lambda moment: None
+        return
+    if loud == "verbose":
+        yield _tell_step
+        return
     if not sys.stderr.isatty():
         yield _Lines().tell
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
+    console = Console(stderr=True)
+    room = console.width - _BESIDE_CASE
     # No refreshing by a thread of its own: it would disturb what is measured.
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         TextColumn("{task.fields[left]}"),
-        console=Console(stderr=True),
+        TextColumn("{task.fields[case]}", markup=False),
+        console=console,
         auto_refresh=False,
         transient=True,
     )
     with bar:
-        task = bar.add_task("starting", total=None, left="")
+        task = bar.add_task("starting", total=None, left="", case="")
 
         def tell(moment: Moment) -> None:
             bar.update(
@@ -41,10 +61,24 @@ def progress() -> Iterator[Progress]:
                 completed=max(moment.number - 1, 0),
                 total=moment.cases,
                 left=left_words(moment),
+                case=_shortened(moment.case, room),
                 refresh=True,
             )
 
         yield tell
+
+
+def _shortened(case: str, room: int) -> str:
+    """The id of a case in so many columns; nothing where they show too little of it."""
+    if room < _LEAST_CASE:
+        return ""
+    return case if len(case) <= room else case[: room - 1] + "…"
+
+
+def _tell_step(moment: Moment) -> None:
+    left = left_words(moment)
+    where = f"{moment.number}/{moment.cases} {moment.case}: {moment.doing}"
+    click.echo(f"{moment.elapsed_s:7.1f} s  {where}{left and f', {left}'}", err=True)
 
 
 class _Lines:
@@ -63,7 +97,9 @@ class _Lines:
 
 def tell_doing(what: str) -> None:
     """Say what is being done, on a terminal alone, in place of what was said before; "" for nothing."""
-    if sys.stderr.isatty():
+    if loudness() != "quiet" and sys.stderr.isatty():
+        # A line that is wrapped can't be rewritten.
+        what = what[: shutil.get_terminal_size().columns - 1]
         click.echo(f"\r\033[K{what}", nl=False, err=True)
 
 

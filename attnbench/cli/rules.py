@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attnbench.cli.loudness import note
+from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, width
 from attnbench.cli.parameters import Positive, Whole
@@ -19,7 +21,7 @@ _GAINS_AT = 64
 
 
 @click.command("rules")
-@click.argument("names", nargs=-1, metavar="[RULE]...")
+@click.argument("names", nargs=-1, type=NameOf("rules"), metavar="[RULE]...")
 @click.option(
     "--width", "widths", type=Whole(1), multiple=True, metavar="D", show_default="4, 16, 64, 256",
     help="Features of queries and keys; repeatable.",
@@ -83,4 +85,4 @@ def command(
     click.echo(text, nl=False)
     if plot is not None:
         draw(behaviour_spec(by_width, by_gain), plot)
-        click.echo(f"drawn in {plot}", err=True)
+        note(f"drawn in {plot}")

@@ -9,6 +9,8 @@ import click
 
 from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_json
 from attnbench.cli.finish import check_devices, finish, gib, resumed
+from attnbench.cli.loudness import note
+from attnbench.cli.names import NameOf
 from attnbench.cli.options import (
     record_format_option,
     running_options,
@@ -34,7 +36,12 @@ from attnbench.runner.options import Options
     help="Fresh processes to measure each backend in; faster and slower need 9.",
 )  # fmt: skip
 @click.option(
-    "--baseline", default="eager", show_default=True, metavar="NAME", help="The backend that ratios refer to."
+    "--baseline",
+    default="eager",
+    type=NameOf("backends"),
+    show_default=True,
+    metavar="NAME",
+    help="The backend that ratios refer to.",
 )
 @click.option(
     "--delta", type=Fraction(), metavar="SHARE", default=Options.delta, show_default="2%",
@@ -74,6 +81,13 @@ def command(
 
     Each backend is checked against the oracle, then timed in processes of its own. Words are names of suites
     (attnbench list suites), ids of cases (attnbench list cases), or TOML files of suites.
+
+    \b
+    attnbench run
+    attnbench run gpt2 --backend eager --backend sdpa_flash --budget 1
+    attnbench run attention/scaled_dot/H8-L1024-D64/causal --dtype bfloat16
+    attnbench run mine.toml --plan
+    attnbench run --resume results/mine.jsonl
     """
     check_benchmark_json(benchmark_json)
     registry = load_plugins()
@@ -101,7 +115,7 @@ def command(
     if plan:
         print_plan(foreseen, options, own_format(format_, "--plan prints no records"))
         return
-    click.echo(plan_words(foreseen, options), err=True)
+    note(plan_words(foreseen, options))
     warn_of_busy_cores(selection.cases)
     finish(
         ctx,

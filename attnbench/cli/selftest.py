@@ -13,6 +13,7 @@ import click
 
 from attnbench.cli.finish import check_device
 from attnbench.cli.group import NamingGroup
+from attnbench.cli.loudness import note
 from attnbench.cli.output import colourful, width
 from attnbench.cli.parameters import OneOf, Positive, Whole
 from attnbench.cli.progress import progress
@@ -198,7 +199,7 @@ def _go(
     for fault in found.faults:
         click.echo(f"attnbench: plugin {fault}", err=True)
     peers = Peers(entry.record for entry in found.verdict_rules.values())
-    click.echo(f"selftest {name}: about {_duration(estimated_s(name, choices))}", err=True)
+    note(f"selftest {name}: about {_duration(estimated_s(name, choices))}")
     terms = terms_of(choices, without, stress)
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attnbench-")))
@@ -209,8 +210,8 @@ def _go(
         facts = session.facts()
     for peer, fault in peers.faults.items():
         click.echo(f"attnbench: verdict rule {peer} ({found.verdict_rules[peer].source}) {fault}", err=True)
-    for note in session.notes():
-        click.echo(f"attnbench: {note}", err=True)
+    for told in session.notes():
+        click.echo(f"attnbench: {told}", err=True)
     click.echo(tables(scored, facts, width=width(), colour=colourful()))
     click.echo(last_line(name, scored.findings))
     if json_file is not None:

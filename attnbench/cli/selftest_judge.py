@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from attnbench.cli.loudness import note
 from attnbench.cli.output import colourful, width
 from attnbench.cli.parameters import OneOf, Whole
 from attnbench.cli.progress import progress
@@ -97,7 +98,7 @@ def judge(
     count = seeds or (FULL_SEEDS if full else 1)
     numbers = tuple(range(first, first + count))
     hearing = Hearing(FULL if full else BRIEF, numbers, tuple(dict.fromkeys(without)))
-    click.echo(f"selftest judge: about {hearing.estimated_s:.0f} s on two quiet cores", err=True)
+    note(f"selftest judge: about {hearing.estimated_s:.0f} s on two quiet cores")
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attnbench-")))
         folder.mkdir(parents=True, exist_ok=True)

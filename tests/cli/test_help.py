@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
 
 import click
 import pytest
@@ -60,6 +61,39 @@ def test_options_that_scripts_rely_on(name: str, options: set[str]) -> None:
     parameters = [p for p in command(name).params if isinstance(p, click.Option)]
     assert {option for p in parameters for option in p.opts} == options
     assert all(p.help for p in parameters)
+
+
+def all_commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        within = click.Context(found, info_name=name, parent=context)
+        yield within.command_path, found
+        if isinstance(found, click.Group):
+            yield from all_commands(found, within)
+
+
+OURS = dict(all_commands(attnbench, click.Context(attnbench, info_name="attnbench")))
+
+
+@pytest.mark.parametrize("path", OURS)
+def test_every_help_has_an_example_that_the_command_takes(path: str) -> None:
+    """An example is a line of a block that is not wrapped: options that aren't there can't stand in one."""
+    blocks = (OURS[path].help or "").split("\b\n")[1:]
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    examples = [line for line in lines if line.startswith("attnbench ")]
+    assert any(line.startswith(path) for line in examples), examples
+    for line in examples:
+        words = shlex.split(line.partition("    ")[0].partition(">")[0])[1:]
+        command: click.Command = attnbench
+        context = click.Context(command, info_name="attnbench")
+        while isinstance(command, click.Group):
+            # Options of the group itself come before the name of the command.
+            words = [word for i, word in enumerate(words) if i or not word.startswith("-")]
+            name, found, words = command.resolve_command(context, words)
+            assert found is not None
+            command, context = found, click.Context(found, info_name=name, parent=context)
+        command.make_context(command.name, words, parent=context.parent)
 
 
 def test_the_version(invoke: Callable[..., Result]) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from attnbench.cli.output import colourful
-from attnbench.cli.progress import left_words, progress
+from attnbench.cli.progress import left_words, progress, tell_doing
 from attnbench.runner.moment import Moment
 
 
@@ -44,6 +46,64 @@ def test_on_a_terminal_a_line_is_rewritten_and_taken_away(
     assert "2/3 set 1 of 8" in captured.err
     assert "about 30 s left" in captured.err
     assert captured.err.rstrip().endswith("\x1b[2K")
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Make stderr a terminal of so many columns."""
+
+    def make(columns: int) -> None:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("COLUMNS", str(columns))
+
+    return make
+
+
+LONG = Moment(
+    12, 24, "attention/scaled_dot/B1-H8-Lq1024-Lk1024-D64/causal", "check sdpa_efficient", 9.0, 30.0
+)
+
+
+def shown(text: str) -> list[str]:
+    """The lines as a terminal shows them: without what moves and colours."""
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", text)]
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 100, 160])
+def test_one_line_however_narrow(
+    columns: int, terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal(columns)
+    with progress() as tell:
+        tell(LONG)
+    lines = [line.rstrip() for line in shown(capsys.readouterr().err)]
+    told = [line for line in lines if line.startswith("12/24")]
+    assert told
+    assert max(map(len, lines)) <= columns
+    assert all(line in (told[0], "") or "starting" in line for line in lines)
+    assert ("about 30 s left" in told[0]) == (columns >= 60)
+    assert ("attention/scaled_dot" in told[0]) == (columns >= 100)
+
+
+def test_what_is_being_done_is_cut_where_it_would_wrap(
+    terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal(20)
+    tell_doing("looking at all the libraries")
+    assert shown(capsys.readouterr().err) == ["", "looking at all the "]
+
+
+def test_progress_without_colour(
+    terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    colours = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m|\x1b\[9[0-9]m")
+    for wanted in (True, False):
+        terminal(90)
+        monkeypatch.setenv("NO_COLOR", "" if wanted else "1")
+        with progress() as tell:
+            tell(LONG)
+        assert bool(colours.search(capsys.readouterr().err)) == wanted
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""The shell completes commands, options and the names that plugins bring."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr
+from pathlib import Path
+
+import pytest
+from click.shell_completion import BashComplete, get_completion_class
+
+from attnbench.cli import attnbench
+
+VARIABLE = "_ATTNBENCH_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+
+
+def completed(line: str) -> list[str]:
+    """What the last word of a line can become."""
+    *words, last = line.split(" ")
+    found = BashComplete(attnbench, {}, "attnbench", VARIABLE).get_completions(words[1:], last)
+    return [item.value for item in found]
+
+
+@pytest.mark.parametrize(
+    ("line", "some"),
+    [
+        ("attnbench ex", {"explain"}),
+        ("attnbench list ", {"rules", "backends", "cases"}),
+        ("attnbench --q", {"--quiet"}),
+        ("attnbench run --bud", {"--budget"}),
+        ("attnbench run gp", {"gpt2"}),
+        ("attnbench check smoke te", {"textbook"}),
+        ("attnbench run --backend sdpa_f", {"sdpa_flash"}),
+        ("attnbench run --baseline ea", {"eager"}),
+        ("attnbench list cases --rule scaled", {"scaled_dot"}),
+        ("attnbench explain cos", {"cosine"}),
+        ("attnbench rules dot sca", {"scaled_dot"}),
+        ("attnbench run --format m", {"markdown"}),
+    ],
+)
+def test_what_begins_so(line: str, some: set[str]) -> None:
+    found = set(completed(line))
+    assert some <= found
+    last = line.rpartition(" ")[2]
+    assert all(word.startswith(last) for word in found)
+
+
+def test_backends_of_a_plugin_that_the_line_names(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from attnbench import Backend, hookimpl\n"
+        "@hookimpl\n"
+        "def attnbench_backends():\n"
+        "    yield Backend(name='zebra', summary='mine', prepare=lambda s: None, rules=('dot',))\n"
+    )
+    assert completed("attnbench run --backend z") == []
+    assert completed(f"attnbench run --plugin {file} --backend z") == ["zebra"]
+    assert completed(f"attnbench --plugin {file} run --backend z") == ["zebra"]
+
+
+def test_a_plugin_that_can_not_be_loaded_is_no_word_on_the_terminal() -> None:
+    told = io.StringIO()
+    with redirect_stderr(told):
+        assert "eager" in completed("attnbench run --plugin no_such.py --backend ea")
+    assert told.getvalue() == ""
+
+
+def test_names_are_completed_without_torch() -> None:
+    line = {VARIABLE: "zsh_complete", "COMP_WORDS": "attnbench run --backend e", "COMP_CWORD": "3"}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "attnbench"],
+        env=os.environ | line, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "\neager\n" in done.stdout
+    modules = {told.rpartition("|")[2].strip().partition(".")[0] for told in done.stderr.splitlines()}
+    assert "attnbench" in modules
+    assert modules & {"torch", "pandas", "rich", "scipy"} == set()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_has_a_script(shell: str) -> None:
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(attnbench, {}, "attnbench", VARIABLE)
+    assert f"{VARIABLE}={shell}_complete" in script.source_template % script.source_vars()
