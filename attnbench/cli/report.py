@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_json, write_benchmark_json
+from attnbench.cli.loudness import note
 from attnbench.cli.options import record_format_option, trace_option
 from attnbench.cli.output import print_listing, print_records
 from attnbench.cli.plugins_here import load_plugins, plugin_option
@@ -108,4 +109,4 @@ def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
         click.echo(f"{run.path}: {run.started}, {run.environment.get('cpu')}\n")
         print_listing(words, [head for head in WORDS if any(row[head] for row in words)], format_)
         click.echo()
-    click.echo("attnbench compare and history say what such files differ by", err=True)
+    note("attnbench compare and history say what such files differ by")

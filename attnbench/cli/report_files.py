@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from attnbench.cli.loudness import note
 from attnbench.cli.options import decorated
 from attnbench.types.errors import BadInput
 
@@ -113,4 +114,4 @@ def _write(target: Path, text: str) -> None:
         target.write_text(text, encoding="utf-8")
     except OSError as failure:
         raise BadInput(f"can't write {str(target)!r}: {failure.strerror}") from failure
-    click.echo(f"written to {target}", err=True)
+    note(f"written to {target}")

@@ -15,6 +15,7 @@ from click.shell_completion import BashComplete, get_completion_class
 from attnbench.cli import attnbench
 
 VARIABLE = "_ATTNBENCH_COMPLETE"
+START = Path(__file__).parents[2] / "docs" / "index.md"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -87,3 +88,4 @@ def test_every_shell_has_a_script(shell: str) -> None:
     assert kind is not None
     script = kind(attnbench, {}, "attnbench", VARIABLE)
     assert f"{VARIABLE}={shell}_complete" in script.source_template % script.source_vars()
+    assert f"{VARIABLE}={shell}_source attnbench" in START.read_text()

@@ -1,0 +1,64 @@
+"""What the documents show of commands, rules and weights is what the code says now."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from attnbench.cli import attnbench
+from attnbench.worked.steps import WEIGHTS
+
+sys.path.insert(0, str(Path(__file__).parent))
+import written
+
+AGAIN = "write it again: python tests/docs/written.py"
+
+
+def same(path: Path, made: str) -> None:
+    assert path.read_text() == made, AGAIN
+
+
+def test_the_page_of_commands() -> None:
+    made = written.commands_page()
+    same(written.DOCS / "commands.md", made)
+    for name in attnbench.summaries:  # type: ignore[attr-defined]
+        assert f"\n## attnbench {name}\n" in made
+
+
+def test_the_page_of_rules() -> None:
+    page = written.DOCS / "rules.md"
+    same(page, written.with_rules(page.read_text()))
+    assert "## scaled_dot\n" in page.read_text()
+
+
+@pytest.mark.parametrize("name", written.PAGES_WITH_OUTPUT)
+def test_what_commands_print(name: str) -> None:
+    page = written.DOCS / name
+    same(page, written.with_outputs(page.read_text()))
+    assert all(found[4].strip() for found in written.OUTPUT.finditer(page.read_text()))
+
+
+def test_every_page_with_output_is_looked_at() -> None:
+    marked = {path.name for path in written.DOCS.glob("*.md") if "<!-- output " in path.read_text()}
+    assert marked == set(written.PAGES_WITH_OUTPUT)
+    for name in marked:
+        text = (written.DOCS / name).read_text()
+        assert text.count("<!-- output ") == len(written.OUTPUT.findall(text))
+
+
+def test_a_page_that_is_out_of_date_is_noticed() -> None:
+    page = (written.DOCS / "learning.md").read_text()
+    assert written.with_outputs(page.replace("0.", "9.", 1)) == page
+
+
+def test_the_picture_shows_the_weights() -> None:
+    with click.Context(attnbench):
+        (weights,) = (step for step in written.pictured() if step.name == WEIGHTS)
+    drawn = re.findall(r">(\d\.\d\d)<", written.PICTURE.read_text())
+    shown = [f"{value:.2f}" for row in weights.values for value in row]
+    # Besides its cells it has the numbers of its scale, which are not this many.
+    assert [value for value in drawn if value in set(shown)][: len(shown)] == shown, AGAIN

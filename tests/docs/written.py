@@ -1,0 +1,158 @@
+"""The parts of docs/ that are made from the code. Usage: python tests/docs/written.py
+
+Written are the page of all commands, the tables of rules, what commands print where a page shows it, and the
+picture (that one with vl-convert-python alone). test_written.py holds the documents against it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import click
+from click.testing import CliRunner
+
+from attnbench.cases.identity import parse_case
+from attnbench.cli import attnbench
+from attnbench.cli.plugins_here import load_plugins
+from attnbench.doctor.readings import Readings
+from attnbench.plugins.commands import PluginCommands
+from attnbench.plugins.registry import load_registry
+from attnbench.plugins.sources import installed
+from attnbench.types.rule import Rule
+from attnbench.worked.examples import example_for
+from attnbench.worked.picture import draw, heatmap_spec
+from attnbench.worked.steps import Step, worked
+
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURE = DOCS / "pictures" / "weights.svg"
+RULES_BEGIN = "<!-- rules: written by python tests/docs/written.py -->\n"
+RULES_END = "<!-- end of rules -->\n"
+OUTPUT = re.compile(
+    r"^(<!-- output (on an arranged machine )?of: ([^\n]+) -->\n```text\n)(.*?)(^```\n)", re.M | re.S
+)
+PAGES_WITH_OUTPUT = ("learning.md", "doctor.md")
+COLUMNS = 100
+ARRANGED = Readings(
+    asked_threads=4, allocator="default", cpus=(0, 1), quota=2, free_bytes=6 * 1024**3,
+    shares={0: 0.02, 1: 0.97}, swap_used_bytes=0,
+    steady={
+        0: {"fastest_ms": 2.0, "median_ms": 2.0, "slowest_ms": 2.1, "own_share": 0.99},
+        1: {"fastest_ms": 2.0, "median_ms": 4.0, "slowest_ms": 4.2, "own_share": 0.5},
+    },
+    threads={"one_ms": 2.0, "asked_ms": 18.0},
+    pinned={"ms": [9.2, 9.3], "faults": [0.0, 0.0]}, unpinned={"ms": [9.3, 20.6], "faults": [0.0, 6112.0]},
+    libraries={
+        "torch": "2.13.0", "capability": "AVX512", "mkl": True, "mkldnn": True, "openmp": True, "cuda": None,
+        "default_threads": 2,
+    },
+)  # fmt: skip
+"""Made-up readings: what is found on the machine that writes the page would be another every time."""
+
+
+def commands_page() -> str:
+    """docs/commands.md: the help of every command of ours."""
+    parts = [
+        "<!-- written by python tests/docs/written.py -->",
+        "# Commands",
+        "What `--help` says of each. Commands of plugins stand at the end of `attnbench --help`.",
+    ]
+    context = click.Context(
+        attnbench, info_name="attnbench", terminal_width=COLUMNS, max_content_width=COLUMNS
+    )
+    context.meta["attnbench.commands"] = PluginCommands({}, ())
+    for within in _contexts(context):
+        level = "#" * min(3, 1 + len(within.command_path.split()))
+        level = level if len(level) > 1 else "##"
+        # click marks lines that stay as they are with a backspace, and leaves it where they are indented.
+        text = within.command.get_help(within).replace("\b", "")
+        lines = "\n".join(line.rstrip() for line in text.splitlines())
+        parts.append(f"{level} {within.command_path}\n\n```text\n{lines}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _contexts(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    group = context.command
+    if isinstance(group, click.Group):
+        for name in group.list_commands(context):
+            found = group.get_command(context, name)
+            assert found is not None
+            yield from _contexts(click.Context(found, info_name=name, parent=context))
+
+
+def with_rules(text: str) -> str:
+    """The page of rules with what the built-in ones say of themselves."""
+    before, _, rest = text.partition(RULES_BEGIN)
+    _, _, after = rest.partition(RULES_END)
+    ours = load_registry(source for source in installed() if source.distribution == "attnbench")
+    sections = "\n".join(_rule_section(entry.record) for entry in ours.rules.values())
+    return f"{before}{RULES_BEGIN}\n{sections}\n{RULES_END}{after}"
+
+
+def _rule_section(rule: Rule) -> str:
+    case = parse_case(f"attention/{rule.name}/H8-L64-D64")
+    flops = 2 * case.D if rule.score_flops is None else rule.score_flops(case)
+    shapes = [f"`{p.name}` {' × '.join(map(str, p.shape)) or 'a number'}" for p in rule.parameters(case)]
+    rows = [
+        ("score", f"`{rule.formula}`"),
+        ("source", rule.source),
+        ("dot product", "yes" if rule.has_dot_form else "no"),
+        ("parameters of a head, D = 64 and L = 64", ", ".join(shapes) or "none"),
+        ("operations", str(flops)),
+        ("laws", ", ".join(f"`{law}`" for law in rule.laws) or "those of any rule"),
+    ]
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    return f"## {rule.name}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def with_outputs(text: str) -> str:
+    """A page with what the commands in it print now."""
+
+    def written(found: re.Match[str]) -> str:
+        head, arranged, line, _, tail = found.groups()
+        return head + _printed(line, arranged=bool(arranged)) + tail
+
+    return OUTPUT.sub(written, text)
+
+
+def _printed(line: str, *, arranged: bool) -> str:
+    runner = CliRunner(env={"COLUMNS": str(COLUMNS)})
+    with patch("attnbench.doctor.readings.read_machine", lambda *_: ARRANGED if arranged else None):
+        result = runner.invoke(attnbench, shlex.split(line)[1:], prog_name="attnbench")
+    assert result.exit_code == (1 if arranged else 0), result.output
+    return "\n".join(text.rstrip() for text in result.stdout.rstrip().splitlines()) + "\n"
+
+
+def pictured() -> tuple[Step, ...]:
+    """The steps whose weights the picture shows."""
+    return worked(load_plugins().rule("scaled_dot"), example_for("scaled_dot").make())
+
+
+def documents() -> dict[Path, str]:
+    """Every document that has a part made from the code, as it should be."""
+    made = {
+        DOCS / "commands.md": commands_page(),
+        DOCS / "rules.md": with_rules((DOCS / "rules.md").read_text()),
+    }
+    return made | {DOCS / name: with_outputs((DOCS / name).read_text()) for name in PAGES_WITH_OUTPUT}
+
+
+def main() -> None:
+    """Write them all."""
+    for path, text in documents().items():
+        path.write_text(text)
+    with click.Context(attnbench):
+        spec = heatmap_spec(pictured(), "scaled_dot: the weights of five tokens")
+    try:
+        draw(spec, PICTURE)
+    except ImportError:
+        sys.exit("the picture was left as it is: it needs vl-convert-python")
+
+
+if __name__ == "__main__":
+    main()
