@@ -62,12 +62,11 @@ def commands_page() -> str:
         "What `--help` says of each. Commands of plugins stand at the end of `attnbench --help`.",
     ]
     context = click.Context(
-        attnbench, info_name="attnbench", terminal_width=COLUMNS, max_content_width=COLUMNS
+        attnbench, info_name="attnbench", terminal_width=COLUMNS, **attnbench.context_settings
     )
     context.meta["attnbench.commands"] = PluginCommands({}, ())
     for within in _contexts(context):
-        level = "#" * min(3, 1 + len(within.command_path.split()))
-        level = level if len(level) > 1 else "##"
+        level = "###" if len(within.command_path.split()) > 2 else "##"
         # click marks lines that stay as they are with a backspace, and leaves it where they are indented.
         text = within.command.get_help(within).replace("\b", "")
         lines = "\n".join(line.rstrip() for line in text.splitlines())
