@@ -23,7 +23,7 @@ BAD = [
         ["frobnicate"],
         "no command 'frobnicate'; there are run, check, report, compare, history, merge, explain, rules, doctor, list, selftest, plugins, new. Try attnbench --help.",
     ),
-    (["--versoin"], "No such option '--versoin'. Did you mean '--version'? Try attnbench --help."),
+    (["--helpp"], "No such option '--helpp'. Did you mean '--help'? Try attnbench --help."),
     (
         ["run", "--bakend", "x"],
         "No such option '--bakend'. (Did you mean one of: '--backend', '--baseline'?) Try attnbench run --help.",
