@@ -35,7 +35,8 @@ def heatmap_spec(steps: Sequence[Step], title: str) -> dict[str, Any]:
             "y": _axis("query", "queries", first.rows),
             "color": {
                 "field": "weight", "type": "quantitative", "title": "weight",
-                "scale": {"range": ["white", "#6baed6", "#08306b"], "domain": [0, 1]},
+                # In Vega's own way between colours, round the wheel of hues, white turns to cyan.
+                "scale": {"range": ["white", "#6baed6", "#08306b"], "domain": [0, 1], "interpolate": "rgb"},
             },
         },
     }  # fmt: skip
@@ -47,6 +48,8 @@ def heatmap_spec(steps: Sequence[Step], title: str) -> dict[str, Any]:
         layers.append({"mark": {"type": "text", "fontSize": 11}, "encoding": encoding})
     shape = {"width": {"step": size}, "height": {"step": size}, "layer": layers}
     spec: dict[str, Any] = {"$schema": SCHEMA, "background": "white", "data": {"values": values}}
+    # Where a viewer has other fonts, words are wider than they were thought to be.
+    spec["padding"] = {"left": 8, "top": 8, "right": 24, "bottom": 8}
     if len(heads) == 1:
         return spec | {"title": title} | shape
     facet = {"field": "head", "type": "nominal", "title": None, "sort": None}
