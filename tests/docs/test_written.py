@@ -55,10 +55,17 @@ def test_a_page_that_is_out_of_date_is_noticed() -> None:
     assert written.with_outputs(page.replace("0.", "9.", 1)) == page
 
 
-def test_the_picture_shows_the_weights() -> None:
+def test_the_picture_shows_the_weights_and_larger_ones_darker() -> None:
     with click.Context(attnbench):
         (weights,) = (step for step in written.pictured() if step.name == WEIGHTS)
-    drawn = re.findall(r">(\d\.\d\d)<", written.PICTURE.read_text())
-    shown = [f"{value:.2f}" for row in weights.values for value in row]
-    # Besides its cells it has the numbers of its scale, which are not this many.
-    assert [value for value in drawn if value in set(shown)][: len(shown)] == shown, AGAIN
+    label = r'aria-label="key: (\d+); query: (\d+); weight: ([\d.]+)"[^>]*fill="rgb\((\d+), (\d+), (\d+)\)"'
+    cells = re.findall(label, written.PICTURE.read_text())
+    drawn = {(int(query), int(key)): float(weight) for key, query, weight, *_ in cells}
+    assert drawn == {
+        (i, j): pytest.approx(float(value))
+        for i, row in enumerate(weights.values)
+        for j, value in enumerate(row)
+    }, AGAIN
+    light = [sum(map(int, rgb)) for _, _, _, *rgb in sorted(cells, key=lambda cell: float(cell[2]))]
+    assert light == sorted(light, reverse=True)
+    assert light[0] > light[-1]
