@@ -1,0 +1,120 @@
+"""Make the reference runs anew, and what documents show of them. Usage: python results/make_reference.py
+
+On an idle machine: about ten minutes. Writes results/reference-SUITE.jsonl for each suite, then the table of
+the README and docs/pictures/report.png, for which Chromium and playwright must be there; with
+--only-documents it measures nothing. tests/docs/test_reference.py holds the documents against the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+README = ROOT / "README.md"
+PICTURE = ROOT / "docs" / "pictures" / "report.png"
+MADE_OF = PICTURE.with_suffix(".json")
+"""Which runs the picture shows."""
+SUITES = ("smoke", "gpt2", "bert-base")
+CASE = "attention/scaled_dot/B1-H12-Lq1024-Lk1024-D64/causal/float32/cpu/forward"
+"""Whose rows stand in the README."""
+COLUMNS = ("time", "×eager", "interval", "verdict", "rms/ref", "extra")
+BEGIN = "<!-- reference: written by python results/make_reference.py -->\n"
+END = "<!-- end of reference -->\n"
+
+
+def file_of(suite: str) -> Path:
+    """The file of a suite's reference run."""
+    return RESULTS / f"reference-{suite}.jsonl"
+
+
+def run_ids() -> list[str]:
+    """The runs of all files, in order."""
+    return [json.loads(file_of(suite).read_text().partition("\n")[0])["run_id"] for suite in SUITES]
+
+
+def table() -> str:
+    """The rows of one case as Markdown, and where they come from."""
+    from attnbench.api import load
+    from attnbench.reports.columns import all_columns, name_text
+    from attnbench.reports.formats import as_markdown
+
+    run = load(file_of("gpt2"))
+    judged = [one for one in run.judged if one.record.case == CASE and one.record.status == "ok"]
+    judged.sort(key=lambda one: one.record.median_ms or 0.0)
+    shown = [column for column in all_columns(judged) if column.head in COLUMNS]
+    rows = [
+        {"backend": name_text(one.record)} | {column.head: column.cell(one) for column in shown}
+        for one in judged
+    ]
+    heads = ["backend", *(column.head for column in shown)]
+    right = [column.head for column in shown if column.justify == "right"]
+    begun = run.manifests[0]
+    return (
+        f"`{CASE}` of `results/reference-gpt2.jsonl`, measured on {begun.started[:10]}, one thread of "
+        f"{begun.environment['cpu']}:\n\n{as_markdown(rows, heads, right=right)}"
+    )
+
+
+def with_table(text: str) -> str:
+    """The README with the table as it should be."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+def measure() -> None:
+    """Run every suite into a file of its own, in the place of the one before."""
+    for suite in SUITES:
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / "run.jsonl"
+            command = [sys.executable, "-m", "attnbench", "run", suite, "--out", str(made)]
+            done = subprocess.run(command, cwd=ROOT, check=False)
+            if done.returncode != 0:
+                raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}")
+            shutil.copyfile(made, file_of(suite))
+
+
+def draw() -> None:
+    """Take a picture of the page that all reference runs make."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page = Path(folder) / "report.html"
+        files = [str(file_of(suite)) for suite in SUITES]
+        command = [sys.executable, "-m", "attnbench", "report", *files, "--html", str(page)]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        # Chromium's sandbox refuses to start as root, as in a container.
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1200, "height": 1600})
+        tab.goto(page.as_uri())
+        tab.locator("#chart-ratios").scroll_into_view_if_needed()
+        tab.wait_for_selector("#chart-ratios[data-drawn]")
+        tab.evaluate("window.scrollTo(0, 0)")
+        PICTURE.parent.mkdir(exist_ok=True)
+        tab.screenshot(path=str(PICTURE))
+        browser.close()
+    MADE_OF.write_text(json.dumps({"runs": run_ids()}) + "\n")
+
+
+def main() -> None:
+    """Measure unless told otherwise; then write documents."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only-documents", action="store_true", help="measure nothing")
+    if not parser.parse_args().only_documents:
+        measure()
+    README.write_text(with_table(README.read_text()))
+    draw()
+
+
+if __name__ == "__main__":
+    main()
