@@ -115,6 +115,12 @@ def test_there_is_as_much_test_as_there_is_source() -> None:
     assert lines_of(TESTS) >= lines_of([path for path in SOURCES if "zoo" not in path.parts])
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Without packages pytest imports them by their name alone, and can't import a second."""
+    names = [path.name for path in TESTS if path.name != "conftest.py"]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_every_room_has_tests() -> None:
     inside = [path.relative_to(ROOT / "attnbench").parts for path in SOURCES]
     rooms = {parts[0] for parts in inside if len(parts) > 1}
