@@ -8,7 +8,7 @@ from attnbench import __version__
 from attnbench.cli.group import LazyGroup
 from attnbench.cli.loudness import loudness_options
 from attnbench.cli.plugins_here import plugin_option
-from attnbench.cli.process import end_like_ctrl_c, open_missing_streams
+from attnbench.cli.process import end_like_ctrl_c, open_missing_streams, tell_of_crashes
 
 EPILOG = (
     "Exit status: 0 fine; 1 a check failed, or the self-test's data refute a target; 2 wrong usage; "
@@ -56,4 +56,5 @@ def main() -> None:
     """Run the command line of this process; exits."""
     open_missing_streams()
     end_like_ctrl_c()
+    tell_of_crashes()
     attnbench(prog_name="attnbench")

@@ -18,6 +18,14 @@ def open_missing_streams() -> None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
+def tell_of_crashes() -> None:
+    """Where code of a plugin's crashes this process, the place stands on stderr and not nothing."""
+    import faulthandler
+
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=2)
+
+
 def end_like_ctrl_c() -> None:
     """A terminated command ends as by Ctrl-C: it says how to go on, and leaves no process behind."""
     for ending in (signal.SIGTERM, signal.SIGHUP):

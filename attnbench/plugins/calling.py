@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from attnbench.types.words import one_line
@@ -25,6 +25,29 @@ def strict() -> bool:
     return bool(os.environ.get(STRICT))
 
 
+@contextlib.contextmanager
+def off_stdout() -> Iterator[None]:
+    """What is printed meanwhile goes to stderr: by Python, by libraries, and by processes that are started.
+
+    What a library in C keeps in a buffer of its own comes out later, and where it likes.
+    """
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as after:
+        _flush()
+        # Where there is no stdout, or no stderr, there is nothing to mix up.
+        with contextlib.suppress(OSError):
+            kept = os.dup(1)
+            after.callback(os.close, kept)
+            os.dup2(2, 1)
+            after.callback(os.dup2, kept, 1)
+            after.callback(_flush)
+        yield
+
+
+def _flush() -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.__stdout__.flush()  # type: ignore[union-attr]
+
+
 def call(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function of a plugin.
 
@@ -33,7 +56,7 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
             ``ATTNBENCH_STRICT_PLUGINS`` that itself is raised.
     """
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with off_stdout():
             return function(*arguments)
     except KeyboardInterrupt:
         raise

@@ -57,7 +57,7 @@ def plugin_commands(own: Collection[str]) -> PluginCommands:
             faults.append(f"{command}: a command {command.name!r} is attnbench's own, which is used")
         elif command.name in found:
             faults.append(
-                f"two plugins bring a command {command.name!r}: {found[command.name]} and {command}; "
+                f"{command}: brings a command {command.name!r}, as {found[command.name]} does; "
                 "the first is used"
             )
         else:

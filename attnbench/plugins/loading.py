@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -14,6 +12,7 @@ from typing import Any, TypeVar
 import pluggy
 
 from attnbench import hookspecs
+from attnbench.plugins.calling import off_stdout
 from attnbench.plugins.importing import import_plugin
 from attnbench.plugins.kinds import KINDS, Kind, fault
 from attnbench.plugins.tracing import traced
@@ -21,8 +20,11 @@ from attnbench.types.names import nearest
 from attnbench.types.source import Source
 from attnbench.types.words import clean, one_line
 
+MOST = 1000
+"""Records that a hook may give; one that never ends would take all memory."""
+
 T = TypeVar("T")
-Hook = Callable[[], Iterable[Any]]
+Hook = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def load(source: Source, *, raising: bool = False) -> Loaded:
     that doesn't exist and a record of the wrong type; what works is kept. raising: let that through.
     """
     # What a plugin prints while it loads must not stand among the data on stdout.
-    with contextlib.redirect_stdout(sys.stderr):
+    with off_stdout():
         before_s = time.process_time()
         loaded = _load(source, raising)
         return replace(loaded, cpu_s=time.process_time() - before_s)
@@ -67,6 +69,8 @@ def _load(source: Source, raising: bool) -> Loaded:
         return Loaded(source, faults=(f"{source}: does not import: {one_line(failure)}",))
     faults: list[str] = []
     hooks = _hooks(module, source, faults)
+    if not hooks and not faults:
+        faults.append(f"{source}: {_no_hooks(module)}")
     records = {
         kind.type: tuple(_records(hooks.get(kind.hook, ()), kind, source, faults, raising)) for kind in KINDS
     }
@@ -100,6 +104,14 @@ def _hooks(module: ModuleType, source: Source, faults: list[str]) -> dict[str, l
     return found
 
 
+def _no_hooks(module: ModuleType) -> str:
+    """What to do about a module that brings nothing."""
+    bare = next((kind.hook for kind in KINDS if callable(vars(module).get(kind.hook))), None)
+    if bare is not None:
+        return f"{bare} is no hook yet: put @attnbench.hookimpl above it"
+    return "has no hooks: write one, as attnbench_backends, with @attnbench.hookimpl above it"
+
+
 def _is_needed(parameter: Parameter) -> bool:
     return parameter.default is Parameter.empty and parameter.kind not in (
         Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD,
@@ -113,7 +125,14 @@ def _records(
     for hook in hooks:
         try:
             with traced(f"{kind.hook} of {source}"):
-                for record in hook():
+                given = hook()
+                if not isinstance(given, Iterable):
+                    faults.append(f"{source}: {kind.hook} gave {_no_records(given)}")
+                    continue
+                for count, record in enumerate(given):
+                    if count == MOST:
+                        faults.append(f"{source}: {kind.hook} gave more than {MOST} records; these are used")
+                        break
                     if (wrong := _fault(kind, record)) is None:
                         kept.append(record)
                     else:
@@ -127,9 +146,18 @@ def _records(
     return kept
 
 
+def _no_records(given: object) -> str:
+    what = "None" if given is None else f"a {clean(type(given).__name__)}"
+    return f"{what}: let it yield records, or return a list of them"
+
+
 def _fault(kind: Kind, record: Any) -> str | None:
     named = kind.type.__name__
     if not isinstance(record, kind.type):
         return f"{clean(repr(record) if isinstance(record, str) else record)}, which is no {named}"
-    wrong = fault(record)
-    return None if wrong is None else f"a {named} that can't be used: {wrong}"
+    try:
+        wrong = fault(record)
+    except Exception as failure:
+        # A value of the author's own that raises when it's compared or shown.
+        wrong = f"looking at it raised {one_line(failure)}"
+    return None if wrong is None else f"a {named} that can't be used: {clean(wrong)}"

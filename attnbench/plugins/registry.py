@@ -151,9 +151,8 @@ def _gather(kind: Kind, loaded: list[Loaded], faults: list[str]) -> dict[str, En
                 entries[record.name] = Entry(record, plugin.source)
             else:
                 what, other = clash
-                faults.append(
-                    f"two plugins bring {kind.word} {what}: {other} and {plugin.source}; the first is used"
-                )
+                again = " twice" if other == plugin.source else f", as {other} does"
+                faults.append(f"{plugin.source}: brings {kind.word} {what}{again}; the first is used")
     return entries
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, distributions, packages_distributions, version
+from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISREG
 
 from attnbench.plugins.choosing import CHOSEN, chosen_words, is_chosen
 from attnbench.plugins.commands import named_by_commands
 from attnbench.plugins.importing import file_digest
 from attnbench.types.errors import BadInput
 from attnbench.types.source import Source
+from attnbench.types.words import clean
 
 GROUP = "attnbench"
 
@@ -75,20 +79,43 @@ def named(word: str) -> Source:
     word = word.strip()
     if word.endswith(".py") or os.sep in word:
         return _file(Path(word))
+    if (meant := _file_meant(word)) is not None:
+        raise BadInput(f"no plugin {word!r} that can be imported; did you mean the file {meant!r}?")
     if not all(part.isidentifier() for part in word.split(".")):
         raise BadInput(f"no plugin {word!r}: name a file, as my_kernel.py, or a module, as package.module")
     return _module(word)
 
 
-def _file(path: Path) -> Source:
+def _file_meant(word: str) -> str | None:
+    """A file that a word probably means, without its ending or its folder; None where there is none."""
+    if word.isidentifier() and _is_importable(word):
+        return None
+    meant = (f"{word}.py", f"{os.curdir}{os.sep}{word}")
+    return next((file for file in meant if Path(file).is_file()), None)
+
+
+def _is_importable(name: str) -> bool:
     try:
-        content = path.expanduser().read_bytes()
+        return name in sys.modules or find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _file(path: Path) -> Source:
+    place = path.expanduser()
+    try:
+        # A pipe would be waited for, a device read for ever.
+        if not S_ISREG(place.stat().st_mode):
+            also = "name its file, or the module that it is" if place.is_dir() else "name a file"
+            raise BadInput(f"no plugin {str(path)!r}: that is no file; {also}")
+        content = place.read_bytes()
     except OSError as failure:
         raise BadInput(f"no plugin {str(path)!r}: {failure.strerror}") from None
     digest = file_digest(content)
     # The module's name has the digest, so that no file stands in the way of a library or of its namesake.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)
-    return Source(path.stem, f"{stem}_{digest}", path.name, digest, str(path.expanduser().resolve()))
+    # What stands in messages, tables and files is clean whatever the file is called.
+    return Source(clean(path.stem), f"{stem}_{digest}", clean(path.name), digest, str(place.resolve()))
 
 
 def _module(name: str) -> Source:

@@ -11,20 +11,24 @@ from attnbench.types.columns import COLUMNS, HEADS
 from attnbench.types.fact import EnvironmentFact
 from attnbench.types.formats import FORMATS
 from attnbench.types.metric import Metric
-from attnbench.types.names import NAME, NAMES_ARE
+from attnbench.types.names import LONGEST, NAME, NAMES_ARE
 from attnbench.types.reporter import Reporter
 from attnbench.types.rule import Law, Rule
 from attnbench.types.suite import Suite
 from attnbench.types.verdict import VerdictRule
 
 _HEAD_LONGEST = 24
+_TEXT_LONGEST = 600
 
 
 def name_fault(record: object) -> str | None:
     """What is wrong with the name of a record, in words; None where nothing is."""
     name = getattr(record, "name", None)
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    # A subclass of str may compare, hash and print as it likes; names are keys.
+    if type(name) is not str or not NAME.fullmatch(name):
         return f"the name {name!r}: {NAMES_ARE}"
+    if len(name) > LONGEST:
+        return f"the name {name[:LONGEST]!r}…: {len(name)} characters; {LONGEST} are the most"
     return None
 
 
@@ -32,7 +36,7 @@ def backend_fault(backend: Backend) -> str | None:
     """What is wrong with a backend."""
     copies = backend.quadratic_copies
     return (
-        _not_text("summary", backend.summary)
+        _not_line("summary", backend.summary)
         or _not_callable("prepare", backend.prepare)
         or _not_callable("supports", backend.supports)
         or _not_callable("available", backend.available)
@@ -54,8 +58,8 @@ def backend_fault(backend: Backend) -> str | None:
 def rule_fault(rule: Rule) -> str | None:
     """What is wrong with a rule."""
     return (
-        _not_text("formula", rule.formula)
-        or _not_text("source", rule.source)
+        _not_line("formula", rule.formula)
+        or _not_line("source", rule.source)
         or _not_callable("reference", rule.reference)
         or _not_callable("bind", rule.bind)
         or _not_callable("parameters", rule.parameters)
@@ -71,19 +75,19 @@ def suite_fault(suite: Suite) -> str | None:
     """What is wrong with a suite."""
     if not isinstance(suite.cases, tuple) or not all(isinstance(case, Case) for case in suite.cases):
         return "cases: a tuple of Case is needed"
-    return _not_text("summary", suite.summary)
+    return _not_line("summary", suite.summary)
 
 
 def verdict_rule_fault(rule: VerdictRule) -> str | None:
     """What is wrong with a verdict rule."""
-    return _not_text("summary", rule.summary) or _not_callable("decide", rule.decide)
+    return _not_line("summary", rule.summary) or _not_callable("decide", rule.decide)
 
 
 def metric_fault(metric: Metric) -> str | None:
     """What is wrong with a metric: attnbench's own columns are called otherwise, and heads are short."""
     own = f"a column {metric.name!r} is attnbench's own: call it otherwise"
     return (
-        _not_text("summary", metric.summary)
+        _not_line("summary", metric.summary)
         or _not_text("head", metric.head)
         or _not_callable("value", metric.value)
         or (None if _is_count(metric.digits) and metric.digits else f"digits = {metric.digits!r}: 1 or more")
@@ -104,7 +108,7 @@ def reporter_fault(reporter: Reporter) -> str | None:
     """What is wrong with a reporter: attnbench's own formats are called otherwise."""
     own = f"a format {reporter.name!r} is attnbench's own: call it otherwise"
     return (
-        _not_text("summary", reporter.summary)
+        _not_line("summary", reporter.summary)
         or _not_callable("render", reporter.render)
         or (own if reporter.name in FORMATS else None)
     )
@@ -112,11 +116,20 @@ def reporter_fault(reporter: Reporter) -> str | None:
 
 def environment_fact_fault(fact: EnvironmentFact) -> str | None:
     """What is wrong with an environment fact."""
-    return _not_text("summary", fact.summary) or _not_callable("read", fact.read)
+    return _not_line("summary", fact.summary) or _not_callable("read", fact.read)
 
 
 def _not_text(what: str, value: object) -> str | None:
     return None if isinstance(value, str) else f"{what} = {value!r}: a text is needed"
+
+
+def _not_line(what: str, value: object) -> str | None:
+    if not isinstance(value, str):
+        return _not_text(what, value)
+    # They stand in lists and tables: an escape would paint the terminal, a megabyte flood it.
+    if len(value) > _TEXT_LONGEST or not value.isprintable():
+        return f"{what} = {value!r}: one line of at most {_TEXT_LONGEST} printable characters is needed"
+    return None
 
 
 def _not_bool(what: str, value: object) -> str | None:

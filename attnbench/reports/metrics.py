@@ -83,7 +83,10 @@ def _value(metric: Metric, record: Record, case: Case) -> float | None:
         value: Any = call(metric.value, record, case)
     except Raised as failure:
         raise Raised(f"raised {failure}") from failure
-    number = None if value is None else _finite(value)
+    try:
+        number = None if value is None else call(_finite, value)
+    except Raised as failure:
+        raise Raised(f"gave a value that raised {failure}") from failure
     if number is None and value is not None:
         shown = clean(repr(value) if isinstance(value, str) else value)
         raise Raised(f"gave {shown}, where a finite number or None is needed,")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from attnbench.plugins.importing import CHANGED
 from attnbench.plugins.sources import installed
 from attnbench.testing.absent import absent
 from attnbench.testing.apart import Asked, Diagnosed, Raised, Unsteady, look
@@ -143,7 +145,7 @@ def _word(source: Source) -> str:
     if not source.path:
         return source.module
     path = Path(source.path)
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
 
 
 def _closely(name: str, own: list[Record], right: list[Record], registry: Registry) -> list[Finding]:
@@ -161,6 +163,8 @@ def _closely(name: str, own: list[Record], right: list[Record], registry: Regist
         elif isinstance(reply, Raised):
             problem = f"computing several cases in one process, in turns, it raised {reply.words}"
             do = "What prepare() makes must belong to its own call: keep nothing for all cases in a global."
+            if CHANGED in reply.words:
+                do = "Leave the file as it is until the check has ended, and check again."
             findings.append(Finding(name, problem, do, about="steadiness"))
     return findings
 

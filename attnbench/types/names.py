@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
 """Names stand in ids, files, tables and on command lines."""
 NAMES_ARE = "letters, digits, '_', '.' and '-', beginning with a letter or digit"
+LONGEST = 64
+"""Characters of the name of a record."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -148,8 +148,8 @@ def test_clashes_are_told_and_our_own_is_used(invoke: Invoke, add_distribution: 
         "attnbench-a 1.0 (mini_a:main): the command 'a b': letters, digits, '_', '.' and '-', "
         "beginning with a letter or digit",
         "attnbench-b 1.0 (mini_b:main): a command 'merge' is attnbench's own, which is used",
-        "two plugins bring a command 'trend': attnbench-a 1.0 (mini_a:main) and attnbench-b 1.0 "
-        "(mini_b:main); the first is used",
+        "attnbench-b 1.0 (mini_b:main): brings a command 'trend', as attnbench-a 1.0 (mini_a:main) does; "
+        "the first is used",
     ]
     assert result.stderr.splitlines() == [f"attnbench: plugin {line}" for line in told]
     assert invoke("merge", "--help").stdout.startswith("Usage: attnbench merge")

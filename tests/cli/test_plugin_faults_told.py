@@ -16,6 +16,7 @@ WHO = "attnbench: plugin attnbench-t 1.0 (mini_told): "
 HEAD = "from attnbench import Backend, Metric, Reporter, Rule, hookimpl\n@hookimpl\n"
 CLASH = HEAD + "def attnbench_backends():\n    yield Backend('eager', 'a test', prepare=print)\n"
 MISTYPED = HEAD + "def attnbench_metric():\n    return []\n"
+NOTHING = HEAD + "def attnbench_metrics():\n    return []\n"
 ARGUMENT = HEAD + "def attnbench_reporters(config):\n    return []\n"
 RAISING = HEAD + "def attnbench_environment_facts():\n    raise OSError('no such sensor')\n"
 WRONG = HEAD + "def attnbench_metrics():\n    yield 'price'\n"
@@ -47,7 +48,7 @@ def test_a_broken_one(invoke: Invoke, add_distribution: Add, text: str, words: s
 def test_one_that_is_slow_to_import(
     invoke: Invoke, add_distribution: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_distribution("attnbench-t", {"mini_told.py": "import math\n"}, plugin="mini_told")
+    add_distribution("attnbench-t", {"mini_told.py": NOTHING}, plugin="mini_told")
     assert invoke("list", "suites").stderr == ""
     loaded = registry.load
 
@@ -65,8 +66,7 @@ def test_one_that_is_slow_to_import(
 
 def test_one_that_clashes(invoke: Invoke, add_distribution: Add) -> None:
     assert told(invoke, add_distribution, CLASH) == (
-        "attnbench: plugin two plugins bring a backend 'eager': attnbench 0.1.0 (attnbench.backends) and "
-        "attnbench-t 1.0 (mini_told); the first is used\n"
+        f"{WHO}brings a backend 'eager', as attnbench 0.1.0 (attnbench.backends) does; the first is used\n"
     )
 
 

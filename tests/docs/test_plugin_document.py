@@ -139,13 +139,15 @@ FAULTY = {
     "ends the process": "raise SystemExit(3)",
     "imports what isn't there": "import not_there",
     "raises in a hook": BACKEND.replace("yield", "1 / 0\n    yield"),
+    "has a hook without `@hookimpl`": BACKEND.replace("@hookimpl", ""),
     "has a hook that doesn't exist": BACKEND.replace("attnbench_backends", "attnbench_backend"),
+    "forgets `yield`, or gives one record instead of a list": BACKEND.replace("yield", "return"),
     "gives something else than a record": BACKEND.replace(
         'Backend("mine", "a test", prepare=print)', '"mine"'
     ),
     "gives a record that can't be": BACKEND.replace("=print", '=print, dtypes=("float8",)'),
     "brings a name that is there": BACKEND.replace("mine", "eager"),
-    "is slow to import": "import time\nend = time.process_time() + 0.7\nwhile time.process_time() < end: 1",
+    "is slow to import": f"{BACKEND}\nimport time\nend = time.process_time() + 0.7\nwhile time.process_time() < end: 1",
 }
 
 

@@ -92,7 +92,7 @@ def test_a_plugin_that_is_named_and_installed_is_loaded_once(install: Install) -
         (".", "no plugin '.': name a file, as my_kernel.py, or a module, as package.module"),
         ("", "no plugin '': name a file, as my_kernel.py, or a module, as package.module"),
         ("my kernel", "no plugin 'my kernel': name a file, as my_kernel.py, or a module, as package.module"),
-        ("./", "no plugin '.': Is a directory"),
+        ("./", "no plugin '.': that is no file; name its file, or the module that it is"),
         (
             "mini_no_such",
             "plugin mini_no_such uninstalled (mini_no_such): does not import: ModuleNotFoundError: "
@@ -115,7 +115,7 @@ def test_what_is_named_and_can_not_be_had_is_one_sentence(word: str, sentence: s
             BACKEND.format(name="mine").replace("attnbench_backends", "attnbench_backend"),
             "unknown hook 'attnbench_backend'",
         ),
-        (BACKEND.format(name="eager"), "two plugins bring a backend 'eager': attnbench "),
+        (BACKEND.format(name="eager"), "brings a backend 'eager', as attnbench "),
         (BACKEND.format(name="mine").replace("yield", "1 / 0\n    yield"), "attnbench_backends raised Zero"),
     ],
 )
@@ -164,7 +164,7 @@ def test_strict_raises_what_a_plugin_raises(install: Install, monkeypatch: pytes
 def test_strict_raises_faults_that_raise_nothing(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install("mini_clash", BACKEND.format(name="eager"))
     monkeypatch.setenv("ATTNBENCH_STRICT_PLUGINS", "1")
-    with pytest.raises(BadInput, match=r"two plugins bring a backend 'eager'"):
+    with pytest.raises(BadInput, match=r"brings a backend 'eager', as attnbench"):
         load_wanted()
 
 

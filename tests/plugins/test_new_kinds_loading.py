@@ -60,19 +60,19 @@ def test_they_come_in_by_name_with_who_brings_them(install: Install) -> None:
 
 def test_clashes_name_both_and_the_first_keeps_it(install: Install) -> None:
     registry = both(install, ALL.format(name="one", head="1"), ALL.format(name="one", head="2"))
-    who = "attnbench-a 1.0 (mini_a) and attnbench-b 2.0 (mini_b); the first is used"
+    who = "as attnbench-a 1.0 (mini_a) does; the first is used"
     assert registry.faults == (
-        f"two plugins bring a metric 'one': {who}",
-        f"two plugins bring a reporter 'one': {who}",
-        f"two plugins bring an environment fact 'one': {who}",
+        f"attnbench-b 2.0 (mini_b): brings a metric 'one', {who}",
+        f"attnbench-b 2.0 (mini_b): brings a reporter 'one', {who}",
+        f"attnbench-b 2.0 (mini_b): brings an environment fact 'one', {who}",
     )
 
 
 def test_two_columns_never_have_the_same_head(install: Install) -> None:
     registry = both(install, ALL.format(name="one", head="J"), ALL.format(name="two", head="J"))
     assert registry.faults == (
-        "two plugins bring a metric with the head 'J': attnbench-a 1.0 (mini_a) and attnbench-b 2.0 "
-        "(mini_b); the first is used",
+        "attnbench-b 2.0 (mini_b): brings a metric with the head 'J', as attnbench-a 1.0 (mini_a) does; "
+        "the first is used",
     )
     assert list(registry.metrics) == ["one"]
 
@@ -135,12 +135,12 @@ def test_every_column_of_ours_is_known_to_be_ours() -> None:
 
 
 def test_an_unknown_format_gives_the_nearest_of_all(install: Install) -> None:
-    registry = both(install, ALL.format(name="lines", head="1"), "")
+    registry = both(install, ALL.format(name="lines", head="1"), ALL.format(name="others", head="2"))
     assert registry.reporter("lines").source.distribution == "attnbench-a"
     for word, sentence in (
         ("lnies", "no format 'lnies'; did you mean 'lines'?"),
         ("jsn", "no format 'jsn'; did you mean 'json'?"),
-        ("zzz", "no format 'zzz'; there are table, json, csv, markdown, lines."),
+        ("zzz", "no format 'zzz'; there are table, json, csv, markdown, lines, others."),
     ):
         with pytest.raises(BadInput) as wrong:
             registry.reporter(word)

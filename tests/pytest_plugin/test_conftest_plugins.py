@@ -95,8 +95,8 @@ def test_one_without_hooks_is_no_plugin(collected: Collect) -> None:
         ),
         (
             BACKEND.format(name="eager"),
-            "plugin two plugins bring a backend 'eager': attnbench * (attnbench.backends) and conftest.py * "
-            "(conftest_*); the first is used",
+            "plugin conftest.py * (conftest_*): brings a backend 'eager', as attnbench * "
+            "(attnbench.backends) does; the first is used",
         ),
     ],
 )
