@@ -147,7 +147,8 @@ FAULTY = {
     ),
     "gives a record that can't be": BACKEND.replace("=print", '=print, dtypes=("float8",)'),
     "brings a name that is there": BACKEND.replace("mine", "eager"),
-    "is slow to import": f"{BACKEND}\nimport time\nend = time.process_time() + 0.7\nwhile time.process_time() < end: 1",
+    "is slow to import": BACKEND
+    + "import time\nend = time.process_time() + 0.7\nwhile time.process_time() < end: 1",
 }
 
 

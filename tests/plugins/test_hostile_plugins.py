@@ -88,13 +88,16 @@ def test_a_module_that_is_no_plugin(module: str) -> None:
 
 def test_words_that_nearly_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_kernel.py").touch()
-    (tmp_path / "x.pyc").touch()
+    (tmp_path / "mini_kernel_here.py").touch()
+    (tmp_path / "mini_x.pyc").touch()
     (tmp_path / "package").mkdir()
     os.mkfifo("pipe.py")
     for word, words in (
-        ("my_kernel", "no plugin 'my_kernel' that can be imported; did you mean the file 'my_kernel.py'?"),
-        ("x.pyc", "no plugin 'x.pyc' that can be imported; did you mean the file './x.pyc'?"),
+        (
+            "mini_kernel_here",
+            "no plugin 'mini_kernel_here' that can be imported; did you mean the file 'mini_kernel_here.py'?",
+        ),
+        ("mini_x.pyc", "no plugin 'mini_x.pyc' that can be imported; did you mean the file './mini_x.pyc'?"),
         ("./package", "no plugin 'package': that is no file; name its file, or the module that it is"),
         ("pipe.py", "no plugin 'pipe.py': that is no file; name a file"),
         ("/dev/zero", "no plugin '/dev/zero': that is no file; name a file"),
