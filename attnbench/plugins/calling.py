@@ -26,12 +26,18 @@ def strict() -> bool:
 
 
 @contextlib.contextmanager
-def off_stdout() -> Iterator[None]:
-    """What is printed meanwhile goes to stderr: by Python, by libraries, and by processes that are started.
+def undisturbed() -> Iterator[None]:
+    """Whatever is done meanwhile, nothing is on stdout that wasn't, and relative paths mean what they did.
 
-    What a library in C keeps in a buffer of its own comes out later, and where it likes.
+    What is printed goes to stderr: by Python, by libraries, and by processes that are started. What a library
+    in C keeps in a buffer of its own comes out later, and where it likes.
     """
     with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as after:
+        # The folder itself and not its name, which may lead elsewhere by then.
+        with contextlib.suppress(OSError):
+            folder = os.open(".", os.O_RDONLY)
+            after.callback(os.close, folder)
+            after.callback(os.fchdir, folder)
         _flush()
         # Where there is no stdout, or no stderr, there is nothing to mix up.
         with contextlib.suppress(OSError):
@@ -56,7 +62,7 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
             ``ATTNBENCH_STRICT_PLUGINS`` that itself is raised.
     """
     try:
-        with off_stdout():
+        with undisturbed():
             return function(*arguments)
     except KeyboardInterrupt:
         raise

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pluggy
 
 from attnbench import hookspecs
-from attnbench.plugins.calling import off_stdout
+from attnbench.plugins.calling import undisturbed
 from attnbench.plugins.importing import import_plugin
 from attnbench.plugins.kinds import KINDS, Kind, fault
 from attnbench.plugins.tracing import traced
@@ -51,7 +51,7 @@ def load(source: Source, *, raising: bool = False) -> Loaded:
     that doesn't exist and a record of the wrong type; what works is kept. raising: let that through.
     """
     # What a plugin prints while it loads must not stand among the data on stdout.
-    with off_stdout():
+    with undisturbed():
         before_s = time.process_time()
         loaded = _load(source, raising)
         return replace(loaded, cpu_s=time.process_time() - before_s)

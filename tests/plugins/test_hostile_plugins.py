@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attnbench.plugins.calling import off_stdout
+from attnbench.plugins.calling import undisturbed
 from attnbench.plugins.registry import load_registry, load_wanted
 from attnbench.plugins.sources import named
 from attnbench.types.errors import BadInput
@@ -113,9 +113,9 @@ def test_a_file_may_be_called_anything_and_paints_no_terminal(tmp_path: Path) ->
     assert load_wanted([str(file)]).backends["mine"].source.distribution == r"\x1b[31m .py"
 
 
-def test_what_is_printed_past_python_stays_off_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_past_python_stays_undisturbed(capfd: pytest.CaptureFixture[str]) -> None:
     print("before")
-    with off_stdout():
+    with undisturbed():
         os.write(1, b"raw ")
         subprocess.run(["echo", "child"], check=True)
         print("python")
@@ -123,6 +123,14 @@ def test_what_is_printed_past_python_stays_off_stdout(capfd: pytest.CaptureFixtu
     out, err = capfd.readouterr()
     assert out == "before\nafter\n"
     assert sorted(err.split()) == ["child", "python", "raw"]
+
+
+def test_where_a_plugin_goes_nobody_follows(tmp_path: Path) -> None:
+    before = Path.cwd()
+    word = write(tmp_path, "os.chdir('/'); yield backend('mine')")
+    Path(word).write_text(f"import os\nos.chdir('/'){Path(word).read_text()}")
+    assert "mine" in load_wanted([word]).backends
+    assert Path.cwd() == before
 
 
 def test_the_place_of_a_crash_stands_on_stderr(tmp_path: Path) -> None:

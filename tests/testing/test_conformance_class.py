@@ -116,7 +116,7 @@ def test_the_command_says_the_same(one_case: Path, tmp_path: Path) -> None:
 
 def test_the_command_on_what_brings_nothing(tmp_path: Path) -> None:
     file = tmp_path / "nothing.py"
-    file.write_text("")
+    file.write_text("from attnbench import hookimpl\n@hookimpl\ndef attnbench_backends():\n    return []\n")
     result = CliRunner().invoke(attnbench, ["check", "--plugin", str(file)], prog_name="attnbench")
     assert result.exit_code == 2
     assert "brings no backend and no rule: add a function attnbench_backends()" in result.stderr

@@ -95,7 +95,9 @@ def test_names_files_and_what_is_neither(tmp_path: Path) -> None:
         located("bmn"),
     ):
         pass
-    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "empty.py").write_text(
+        "from attnbench import hookimpl\n@hookimpl\ndef attnbench_backends():\n    return []\n"
+    )
     with pytest.raises(BadInput, match="brings no backend and no rule: add a function attnbench_backends"):
         conformance_cases(tmp_path / "empty.py")
     (tmp_path / "two.py").write_text(
