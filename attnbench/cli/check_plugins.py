@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from attnbench.runner.options import Options
     from attnbench.types.formats import Format
     from attnbench.types.reporter import Reporter
+
+
+HANGS_S = 20.0
+"""From when on asking backends what they support counts as hanging; some hundreds of cases take 0.1 s."""
 
 
 def check_plugins(
@@ -39,7 +44,12 @@ def check_plugins(
     from attnbench.testing.locating import brought_by
 
     found = brought_by(words, registry)
-    planned = plan(registry, found.backends, found.rules)
+    # Here code of plugins says what it supports, in this process: where it hangs, stderr says at which line.
+    faulthandler.dump_traceback_later(HANGS_S, file=2)
+    try:
+        planned = plan(registry, found.backends, found.rules)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     asked = planned.cases(large=True)
     with progress() as tell:
         path = judged(asked, registry, options, out, tell) if asked else None

@@ -60,5 +60,5 @@ def _row(by: Source | PluginCommand, brought: dict[str, list[str]], faults: Iter
         "module": by.module,
         **brought,
         "commands": brought.get("commands", []),
-        "faults": [fault for fault in faults if str(by) in fault],
+        "faults": [fault.removeprefix(f"{by}: ") for fault in faults if fault.startswith(f"{by}: ")],
     }

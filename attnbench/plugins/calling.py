@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from attnbench.types.words import one_line
+from attnbench.types.words import clean, one_line
 
 T = TypeVar("T")
 
@@ -74,4 +74,4 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
 
 def tell(fault: str) -> None:
     """Say on stderr what a plugin did wrong; the command or the run goes on."""
-    print(f"attnbench: plugin {fault}", file=sys.stderr)  # noqa: T201
+    print(f"attnbench: plugin {clean(fault)}", file=sys.stderr)  # noqa: T201

@@ -56,10 +56,14 @@ def parametrise(metafunc: pytest.Metafunc) -> None:
     if marker is None:
         # The fixture says what is missing, where the test really asks for it.
         return
+    said = ""
     try:
         parameters = marked(registry_of(metafunc.config), marker.args, marker.kwargs, metafunc.fixturenames)
     except BadInput as wrong:
-        pytest.fail(f"the marker attnbench of {metafunc.function.__name__}: {wrong}", pytrace=False)
+        said = str(wrong)
+    if said:
+        # Out here, so that pytest doesn't print the sentence twice, as an exception during another.
+        pytest.fail(f"the marker attnbench of {metafunc.function.__name__}: {said}", pytrace=False)
     metafunc.parametrize(PAIR, parameters, indirect=True)
 
 

@@ -77,7 +77,7 @@ def test_those_of_folders_are_plugins_each(collected: Collect) -> None:
 
 
 def test_one_without_hooks_is_no_plugin(collected: Collect) -> None:
-    collected.pytester.makeconftest(IMPORT + "def attnbench_backends(): raise AssertionError('no hook')\n")
+    collected.pytester.makeconftest(IMPORT + "def attnbench_backend(): raise AssertionError('no hook')\n")
     collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["eager"]))
     assert collected().ret == 0
 
@@ -92,6 +92,10 @@ def test_one_without_hooks_is_no_plugin(collected: Collect) -> None:
         (
             BACKEND.format(name="ours").replace("attnbench_backends", "attnbench_backend"),
             "plugin conftest.py * (conftest_*): *unknown hook 'attnbench_backend'*",
+        ),
+        (
+            BACKEND.format(name="ours").replace("@hookimpl", ""),
+            "plugin conftest.py * (conftest_*): attnbench_backends is no hook yet: put @attnbench.hookimpl *",
         ),
         (
             BACKEND.format(name="eager"),
