@@ -21,6 +21,8 @@ ADVICE: dict[str, str] = {
     "powers_of_2": "use exp, or multiply by log2(e) before exp2",
     "softmax_over_queries": "take the softmax over the last axis of (B, H, Lq, Lk), the keys: dim=-1",
     "no_maximum": "subtract each row's maximum before exp",
+    "nan_for_large_logits": "exp overflowed: subtract each row's maximum before it",
+    "logits_clamped": "don't clamp scores: subtract each row's maximum before exp instead",
     "maximum_of_the_first_block": "keep a running maximum over all blocks",
     "blocks_not_rescaled": "when a block brings a larger maximum, multiply earlier sums by exp(old - new)",
     "never_normalised": "divide by the sum of powers of each row",

@@ -122,6 +122,9 @@ def _never_taken(
     ]
     reasons = Counter(answer.reason for _, answer in asked if answer.reason)
     usual = f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
+    if found and not asked:
+        # Nobody was asked, for want of a rule: supports() has no part in it.
+        return found
     if all(answer.reason is not None for _, answer in asked):
         return [
             *found,

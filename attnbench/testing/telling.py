@@ -29,6 +29,7 @@ _NOT_LOOKED_AT = ("dropout", WEIGHTS)
 _ASKING = "asking what it supports "
 _BESIDE = "on a case beside it, "
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+_NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _ENDINGS = {
     "crashed": "its process ended",
     "timeout": "it gave no answer in time",
@@ -144,8 +145,20 @@ def _of_group(
         problem = f"supports() {words.removeprefix(_ASKING)}"
         return Finding(name, problem, RAISES_NOTHING, cases, about="declarations")
     graph = by_words(words) if "gradient" in words else ""
-    do = graph or _joined(_decline("it"), _given(first, backend, rules))
+    do = graph or _missing(words) or _joined(_decline("it"), _given(first, backend, rules))
     return Finding(name, f"{LET_THROUGH}, and {words}.", _joined(common, do), cases)
+
+
+def _missing(words: str) -> str:
+    """What to do about a library that isn't there, which is no mistake of the kernel."""
+    named = _NOT_THERE.search(words)
+    if named is None:
+        return ""
+    library = named[1].partition(".")[0]
+    return (
+        f"Install {library}, and declare requires=({library!r},): where it isn't installed, the backend is then "
+        "unavailable, and not wrong."
+    )
 
 
 def _joined(*sentences: str) -> str:

@@ -84,6 +84,7 @@ def test_a_compiling_backend_gets_few() -> None:
             {"supports": lambda case, rule: "no"},
             "supports() declined all ",
         ),
+        ({"rules": ("mine",)}, "it declares the rule 'mine', which no plugin that is loaded brings"),
         ({"rules": ("mine", "dot")}, "it declares the rule 'mine', which no plugin that is loaded brings"),
         (
             {

@@ -122,3 +122,9 @@ def test_reports_in_words() -> None:
     absent = Report((Counts("mine", 0, 0, 0, 0, "no such device"),), ())
     assert not absent.ok
     assert str(absent) == "mine: nothing was checked, since it can't run here: no such device"
+
+
+def test_a_library_that_is_missing_is_declared() -> None:
+    reason = "preparation raised ModuleNotFoundError: No module named 'fast_kernels.cpu'"
+    (found,) = told(record("none", "error", reason), record("bool", "error", reason))
+    assert "Install fast_kernels, and declare requires=('fast_kernels',)" in found.do
