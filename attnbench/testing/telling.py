@@ -156,8 +156,8 @@ def _missing(words: str) -> str:
         return ""
     library = named[1].partition(".")[0]
     return (
-        f"Install {library}, and declare requires=({library!r},): where it isn't installed, the backend is then "
-        "unavailable, and not wrong."
+        f"Install {library}, and declare requires=({library!r},): where it isn't installed, the backend is "
+        "then unavailable, and not wrong."
     )
 
 
