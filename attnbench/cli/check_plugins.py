@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 HANGS_S = 20.0
-"""From when on asking backends what they support is told as hanging; some hundreds of cases take no second."""
+"""From when on asking backends what they support is told as hanging: hundreds of cases take no second."""
 
 
 def check_plugins(
