@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -124,7 +124,8 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
         absent_here = next((record.reason for record in own if record.status == "unavailable"), "")
         counted = [record for record in own if record.status not in ("unsupported", "unavailable")]
         numbers = (len(right), len(counted), choice.declined, choice.asked)
-        command = _command(name, registry.backends[name].source)
+        rules = {registry.rules[record.rule].source for record in own if record.status != "ok"}
+        command = _command(name, registry.backends[name].source, rules)
         counts.append(Counts(name, *numbers, absent_here, command))
         findings += choice.findings
         findings += _closely(name, own, right, registry)
@@ -133,11 +134,12 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
     return Report(tuple(counts), merged(findings))
 
 
-def _command(name: str, source: Source) -> str:
+def _command(name: str, source: Source, rules: Collection[Source]) -> str:
     if source.distribution.startswith(STAND_IN_FOR):
         return ""
-    plugin = f" --plugin {_word(source)}" if source not in installed() else ""
-    return f"attnbench check CASE --backend {name}{plugin}"
+    there = {*installed()}
+    named = dict.fromkeys(_word(one) for one in (source, *rules) if one not in there)
+    return " ".join([f"attnbench check CASE --backend {name}", *(f"--plugin {word}" for word in named)])
 
 
 def _word(source: Source) -> str:

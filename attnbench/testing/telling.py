@@ -29,6 +29,7 @@ _NOT_LOOKED_AT = ("dropout", WEIGHTS)
 _ASKING = "asking what it supports "
 _BESIDE = "on a case beside it, "
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+_FORMS = "do the rule's torch and NumPy forms agree"
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _ENDINGS = {
     "crashed": "its process ended",
@@ -80,7 +81,7 @@ def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str,
     """
     found: dict[str, Look] = {}
     for failure in failures(records):
-        if not failure.by_value or WEIGHTS in failure.families:
+        if not failure.by_value or WEIGHTS in failure.families or _FORMS in failure.words:
             continue
         case = parse_case(failure.shown)
         if not case.dropout and case.B * case.H * case.Lq * case.Lk * case.D <= MOST_COMPUTED:
@@ -108,16 +109,27 @@ def findings_of(
     together: dict[str, list[Failure]] = {}
     known: dict[str, list[Failure]] = {}
     for failure in failures(records):
-        do = diagnoses.get(failure.record.case, "")
+        do = _of_forms(failure) or diagnoses.get(failure.record.case, "")
         (known if do else together).setdefault(do or failure.kind, []).append(failure)
     found = [_wrong(group, do, right) for do, group in known.items()]
     others = any(diagnoses.values())
     return found + [_of_group(group, right, backend, rules, others) for group in together.values()]
 
 
+def _of_forms(failure: Failure) -> str:
+    """What to do where the plain reference, computed by a rule's torch form, is wrong too: no kernel is."""
+    if _FORMS not in failure.words:
+        return ""
+    rule = failure.record.rule
+    return (
+        f"The rule {rule!r} gives its maths twice, and not the same: let what bind returns compute the "
+        "scores of reference (scale, signs, parameters, positions)."
+    )
+
+
 def _wrong(group: Sequence[Failure], do: str, right: Sequence[str]) -> Finding:
     first, cases = group[0], tuple(failure.record.case for failure in group)
-    problem = f"wrong answers: {first.words}."
+    problem = f"wrong answers: {first.words}{'' if first.words.endswith('?') else '.'}"
     return Finding(first.record.backend, problem, _joined(do, shared(cases, right)), cases)
 
 

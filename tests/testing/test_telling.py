@@ -128,3 +128,15 @@ def test_a_library_that_is_missing_is_declared() -> None:
     reason = "preparation raised ModuleNotFoundError: No module named 'fast_kernels.cpu'"
     (found,) = told(record("none", "error", reason), record("bool", "error", reason))
     assert "Install fast_kernels, and declare requires=('fast_kernels',)" in found.do
+
+
+def test_a_rule_whose_forms_disagree_is_no_mistake_of_a_backend() -> None:
+    words = (
+        "RMS error 1. The plain reference is itself off by 1 RMS: do the rule's torch and NumPy forms agree?"
+    )
+    wrong = record("none", "mismatch", words, "normal"), record("bool", "mismatch", words, "normal")
+    assert looks(wrong, SOURCES) == {}
+    (found,) = told(*wrong, none="Look for what is kept.")
+    assert found.do.startswith(
+        "The rule 'dot' gives its maths twice, and not the same: let what bind returns"
+    )
