@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,7 +177,7 @@ def order_of(
 ) -> Order:
     """What a run of selected cases is asked to do; raises :class:`BadInput` for unknown backends."""
     from attnbench.cases.identity import case_id
-    from attnbench.runner.order import Order
+    from attnbench.runner.order import Order, command_line
 
     named = _names(backends)
     for name in (*named, options.baseline):
@@ -189,7 +188,7 @@ def order_of(
         backends=named or tuple(registry.backends),
         named=named,
         compiled_on=None if on is None else frozenset(case_id(case) for case in on),
-        command=tuple(sys.argv),
+        command=command_line(),
     )
 
 

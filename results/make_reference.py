@@ -1,8 +1,9 @@
 """Make the reference runs anew, and what documents show of them. Usage: python results/make_reference.py
 
-On an idle machine: about ten minutes. Writes results/reference-SUITE.jsonl for each suite, then the table of
-the README and docs/pictures/report.png, for which Chromium and playwright must be there; with
---only-documents it measures nothing. tests/docs/test_reference.py holds the documents against the files.
+On an idle machine, with an attnbench that is installed (pip install -e .): about ten minutes. Writes
+results/reference-SUITE.jsonl for each suite, then the table of the README and docs/pictures/report.png, for
+which Chromium and playwright must be there; with --only-documents it measures nothing.
+tests/docs/test_reference.py holds the documents against the files.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "pictures" / "report.png"
 MADE_OF = PICTURE.with_suffix(".json")
 """Which runs the picture shows."""
-SUITES = ("smoke", "gpt2", "bert-base")
+SUITES: dict[str, tuple[str, ...]] = {
+    "smoke": (),
+    # Longer calls: enough budget for nine sets of each, which a verdict needs.
+    "gpt2": ("--budget", "0.5", "--sets", "9"),
+    "bert-base": ("--budget", "0.5", "--sets", "9"),
+}
 CASE = "attention/scaled_dot/B1-H12-Lq1024-Lk1024-D64/causal/float32/cpu/forward"
 """Whose rows stand in the README."""
 COLUMNS = ("time", "×eager", "interval", "verdict", "rms/ref", "extra")
@@ -71,14 +77,14 @@ def with_table(text: str) -> str:
 
 def measure() -> None:
     """Run every suite into a file of its own, in the place of the one before."""
-    for suite in SUITES:
+    for suite, options in SUITES.items():
         with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder) / "run.jsonl"
-            command = [sys.executable, "-m", "attnbench", "run", suite, "--out", str(made)]
-            done = subprocess.run(command, cwd=ROOT, check=False)
+            # In a folder of its own, so that the file names none.
+            command = [sys.executable, "-m", "attnbench", "run", suite, *options, "--out", "run.jsonl"]
+            done = subprocess.run(command, cwd=folder, check=False)
             if done.returncode != 0:
                 raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}")
-            shutil.copyfile(made, file_of(suite))
+            shutil.copyfile(Path(folder) / "run.jsonl", file_of(suite))
 
 
 def draw() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from attnbench.plugins.two_sided import two_sided
 from attnbench.runner.interpreter import Interpreter
 from attnbench.runner.moment import Progress
 from attnbench.runner.options import Options
-from attnbench.runner.order import Order
+from attnbench.runner.order import Order, command_line
 from attnbench.runner.run import Side, start_run
 from attnbench.types.errors import BadInput
 from attnbench.types.sides import SIDES, sided
@@ -102,7 +101,7 @@ def measure_live(
         backends=tuple(both.backends),
         named=tuple(sided(name, side) for name in named for side in SIDES if name in there[side]),
         compiled_on=frozenset(case_id(case) for case in selection.compiled_on or ()) if not named else None,
-        command=tuple(sys.argv),
+        command=command_line(),
     )
     facts = sides.manifest()
     facts[sides.head.label]["notes"] = [*sides.notes, *_not_known_here(sides, registry)]

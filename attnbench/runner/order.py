@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from attnbench.plugins.registry import Registry
 from attnbench.types.case import Case
+
+
+def command_line() -> tuple[str, ...]:
+    """The command that this process was started with, as people write it: without the folder of its program."""
+    program = Path(sys.argv[0]).name
+    return ("attnbench" if program == "__main__.py" else program, *sys.argv[1:])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import secrets
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from attnbench.runner.interpreter import Interpreter
 from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.moment import Clock, Progress
 from attnbench.runner.options import Options, options_of
-from attnbench.runner.order import Order, left_out
+from attnbench.runner.order import Order, command_line, left_out
 from attnbench.runner.plugin_facts import plugin_facts
 from attnbench.runner.run_file import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.same_plugins import check_same_plugins
@@ -198,7 +197,7 @@ def _order_of(manifest: Manifest) -> Order:
         backends=tuple(manifest.backends),
         named=tuple(manifest.named),
         compiled_on=None if manifest.compiled_on is None else frozenset(manifest.compiled_on),
-        command=tuple(sys.argv),
+        command=command_line(),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,7 +87,7 @@ def judged(
         MeasuringFailed, Interrupted: as any run.
     """
     from attnbench.cases.identity import parse_case
-    from attnbench.runner.order import Order
+    from attnbench.runner.order import Order, command_line
     from attnbench.runner.run import start_run
 
     names = tuple(dict.fromkeys(name for names in asked.values() for name in names))
@@ -96,7 +95,7 @@ def judged(
         cases=tuple(parse_case(case) for case in asked),
         backends=names,
         named=names,
-        command=tuple(sys.argv),
+        command=command_line(),
         asked=asked,
     )
     return start_run(order, registry, options, out, progress)
