@@ -12,7 +12,7 @@ from attnbench.types.case import Case
 
 
 def command_line() -> tuple[str, ...]:
-    """The command that this process was started with, as people write it: without the folder of its program."""
+    """The command that this process was started with, as people write it: its program has no folder."""
     program = Path(sys.argv[0]).name
     return ("attnbench" if program == "__main__.py" else program, *sys.argv[1:])
 
