@@ -22,6 +22,8 @@ README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "pictures" / "report.png"
 MADE_OF = PICTURE.with_suffix(".json")
 """Which runs the picture shows."""
+CHARTS = ("ratios", "time")
+"""Which charts of the page have a picture of their own."""
 SUITES: dict[str, tuple[str, ...]] = {
     "smoke": (),
     # Longer calls: enough budget for nine sets of each, which a verdict needs.
@@ -94,18 +96,19 @@ def draw() -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         page = Path(folder) / "report.html"
-        files = [str(file_of(suite)) for suite in SUITES]
+        files = [str(file_of(suite).relative_to(ROOT)) for suite in SUITES]
         command = [sys.executable, "-m", "attnbench", "report", *files, "--html", str(page)]
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         # Chromium's sandbox refuses to start as root, as in a container.
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1200, "height": 1600})
         tab.goto(page.as_uri())
-        tab.locator("#chart-ratios").scroll_into_view_if_needed()
-        tab.wait_for_selector("#chart-ratios[data-drawn]")
-        tab.evaluate("window.scrollTo(0, 0)")
         PICTURE.parent.mkdir(exist_ok=True)
         tab.screenshot(path=str(PICTURE))
+        for name in CHARTS:
+            tab.locator(f"#chart-{name}").scroll_into_view_if_needed()
+            tab.wait_for_selector(f"#chart-{name}[data-drawn]")
+            tab.locator(f"#chart-{name}").screenshot(path=str(PICTURE.with_stem(f"report-{name}")))
         browser.close()
     MADE_OF.write_text(json.dumps({"runs": run_ids()}) + "\n")
 
