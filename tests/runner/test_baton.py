@@ -117,7 +117,8 @@ def test_turns_of_one_alone_share_the_stretch_by_the_parents_clock(bench: Bench,
     took = time.perf_counter_ns() - begun
     block = done.blocks["honest1"]
     assert len(set(block.asked_ns)) == 1
-    assert 0 < sum(block.asked_ns) < took
+    # What was waited for a core is taken off, and may be more than there was.
+    assert 0 <= sum(block.asked_ns) < took
     end(links)
 
 
