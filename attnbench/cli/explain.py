@@ -11,7 +11,7 @@ import click
 from attnbench.cli.loudness import note
 from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
-from attnbench.cli.output import colourful, width
+from attnbench.cli.output import colourful, print_listing, print_text, width
 from attnbench.cli.parameters import MaskWord, Whole
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
@@ -110,19 +110,13 @@ def _question(
 
 
 def _print(steps: tuple[Step, ...], format_: Format, digits: int) -> None:
-    from attnbench.reports.formats import as_csv, as_json, as_markdown
     from attnbench.worked.text import csv_rows, steps_rows, steps_text
 
-    columns = ("step", "head", "row", "column", "value")
     if format_ == "table":
-        text = steps_text(steps, width=width(), colour=colourful(), digits=digits)
-    elif format_ == "json":
-        text = as_json(steps_rows(steps))
-    elif format_ == "csv":
-        text = as_csv(list(csv_rows(steps)), columns)
-    else:
-        text = as_markdown(list(csv_rows(steps)), columns)
-    click.echo(text, nl=False)
+        print_text(steps_text(steps, width=width(), colour=colourful(), digits=digits))
+        return
+    rows = steps_rows(steps) if format_ == "json" else list(csv_rows(steps))
+    print_listing(rows, ("step", "head", "row", "column", "value"), format_)
 
 
 def _list(ctx: click.Context) -> Any:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Kind = Literal["rules", "backends", "suites"]
 
 
-class NameOf(click.ParamType):  # type: ignore[type-arg]
+class NameOf(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """The name of a rule, a backend or a suite; what isn't one is refused by the command, with the nearest.
 
     files: the word may be a file as well, which the shell completes as it does elsewhere.

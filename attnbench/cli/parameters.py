@@ -28,7 +28,7 @@ class OneOf(click.Choice[str]):
         return str(value)
 
 
-class Word(click.ParamType):  # type: ignore[type-arg]
+class Word(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """Any word; the shell completes those that are known beforehand."""
 
     name = "word"
@@ -60,7 +60,7 @@ class MaskWord(click.ParamType):  # type: ignore[type-arg]  # generic from click
             self.fail(str(failure), param, ctx)
 
 
-class Positive(click.ParamType):  # type: ignore[type-arg]
+class Positive(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """A finite number above 0."""
 
     name = "number"
@@ -79,7 +79,7 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
-class Whole(click.ParamType):  # type: ignore[type-arg]
+class Whole(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """A whole number that isn't too small."""
 
     name = "integer"
@@ -98,7 +98,7 @@ class Whole(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
-class Fraction(click.ParamType):  # type: ignore[type-arg]
+class Fraction(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """A share between 0 and 1, said as a fraction or in percent."""
 
     name = "share"
@@ -115,7 +115,7 @@ class Fraction(click.ParamType):  # type: ignore[type-arg]
         return share
 
 
-class Probability(click.ParamType):  # type: ignore[type-arg]
+class Probability(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """A probability below 1; 0 counts."""
 
     name = "probability"

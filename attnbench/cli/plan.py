@@ -10,6 +10,7 @@ import click
 from attnbench.cli.loudness import note
 from attnbench.cli.output import print_listing
 from attnbench.cli.progress import span_words
+from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
     from attnbench.runner.forecast import CaseForecast, Forecast
@@ -48,12 +49,12 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
         (sum(case.compiling_s for case in foreseen.cases), "compiling"),
     ]
     told = ", ".join(f"{span_words(seconds)} {what}" for seconds, what in parts if seconds >= 0.5)
-    cases, cells = _count(len(foreseen.cases), "case"), _count(foreseen.cells, "cell")
+    cases, cells = count_of(len(foreseen.cases), "case"), count_of(foreseen.cells, "cell")
     words = f"{cases}, {cells}: about {span_words(foreseen.total_s)}"
     words += f": {told}; --budget and --sets set it" if foreseen.cells else ""
     slow = sum(case.cells for case in foreseen.cases if case.over_budget)
     if slow:
-        words += f"; in {_count(slow, 'cell')} the fewest calls take longer than the budget"
+        words += f"; in {count_of(slow, 'cell')} the fewest calls take longer than the budget"
     return words
 
 
@@ -72,7 +73,3 @@ def _row(case: CaseForecast) -> dict[str, object]:
         "compiling_s": case.compiling_s,
     }
     return {"case": case.case, "cells": case.cells} | {name: round(s, 1) for name, s in seconds.items()}
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -10,7 +10,7 @@ import click
 from attnbench.cli.loudness import note
 from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
-from attnbench.cli.output import colourful, width
+from attnbench.cli.output import colourful, print_listing, print_text, width
 from attnbench.cli.parameters import Positive, Whole
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
@@ -69,20 +69,10 @@ def command(
     by_width = list(behaviours(rules, widths, keys=keys, seed=seed))
     by_gain = list(behaviours(rules, (at,), tuple(dict.fromkeys(gains)) or GAINS, keys=keys, seed=seed))
     if format_ == "table":
-        text = behaviour_text(by_width, by_gain, width=width(), colour=colourful())
+        print_text(behaviour_text(by_width, by_gain, width=width(), colour=colourful()))
     else:
-        from attnbench.reports.formats import as_csv, as_json, as_markdown
-
         rows = behaviour_rows([*by_width, *by_gain])
-        columns = list(rows[0]) if rows else []
-        text = (
-            as_json(rows)
-            if format_ == "json"
-            else as_csv(rows, columns)
-            if format_ == "csv"
-            else as_markdown(rows, columns)
-        )
-    click.echo(text, nl=False)
+        print_listing(rows, list(rows[0]) if rows else (), format_)
     if plot is not None:
         draw(behaviour_spec(by_width, by_gain), plot)
         note(f"drawn in {plot}")

@@ -8,6 +8,7 @@ from attnbench.cases.sizes import human_bytes
 from attnbench.doctor.finding import Finding
 from attnbench.doctor.readings import Probed, Readings
 from attnbench.runner.busy import BUSY_SHARE
+from attnbench.types.words import count_of
 
 _STEADY = 1.1
 """The slow end of equal loops over the fast end; above it speeds change."""
@@ -24,20 +25,20 @@ def examine(readings: Readings) -> list[Finding]:
 
 
 def _threads(at: Readings) -> Iterator[Finding]:
-    have = f"this process has {_count(at.quota, 'core')} (affinity {len(at.cpus)}, quota {at.quota})"
+    have = f"this process has {count_of(at.quota, 'core')} (affinity {len(at.cpus)}, quota {at.quota})"
     if at.asked_threads > at.quota:
         yield Finding(
-            "threads", "bad", f"{_count(at.asked_threads, 'thread')}, and {have}", _thread_effect(at),
+            "threads", "bad", f"{count_of(at.asked_threads, 'thread')}, and {have}", _thread_effect(at),
             f"ask for --threads {at.quota} or fewer",
         )  # fmt: skip
     elif at.asked_threads == len(at.cpus) and len(at.cpus) > 1:
         yield Finding(
-            "threads", "note", f"{_count(at.asked_threads, 'thread')}, and {have}: none is left",
+            "threads", "note", f"{count_of(at.asked_threads, 'thread')}, and {have}: none is left",
             _thread_effect(at), f"--threads {at.asked_threads - 1} leaves one",
         )  # fmt: skip
     else:
         effect = _thread_effect(at) if at.threads is not None else ""
-        yield Finding("threads", "fine", f"{_count(at.asked_threads, 'thread')}, and {have}", effect)
+        yield Finding("threads", "fine", f"{count_of(at.asked_threads, 'thread')}, and {have}", effect)
     if at.own_threads.isdigit() and int(at.own_threads) > at.quota:
         yield Finding(
             "OMP_NUM_THREADS", "note", f"is {at.own_threads}, and {have}",
@@ -63,7 +64,7 @@ def _cores(at: Readings) -> Iterator[Finding]:
     measured = at.cpus[-max(1, min(at.asked_threads, len(at.cpus))) :]
     busy = {cpu: share for cpu, share in sorted(at.shares.items()) if share > BUSY_SHARE and cpu in at.cpus}
     if not busy:
-        yield Finding("cores", "fine", f"no other work on {_count(len(at.cpus), 'core')}")
+        yield Finding("cores", "fine", f"no other work on {count_of(len(at.cpus), 'core')}")
     for cpu, share in busy.items():
         own = (at.steady.get(cpu) or {}).get("own_share")
         effect = "" if own is None else f"a program there gets {own:.0%} of its time"
@@ -177,10 +178,6 @@ def _gpus(at: Readings) -> Iterator[Finding]:
             yield Finding(name, "note", what, loaded, "nvidia-smi -pm 1")
         else:
             yield Finding(name, "fine", what)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 _LOOKS: tuple[Callable[[Readings], Iterator[Finding]], ...] = (

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attnbench.cases.control_groups import PROC, read
 from attnbench.cases.free_memory import free_memory
 from attnbench.runner.busy import watch_cores
 from attnbench.runner.machine import allowed_cpus, cpu_quota
@@ -104,34 +105,27 @@ def probe(name: str, *words: str, threads: int | None = None) -> Probed | None:
     return said
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
 def _governor(cpu: int) -> str:
-    return _text(_CPU / f"cpu{cpu}/cpufreq/scaling_governor")
+    return read(_CPU / f"cpu{cpu}/cpufreq/scaling_governor").strip()
 
 
 def _turbo() -> bool | None:
     """Whether clocks may rise above the base one; None where the system doesn't say."""
-    none, boost = _text(_CPU / "intel_pstate/no_turbo"), _text(_CPU / "cpufreq/boost")
+    none, boost = (read(_CPU / name).strip() for name in ("intel_pstate/no_turbo", "cpufreq/boost"))
     if none:
         return none == "0"
     return boost == "1" if boost else None
 
 
 def _meminfo(name: str) -> int:
-    for line in _text(Path("/proc/meminfo")).splitlines():
+    for line in read(PROC / "meminfo").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return 0
 
 
 def _swapped() -> int:
-    words = _text(Path("/proc/vmstat")).split()
+    words = read(PROC / "vmstat").split()
     return sum(int(words[words.index(name) + 1]) for name in ("pswpin", "pswpout") if name in words)
 
 

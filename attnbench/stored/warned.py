@@ -12,6 +12,7 @@ from attnbench.stored.paired import Key, Pair
 from attnbench.stored.presence import failed_on_both
 from attnbench.stored.words import percent_of_log
 from attnbench.types.measured import Measured
+from attnbench.types.words import count_of
 
 _SHOWN = 3
 _TOGETHER = 0.05
@@ -57,7 +58,7 @@ def _by_both_tools(base: Sequence[Measured], new: Sequence[Measured]) -> Iterato
     for run in (*base, *new):
         keys[run.origin] |= {cell.key for cell in run.cells} if run.cells else set()
     if len(keys) > 1 and (both := sorted(set.intersection(*keys.values()))):
-        yield f"{_count(len(both), 'cell')} measured by {' and by '.join(sorted(keys))}: {_some(both)}"
+        yield f"{count_of(len(both), 'cell')} measured by {' and by '.join(sorted(keys))}: {_some(both)}"
 
 
 def _one_sided(pairs: Mapping[Key, Pair]) -> Iterator[str]:
@@ -71,7 +72,7 @@ def _one_sided(pairs: Mapping[Key, Pair]) -> Iterator[str]:
         (healed, "with a time in new alone"),
     ):  # fmt: skip
         if keys:
-            yield f"{_count(len(keys), 'cell')} {words}: {_some(keys)}"
+            yield f"{count_of(len(keys), 'cell')} {words}: {_some(keys)}"
 
 
 def _now_and_then(pairs: Mapping[Key, Pair]) -> Iterator[str]:
@@ -79,7 +80,7 @@ def _now_and_then(pairs: Mapping[Key, Pair]) -> Iterator[str]:
     new = [key for key, pair in pairs.items() if 0 < len(pair.timed_new) < len(pair.new)]
     for side, flaky in (("base", base), ("new", new)):
         if flaky:
-            yield f"{_count(len(flaky), 'cell')} with a time in some runs of {side} alone: {_some(flaky)}"
+            yield f"{count_of(len(flaky), 'cell')} with a time in some runs of {side} alone: {_some(flaky)}"
 
 
 def _together(numbers: Mapping[Key, Numbers]) -> Iterator[str]:
@@ -104,7 +105,3 @@ def _together(numbers: Mapping[Key, Numbers]) -> Iterator[str]:
 def _some(keys: Sequence[Key]) -> str:
     shown = ", ".join(f"{backend} on {case}" for case, backend in keys[:_SHOWN])
     return shown + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")

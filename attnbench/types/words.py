@@ -27,3 +27,8 @@ def clean(text: object) -> str:
     words = " ".join(words[: 10 * LONGEST].split()).encode("utf-8", "backslashreplace").decode()
     words = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
     return words if len(words) <= LONGEST else words[: LONGEST - 1] + "…"
+
+
+def count_of(number: int, what: str) -> str:
+    """So many of something that takes an s where they are not one: 1 core, 2 cores."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
