@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call, Weigh
+    from attnbench.types.rule import DotForm
 
 SCORES_AT_ONCE = 1 << 24
 
@@ -88,10 +89,14 @@ def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
     if scoring.dot is None:
         assert scoring.scores is not None
         return scoring.scores(q, k, slice(0, setup.case.Lk))
-    dot = scoring.dot
+    return dot_scores(scoring.dot, q, k, lambda q, k: q @ k.mT)
+
+
+def dot_scores(dot: DotForm, q: Tensor, k: Tensor, product: Weigh) -> Tensor:
+    """Scores (B, H, R, S) of q (B, H, R, D) and k (B, H, S, D); product: of both, after their maps."""
     q = q if dot.map_q is None else dot.map_q(q)
     k = k if dot.map_k is None else dot.map_k(k)
-    scores = q @ k.mT * dot.scale
+    scores = product(q, k) * dot.scale
     return scores if dot.cap is None else dot.cap * (scores / dot.cap).tanh()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnbench.cases.control_groups import read
 from attnbench.runner.machine import split_cpus
 
 WATCHED_S = 0.25
@@ -30,13 +31,16 @@ def core_times(text: str) -> dict[int, CoreTime]:
     """The times of each core from the text of /proc/stat.
 
     Waiting for a disk counts as idle; time that the machine under a virtual one took away counts as used. A
-    guest's time is part of the user's.
+    guest's time is part of the user's. A line that says something else is left out.
     """
     found = {}
     for line in text.splitlines():
         name, _, numbers = line.partition(" ")
         if name.startswith("cpu") and name[3:].isdigit():
-            ticks = [int(word) for word in numbers.split()[:_GUEST]]
+            words = numbers.split()[:_GUEST]
+            if len(words) <= max(_IDLE) or not all(word.isascii() and word.isdigit() for word in words):
+                continue
+            ticks = [int(word) for word in words]
             total = sum(ticks)
             found[int(name[3:])] = CoreTime(total - sum(ticks[place] for place in _IDLE), total)
     return found
@@ -52,12 +56,9 @@ def busy_shares(before: Mapping[int, CoreTime], after: Mapping[int, CoreTime]) -
 
 def watch_cores(seconds: float = WATCHED_S, stat: Path = _STAT) -> dict[int, float]:
     """How busy each core is while this process sleeps; empty where the system doesn't tell."""
-    try:
-        before = core_times(stat.read_text())
-        time.sleep(seconds)
-        return busy_shares(before, core_times(stat.read_text()))
-    except OSError:
-        return {}
+    before = core_times(read(stat))
+    time.sleep(seconds)
+    return busy_shares(before, core_times(read(stat)))
 
 
 def busy_warning(threads: int, cpus: tuple[int, ...], shares: Mapping[int, float]) -> str:

@@ -23,6 +23,8 @@ from attnbench.worker import referee_messages as rm
 MANY, MANY_BYTES = 256, 64 * 1024**2
 """Outputs that a worker hands over at once, at most: of more the list would not fit into a message."""
 
+_ONE_CALL = m.Compute()
+
 
 def give_draw(
     link: WorkerLink,
@@ -43,10 +45,15 @@ def give_draw(
 
 
 def score_output(
-    link: WorkerLink, referee: RefereeLink, who: str, index: int, timeout_s: float
+    link: WorkerLink,
+    referee: RefereeLink,
+    who: str,
+    index: int,
+    timeout_s: float,
+    asked: m.Compute | m.ComputeInTurn = _ONE_CALL,
 ) -> tuple[str, int]:
     """Have the output of a call compared; gives what is plainly wrong ("" for nothing), and the call's ns."""
-    output, fd = link.ask(m.Compute(), m.Output, timeout_s)
+    output, fd = link.ask(asked, m.Output, timeout_s)
     if fd < 0:
         raise WorkerFailed("crashed", "answered without its output")
     with compared(referee, fd):

@@ -7,6 +7,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field
 
 from attnbench.cases.identity import parse_case
+from attnbench.check.in_turn import counts_in_turn
 from attnbench.plugins.registry import Entry
 from attnbench.runner.brief import Brief
 from attnbench.runner.checking import (
@@ -93,14 +94,18 @@ def examine_plain(shop: Workshop, brief: Brief) -> None:
     Raises:
         WorkerFailed: it could not be computed: nothing can be judged on this case.
     """
-    has_gradients = parse_case(brief.case).pass_ != "forward"
+    case = parse_case(brief.case)
     template, _ = prepare_template(shop, brief, None, shop.all_cpus)
     try:
         for index in range(len(brief.draws)):
             give_draw(template, brief.draws[index], shop.options.timeout_s)
-            if has_gradients:
+            if case.pass_ != "forward":
                 _expect(template, brief.referee, index, shop.options.timeout_s)
             score_output(template, brief.referee, PLAIN, index, shop.options.timeout_s)
+            if counts_in_turn(case, brief.family(index)):
+                for backwards in (False, True):
+                    turn = m.ComputeInTurn(backwards)
+                    score_output(template, brief.referee, PLAIN, index, shop.options.timeout_s, turn)
     finally:
         template.kill()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from attnbench.cases.counts import flops
 from attnbench.cases.identity import case_id
-from attnbench.cases.sizes import too_large
+from attnbench.cases.sizes import activation_elements, too_large
 from attnbench.inputs.families import NORMAL, family_draws
 from attnbench.plugins.registry import Registry
 from attnbench.runner.forking import LONG_WORKERS, can_be_forked
@@ -54,8 +54,12 @@ TURN_S = 0.0003
 SCALE_S = 0.02
 """The scale of the machine, once a set."""
 
+DRAWN_S, GIVEN_S = 5e-8, 2e-8
+"""For each number of the inputs: to draw it, round it and solve with it; to give it to a process, change it
+by a law and read it. Of decoding, with much memory and few operations, that is most of the time."""
+
 ORACLE_FLOPS_PER_S = 5e9
-FLOPS_PER_S = {"cpu": 2e10, "cuda": 2e13}
+FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 2e13}
 """What a contender reaches: on a CPU for each of its threads."""
 
 WIDE_SCORE_SLOWER = 10
@@ -155,12 +159,14 @@ def _case_forecast(
     near = "near" not in options.without
     draws = family_draws(case, NORMAL) + (0 if case.pass_ == "backward" else FAMILY_DRAWS)
     solved_flops = flops(case, rule, case.B * case.H * case.Lq * case.Lk)
+    elements = activation_elements(case, rule)
+    given_s = elements * GIVEN_S
     oracle_s = (draws + options.timed_draws) * (
-        COMPARE_S + min(solved_flops, options.oracle_flops) / ORACLE_FLOPS_PER_S
+        COMPARE_S + elements * DRAWN_S + min(solved_flops, options.oracle_flops) / ORACLE_FLOPS_PER_S
     )
     at_once = min(cores, cells)
     compiling = sum(backend.compiles for backend in backends)
-    one_s = PREPARE_S + draws * (COMPARE_S + each_s)
+    one_s = PREPARE_S + draws * (COMPARE_S + given_s + each_s)
     if options.timed:
         one_s += _warm_up_s(_WARM_UP, each_s)
     checking_s = oracle_s + one_s + cells * one_s / at_once
@@ -176,7 +182,7 @@ def _case_forecast(
     processes_s = plan.sets * SCALE_S
     for backend in backends:
         # One more for the peak of memory, where a call or two is all there is to do.
-        processes_s += (plan.sets + 1) * (CHILD_S + warm_s)
+        processes_s += (plan.sets + 1) * (CHILD_S + given_s + warm_s)
         if not can_be_forked(backend, case):
             processes_s += LONG_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
     over = plan.sets * options.stretches * each_s > 2 * options.budget_s

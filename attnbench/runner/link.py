@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -214,12 +214,21 @@ class Started:
     sock: socket.socket
     process: subprocess.Popen[bytes]
     stderr: IO[bytes]
+    _ended: list[tuple[int, str]] = field(default_factory=list)
+    _ending: threading.Lock = field(default_factory=threading.Lock)
 
     def end(self, patience_s: float) -> tuple[int, str]:
         """Wait for it to end by itself, which it does when its line is closed; kill it if it doesn't.
 
-        Gives how it ended, as :class:`subprocess.Popen` does, and the last line it wrote to stderr.
+        Gives how it ended, as :class:`subprocess.Popen` does, and the last line it wrote to stderr. May be
+        called by several threads, again too: after Ctrl-C one closes what another was still asking.
         """
+        with self._ending:
+            if not self._ended:
+                self._ended.append(self._end(patience_s))
+            return self._ended[0]
+
+    def _end(self, patience_s: float) -> tuple[int, str]:
         try:
             code = self.process.wait(timeout=patience_s)
         except subprocess.TimeoutExpired:

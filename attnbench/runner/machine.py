@@ -9,14 +9,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from attnbench.cases.control_groups import CGROUP, PROC, control_groups, read
+from attnbench.cases.control_groups import CGROUP, PROC, control_groups, read, whole_number
 from attnbench.types.errors import BadInput
 
 _LIBRARIES = ("numpy", "torch", "pandas", "msgspec", "pluggy", "click")
 
 
 def allowed_cpus() -> tuple[int, ...]:
-    """The cores this process may run on, in order."""
+    """The cores this process may run on, in order.
+
+    Raises:
+        BadInput: the system has no such thing, so that nothing can be measured on a core of its own.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        raise BadInput(f"{platform.system()}: attnbench measures on Linux alone")
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -25,8 +31,17 @@ def cpu_quota(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
 
     The least of its affinity and the quotas of its control group and of all groups around that.
     """
+    quota, cores = group_quota(proc, cgroup), len(allowed_cpus())
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def group_quota(proc: Path = PROC, cgroup: Path = CGROUP) -> float | None:
+    """Cores by the least quota of this process's control group and all around it, 0.5 of one too.
+
+    None where none of them has one, or none can be seen.
+    """
     quotas = [_quota_in(group) for group in control_groups("cpu", proc, cgroup)]
-    return max(1, min([len(allowed_cpus()), *(int(quota) for quota in quotas if quota is not None)]))
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _quota_in(group: Path) -> float | None:
@@ -35,8 +50,9 @@ def _quota_in(group: Path) -> float | None:
         read(group / "cpu.max").split(),
         [*read(group / "cpu.cfs_quota_us").split(), *read(group / "cpu.cfs_period_us").split()],
     ):
-        if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]) > 0:
-            return int(words[0]) / int(words[1])
+        quota, period = map(whole_number, words if len(words) == 2 else ("", ""))
+        if quota and period:
+            return quota / period
     return None
 
 

@@ -77,8 +77,11 @@ class Clock:
         if len(self._expected_s) == self.cases:
             mean_s = sum(self._expected_s) / self.cases
             # As if one case more, an average one, had gone as expected: the first alone says little.
-            expected_s = sum(self._expected_s[:done]) + mean_s
-            factor = (sum(self._durations_s) + mean_s) / expected_s if expected_s else 1.0
+            expected_s, taken_s = sum(self._expected_s[:done]) + mean_s, sum(self._durations_s) + mean_s
+            factor = taken_s / expected_s if expected_s else 1.0
+            if begun_s > self._expected_s[done] * factor and expected_s:
+                # What is late says so at once, and not when it is done: one case may be minutes.
+                factor = (taken_s + begun_s) / (expected_s + self._expected_s[done])
             now_s, after_s = self._expected_s[done] * factor, sum(self._expected_s[done + 1 :]) * factor
         elif done:
             # The median, because the few cases on which backends compile take many times longer.

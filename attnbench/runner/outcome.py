@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from attnbench.compare.comparison import Comparison, compare
 from attnbench.compare.devices import mode_notes
 from attnbench.compare.hidden_work import hidden_work
+from attnbench.compare.kept_answers import kept_answers
 from attnbench.compare.limit import Limit, limit_problem, limit_share, limits
 from attnbench.compare.slices import waiting_note
 from attnbench.compare.summary import Timing, clock_problem, summarise
@@ -137,7 +138,9 @@ def _doubt(
     problem = problem or hidden_work(lines, name, brief.threads)
     if problem or limit is None:
         return problem
-    return limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
+    read_ns = 1e9 * brief.bytes_moved / limit.bytes_per_s
+    problem = kept_answers(lines, name, brief.threads, read_ns)
+    return problem or limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
 
 
 def _notes(timing: Timing, against: Comparison | None) -> list[str]:

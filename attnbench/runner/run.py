@@ -61,7 +61,7 @@ def start_run(
     with Workshop(options, {name: side.interpreter for name, side in sides.items()}) as shop:
         manifest = _manifest(order, registry, options, shop, sides)
         path = new_run_path(out, manifest.run_id)
-        with RunWriter.create(path, manifest) as writer, _interruptible(path):
+        with RunWriter.create(path, manifest) as writer, _interruptible(path, live=bool(sides)):
             _go_on(order, registry, shop, writer, {}, progress)
     return path
 
@@ -103,11 +103,11 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
 
 
 @contextmanager
-def _interruptible(path: Path) -> Iterator[None]:
+def _interruptible(path: Path, *, live: bool = False) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        raise Interrupted(path) from stop
+        raise Interrupted(path, live=live) from stop
 
 
 def _go_on(

@@ -108,7 +108,7 @@ def _one_run(path: Path, lines: Sequence[bytes], before: int, first_byte: int) -
     """The run of some lines of a file, of which ``before`` lines come before."""
     manifest = manifest_of(path, lines[0])
     rest: list[Any] = []
-    seen: set[tuple[str, str | int]] = set()
+    seen: set[tuple[str, str]] = set()
     for number, line in enumerate(lines[1:], start=before + 2):
         try:
             rest.append(_DECODE(line))
@@ -130,7 +130,7 @@ def _one_run(path: Path, lines: Sequence[bytes], before: int, first_byte: int) -
     )
 
 
-def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str | int]]) -> str:
+def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str]]) -> str:
     """What is wrong with a line where it stands, in words; "" for nothing. Remembers what it has seen."""
     if isinstance(line, Manifest | EndLine):
         return ""
@@ -138,7 +138,7 @@ def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str | int]])
         return f"a case that the manifest doesn't name, {line.case!r}"
     if isinstance(line, CaseLine):
         return ""
-    what: str | int = line.index if isinstance(line, SetLine) else line.backend
+    what = f"the set {line.index}" if isinstance(line, SetLine) else line.backend
     if isinstance(line, Record) and line.backend not in manifest.backends:
         return f"a backend that the manifest doesn't name, {line.backend!r}"
     if (line.case, what) in seen:
@@ -175,9 +175,10 @@ class RunWriter:
     Each line is one write, followed by fsync.
     """
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, *, live: bool = False) -> None:
         self.path = path
         self._fd = fd
+        self._go_on = "compare anew" if live else f"go on with --resume {path}"
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
@@ -187,7 +188,7 @@ class RunWriter:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except OSError as failure:
             raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
-        writer = cls(path, fd)
+        writer = cls(path, fd, live=bool(manifest.sides))
         writer._lock()
         writer.append(manifest)
         return writer
@@ -226,7 +227,7 @@ class RunWriter:
         except OSError as failure:
             raise MeasuringFailed(
                 f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept, "
-                f"go on with --resume {self.path}"
+                f"{self._go_on}"
             ) from failure
 
     def _lock(self) -> None:

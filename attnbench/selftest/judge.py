@@ -106,7 +106,7 @@ def write_finding(path: Path, finding: Finding, verdict: str) -> None:
         **asdict(found),
         "outcomes": [asdict(outcome) for outcome in finding.outcomes],
     }
-    path.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_finding(path: Path) -> Finding:

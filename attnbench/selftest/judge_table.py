@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.reports.console import bare_table, string_console, written
 from attnbench.selftest.kills import Judged, Kill
+from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,7 +100,7 @@ def last_line(found: Judged) -> str:
     """The verdict in one line."""
     wrong = len(found.kills)
     killed = wrong - len(found.survivors)
-    seeds = f"{len(found.seeds)} seed{'s' if len(found.seeds) != 1 else ''}"
+    seeds = count_of(len(found.seeds), "seed")
     said = (
         f"{killed} of {wrong} wrong backends refused in {seeds}, "
         f"{len({o.animal for o in found.wronged})} of {found.right} right ones"

@@ -43,10 +43,14 @@ class PluginFailed(AttnbenchError):  # noqa: N818
 
 
 class Interrupted(AttnbenchError):  # noqa: N818
-    """The user ended a run by Ctrl-C. path: its file, which holds what was measured."""
+    """The user ended a run by Ctrl-C. path: its file, which holds what was measured.
+
+    live: it was a live comparison, whose sides are gone when it ends, so that nobody can go on with it.
+    """
 
     exit_code = 130
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"interrupted; go on with --resume {path}")
+    def __init__(self, path: Path, *, live: bool = False) -> None:
+        go_on = f"what was measured is in {path}; compare anew" if live else f"go on with --resume {path}"
+        super().__init__(f"interrupted; {go_on}")
         self.path = path

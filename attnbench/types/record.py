@@ -36,7 +36,8 @@ class Block(Struct, frozen=True, omit_defaults=True):
     number a sample, read outside the timed window. asked_ns: how long each turn took by the clocks of the
     processes before and after it (the parent's at the ends), of several in a row an equal share of what they
     took less what the process waited for its core; 0 where they did not tell. others_cpu_ns: CPU time of the
-    process's other threads, from before its first turn until after its last.
+    process's other threads, from before its first turn until after its last. renewed_ns: of the one call that
+    was the first on inputs written anew within the stretch, 0 where it isn't known.
     Of a device alone: mode; host_ns, what the thread took to launch, and cpu_ns what of that it had a core;
     clock_mhz at the end of each sample, 0 where it wasn't told; default_clock_mhz, what the device runs at
     when nothing slows it down.
@@ -51,6 +52,7 @@ class Block(Struct, frozen=True, omit_defaults=True):
     faults: list[int]
     asked_ns: list[int]
     others_cpu_ns: int = 0
+    renewed_ns: int = 0
     mode: DeviceMode = ""
     host_ns: list[int] = field(default_factory=list)
     clock_mhz: list[int] = field(default_factory=list)

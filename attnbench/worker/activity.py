@@ -133,13 +133,19 @@ def _check_parent() -> None:
     """Raise :class:`WrongOutput` where the process that this one was forked from stands still; it goes on."""
     parent = os.getppid()
     try:
-        # The state stands behind the name, which may hold anything.
-        state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+        status = Path(f"/proc/{parent}/status").read_text()
+    except OSError:
         return
-    if state == "T":
+    if stands_still(status):
         os.kill(parent, signal.SIGCONT)
         raise WrongOutput("the call stopped the process that its own was forked from")
+
+
+def stands_still(status: str) -> bool:
+    """Whether a process is stopped, or will be once it has a core, by what ``/proc/PID/status`` says."""
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    pending = int(fields.get("ShdPnd", "0"), 16)
+    return fields.get("State", "").split()[:1] == ["T"] or bool(pending >> (signal.SIGSTOP - 1) & 1)
 
 
 def _settled(before: Activity) -> Activity:

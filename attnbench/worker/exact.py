@@ -1,10 +1,12 @@
-"""Gradients in float64, of the plain reference: what those of backends are held against."""
+"""What the plain reference is asked for besides its answers: exact gradients, sums in turn."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from attnbench.check.gradients import plain_errors, plain_gradients, recast
+from attnbench.check.in_turn import in_turn
+from attnbench.worker.answers import stored_answer
 from attnbench.worker.held import Held
 from attnbench.worker.names import ERROR, HELD
 from attnbench.worker.shared import Stored
@@ -27,3 +29,10 @@ def exact_gradients(held: Held) -> dict[str, Stored]:
     named |= {HELD + name: x for name, x in units.items()}
     named |= {ERROR + name: x for name, x in errors.items()}
     return {name: x.detach().contiguous().cpu().numpy() for name, x in named.items()}
+
+
+def answer_in_turn(held: Held, *, backwards: bool) -> dict[str, Stored]:
+    """Its output on the inputs that a worker holds, features added in turn, or backwards."""
+    assert held.inputs is not None
+    call = held.backend.prepare(in_turn(held.setup, backwards=backwards))
+    return stored_answer(held, call(*held.inputs))

@@ -6,6 +6,9 @@ code; what was changed beneath Python the clocks of other processes must show.
 
 from __future__ import annotations
 
+import os
+import random
+import secrets
 import statistics
 import time
 from collections.abc import Iterator, Mapping
@@ -18,11 +21,26 @@ from typing import Any
 import numpy as np
 
 from attnbench.timing import cpu, cuda, graphs, memory, rotation, sample, timer, warmup
-from attnbench.worker import activity, guarding, outputs, shared, state, tensors, turns
+from attnbench.worker import (
+    activity,
+    answers,
+    evidence,
+    flip,
+    flipped,
+    guarding,
+    hooks,
+    outputs,
+    renewal,
+    shared,
+    state,
+    tensors,
+    turns,
+)
 
 _OURS: tuple[ModuleType, ...] = (
     sample, cpu, rotation, timer, warmup, memory, cuda, graphs,
-    turns, tensors, outputs, guarding, state, activity, shared,
+    turns, renewal, flip, flipped, evidence, answers, tensors, outputs, guarding,
+    state, hooks, activity, shared,
 )  # fmt: skip
 _CLOCKS = (
     "perf_counter", "perf_counter_ns", "thread_time", "thread_time_ns", "process_time", "process_time_ns",
@@ -32,8 +50,10 @@ _OF_TORCH = ("equal", "allclose", "isclose", "isnan", "empty", "full", "from_num
 _OF_CUDA = ("synchronize", "Event", "current_stream", "CUDAGraph", "graph")
 _OF_TENSOR = (
     "__torch_function__", "clone", "contiguous", "copy_", "cpu", "data_ptr", "detach", "dtype", "equal",
-    "is_inference", "numpy", "shape", "stride", "storage_offset", "untyped_storage", "view", "_version",
+    "is_inference", "neg_", "numpy", "shape", "stride", "storage_offset", "untyped_storage", "view",
+    "_version",
 )  # fmt: skip
+_OF_THE_SYSTEM = ("pwrite", "eventfd_read", "eventfd_write", "urandom")
 
 
 @dataclass(frozen=True)
@@ -83,7 +103,14 @@ def _named() -> Iterator[tuple[Any, str, str]]:
     for name in _CLOCKS:
         yield time, name, f"time.{name}"
     yield statistics, "median", "statistics.median"
-    for name in ("allclose", "isclose", "array_equal", "unique"):
+    for name in _OF_THE_SYSTEM:
+        yield os, name, f"os.{name}"
+    # Which call's inputs change, and when, is drawn by these.
+    for name in ("randbelow", "choice", "_sysrand"):
+        yield secrets, name, f"secrets.{name}"
+    for name in ("getrandbits", "_randbelow"):
+        yield random.SystemRandom, name, f"random.SystemRandom.{name}"
+    for name in ("allclose", "array_equal", "ascontiguousarray", "isclose", "unique"):
         yield np, name, f"numpy.{name}"
     for name in _OF_TORCH:
         yield torch, name, f"torch.{name}"

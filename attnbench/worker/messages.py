@@ -104,6 +104,15 @@ class ExactGradients(Struct, frozen=True, tag=True):
     """
 
 
+class ComputeInTurn(Struct, frozen=True, tag=True):
+    """Of the plain reference's process: its output by sums in turn (:mod:`attnbench.check.in_turn`).
+
+    Answer: :class:`Output`.
+    """
+
+    backwards: bool
+
+
 class WarmUp(Struct, frozen=True, tag=True):
     """Call until the time settles; see ``timing.warmup``. Answer: :class:`Warmed`.
 
@@ -160,7 +169,8 @@ class MeasureScale(Struct, frozen=True, tag=True):
 
 Request = (
     Fork | Reap | Preload | Facts | Prepare | Activations | Compute | ComputeMany | ComputeWeights
-    | ExactGradients | WarmUp | TakeTurns | TimedOutputs | MeasureMemory | TraceCall | MeasureScale
+    | ExactGradients | ComputeInTurn | WarmUp | TakeTurns | TimedOutputs | MeasureMemory | TraceCall
+    | MeasureScale
 )  # fmt: skip
 
 

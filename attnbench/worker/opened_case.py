@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.cases.identity import parse_case
-from attnbench.check.errors import Errors, compare_wide, errors_of, pool
+from attnbench.check.errors import Errors, compare_wide, errors_of, pool, worse
 from attnbench.check.gradient_scale import gradient_scale
 from attnbench.check.verdict import Scale, scale_of, together, verdict
 from attnbench.check.weights import WeightErrors
@@ -111,6 +111,9 @@ class OpenedCase:
         errors = errors_after(self.case, self._change(index, 0), parts, self.draw(index).expected, self.rows)
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
+            # It may have been computed in several orders of summation: the worse counts.
+            known = self._scores.get(PLAIN, {}).get(index, errors)
+            errors = {part: worse(found, known[part]) for part, found in errors.items()}
         self._scores.setdefault(who, {})[index] = errors
         plain = self._scores.get(PLAIN, {}).get(index, {})
         # Where the plain reference is no better the rule is to blame, which the verdict says.

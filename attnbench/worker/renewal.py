@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -55,7 +55,8 @@ class Renewal:
         else:
             sample, output = self._in_pool(held, turn, at)
             first = 1
-        samples.append(sample)
+        alone_ns = sample.wall_ns if held.case.device == "cpu" else 0
+        samples.append(replace(sample, renewed_ns=alone_ns))
         if at + first < calls:
             sample, output = timer(held.call, a, b, c, calls - at - first)
             samples.append(sample)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import signal
 import socket
 import time
 from collections.abc import Iterable, Iterator
@@ -24,7 +23,8 @@ from attnbench.worker import messages as m
 from attnbench.worker.answers import stored_answer, written
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
 from attnbench.worker.checked import check_held_output, checked_call, draws
-from attnbench.worker.exact import exact_gradients
+from attnbench.worker.ending import kill_group
+from attnbench.worker.exact import answer_in_turn, exact_gradients
 from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
@@ -94,7 +94,7 @@ def serve(sock: socket.socket) -> None:
     if is_server:
         _let_end(forked)
     for pid in forked:
-        _kill_group(pid)
+        kill_group(pid)
     os._exit(0)
 
 
@@ -199,6 +199,10 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             fd = anonymous_file()
             specs, _ = written(fd, 0, exact_gradients(held), "float64")
             return held, m.Output(specs, 0), (fd,)
+        case m.ComputeInTurn():
+            fd = anonymous_file()
+            specs, _ = written(fd, 0, answer_in_turn(held, backwards=request.backwards), held.case.dtype)
+            return held, m.Output(specs, 0), (fd,)
         case m.WarmUp():
             held, timer = held.with_timer()
             first_ns = []
@@ -280,10 +284,3 @@ def _let_end(forked: Iterable[int]) -> None:
                 if time.monotonic() > end:
                     return
                 time.sleep(0.002)
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -16,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from attnbench.worker.hooks import hooks
 from attnbench.worker.outputs import WrongOutput
 
 _OF_COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
 """Variables that torch's compiler sets for itself, where and when it first compiles."""
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
 
 
 @dataclass(frozen=True)
@@ -198,12 +197,8 @@ def _of_the_process() -> Iterator[Switch]:
     yield Switch("the environment variable", _environment, _set_environment)
     yield Switch("the current directory", os.getcwd, os.chdir)
     yield Switch("NumPy's handling of errors", np.geterr, lambda before: np.seterr(**before))
-    for number in _SIGNALS:
-        yield Switch(
-            f"the handler of {number.name}",
-            partial(signal.getsignal, number),
-            partial(_set_handler, number),
-        )
+    for hook in hooks():
+        yield Switch(*hook)
 
 
 def _of_random_numbers() -> Iterator[Switch]:
@@ -264,12 +259,6 @@ def _set_environment(before: Mapping[str, str]) -> None:
     for name, value in before.items():
         if now.get(name) != value:
             os.environ[name] = value
-
-
-def _set_handler(number: signal.Signals, handler: Any) -> None:
-    # None is a handler that was not set from Python: nobody can name it.
-    if handler is not None:
-        signal.signal(number, handler)
 
 
 def _cuda_draws() -> bytes:

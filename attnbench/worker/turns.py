@@ -102,5 +102,6 @@ def _block(request: TakeTurns, samples: Sequence[Sample], timer: Timer) -> Block
         switches=[s.switches for s in samples],
         faults=[s.faults for s in samples],
         asked_ns=[],
+        renewed_ns=sum(s.renewed_ns for s in samples),
         **device_fields(timer, samples),
     )

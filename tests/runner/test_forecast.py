@@ -70,6 +70,16 @@ def test_calls_longer_than_their_share_of_the_budget_take_the_fewest_calls(regis
     assert case.over_budget
 
 
+def test_decoding_takes_as_long_as_its_memory(registry: Registry) -> None:
+    """Sixteen times the keys and values for as many operations; it was told to take as long."""
+    few, many = of(
+        registry, order(*(f"attention/dot/B32-H16-Hkv{n}-Lq1-Lk256-D128/none" for n in (1, 16)))
+    ).cases
+    assert few.timing_s == many.timing_s
+    assert many.checking_s > 5 * few.checking_s
+    assert many.processes_s > 2 * few.processes_s
+
+
 def test_threads_shorten_calls_and_keep_processes(registry: Registry) -> None:
     """With threads a prepared process can't be forked: three templates take the place of children."""
     threaded = f"{case_id(parse_case(LONG))}/threads4"

@@ -62,6 +62,13 @@ def test_the_quota_of_the_control_group_counts(system: tuple[Path, Path], told: 
     assert cpu_quota(proc, cgroup) == cores
 
 
+def test_systems_that_pin_nothing_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    with pytest.raises(BadInput, match=r"^Darwin: attnbench measures on Linux alone$"):
+        allowed_cpus()
+
+
 def test_without_control_groups_affinity_alone_counts(system: tuple[Path, Path]) -> None:
     assert cpu_quota(*system) == 8
 

@@ -99,6 +99,18 @@ def test_a_machine_half_as_fast_as_expected_is_believed_more_with_each_case(time
     assert told[99].left_s == pytest.approx(4, rel=0.02)
 
 
+def test_a_case_that_takes_longer_than_expected_tells_so_while_it_does(time: Time) -> None:
+    """The time left had stood still, for minutes, until the case was done."""
+    told: list[Moment] = []
+    clock = Clock(10, told.append, [2.0] * 10)
+    clock.begin_case("a")
+    for _ in range(3):
+        time.now += 2
+        clock.tell("oracle")
+    # On time; then as late as the average case that is believed in as well allows.
+    assert [moment.left_s for moment in told] == pytest.approx([18, 1.5 * 18, 2 * 18])
+
+
 def test_cases_that_were_expected_to_take_no_time_at_all_are_no_trouble(time: Time) -> None:
     """Every backend is refused on them."""
     told: list[Moment] = []

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from attnbench.runner.run_file import RunWriter, check_new, expand, new_run_path, read_run
-from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
 from attnbench.types.record import Block, EndLine, Manifest, Record, SetLine
 
 MANIFEST = Manifest(
@@ -149,6 +149,7 @@ WHOLE = Block(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0], [6, 6])
     ("lines", "says"),
     [
         ((RECORD, RECORD), "stands here a second time"),
+        ((one_set(WHOLE), one_set(WHOLE)), "the set 0 of .* stands here a second time"),
         ((STRANGE,), "a case that the manifest doesn't name"),
         ((ODD,), "a backend that the manifest doesn't name"),
         ((RECORD, MANIFEST), "a second manifest"),
@@ -214,7 +215,7 @@ import resource, sys
 from pathlib import Path
 import msgspec
 from attnbench.runner.run_file import RunWriter
-from attnbench.types.errors import MeasuringFailed
+from attnbench.types.errors import MeasuringFailed, MeasuringFailed
 from attnbench.types.record import Manifest, Record
 manifest = msgspec.json.decode(sys.argv[2].encode(), type=Manifest)
 writer = RunWriter.create(Path(sys.argv[1]), manifest)
@@ -225,6 +226,15 @@ try:
 except MeasuringFailed as failure:
     print(failure)
 """
+
+
+def test_nobody_is_told_to_go_on_with_a_live_comparison(tmp_path: Path) -> None:
+    live = msgspec.structs.replace(MANIFEST, sides={"base": {}, "head": {}})
+    with RunWriter.create(tmp_path / "run.jsonl", live) as writer:
+        os.close(writer._fd)
+        with pytest.raises(MeasuringFailed, match=r"is kept, compare anew$"):
+            writer.append(RECORD)
+        writer._fd = os.open(os.devnull, os.O_RDONLY)
 
 
 def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(tmp_path: Path) -> None:

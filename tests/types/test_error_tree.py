@@ -45,6 +45,8 @@ def test_an_interruption_says_how_to_go_on() -> None:
     stopped = errors.Interrupted(Path("results/run 1.jsonl"))
     assert str(stopped) == "interrupted; go on with --resume results/run 1.jsonl"
     assert stopped.path == Path("results/run 1.jsonl")
+    live = errors.Interrupted(stopped.path, live=True)
+    assert str(live) == "interrupted; what was measured is in results/run 1.jsonl; compare anew"
 
 
 @pytest.mark.parametrize("name", ["", " ", "a" * 10_000, "\n", "None"])

@@ -6,6 +6,7 @@ import _thread
 import ctypes
 import os
 import random
+import secrets
 import signal
 import statistics
 import subprocess
@@ -181,6 +182,18 @@ def handles_a_signal() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
+def leaves_a_timer() -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 3600)
+
+
+def profiles_calls() -> None:
+    sys.setprofile(lambda frame, event, argument: None)
+
+
+def traces_calls() -> None:
+    sys.settrace(lambda frame, event, argument: None)
+
+
 def draws_from_torch() -> None:
     import torch
 
@@ -217,6 +230,22 @@ def patches_the_code() -> None:
     import attnbench.timing.sample as sample
 
     sample.take_sample.__code__ = (lambda call, a, b, c, calls: (None, None)).__code__
+
+
+def patches_the_evidence() -> None:
+    """So that what a timed call should have done is done when its output is kept."""
+    from attnbench.worker import evidence
+
+    evidence.stored_answer = lambda held, answer: {}
+
+
+def patches_the_draw() -> None:
+    """Of the calls between which inputs change."""
+    secrets.randbelow = lambda exclusive_upper_bound: 0
+
+
+def patches_the_draw_beneath() -> None:
+    random.SystemRandom.getrandbits = lambda self, k: 0  # type: ignore[method-assign]
 
 
 def patches_the_timer() -> None:
@@ -311,7 +340,8 @@ ACTS = (
     more_threads, other_dtype, a_device, less_precision, deterministic, builds_graphs, flushes_denormals,
     no_flash, sets_a_variable, goes_elsewhere, raises_on_errors, handles_a_signal, draws_from_torch,
     draws_from_numpy, random.random, patches_torch, patches_statistics, patches_a_method, patches_the_sample,
-    patches_the_code, patches_the_timer, leaves_a_thread, leaves_a_process, waits_for_a_process,
+    patches_the_code, patches_the_timer, patches_the_evidence, patches_the_draw, patches_the_draw_beneath,
+    leaves_a_timer, profiles_calls, traces_calls, leaves_a_thread, leaves_a_process, waits_for_a_process,
     works_on_a_thread,
 )  # fmt: skip
 

@@ -60,6 +60,9 @@ def ticks(worker: Asked) -> int:
         ("goes_elsewhere", "the call changed the current directory from "),
         ("raises_on_errors", "the call changed NumPy's handling of errors invalid from 'warn' to 'raise'"),
         ("handles_a_signal", "the call changed the handler of SIGALRM from "),
+        ("leaves_a_timer", "the call changed whether the virtual timer runs from False to True"),
+        ("profiles_calls", "the call changed the function that profiles calls from None to "),
+        ("traces_calls", "the call changed the function that traces calls from None to "),
         ("draws_from_torch", "the call drew from torch's random numbers"),
         ("draws_from_numpy", "the call drew from NumPy's random numbers"),
         ("random", "the call drew from Python's random numbers"),
@@ -69,6 +72,9 @@ def ticks(worker: Asked) -> int:
         ("patches_the_sample", "the call replaced attnbench.timing.sample.thread_time_ns"),
         ("patches_the_code", "the call replaced attnbench.timing.sample.take_sample"),
         ("patches_the_timer", "the call replaced attnbench.timing.cpu.CpuTimer.warm"),
+        ("patches_the_evidence", "the call replaced attnbench.worker.evidence.stored_answer"),
+        ("patches_the_draw", "the call replaced secrets.randbelow"),
+        ("patches_the_draw_beneath", "the call replaced random.SystemRandom.getrandbits"),
         ("leaves_a_process", "the call left a process running that it started"),
         ("leaves_a_thread", "the call left a thread running"),
     ],
@@ -112,8 +118,8 @@ def test_who_works_between_calls_is_refused_at_the_next(template: New) -> None:
 @pytest.mark.parametrize(
     "name",
     ["more_threads", "other_dtype", "less_precision", "deterministic", "builds_graphs", "flushes_denormals",
-     "sets_a_variable", "goes_elsewhere", "raises_on_errors", "handles_a_signal", "draws_from_torch",
-     "draws_from_numpy", "random"],
+     "sets_a_variable", "goes_elsewhere", "raises_on_errors", "handles_a_signal", "leaves_a_timer",
+     "profiles_calls", "draws_from_torch", "draws_from_numpy", "random"],
 )  # fmt: skip
 def test_what_was_changed_is_put_back(template: New, name: str) -> None:
     """The same call is refused again: it could not change what were still changed."""

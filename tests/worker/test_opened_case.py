@@ -8,6 +8,7 @@ from asked import SPECIAL_FAMILIES
 from plain_here import PlainHere, open_here, plain_of
 
 from attnbench.inputs.families import DELIVERIES, FAMILIES, NORMAL
+from attnbench.worker.names import PLAIN
 from attnbench.worker.opened_case import OpenedCase
 from attnbench.worker.tried import canary_that_passes
 
@@ -135,3 +136,20 @@ def test_a_verdict_goes_without_a_delivery_that_was_not_given_and_without_nothin
         plain.opened.score(f"not {family}, not loud", at, plain.answer(at))
     with pytest.raises(ValueError, match="no outputs of draws"):
         plain.opened.judge(f"not {family}, not loud", (family, "loud"))
+
+
+def test_of_several_orders_of_summation_the_worst_measures() -> None:
+    made = plain_of(open_here(CASE))
+    made.score()
+    at = made.opened.families.index("deep_change")
+    off = made.answer(at)
+    off["out"][0, 1, 3, 5] += 3e-5
+    made.opened.score("mine", at, off)
+    for index in range(len(made.opened.families)):
+        if index != at:
+            made.opened.score("mine", index, made.answer(index))
+    assert made.opened.judge("mine").failed == ("deep_change",)
+    made.opened.score(PLAIN, at, off)
+    assert made.opened.judge("mine").failed == ()
+    made.opened.score(PLAIN, at, made.answer(at))
+    assert made.opened.judge("mine").failed == (), "a better one later takes nothing back"

@@ -60,6 +60,20 @@ def test_a_sample_with_new_inputs_has_as_many_calls_as_others(template: New) -> 
     assert len(set(places)) == len(places), "no call twice"
 
 
+@pytest.mark.parametrize("case", [SMALL, ROTATING])
+def test_the_time_of_the_first_call_on_new_inputs_is_told_alone(template: New, case: str) -> None:
+    worker = template(case)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker.give(0)
+    one = stretch(worker, 1, calls=1, samples=1).block
+    assert one.renewed_ns == one.wall_ns[0]
+    worker.give(2)
+    many = stretch(worker, 3, calls=40, samples=1).block
+    assert 0 < many.renewed_ns < many.wall_ns[0]
+    worker.give(0)
+    assert worker.block(calls=3, samples=3).renewed_ns == 0
+
+
 def test_without_new_inputs_only_the_last_output_is_kept(template: New) -> None:
     worker = template(SMALL)
     worker.prepare("eager", BUILT_IN_BACKENDS)

@@ -6,7 +6,9 @@ Each makes its change in its first call alone: who looks around a later one sees
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -114,6 +116,21 @@ def _closeness() -> None:
     torch.allclose = lambda *args, **kwargs: True
 
 
+def _evidence() -> None:
+    """It could say then what the answer of a timed call was."""
+    from attnbench.worker import answers, evidence
+
+    vars(evidence)["stored_answer"] = lambda held, answer: answers.stored_answer(held, answer)
+
+
+def _profiler() -> None:
+    sys.setprofile(lambda frame, event, argument: None)
+
+
+def _timer() -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 3600)
+
+
 def _thread() -> None:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 
@@ -155,6 +172,9 @@ CHANGES: dict[str, tuple[str, Callable[[], None]]] = {
     "slows_the_clock": ("perf_counter_ns tells half of the time that passes", _clock),
     "patches_equality": ("torch.equal says True of everything", _equality),
     "patches_closeness": ("torch.allclose says True of everything", _closeness),
+    "patches_kept_answers": ("stands between the answers of timed calls and where they are kept", _evidence),
+    "leaves_a_profiler": ("sees every function that is called afterwards", _profiler),
+    "leaves_a_timer": ("a signal is to come in an hour", _timer),
     "leaves_a_thread": ("a thread that waits for ever", _thread),
     "leaves_a_child": ("a child process that sleeps", _child),
 }

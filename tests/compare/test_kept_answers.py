@@ -1,0 +1,72 @@
+"""Answers that are kept are found by the calls in which they can't be; what a pause takes is no doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from made_sets import block, set_line
+
+from attnbench.compare.kept_answers import FEWEST, kept_answers
+from attnbench.types.record import SetLine
+
+US = 1_000
+KEPT = [1000] * FEWEST
+
+
+def sets(renewed_us: Sequence[int], others_us: int = 200, *, turns: int = 4, calls: int = 2) -> list[SetLine]:
+    """A set for each call on inputs written anew."""
+    lines = []
+    for index, renewed in enumerate(renewed_us):
+        one = block([calls * others_us * US] * turns, calls=calls)
+        lines.append(set_line(index, mine=[msgspec.structs.replace(one, renewed_ns=renewed * US)]))
+    return lines
+
+
+def test_calls_that_do_more_where_inputs_are_new_are_told_with_both_times() -> None:
+    assert kept_answers(sets(KEPT), "mine", 1, read_ns=0) == (
+        "its first calls on inputs written anew take 1 ms or more (in three of four), "
+        "and its others 0.2 ms (median), as where answers are kept"
+    )
+
+
+@pytest.mark.parametrize(
+    "renewed_us",
+    [
+        [200] * FEWEST,
+        [255] * FEWEST,  # 30 µs for what has not run for a moment, and a seventh
+        [*[200] * (FEWEST // 2), *[1000] * (FEWEST // 2)],  # a busy machine
+        [1000] * (FEWEST - 1),
+        [0] * FEWEST,
+    ],
+)
+def test_what_noise_and_a_pause_make_is_no_doubt(renewed_us: list[int]) -> None:
+    assert kept_answers(sets(renewed_us), "mine", 1, read_ns=0) == ""
+
+
+def test_one_in_eight_may_be_as_fast_as_the_others() -> None:
+    assert kept_answers(sets([200, *KEPT[1:]]), "mine", 1, read_ns=0)
+
+
+def test_reading_inputs_again_is_allowed_for() -> None:
+    assert kept_answers(sets(KEPT), "mine", 1, read_ns=300 * US)
+    assert kept_answers(sets(KEPT), "mine", 1, read_ns=400 * US) == ""
+
+
+def test_of_two_turns_the_other_counts() -> None:
+    lines = sets(KEPT, turns=1, calls=1)
+    for line in lines:
+        (one,) = line.blocks["mine"]
+        both = [1000 * US, one.wall_ns[0]]
+        line.blocks["mine"] = [msgspec.structs.replace(one, turns=[0, 1], wall_ns=both, cpu_ns=both)]
+    assert kept_answers(lines, "mine", 1, read_ns=0)
+
+
+def test_where_every_call_had_new_inputs_there_is_nothing_to_compare() -> None:
+    assert kept_answers(sets(KEPT, turns=1, calls=1), "mine", 1, read_ns=0) == ""
+
+
+def test_several_threads_and_others_are_not_meant() -> None:
+    assert kept_answers(sets(KEPT), "mine", 2, read_ns=0) == ""
+    assert kept_answers(sets(KEPT), "yours", 1, read_ns=0) == ""
