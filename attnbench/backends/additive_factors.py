@@ -41,15 +41,9 @@ def factors(x: Tensor) -> Tensor:
     return made
 
 
-def with_weights(made: Tensor, v: Tensor) -> Tensor:
-    """Factors of queries for the weights v (heads, D): numerators' and denominators'.
-
-    (heads, groups, TERMS, L) to (heads, groups, TERMS, 2, L).
-    """
-    import torch
-
-    sums = (_grouped(v) @ _signs(v)).unsqueeze(-1)
-    return torch.stack((made * sums, made), dim=-2)
+def weight_sums(v: Tensor) -> Tensor:
+    """s·v for each choice s of signs, v (heads, D): (groups, heads, 1, TERMS)."""
+    return (_grouped(v) @ _signs(v)).transpose(0, 1).unsqueeze(2)
 
 
 def reach(dtype: torch.dtype) -> float:

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from attnbench.backends.additive_products import product
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     Views = Sequence[Tensor]
 
-ROWS, COLS = 128, 256
-"""Of a tile: numerators and denominators of a group, and the scores, stay in a core's second cache."""
+LARGE = 512, 512
+"""Rows and columns of a tile: what any call costs besides its work is little beside that of so many pairs."""
 
+SMALL = 128, 256
+"""Of a tile where a mask keeps few pairs, and pairs of one of several heads or few rows: for torch.bmm, in a
+core's second cache."""
 
 SUMMED = 8
 """Quotients that are summed before they are added to the others."""
 
 
-def tile_shape(Lq: int, Lk: int) -> tuple[int, int]:
-    """Rows and columns of a tile; few rows make longer ones."""
-    rows = min(Lq, ROWS)
-    return rows, min(Lk, max(COLS, ROWS * COLS // rows))
+def tile_shapes(Lq: int, Lk: int) -> Iterator[tuple[int, int]]:
+    """Rows and columns of a large tile and of a small one; few rows make longer ones."""
+    for rows, cols in (LARGE, SMALL):
+        height = min(Lq, rows)
+        yield height, min(Lk, max(cols, math.prod(SMALL) // height))
 
 
 def heads_together(H: int, shape: tuple[int, int]) -> tuple[slice, ...]:
-    """Heads by so many that a tile has its size however short it is."""
-    at_once = max(1, ROWS * COLS // (shape[0] * shape[1]))
+    """Heads by so many that a tile is not small however short it is."""
+    at_once = max(1, math.prod(SMALL) // math.prod(shape))
     return tuple(slice(h, min(h + at_once, H)) for h in range(0, H, at_once))
 
 
@@ -46,36 +52,39 @@ class Buffers:
             held = self.held[name] = self.like.new_empty(count)
         return held[:count].view(shape)
 
-    def quotients(self, of_rows: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(heads, 2·rows, cols), and its halves: numerators and denominators."""
-        both = self.take("quotients", *of_rows.shape[:2], of_keys.shape[-1])
-        numerator, denominator = both.chunk(2, dim=1)
-        return both, numerator, denominator
 
-
-def factors_of_rows(left: Tensor, rows: slice) -> Tensor:
-    """Of some queries by group, (groups, heads, TERMS, 2·rows): the numerators' first."""
-    return left[..., rows].transpose(0, 1).flatten(-2)
-
-
-def scores_of_tile(of_rows: Views, of_keys: Views, buffers: Buffers) -> Tensor:
-    """(heads, rows, cols), the sum of all quotients: in a buffer.
-
-    of_rows: by group (heads, 2·rows, TERMS); of_keys: by group (heads, TERMS, cols).
-    """
+def of_queries(made: Tensor, sums: Tensor, rows: slice) -> Views:
+    """Of factors (heads, groups, TERMS, L) by group the numerators' above the denominators': (heads, 2·rows,
+    TERMS)."""
     import torch
 
-    quotients, numerator, denominator = buffers.quotients(of_rows[0], of_keys[0])
-    scores = buffers.take("scores", *numerator.shape)
-    some = buffers.take("some", *numerator.shape)
-    for g, (one, other) in enumerate(zip(of_rows, of_keys, strict=True)):
-        torch.bmm(one, other, out=quotients)
+    below = made[..., rows].permute(1, 0, 3, 2).contiguous()
+    groups, heads, count, terms = below.shape
+    both = below.new_empty(groups, heads, 2, count, terms)
+    torch.mul(below, sums, out=both[:, :, 0])
+    both[:, :, 1] = below
+    return both.flatten(2, 3).unbind()
+
+
+def of_keys(made: Tensor, cols: slice) -> Views:
+    """Of factors (heads, groups, TERMS, L) by group: (heads, cols, TERMS)."""
+    return made[..., cols].transpose(0, 1).contiguous().mT.unbind()
+
+
+def write_scores(into: Tensor, of_rows: Views, of_cols: Views, buffers: Buffers) -> None:
+    """The sum of all quotients, (heads, rows, cols), of what the two functions above give."""
+    import torch
+
+    some = buffers.take("some", *into.shape)
+    for g, (one, other) in enumerate(zip(of_rows, of_cols, strict=True)):
+        quotient = product(one, other).chunk(2, dim=1)
         # In two levels: a long sum that grows one by one is rounded as often.
-        into = scores if g < SUMMED else some
+        at = into if g < SUMMED else some
         if g % SUMMED:
-            into.addcdiv_(numerator, denominator)
+            at.addcdiv_(*quotient)
         else:
-            torch.div(numerator, denominator, out=into)
+            torch.div(*quotient, out=at)
+        # The next one then has its memory, which is warm.
+        del quotient
         if g >= SUMMED and (g % SUMMED == SUMMED - 1 or g == len(of_rows) - 1):
-            scores.add_(some)
-    return scores
+            into.add_(some)

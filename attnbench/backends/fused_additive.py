@@ -1,7 +1,8 @@
 """fused_additive: additive scores as quotients of matrix products, in tiles: O(L) memory, both passes.
 
 The exponential form of tanh takes exp of L·D elements instead of tanh of L·L·D, and groups of features
-share a division (``additive_factors``). Pairs too far out are computed by tanh itself (``additive_pairs``).
+share a division (``additive_factors``). Large products are oneDNN's (``additive_products``). Pairs too far
+out are computed by tanh itself (``additive_pairs``).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnbench.backends.additive_attention import Walk, attend
-from attnbench.backends.additive_tiles import heads_together, tile_shape
+from attnbench.backends.additive_tiles import heads_together, tile_shapes
 from attnbench.backends.chunks import chunks_of
 from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
@@ -19,17 +20,20 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from attnbench.types.backend import Call
+
+SMALL_COSTS = 1.4
+"""How much longer a pair takes in a small tile."""
 
 
 def attention(setup: Setup) -> Call:
     """Half precision is computed in float32 from the projections on."""
     case = setup.case
     wide = softmax_dtype(case_dtype(case))
-    shape = tile_shape(case.Lq, case.Lk)
-    walk = Walk(heads_together(case.H, shape), chunks_of(setup, wide, shape))
+    walk = walk_of(setup, wide)
 
     def made(setup: Setup) -> Call:
         import torch
@@ -47,6 +51,16 @@ def attention(setup: Setup) -> Call:
         return call
 
     return derived(setup, made)
+
+
+def walk_of(setup: Setup, dtype: torch.dtype) -> Walk:
+    """In large tiles, or in small ones where the mask makes that less work."""
+    case = setup.case
+    large, small = (
+        Walk(heads_together(case.H, shape), chunks_of(setup, dtype, shape))
+        for shape in tile_shapes(case.Lq, case.Lk)
+    )
+    return small if small.pairs * SMALL_COSTS < large.pairs else large
 
 
 def prepare(setup: Setup) -> Call:

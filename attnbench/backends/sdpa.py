@@ -10,7 +10,7 @@ from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.forms import form_of
 from attnbench.kit.layer import for_operation
-from attnbench.kit.masks import additive_mask, plus_bias
+from attnbench.kit.masks import additive_mask, is_plain_causal, plus_bias
 from attnbench.kit.scores import map_keys, map_queries
 from attnbench.kit.sinks import with_sink_column, with_zero_row
 from attnbench.types.backend import Setup
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from attnbench.types.backend import Call
     from attnbench.types.case import Case
-    from attnbench.types.rule import Rule, Scoring
+    from attnbench.types.rule import Rule
 
 Kernel = Literal["flash", "math", "efficient", "cudnn"]
 
@@ -54,7 +54,7 @@ def attention(setup: Setup) -> Call:
     float mask prepared here. A sink is one more key and value of zeros.
     """
     case, dtype = setup.case, _mask_dtype(setup.case)
-    is_causal = _is_plain_causal(case, setup.scoring)
+    is_causal = is_plain_causal(case, setup.scoring)
     mask = None if is_causal else additive_mask(case, dtype, case.device)
 
     def made(setup: Setup) -> Call:
@@ -123,7 +123,7 @@ def refuse_on_cuda(case: Case, rule: Rule, kernel: Kernel) -> str | None:
     q = empty((case.B, case.H, case.Lq, case.D), requires_grad=graph)
     k = empty((case.B, case.Hkv, case.Lk + more, case.D), requires_grad=graph)
     v = empty((case.B, case.Hkv, case.Lk + more, case.Dv), requires_grad=graph)
-    is_causal = _is_plain_causal(case, form)
+    is_causal = is_plain_causal(case, form)
     mask = None
     if not is_causal and (not case.mask.is_none or form.bias is not None or more):
         learned = graph and (form.bias is not None or form.sink is not None)
@@ -141,12 +141,6 @@ def refuse_on_cuda(case: Case, rule: Rule, kernel: Kernel) -> str | None:
             return None
     words = " ".join(str(warning.message).split(" (Triggered")[0].strip() for warning in said)
     return f"torch can't use this kernel here: {words or 'it gives no reason'}"
-
-
-def _is_plain_causal(case: Case, scoring: Scoring) -> bool:
-    mask = case.mask
-    upper_left = mask.is_only_causal and (mask.causal == "upper_left" or case.Lq == case.Lk)
-    return upper_left and scoring.bias is None and scoring.sink is None
 
 
 def _mask_dtype(case: Case) -> torch.dtype:

@@ -12,7 +12,8 @@ from solved import BACKENDS, Solved, refusal, solved, solved_by
 from verdicts import errors_of, problem
 
 from attnbench.backends import additive_pairs, additive_tiles, fused_additive
-from attnbench.backends.additive_factors import FEATURES, factors, reach, with_weights
+from attnbench.backends.additive_factors import FEATURES, factors, reach, weight_sums
+from attnbench.backends.additive_products import product
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 from attnbench.check.plain import PLAIN
 from attnbench.timing.memory import peak_extra_bytes
@@ -108,12 +109,26 @@ def test_at_zero_the_derivative_of_tanh_is_one(rule: str) -> None:
 @pytest.mark.parametrize("D", [1, 2, 3, 4, 7])
 def test_quotients_are_sums_of_weighted_tanh(D: int) -> None:
     a, b, v = (torch.randn(2, n, D, dtype=torch.float64) * 3 for n in (4, 5, 1))
-    left, right = with_weights(factors(a), v[:, 0]), factors(b)
-    numerator, denominator = (left[..., n, :].mT @ right for n in (0, 1))
+    left, right, sums = factors(a).mT, factors(b), weight_sums(v[:, 0]).transpose(0, 1)
+    numerator, denominator = (left * sums) @ right, left @ right
     expected = (a[:, :, None] + b[:, None]).tanh() @ v[:, 0, None, :, None]
     torch.testing.assert_close((numerator / denominator).sum(1), expected[..., 0])
     assert right.shape == (2, -(-D // FEATURES), 2**FEATURES, 5)
     assert 0 <= right.min() <= right.max() == 1
+
+
+@pytest.mark.parametrize(
+    ("n", "K", "m"), [(1, 8, 1), (300, 8, 257), (512, 8, 512), (600, 8, 301), (64, 1024, 32)]
+)
+def test_products_are_those_of_matmul_wherever_the_factors_lie(n: int, K: int, m: int) -> None:
+    left, right = torch.rand(1, n, K), torch.rand(1, m, K)
+    expected = (left.double() @ right.double().mT).float()
+    for x in (left, left.mT.contiguous().mT):
+        # The last has gaps between its rows.
+        for y in (right, right.mT.contiguous().mT, torch.cat((right.mT, right.mT), 2)[..., :m].mT):
+            torch.testing.assert_close(product(x, y), expected)
+    torch.testing.assert_close(product(left.double(), right.double()).float(), expected)
+    torch.testing.assert_close(product(left.expand(3, -1, -1), right.expand(3, -1, -1))[2:], expected)
 
 
 @pytest.mark.parametrize("mask", ["none", "causal", "window:5", "padding", "bool", "float+causal"])
@@ -121,8 +136,8 @@ def test_many_small_tiles_give_the_same(mask: str, monkeypatch: pytest.MonkeyPat
     text = f"attention/additive/B2-H4-Hkv2-Lq17-Lk33-D8-Dv5/{mask}/float64/both"
     case = solved(text)
     whole, of_whole = case.run(BACKEND), gradients(case)
-    monkeypatch.setattr(additive_tiles, "ROWS", 4)
-    monkeypatch.setattr(additive_tiles, "COLS", 9)
+    monkeypatch.setattr(additive_tiles, "LARGE", (8, 9))
+    monkeypatch.setattr(additive_tiles, "SMALL", (4, 9))
     torch.testing.assert_close(case.run(BACKEND), whole, rtol=1e-12, atol=1e-13)
     for part, gradient in gradients(case).items():
         torch.testing.assert_close(gradient, of_whole[part], rtol=1e-11, atol=1e-12)
@@ -145,8 +160,8 @@ def test_memory_grows_with_length_and_no_faster() -> None:
         assert peak is not None
         return peak
 
-    # By pair it would be 16 MiB for each array.
-    assert extra(2048, "both") < 16 << 20
+    # By pair it would be 64 MiB for each array.
+    assert extra(4096, "both") < 48 << 20
 
 
 def test_other_rules_are_refused_and_so_is_dropout() -> None:
