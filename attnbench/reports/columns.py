@@ -9,7 +9,7 @@ from typing import Literal
 from attnbench.cases.sizes import human_bytes
 from attnbench.plugins.registry import Entry
 from attnbench.reports.judged import BASELINE, Judged
-from attnbench.reports.units import duration, error, figure, interval, number, percent, plus_minus, reach
+from attnbench.reports.units import duration, error, figure, number, percent, plus_minus, ratio, reach
 from attnbench.types.accuracy import Accuracy
 from attnbench.types.metric import Metric
 from attnbench.types.record import Record
@@ -97,16 +97,14 @@ def _ratio(record: Record) -> str | None:
         return None
     if record.backend == record.baseline:
         return "1"
-    far = reach(record.ratio, record.ratio_low, record.ratio_high)
-    return number(record.ratio, far) + (UNCERTAIN if far is None else "")
+    text, bounds = ratio(record.ratio, record.ratio_low, record.ratio_high)
+    return text if bounds else text + UNCERTAIN
 
 
 def _ratio_interval(record: Record) -> str | None:
     if record.ratio is None or record.backend == record.baseline:
         return None
-    if record.ratio_low is None or record.ratio_high is None:
-        return UNCERTAIN
-    return interval(record.ratio, record.ratio_low, record.ratio_high)
+    return ratio(record.ratio, record.ratio_low, record.ratio_high)[1] or UNCERTAIN
 
 
 def ratio_text(record: Record) -> tuple[str, str]:

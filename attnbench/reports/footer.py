@@ -18,8 +18,9 @@ RATIO_CONVENTION = (
     "pairs measured next to each other, not from the times shown"
 )
 INTERVAL_CONVENTION = (
-    f"an interval, and ±, its farther end, holds at {100 * AT_LEAST:g} % or more, over sets; no number has a "
-    "digit finer than its interval justifies"
+    f"an interval, and ±, its farther end, holds at {100 * AT_LEAST:g} % or more, over sets, each a fresh "
+    "process of every backend; no number has a digit finer than its interval justifies, or than tells a "
+    "ratio from 1"
 )
 NO_INTERVAL = (
     f"?: too few sets for an interval ({fewest_sets(1 - AT_LEAST)} are the least, {fewest_sets(LEVEL)} for a "

@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
+
+_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w+;)")
+"""Where HTML would begin, which Markdown lets through."""
 
 
 def as_json(rows: Sequence[dict[str, Any]]) -> str:
@@ -27,12 +31,20 @@ def as_csv(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
 def as_markdown(
     rows: Sequence[dict[str, Any]], columns: Sequence[str], *, right: Collection[str] = ()
 ) -> str:
-    """A table as GitHub shows it; numbers and the columns ``right`` to the right, bars in texts escaped."""
-    cells = [[plain(row[name]).replace("|", "\\|") for name in columns] for row in rows]
+    """A table as GitHub shows it; numbers and the columns ``right`` to the right.
+
+    Bars in texts are escaped, and what would be a tag: of a reason like "got <class 'int'>" nothing is lost.
+    """
+    cells = [[as_text(plain(row[name])).replace("|", "\\|") for name in columns] for row in rows]
     numeric = [name in right or _numeric([row[name] for row in rows]) for name in columns]
     rule = ["---:" if to_the_right else "---" for to_the_right in numeric]
     lines = [columns, rule, *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def as_text(words: str) -> str:
+    """Words from files as Markdown takes them, so that none of them is taken for HTML."""
+    return _MARKUP.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", words)
 
 
 def _numeric(values: Sequence[Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from attnbench.reports.compared.rows import least_words
 from attnbench.reports.console import bare_table, string_console, written
 from attnbench.reports.formats import as_csv, as_json, as_markdown
-from attnbench.reports.units import duration, interval, number, reach
+from attnbench.reports.units import duration, number, ratio, reach
 from attnbench.stored.history import Step
 from attnbench.types.formats import Format
 
@@ -64,10 +64,15 @@ def step_row(step: Step) -> dict[str, Any]:
 
 
 def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, colour: bool = False) -> str:
-    """Steps as text that ends in a newline; a table has a block for each cell."""
+    """Steps as text that ends in a newline; a table has a block for each cell.
+
+    A table and Markdown leave out cells that were right whenever they were checked, and never timed.
+    """
     if format in ("json", "csv"):
         rows = [step_row(step) for step in steps]
         return as_json(rows) if format == "json" else as_csv(rows, COLUMNS)
+    telling = {step.cell.key for step in steps if _median_ms(step) is not None or step.cell.status != "ok"}
+    steps = [step for step in steps if step.cell.key in telling]
     if format == "markdown":
         words = [
             {"case": step.cell.case, "backend": step.cell.backend} | _words(step) for step in steps
@@ -109,18 +114,18 @@ def _words(step: Step) -> dict[str, str]:
     ms, found, compared = _median_ms(step), step.interval, step.compared
     far = None if ms is None or found is None else reach(ms, found.low, found.high)
     time = "" if ms is None else duration(ms, far)
-    ratio = step.cell.ratio
+    relative = step.cell.ratio
     change, bounds = "", ""
     if compared is not None and compared.ratio is not None:
-        change = number(compared.ratio, reach(compared.ratio, compared.low, compared.high))
-        if compared.low is not None and compared.high is not None:
-            bounds = interval(compared.ratio, compared.low, compared.high)
+        change, bounds = ratio(compared.ratio, compared.low, compared.high)
     return {
         "date": step.run.started[:16].replace("T", " "),
         "commit": _short(step.run.commit),
         "machine": str(step.run.environment.get("cpu") or ""),
         "time": time,
-        "×baseline": "" if ratio is None else number(ratio, ratio * far / ms if far and ms else None),
+        "×baseline": ""
+        if relative is None
+        else number(relative, relative * far / ms if far and ms else None),
         "×before": change,
         "interval": bounds,
         "verdict": "" if compared is None else compared.verdict,

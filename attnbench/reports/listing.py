@@ -9,6 +9,9 @@ from attnbench.reports.console import bare_table, string_console, written
 from attnbench.reports.formats import as_csv, as_json, as_markdown, plain
 from attnbench.types.formats import Format
 
+_GAP = 2
+"""Columns of space between two of a table."""
+
 
 def listing(
     rows: Sequence[dict[str, Any]],
@@ -30,11 +33,25 @@ def listing(
 
 def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, colour: bool) -> str:
     table = bare_table()
+    cells = {name: [plain(row[name]) for row in rows] for name in columns}
+    least = 0
     for position, name in enumerate(columns):
-        # The first column is the name that commands take, so it's never cut or folded.
-        table.add_column(name, no_wrap=position == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(plain(row[name]) for name in columns))
-    console = string_console(width, colour=colour)
+        numeric = any(_is_number(row[name]) for row in rows)
+        # The first column is the name that commands take, so it's never folded; nor is a number, which
+        # would be read as the smaller one that stands in its first line.
+        whole = position == 0 or numeric
+        longest = max(
+            len(word) for cell in (name, *cells[name]) for word in ([cell] if whole else cell.split(" "))
+        )
+        table.add_column(name, no_wrap=whole, min_width=longest, justify="right" if numeric else "left")
+        least += longest + _GAP
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row)
+    # Where the longest words don't fit beside each other lines get longer: half a word can't be copied.
+    console = string_console(max(width, least), colour=colour)
     console.print(table)
     return written(console)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -10,6 +10,7 @@ from attnbench.reports.judged import Judged
 from attnbench.reports.rows import record_row
 from attnbench.types.columns import COLUMNS
 from attnbench.types.formats import Format
+from attnbench.types.record import STATUSES
 
 
 def render(
@@ -18,7 +19,8 @@ def render(
     """Records as text that ends in a newline.
 
     JSON and CSV have every column of :data:`attnbench.types.columns.COLUMNS` and of plugins, in full;
-    Markdown those of the table, rounded as there, and the status; width and colour are for the table.
+    Markdown those of the table, rounded and in the order as there, and the status; width and colour are for
+    the table.
     trace: show what each call ran; JSON and CSV have it always.
     """
     if format == "table":
@@ -37,8 +39,19 @@ def _markdown(judged: Sequence[Judged], trace: bool) -> str:
         {"case": one.record.case, NAMES: name_text(one.record), "status": one.record.status}
         | {column.head: column.cell(one) for column in columns}
         | {"reason": one.record.reason, "ran": ", ".join(one.record.ran)}
-        for one in judged
+        for one in _as_in_the_table(judged)
     ]
     heads = ["case", NAMES, "status", *(column.head for column in columns), "reason"]
     heads += ["ran"] if trace else []
     return as_markdown(rows, heads, right=[c.head for c in columns if c.justify == "right"])
+
+
+def _as_in_the_table(judged: Sequence[Judged]) -> list[Judged]:
+    """Case by case, fastest first, then those that failed and those that can't."""
+    cases = list(dict.fromkeys(one.record.case for one in judged))
+
+    def place(one: Judged) -> tuple[int, int, float]:
+        record = one.record
+        return cases.index(record.case), STATUSES.index(record.status), record.median_ms or 0.0
+
+    return sorted(judged, key=place)

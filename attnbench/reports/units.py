@@ -50,9 +50,46 @@ def number(value: float, reach: float | None = None, most: int = MOST_DIGITS) ->
 def interval(value: float, low: float, high: float) -> str:
     """The interval of a value: [1.01, 1.05]."""
     place = last_place(value, reach(value, low, high))
-    unit = 10.0**place
-    ends = floor(round(low / unit, 6)) * unit, ceil(round(high / unit, 6)) * unit
-    return f"[{', '.join(_at(end, place) for end in ends)}]"
+    return f"[{_low_end(low, place)}, {_high_end(high, place)}]"
+
+
+def ratio(value: float, low: float | None, high: float | None, most: int = MOST_DIGITS) -> tuple[str, str]:
+    """A ratio and its interval, "" where there is none.
+
+    Where the interval leaves out 1, so does what is printed, with a digit more for what would read as 1: 1.0
+    in [1.0, 1.7] makes no sense beside "slower".
+    """
+    if low is None or high is None:
+        return number(value, most=most), ""
+    place = last_place(value, reach(value, low, high), most)
+    text, first, last = _at(value, place), _low_end(low, place), _high_end(high, place)
+    if low > 1 or high < 1:
+        text = text if float(text) != 1 else _at(value, _place_beside_1(value, most))
+    if low > 1 and float(first) <= 1:
+        first = _low_end(low, _place_beside_1(low, most))
+    if high < 1 and float(last) >= 1:
+        last = _high_end(high, _place_beside_1(high, most))
+    return text, f"[{first}, {last}]"
+
+
+def _place_beside_1(value: float, most: int) -> int:
+    """Of the first digit that tells a number from 1: -2 for 1.043, -1 for 1.5."""
+    apart = float(f"{abs(value - 1):.6g}")
+    finest = _place(value, 0.0, most)
+    return max(finest, floor(log10(apart))) if apart else finest
+
+
+def _low_end(low: float, place: int) -> str:
+    bottom = floor(round(low / 10.0**place, 6))
+    if bottom == 0 < low:
+        # What isn't 0 never reads as 0, which would make nonsense of "slower": it has a digit of its own.
+        place = floor(log10(low))
+        bottom = floor(round(low / 10.0**place, 6))
+    return _at(bottom * 10.0**place, place)
+
+
+def _high_end(high: float, place: int) -> str:
+    return _at(ceil(round(high / 10.0**place, 6)) * 10.0**place, place)
 
 
 def _at(value: float, place: int) -> str:

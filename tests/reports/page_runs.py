@@ -24,6 +24,7 @@ from attnbench.types.record import (
     Record,
     SetLine,
 )
+from attnbench.types.sides import baseline_of
 
 SETS = 12
 _SCALE = MachineScale({128: [40_000]}, 2**20, [60_000], [50.0], [500.0])
@@ -52,8 +53,10 @@ def run_of(
     finished: bool = True,
     budgets: Mapping[str, float] | None = None,
     cpu: str = "A made machine",
+    sides: Mapping[str, dict[str, Any]] | None = None,
 ) -> StoredRun:
-    """A run in which each backend of each case took so many ns in each set; ``eager`` is the baseline.
+    """A run in which each backend of each case took so many ns in each set; ``eager`` is the baseline, and of
+    what is called after a side, itself on the base side.
 
     others: records without samples. budgets: error budgets by backend, 1 unless said.
     """
@@ -73,6 +76,7 @@ def run_of(
             protocol={"sets": SETS, "baseline": "eager", "delta": 0.02, "memory_limit_bytes": 2**31},
             plugins=[PluginLine("backends", "attnbench", "0.1.0")],
             environment={"cpu": cpu, "libraries": {"torch": "2.13.0"}, "governor": None},
+            sides=dict(sides or {}),
         ),
         cases=tuple(
             CaseLine(text, 1, 1, 100, 200.0 * _length(text) ** 2, 1e3 * _length(text), {}) for text in times
@@ -104,17 +108,17 @@ def _block(ns: int) -> Block:
 
 
 def _record(text: str, backend: str, sets: list[SetLine], budget: float) -> Record:
-    timing = summarise(sets, backend)
+    timing, baseline = summarise(sets, backend), baseline_of(backend, "eager")
     assert timing is not None
     record = Record(
-        text, text.split("/")[1], backend, "ok", median_ms=timing.median_ms, baseline="eager", delta=0.02,
+        text, text.split("/")[1], backend, "ok", median_ms=timing.median_ms, baseline=baseline, delta=0.02,
         low_ms=timing.interval and timing.interval.low, high_ms=timing.interval and timing.interval.high,
         sets=len(sets), accuracy=Accuracy(1e-7 * budget, 1e-6, 1e-7, 1e-6, 3e-7, 5e-6, 256, 256, 4),
         peak_extra_bytes=2**14 * _length(text), limit_share=0.25,
     )  # fmt: skip
-    if backend == "eager":
+    if backend == baseline:
         return replace(record, ratio=1.0)
-    found = compare(sets, backend, "eager")
+    found = compare(sets, backend, baseline)
     if found is None:
         return record
     low = found.interval and found.interval.low

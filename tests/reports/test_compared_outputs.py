@@ -126,7 +126,7 @@ def test_what_differs_stands_first_where_it_matters() -> None:
 def test_words_of_files_are_no_html_and_no_columns() -> None:
     text = rendered(WHOLE, "markdown")
     assert "<b>" not in text
-    assert "&lt;b&gt;times" in text
+    assert "&lt;b>times" in text
     assert "signal 11 \\| at once" in text
 
 

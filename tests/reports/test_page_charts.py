@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import replace as replaced
 from typing import Any
 
 import pytest
-from page_runs import HOSTILE, LENGTHS, TIMES, WHOLE, around, case, failed, large_run, run_of
+from msgspec.structs import replace as struct_replace
+from page_runs import HOSTILE, LENGTHS, LEVEL, TIMES, WHOLE, around, case, failed, large_run, run_of
 
-from attnbench.reports.html.chart import Chart, View
+from attnbench.reports.html.chart import COLOURS, Chart, View
 from attnbench.reports.html.families import families, growth
 from attnbench.reports.html.page import charts
 from attnbench.reports.html.pareto import on_the_front
@@ -49,6 +52,8 @@ def test_specifications_hold_no_data_and_no_name_of_a_file() -> None:
         assert chart.views
         assert "alert" not in json.dumps(chart.spec)
         assert "eager" not in json.dumps(chart.spec)
+        # Vega-Lite writes an order that is given as a list into an expression, name by name.
+        assert '"sort"' not in json.dumps(chart.spec)
 
 
 def test_an_exponent_is_that_of_the_power_and_its_interval_holds_it() -> None:
@@ -62,6 +67,19 @@ def test_an_exponent_is_that_of_the_power_and_its_interval_holds_it() -> None:
     assert bent.high is not None
     assert bent.low < bent.exponent < bent.high
     assert bent.over == "64 to 512 (4)"
+
+
+def test_an_exponent_and_its_interval_are_those_of_scipy() -> None:
+    from scipy.stats import linregress, t
+
+    points = [(128, 0.11), (256, 0.31), (512, 1.4), (1024, 5.2), (1024, 5.9)]
+    found = growth(points)
+    line = linregress([math.log(length) for length, _ in points], [math.log(ms) for _, ms in points])
+    far = t.ppf(0.975, 3) * line.stderr
+    assert found is not None
+    assert (found.exponent, found.low, found.high) == pytest.approx(
+        (line.slope, line.slope - far, line.slope + far)
+    )
 
 
 def test_two_lengths_have_no_interval_and_one_has_no_exponent() -> None:
@@ -95,13 +113,64 @@ def test_times_against_length_have_their_intervals_and_exponents() -> None:
 def test_ratios_have_a_cell_for_each_outcome_that_says_something() -> None:
     (view,) = chart_of("ratios").views
     by_cell = {(row["case"], row["backend"]): row for row in view.values}
-    first = shortened(case(128), common_part([record.case for record in WHOLE.records]))
+    first = case(128)
+    short = shortened(first, common_part([record.case for record in WHOLE.records]))
+    assert by_cell[first, "quick"]["line"] == short
+    assert short in view.holds["cases"]
     assert by_cell[first, "quick"]["said"] == "faster"
     assert by_cell[first, "vague"]["text"].endswith("?")
     assert not by_cell[first, "vague"]["sure"]
     assert by_cell[first, "wrong"]["text"] == "wrong"
     assert by_cell[first, "odd"]["value"] is None
     assert "numpy" not in view.holds["backends"]
+
+
+def test_backends_of_the_map_stand_in_the_order_of_the_run() -> None:
+    """In the file those that were refused come first."""
+    run = run_of(TIMES, failed(case(128), "first", "crashed", "signal 11"))
+    reordered = replaced(run, records=(run.records[-1], *run.records[:-1]))
+    (view,) = chart_of("ratios", reordered).views
+    assert view.holds["backends"] == [*run.manifest.backends[:-1], "first"]
+
+
+def test_a_long_name_of_a_case_has_two_lines_and_the_map_room_for_them() -> None:
+    run = run_of(TIMES | {case(64, rule="dot"): LEVEL})
+    (view,) = chart_of("ratios", run).views
+    assert view.holds["cases"][0] == "scaled_dot Lq128-Lk128"
+    whole = run_of({case(128): TIMES[case(128)], case(64, rule="dot", dtype="bfloat16"): LEVEL})
+    (view,) = chart_of("ratios", whole).views
+    assert view.holds["cases"] == ["scaled_dot\nLq128-Lk128 float32", "dot Lq64-Lk64 bfloat16"]
+    assert view.holds["width"] > 46 * len(view.holds["backends"])
+    # Of one case nothing is left out, and its id was cut at its dtype.
+    (view,) = chart_of("ratios", run_of({case(64): LEVEL})).views
+    assert view.holds["cases"] == ["attention/scaled_dot/B1-H4-Lq64-Lk64-D64/\nnone/float32/cpu/forward"]
+    assert view.label == case(64)
+
+
+def test_what_is_never_drawn_uses_up_no_colour() -> None:
+    refused = [failed(case(128), f"b{i}", "unavailable", "runs on cuda only") for i in range(10)]
+    run = run_of(TIMES, *refused)
+    run = replaced(run, records=(*run.records[-10:], *run.records[:-10]))
+    view = chart_of("time", run).views[0]
+    assert view.holds["colours"] == list(COLOURS[:4])
+
+
+def test_where_all_need_as_much_nobody_has_the_least() -> None:
+    assert chart_of("memory").views[0].about.endswith("At 512 all 4 have 8 MiB, as measured.")
+
+
+def test_memory_that_was_measured_and_is_too_little_to_tell_is_not_called_unmeasured() -> None:
+    run = run_of(TIMES)
+    little = tuple(struct_replace(record, peak_extra_bytes=1024) for record in run.records)
+    chart = chart_of("memory", replaced(run, records=little))
+    assert chart.views == ()
+    assert "take 512 KiB or more" in chart.nothing
+
+
+def test_one_of_a_thing_is_told_as_one() -> None:
+    run = run_of({case(64): {"eager": around(1, 1)}})
+    assert chart_of("ratios", run).views[0].about == "Ratios of 1 backend on 1 case."
+    assert chart_of("roofline", run).views[0].about.startswith("1 outcome on 1 case beside")
 
 
 def test_many_cases_are_shown_in_parts() -> None:
@@ -137,8 +206,16 @@ def test_the_front_is_what_no_other_beats_in_both() -> None:
     assert "slow" not in front
 
 
+def test_errors_that_are_told_alike_put_nobody_on_the_front() -> None:
+    times = {"eager": around(2, 1), "quick": around(1, 2)}
+    run = run_of({case(64): times}, budgets={"eager": 1.0, "quick": 1.004})
+    (view,) = chart_of("pareto", run).views
+    assert {row["backend"]: row["front"] for row in view.values} == {"quick": "yes", "eager": "no"}
+
+
 def test_runs_of_several_machines_are_views_of_their_own() -> None:
     for chart in charts(shown([WHOLE, run_of(TIMES, name="other.jsonl")])):
+        assert "attention/" not in chart.views[0].label
         assert {view.label.split(":")[0] for view in chart.views} == {"run 1", "run 2"}
         lines = [row for view in chart.views for row in view.values]
         assert lines

@@ -131,7 +131,10 @@ def test_filters_narrow_together_and_clear(browser: Any, whole: Path) -> None:
 
 
 def test_hostile_names_are_shown_as_text(browser: Any, tmp_path: Path) -> None:
-    times = {case(length): {"eager": around(1, 1), HOSTILE: around(2, 2)} for length in LENGTHS}
+    # Charts look names up in objects of JavaScript, which have this one already.
+    names = {"eager": around(1, 1), HOSTILE: around(2, 2), "constructor": around(3, 3)}
+    names["__proto__"] = around(4, 4)
+    times = dict.fromkeys(map(case, LENGTHS), names)
     run = run_of(times, failed(case(128), "theirs", "error", HOSTILE), cpu=HOSTILE)
     opened = Opened(browser, written(tmp_path, run))
     opened.tab.on("dialog", lambda dialog: opened.said.append("a dialog"))
@@ -161,6 +164,40 @@ def test_five_thousand_records_stay_responsive(browser: Any, tmp_path: Path) -> 
     assert opened.column("backend") == ["backend_7"]
     opened.draw(*CHARTS)
     assert opened.said == []
+
+
+def test_pages_are_turned_from_the_keyboard_and_its_focus_stays(browser: Any, tmp_path: Path) -> None:
+    opened = Opened(browser, written(tmp_path, large_run(cases=11, backends=10)))
+    where, later = opened.tab.locator("#where"), opened.tab.locator("#later")
+    assert where.inner_text() == "1 to 100 of 110"
+    opened.tab.locator("#earlier").press("Enter")
+    later.press("Enter")
+    assert where.inner_text() == "101 to 110 of 110"
+    assert later.get_attribute("aria-disabled") == "true"
+    assert opened.tab.evaluate("document.activeElement.id") == "later"
+    later.press("Enter")
+    assert where.inner_text() == "101 to 110 of 110"
+
+
+def test_paper_has_all_columns_and_says_what_it_leaves_out(browser: Any, tmp_path: Path) -> None:
+    """What is printed can't be scrolled, and has no pages of a table to turn."""
+    file = written(tmp_path, WHOLE, large_run(cases=30, backends=9))
+    opened = Opened(browser, file, viewport={"width": 1280, "height": 900})
+    opened.draw(*CHARTS)
+    ink = "getComputedStyle(document.body).color"
+    black = opened.tab.evaluate(ink)
+    opened.tab.locator("#theme").click()
+    assert opened.tab.evaluate(ink) != black
+    opened.tab.emulate_media(media="print")
+    assert opened.tab.evaluate(ink) == black
+    # A4 in inches less the margins, at 96 pixels: upright, and for the table of outcomes on its side.
+    for width, parts in ((718, "#found, #charts, #measured"), (1047, "#outcomes")):
+        opened.tab.set_viewport_size({"width": width, "height": 900})
+        wide = "all => all.every(one => one.scrollWidth <= document.documentElement.clientWidth)"
+        assert opened.tab.eval_on_selector_all(parts, wide), parts
+    assert opened.tab.locator("#where").inner_text().startswith("1 to 100 of ")
+    assert opened.tab.locator("#where").is_visible()
+    assert opened.tab.locator("#chart-time .choice").is_visible()
 
 
 def test_a_phone_shows_it_without_scrolling_sideways_in_light_and_dark(browser: Any, tmp_path: Path) -> None:

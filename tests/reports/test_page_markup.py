@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from page_runs import HOSTILE, LENGTHS, TIMES, WHOLE, around, case, failed, run_of
 
 from attnbench.reports.html import page as page_module
+from attnbench.reports.html.against_baseline import TABLE_OF_BACKENDS
 from attnbench.reports.html.bundle import script
+from attnbench.reports.html.lead_sentences import TABLE_OF_LEADS
 from attnbench.reports.html.page import harmless, page
 from attnbench.reports.html.shown import shown
 from attnbench.runner.run_file import StoredRun
@@ -86,6 +88,27 @@ def test_links_within_the_page_lead_somewhere() -> None:
     assert len(ids) == len(set(ids))
     for attributes in found.of("a"):
         assert (attributes["href"] or "").lstrip("#") in ids
+
+
+def test_regions_have_names_of_their_own_and_what_scrolls_can_be_reached() -> None:
+    found = document(WHOLE, run_of(TIMES, name="other.jsonl"))
+    regions = [
+        attributes for _, attributes in found.elements if attributes.get("role") in ("region", "group")
+    ]
+    names = [attributes.get("aria-label") for attributes in regions]
+    assert None not in names
+    assert len(set(names)) == len(names)
+    assert all(attributes.get("tabindex") == "0" for attributes in regions)
+    labelled = [a["aria-labelledby"] for _, a in found.elements if "aria-labelledby" in a]
+    assert len(set(labelled)) == len(labelled)
+    (wide,) = (a for a in regions if a.get("role") == "group")
+    assert wide["aria-label"] == "Ratios, case by backend, drawn"
+
+
+def test_sentences_call_tables_as_the_page_does() -> None:
+    found = document(WHOLE)
+    summaries = {words.strip() for words in found.texts["summary"]}
+    assert {TABLE_OF_LEADS, TABLE_OF_BACKENDS} <= summaries
 
 
 def test_names_from_files_are_text_wherever_they_stand() -> None:

@@ -15,6 +15,7 @@ from attnbench.reports.units import (
     number,
     percent,
     plus_minus,
+    ratio,
     reach,
 )
 
@@ -35,7 +36,10 @@ shares = st.floats(1e-5, 0.99)
         # The farther end counts.
         (1.01, 1.005, 1.31, "1.0", "[1.0, 1.4]"),
         # A number that might be anything has a digit nevertheless.
-        (44.13, 3, 300, "40", "[0, 300]"),
+        (44.13, 3, 300, "40", "[3, 300]"),
+        # The lower end never reads as 0, as if the interval of what is slower held 1.
+        (37.7, 9.26, 39.1, "40", "[9, 40]"),
+        (2.4, 0.0312, 11, "2", "[0.03, 11]"),
         (0.9997, 0.9996, 0.9998, "0.9997", "[0.9996, 0.9998]"),
         # What rounds up to another digit doesn't gain one.
         (0.99996, 0.99991, 1.00001, "1.000", "[0.999, 1.001]"),
@@ -48,6 +52,47 @@ def test_no_digit_is_finer_than_the_interval_justifies(
 ) -> None:
     assert number(value, reach(value, low, high)) == text
     assert interval(value, low, high) == ends
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text", "ends"),
+    [
+        (1.0312, 1.0112, 1.0488, "1.03", "[1.01, 1.05]"),
+        # What is proved to be off 1 reads so.
+        (1.043, 1.023, 1.7, "1.04", "[1.02, 1.7]"),
+        (1.0043, 1.0023, 1.7, "1.004", "[1.002, 1.7]"),
+        (0.96, 0.3, 0.98, "0.96", "[0.3, 0.98]"),
+        (12, 1.5, 18, "10", "[1.5, 20]"),
+        # Not finer than four digits.
+        (0.99991, 0.3, 0.99995, "0.9999", "[0.3, 1.0000]"),
+        # What may be 1 has no digit more.
+        (1.043, 0.99, 1.7, "1.0", "[0.9, 1.7]"),
+        (1.2, 1.0, 1.9, "1.2", "[1.0, 1.9]"),
+        (2.4, 0.0312, 11, "2", "[0.03, 11]"),
+        (1.043, None, None, "1.0", ""),
+    ],
+)
+def test_a_ratio_that_is_proved_to_be_off_1_never_reads_as_1(
+    value: float, low: float | None, high: float | None, text: str, ends: str
+) -> None:
+    assert ratio(value, low, high) == (text, ends)
+
+
+@given(st.floats(0.01, 100), st.floats(0.03, 0.9), st.floats(0.03, 0.9))
+def test_a_printed_ratio_is_on_the_side_of_1_that_its_interval_is_on(
+    value: float, below: float, above: float
+) -> None:
+    low, high = value * (1 - below), value * (1 + above)
+    text, ends = ratio(value, low, high)
+    first, last = (float(end) for end in ends.strip("[]").split(", "))
+    if low > 1.001:
+        assert 1 < first <= low * 1.00001
+        assert float(text) > 1
+    elif high < 0.999:
+        assert high * 0.99999 <= last < 1
+        assert float(text) < 1
+    else:
+        assert (first, last) == tuple(float(x) for x in interval(value, low, high).strip("[]").split(", "))
 
 
 @given(values, shares)

@@ -14,7 +14,7 @@ from attnbench.reports.compared.summary import (
     worst_words,
 )
 from attnbench.reports.compared.summary import worst as worst_of
-from attnbench.reports.formats import as_markdown
+from attnbench.reports.formats import as_markdown, as_text
 from attnbench.stored.gate import GateResult
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell
 
@@ -36,10 +36,10 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     mark = "✅" if gate.exit_code == 0 else "❌"
     lines = [f"**attnbench compare:** {mark} {gate_words(gate)}. {counts(compared)}.", ""]
     if compared.forced:
-        lines = [f"**{_text(forced_words(compared))}**", "", *lines]
+        lines = [f"**{as_text(forced_words(compared))}**", "", *lines]
     least = worst_of(compared)
     if least is not None:
-        lines += [f"{_text(worst_words(least))}.", ""]
+        lines += [f"{as_text(worst_words(least))}.", ""]
     if shown:
         lines += [_rows(shown)]
     lines += (
@@ -60,8 +60,7 @@ def _rows(cells: Sequence[ComparedCell]) -> str:
     heads = ["case", *(head for head in HEADS if any(row[head] for row in rows))]
     heads += ["why"] if any(row["why"] for row in rows) else []
     left = ("case", "backend", "verdict", "why")
-    escaped = [{head: _text(row[head]) for head in heads} for row in rows]
-    return as_markdown(escaped, heads, right=[head for head in heads if head not in left])
+    return as_markdown(rows, heads, right=[head for head in heads if head not in left])
 
 
 def _folded(summary: str, rows: str, count: int) -> str:
@@ -70,14 +69,9 @@ def _folded(summary: str, rows: str, count: int) -> str:
 
 
 def _notes(notes: Sequence[str]) -> list[str]:
-    shown = [f"- {_text(_shortened(note, _LONGEST_LINE))}" for note in notes[:_MOST_LINES]]
+    shown = [f"- {as_text(_shortened(note, _LONGEST_LINE))}" for note in notes[:_MOST_LINES]]
     return shown + ([f"- and {len(notes) - _MOST_LINES} more"] if len(notes) > _MOST_LINES else [])
 
 
 def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _text(words: str) -> str:
-    """Words from files, so that none of them is taken for HTML."""
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

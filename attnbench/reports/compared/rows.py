@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from attnbench.reports.units import DIGITS_UNTOLD, duration, interval, number, reach
+from attnbench.reports.units import DIGITS_UNTOLD, duration, ratio, reach
 from attnbench.types.compared import ComparedCell
 
 COLUMNS = (
@@ -26,16 +26,13 @@ def cell_row(cell: ComparedCell, *, forced: bool) -> dict[str, Any]:
 
 def cell_words(cell: ComparedCell) -> dict[str, str]:
     """A cell under the heads of :data:`HEADS`, to the digits that its interval justifies."""
-    far = None if cell.ratio is None else reach(cell.ratio, cell.low, cell.high)
-    bounds = ""
-    if cell.ratio is not None and cell.low is not None and cell.high is not None:
-        bounds = interval(cell.ratio, cell.low, cell.high)
+    shown, bounds = ("", "") if cell.ratio is None else ratio(cell.ratio, cell.low, cell.high)
     least = "" if cell.least_told is None else least_words(cell.least_told)
     return {
         "backend": cell.backend,
         "base": "" if cell.base_ms is None else duration(cell.base_ms, _relative(cell, cell.base_ms)),
         "new": "" if cell.new_ms is None else duration(cell.new_ms, _relative(cell, cell.new_ms)),
-        "ratio": "" if cell.ratio is None else number(cell.ratio, far),
+        "ratio": shown,
         "interval": bounds,
         "told from": least,
         "verdict": cell.verdict,

@@ -27,7 +27,7 @@ _STYLES = {
     "slower": "red", "mismatch": "red", "missing": "red", "unclear": "yellow", "faster": "green",
 }  # fmt: skip
 _LEFT = ("backend", "verdict")
-_DROPPED_FIRST = ("interval", "told from", "base")
+_DROPPED_FIRST = ("told from", "interval", "base")
 """What a narrow terminal does without."""
 _NARROW_REASON = 28
 MOST_CELLS = 500

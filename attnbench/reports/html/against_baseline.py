@@ -7,38 +7,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnbench.reports.columns import name_text
-from attnbench.reports.html.words import Name, Piece, Sentence, sentence, share, some
+from attnbench.reports.html.spans import span
+from attnbench.reports.html.words import Name, Piece, Sentence, Tone, sentence, share, some
 from attnbench.reports.judged import Judged
-from attnbench.reports.units import number
 from attnbench.types.record import STATUSES
-from attnbench.types.verdict import WORDS
+from attnbench.types.verdict import WORDS, Word
 
 MOST_BACKENDS = 6
 """Told in sentences; the table of backends has all."""
 MOST_REASONS = 2
+TABLE_OF_BACKENDS = "Backends against the baseline"
+"""What the table is called on the page."""
 
 
 @dataclass(frozen=True)
 class Standing:
     """How a backend stands against its baseline over a run.
 
-    verdicts, statuses: how many of each. least, most: of its ratios, None where it has none.
+    verdicts, statuses: how many of each. spans: by verdict, its ratios from the least to the most, each to
+    the digits that its interval justifies; span: those of all verdicts. least: None where it has no ratio.
     """
 
     backend: str
     baseline: str
     verdicts: dict[str, int]
     statuses: dict[str, int]
+    spans: dict[str, str]
+    span: str
     least: float | None
-    most: float | None
-
-    @property
-    def span(self) -> str:
-        """Its ratios from the least to the most; "" where it has none."""
-        if self.least is None or self.most is None:
-            return ""
-        least, most = number(self.least, most=3), number(self.most, most=3)
-        return least if least == most else f"{least} to {most}"
 
     @property
     def compared(self) -> int:
@@ -46,34 +42,35 @@ class Standing:
         return sum(self.verdicts.values())
 
 
-def standings(judged: Sequence[Judged]) -> list[Standing]:
-    """Every backend that is not its own baseline, the one that is faster most often first."""
+def standings(judged: Sequence[Judged], first: Word = "faster") -> list[Standing]:
+    """Every backend that is not its own baseline, the one that is ``first`` most often before others."""
+    # Whoever was never timed has no baseline in any record.
+    baselines = {one.record.backend: one.record.baseline for one in judged if one.record.baseline}
     by_name: dict[tuple[str, str], list[Judged]] = {}
     for one in judged:
         record = one.record
         if record.backend != record.baseline:
-            by_name.setdefault((record.backend, _baseline(judged, record.backend)), []).append(one)
+            by_name.setdefault((record.backend, baselines.get(record.backend, "")), []).append(one)
     found = [_standing(name, baseline, those) for (name, baseline), those in by_name.items()]
-    return sorted(found, key=lambda one: (-one.verdicts.get("faster", 0), one.least or float("inf")))
+    return sorted(found, key=lambda one: (-one.verdicts.get(first, 0), one.least or float("inf")))
 
 
-def against_baseline(judged: Sequence[Judged]) -> list[Sentence]:
-    """A sentence for each of the backends that have verdicts, and what is unclear and why."""
-    compared = [one for one in standings(judged) if one.compared]
-    said = [_of_one(one) for one in compared[:MOST_BACKENDS]]
+def against_baseline(judged: Sequence[Judged], first: Word = "faster") -> list[Sentence]:
+    """A sentence for each of the backends that have verdicts, in the order of :func:`standings`, and what is
+    unclear and why.
+    """
+    compared = [one for one in standings(judged, first) if one.compared]
+    said = [_of_one(one, first) for one in compared[:MOST_BACKENDS]]
     if len(compared) > MOST_BACKENDS:
-        more = some(len(compared) - MOST_BACKENDS, "more backend")
-        said.append(sentence(f"{more} were compared: the table of backends has all."))
+        more = len(compared) - MOST_BACKENDS
+        was = "was" if more == 1 else "were"
+        said.append(sentence(f"{some(more, 'more backend')} {was} compared: see “{TABLE_OF_BACKENDS}”."))
     return [*said, *_unclear(judged), *_without_ratios(judged)]
 
 
-def _baseline(judged: Sequence[Judged], backend: str) -> str:
-    named = (one.record.baseline for one in judged if one.record.backend == backend and one.record.baseline)
-    return next(named, "")
-
-
 def _standing(backend: str, baseline: str, judged: Sequence[Judged]) -> Standing:
-    ratios = [one.record.ratio for one in judged if one.verdict is not None and one.record.ratio is not None]
+    compared = [one for one in judged if one.verdict is not None]
+    ratios = [one.record.ratio for one in compared if one.record.ratio is not None]
     verdicts = Counter(one.verdict for one in judged if one.verdict is not None)
     statuses = Counter(one.record.status for one in judged)
     names = {name_text(one.record) for one in judged if one.record.status == "ok"}
@@ -82,21 +79,33 @@ def _standing(backend: str, baseline: str, judged: Sequence[Judged]) -> Standing
         baseline=baseline,
         verdicts={word: verdicts[word] for word in WORDS if verdicts[word]},
         statuses={status: statuses[status] for status in STATUSES if statuses[status]},
+        spans={word: span([one.record for one in compared if one.verdict == word]) for word in WORDS},
+        span=span([one.record for one in compared]),
         least=min(ratios, default=None),
-        most=max(ratios, default=None),
     )
 
 
-def _of_one(one: Standing) -> Sentence:
+def _of_one(one: Standing, first: Word) -> Sentence:
     counts = [(word, count) for word, count in one.verdicts.items() if count]
-    told = [f"{word} in {share(counts[0][1], one.compared, 'case')}" for word, _ in counts[:1]]
-    told += [f"{word} in {count:,}" for word, count in counts[1:]]
-    words: list[Piece] = [Name(one.backend), " against ", Name(one.baseline), f": {', '.join(told)}"]
-    if one.span:
-        words.append(f"; it takes {one.span} of the time")
-    only = {"faster": "good", "same": "plain", "unclear": "unsure"}
+    told = [
+        f"{word} in {f'{count:,}' if place else share(count, one.compared, 'case', 'its')}{_by(one, word)}"
+        for place, (word, count) in enumerate(counts)
+    ]
+    words: list[Piece] = [Name(one.backend), " against ", Name(one.baseline), f": {'; '.join(told)}"]
+    only: dict[str, Tone] = {"faster": "good", "unclear": "unsure"}
     tone = only.get(counts[0][0], "plain") if len(counts) == 1 else "plain"
-    return sentence(words, ".", tone=tone)  # type: ignore[arg-type]
+    if first == "slower" and one.verdicts.get("slower"):
+        tone = "bad"
+    return sentence(words, ".", tone=tone)
+
+
+def _by(one: Standing, word: str) -> str:
+    """By how much, where that is proved: of what is unclear a number would claim more."""
+    if word == "faster":
+        return f", where it takes {one.spans[word]} of the time"
+    if word == "slower":
+        return f", where it takes {one.spans[word]} times as long"
+    return ""
 
 
 def _unclear(judged: Sequence[Judged]) -> list[Sentence]:

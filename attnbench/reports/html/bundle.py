@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
+
 from attnbench.types.errors import BadInput
+
+PACKAGES = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}
+"""What a page is made with: what is imported, and what pip calls it."""
 
 VEGA_LITE = "6."
 """The versions that the charts are written for."""
 
 
-def script() -> str:
-    """The script, which leaves ``vegaEmbed`` behind. Nothing is fetched: it comes with vl-convert-python.
+def check_packages() -> None:
+    """Raise :class:`BadInput` where a package that a page needs isn't installed."""
+    lacking = [name for module, name in PACKAGES.items() if find_spec(module) is None]
+    if lacking:
+        raise BadInput(f"a page needs {' and '.join(lacking)}: pip install 'attnbench[html]'")
 
-    Raises:
-        BadInput: the package isn't installed.
-    """
-    try:
-        import vl_convert
-    except ImportError as failure:
-        raise missing(failure) from failure
+
+@cache
+def script() -> str:
+    """The script, which leaves ``vegaEmbed`` behind. Nothing is fetched: it comes with vl-convert-python."""
+    import vl_convert
+
     version = [name for name in vl_convert.get_vegalite_versions() if name.startswith(VEGA_LITE)][-1]
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
-
-
-def missing(failure: ImportError) -> BadInput:
-    """What to say where a page can't be made for want of a package."""
-    return BadInput(
-        f"a page needs {failure.name or 'more'}, which isn't installed: pip install 'attnbench[html]'"
-    )

@@ -1,26 +1,22 @@
-"""A chart: a Vega-Lite specification, the views that a reader chooses among, and the same as a table.
-
-A specification holds no data and no name from a file. Where it has ``{"$view": "key"}`` the page puts what
-the chosen view holds under that key; ``values`` are its rows.
-"""
+"""A chart: a Vega-Lite specification, the views that a reader chooses among, and the same as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from attnbench.reports.html.shown import Shown
 
 Row = dict[str, Any]
 Spec = dict[str, Any]
 
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-"""Names the grammar; nothing is fetched from there."""
-
 COLOURS = (
-    "#4269d0", "#ff725c", "#3ca951", "#efb118", "#a463f2", "#6cc5b0", "#ff8ab7", "#9c6b4e", "#97bbf5",
-    "#9498a0",
+    "#4c72e0", "#e0503c", "#2f9a45", "#b87d00", "#a463f2", "#1c968c", "#e0559a", "#9c6b4e", "#3b97c4",
+    "#808590",
 )  # fmt: skip
-"""Told apart on white and on black; shapes tell the same for those who don't see colours."""
+"""Each at a contrast of 3 or more to a light page and to a dark one (WCAG 2.2, 1.4.11); shapes tell the same
+for those who don't see colours."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 
 
@@ -70,19 +66,17 @@ class Chart:
     wide: bool = False
 
 
-def of_the_view(key: str) -> Any:
-    """The place in a specification that is filled from the view."""
-    return {"$view": key}
-
-
 class Marks:
-    """The colour and shape of each backend, the same in all charts of a page."""
+    """The colour and shape of each backend, the same in all charts of a page.
+
+    backends: those that have most to show first, since after so many colours begin again.
+    """
 
     def __init__(self, backends: Iterable[str]) -> None:
         self._place = {name: place for place, name in enumerate(dict.fromkeys(backends))}
 
     def scales(self, names: Sequence[str]) -> dict[str, Any]:
-        """What :func:`colour` and :func:`shape` take from a view that shows these backends."""
+        """What ``colour`` and ``shape`` of a specification take from a view that shows these backends."""
         places = [self._place[name] for name in names]
         return {
             "names": list(names),
@@ -95,46 +89,8 @@ class Marks:
         return sorted(set(names), key=self._place.__getitem__)
 
 
-_LEGEND: Spec = {
-    "orient": "bottom", "columns": {"expr": "max(1, floor(width / 190))"}, "labelLimit": 170, "title": None,
-    "symbolStrokeWidth": 1.5,
-}  # fmt: skip
-
-
-def colour() -> Spec:
-    """The encoding of backends by colour."""
-    scale = {"domain": of_the_view("names"), "range": of_the_view("colours")}
-    return {"field": "backend", "type": "nominal", "scale": scale, "legend": _LEGEND}
-
-
-def shape() -> Spec:
-    """The encoding of backends by shape."""
-    scale = {"domain": of_the_view("names"), "range": of_the_view("shapes")}
-    return {"field": "backend", "type": "nominal", "scale": scale, "legend": _LEGEND}
-
-
-def tooltip(*fields: tuple[str, str]) -> list[Spec]:
-    """What is shown of a mark that is pointed at: (key, head)."""
-    return [{"field": key, "type": "nominal", "title": head} for key, head in fields]
-
-
-def log_axis(field: str, title: str, **scale: Any) -> Spec:
-    """A logarithmic axis, with a faint grid: it has many lines."""
-    return {
-        "field": field, "type": "quantitative", "title": title,
-        "scale": {"type": "log", "nice": False, "padding": 14} | scale,
-        "axis": {"format": "~g", "labelOverlap": True, "tickCount": 6, "gridOpacity": 0.06},
-    }  # fmt: skip
-
-
-def figure(layers: Sequence[Spec], height: int | Any = 420, **others: Any) -> Spec:
-    """A specification as wide as its place on the page."""
-    return {
-        "$schema": SCHEMA,
-        "width": "container",
-        "height": height,
-        "autosize": {"type": "fit", "contains": "padding"},
-        "data": {"values": of_the_view("values")},
-        "layer": list(layers),
-        **others,
-    }
+def by_run(runs: Sequence[Shown], made: Callable[[Shown], Iterable[View]]) -> tuple[View, ...]:
+    """The views that ``made`` makes of each run; where there are several runs, labels say of which."""
+    if len(runs) == 1:
+        return tuple(made(runs[0]))
+    return tuple(replace(view, label=f"run {run.number}: {view.label}") for run in runs for view in made(run))

@@ -36,7 +36,11 @@ def environment_facts(run: Shown) -> list[tuple[str, str]]:
 
 def protocol_facts(run: Shown) -> list[tuple[str, str]]:
     """Every dial of the measurement."""
-    return list(_flat(run.manifest.protocol))
+    dials = run.manifest.protocol
+    if run.manifest.sides:
+        # There each backend has a baseline of its own, itself.
+        dials = {name: value for name, value in dials.items() if name != "baseline"}
+    return list(_flat(dials))
 
 
 def _plugin(name: str, distribution: str, version: str) -> str:

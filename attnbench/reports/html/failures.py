@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnbench.reports.html.words import Name, Sentence, Tone, listed, sentence, some
+from attnbench.reports.html.words import Name, Sentence, Tone, isolated, listed, sentence, some
 from attnbench.reports.judged import Judged
 from attnbench.types.record import Record, Status
 
@@ -18,7 +18,9 @@ _SAID: dict[Status, tuple[str, Tone]] = {
     "error": (" failed with an error in ", "bad"),
     "suspect": (" has a time that can't be believed, and ranks nowhere, in ", "unsure"),
 }
-_QUIET: dict[Status, str] = {"unsupported": "can't be computed", "unavailable": "can't run here"}
+_QUIET: dict[Status, str] = {
+    "unsupported": "the backend can't, or the suite leaves it out", "unavailable": "can't run here",
+}  # fmt: skip
 
 
 def failures(judged: Sequence[Judged]) -> list[Sentence]:
@@ -46,7 +48,7 @@ def _of_group(key: tuple[Status, str, str], records: Sequence[Record]) -> Senten
     words, tone = _SAID[status]
     cases = [record.case for record in records]
     return sentence(
-        Name(backend), f"{words}{some(len(cases), 'case')}", f": {reason}." if reason else ".",
+        Name(backend), f"{words}{some(len(cases), 'case')}", f": {isolated(reason)}." if reason else ".",
         tone=tone, cases=cases,
     )  # fmt: skip
 

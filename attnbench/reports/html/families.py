@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, log
+from math import fsum, isfinite, log, sqrt
+from statistics import fmean, linear_regression
 
 from attnbench.cases.identity import case_id, parse_case
 from attnbench.reports.units import interval, number, reach
@@ -94,19 +95,24 @@ def growth(points: Sequence[tuple[int, float]]) -> Growth | None:
     """The slope of a straight line through logarithms, by least squares; None of fewer than two lengths.
 
     points: (length, quantity). The interval is Student's, from how far the points lie off the line, which is
-    mostly because no one power describes all lengths.
+    mostly because no one power describes all lengths: Draper and Smith, Applied Regression Analysis (3rd ed.,
+    1998), 1.4.
     """
     kept = [(length, amount) for length, amount in points if length > 0 and amount > 0 and isfinite(amount)]
     lengths = sorted({length for length, _ in kept})
     if len(lengths) < 2:
         return None
-    from scipy.stats import linregress, t
-
-    line = linregress([log(length) for length, _ in kept], [log(amount) for _, amount in kept])
-    exponent, low, high = float(line.slope), None, None
+    x, y = [log(length) for length, _ in kept], [log(amount) for _, amount in kept]
+    exponent, start = linear_regression(x, y)
+    low, high = None, None
     if len(lengths) >= FEWEST_FITTED:
-        far = float(t.ppf((1 + AT_LEAST) / 2, len(kept) - 2)) * float(line.stderr)
-        # Of amounts that are all the same scipy knows no error: they lie on a line.
-        far = far if isfinite(far) else 0.0
+        # scipy.stats would fit too, and take longer to load than all else that a page of few records needs.
+        from scipy.special import stdtrit
+
+        off = fsum((amount - start - exponent * length) ** 2 for length, amount in zip(x, y, strict=True))
+        middle = fmean(x)
+        spread = fsum((length - middle) ** 2 for length in x)
+        freedom = len(kept) - 2
+        far = float(stdtrit(freedom, (1 + AT_LEAST) / 2)) * sqrt(off / freedom / spread)
         low, high = exponent - far, exponent + far
     return Growth(exponent, low, high, lengths[0], lengths[-1], len(lengths))

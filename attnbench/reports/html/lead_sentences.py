@@ -8,11 +8,16 @@ from typing import TypeVar
 from attnbench.reports.columns import UNCERTAIN, name_text
 from attnbench.reports.html.leads import Lead, Rival
 from attnbench.reports.html.short_ids import common_part, shortened
+from attnbench.reports.html.spans import span
 from attnbench.reports.html.words import Name, Piece, Sentence, listed, sentence, share, some
-from attnbench.reports.units import interval, number, reach
+from attnbench.reports.units import ratio
 
 MOST_OF_A_KIND = 4
 """Sentences of a kind; the others are told in one, and stand in the table of leads."""
+MOST_BESIDE = 6
+"""Backends that are named as sharing a lead; of more it is told how many they are."""
+TABLE_OF_LEADS = "The fastest of each case"
+"""What the table is called on the page."""
 Key = TypeVar("Key")
 Say = Callable[[list[Lead]], Sentence]
 
@@ -36,9 +41,9 @@ def lead_sentences(leads: Sequence[Lead]) -> list[Sentence]:
         return lambda those: say(those, where(those), unfolded(those))
 
     said = [
-        *_grouped(by_kind["sole"], _best, saying(_sole), "have a proved winner"),
-        *_grouped(by_kind["level"], _together, saying(_level), "have a shared lead"),
-        *_grouped(by_kind["unclear"], _together, saying(_unclear), "have no proved winner"),
+        *_grouped(by_kind["sole"], _best, saying(_sole), "with a proved winner"),
+        *_grouped(by_kind["level"], _together, saying(_level), "with a shared lead"),
+        *_grouped(by_kind["unclear"], _together, saying(_unclear), "without a proved winner"),
     ]
     alone = [lead for lead in leads if lead.kind == "alone"]
     if alone:
@@ -61,9 +66,7 @@ def _grouped(leads: Sequence[Lead], key: Callable[[Lead], Key], say: Say, others
     said = [say(those) for those in ordered[:MOST_OF_A_KIND]]
     rest = [lead.case for those in ordered[MOST_OF_A_KIND:] for lead in those]
     if rest:
-        said.append(
-            sentence(f"{some(len(rest), 'more case')} {others}: the table of leads has them.", cases=rest)
-        )
+        said.append(sentence(f"{some(len(rest), 'more case')} {others}: see “{TABLE_OF_LEADS}”.", cases=rest))
     return said
 
 
@@ -82,10 +85,11 @@ def _sole(leads: list[Lead], where: list[Piece], cases: list[str]) -> Sentence:
         (lead,) = leads
         words += _next_takes(lead)
     else:
-        ratios = [lead.rivals[0].record.ratio or 1.0 for lead in leads]
-        least, most = number(min(ratios), most=3), number(max(ratios), most=3)
-        by = f"about {least}" if least == most else f"{least} to {most}"
-        words.append(f"every other backend is slower there, the next one taking {by} times as long.")
+        by = span([lead.rivals[0].record for lead in leads])
+        by = by if " to " in by else f"about {by}"
+        words.append(
+            f"every other backend with a time is slower there, the next one taking {by} times as long."
+        )
     return sentence(words, tone="good", cases=cases)
 
 
@@ -102,9 +106,14 @@ def _level(leads: list[Lead], where: list[Piece], cases: list[str]) -> Sentence:
     deltas = {lead.best.delta for lead in leads if lead.best is not None and lead.best.delta}
     within = " or ".join(f"{100 * delta:g} %" for delta in sorted(deltas)) or "the least effect"
     beside = [name_text(rival.record) for rival in leads[0].beside]
-    others = "all others are proved slower" if len(leads[0].rivals) > len(beside) else "there is no other"
+    others = "all others with a time are proved slower"
+    if len(leads[0].rivals) == len(beside):
+        others = "no other has a time"
+    names = listed([_best(leads[0]), *beside])
+    if len(beside) > MOST_BESIDE:
+        names = [Name(_best(leads[0])), f" and {some(len(beside), 'other')}"]
     return sentence(
-        listed([_best(leads[0]), *beside]),
+        names,
         " share the lead ",
         where,
         f": they are proved to take the same time, within {within} of the fastest, and {others}.",
@@ -137,13 +146,12 @@ def _ratio_of(rival: Rival) -> str:
     return f" ({times_as_long(record.ratio, record.ratio_low, record.ratio_high)} times its time)"
 
 
-def times_as_long(ratio: float | None, low: float | None, high: float | None) -> str:
+def times_as_long(value: float | None, low: float | None, high: float | None) -> str:
     """A ratio with its interval: 1.31 [1.28, 1.35]; 1.3? where there are too few sets for one."""
-    if ratio is None:
+    if value is None:
         return "?"
-    if low is None or high is None:
-        return f"{number(ratio)}{UNCERTAIN}"
-    return f"{number(ratio, reach(ratio, low, high))} {interval(ratio, low, high)}"
+    text, bounds = ratio(value, low, high)
+    return f"{text} {bounds}" if bounds else f"{text}{UNCERTAIN}"
 
 
 def _capital(pieces: Sequence[Piece]) -> list[Piece]:

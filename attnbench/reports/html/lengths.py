@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attnbench.cases.sizes import human_bytes
 from attnbench.reports.columns import COUNTED_BYTES, name_text, time_text
-from attnbench.reports.html.chart import (
-    Chart,
-    Marks,
-    Row,
-    Spec,
-    Table,
-    View,
-    colour,
-    figure,
-    log_axis,
-    of_the_view,
-    shape,
-    tooltip,
-)  # fmt: skip
+from attnbench.reports.html.chart import Chart, Marks, Row, Spec, Table, View, by_run
 from attnbench.reports.html.families import FEWEST_FITTED, Family, Growth, families, growth
+from attnbench.reports.html.layers import colour, figure, log_axis, of_the_view, points, whiskers
+from attnbench.reports.html.short_ids import common_part, shortened
 from attnbench.reports.html.shown import Shown
 from attnbench.reports.html.times import time_interval
+from attnbench.reports.html.words import isolated, some
 from attnbench.types.record import Record
 
 _TIPS = (("backend", "backend"), ("length", "length"))
+_SIZE = 55
 
 
 def time_chart(runs: Sequence[Shown], marks: Marks) -> Chart:
     """Time against length: a line for each backend, its intervals, and the exponents fitted."""
-    points: Spec = {
-        "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-        "encoding": _encoding("time per call, ms", ("told", "time"), ("interval", "interval")),
-    }
-    whiskers: Spec = {
-        "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {
-            "x": _length(), "y": log_axis("low", "time per call, ms"), "y2": {"field": "high"},
-            "color": colour(),
-        },
-    }  # fmt: skip
+    x, y = _length(), log_axis("amount", "time per call, ms")
+    measured = points(x, y, *_TIPS, ("told", "time"), ("interval", "interval"), size=_SIZE)
     return Chart(
         name="time",
         title="Time against length",
         lead="Both axes are logarithmic: a straight line is a power of the length, and its slope the "
         "exponent. A bar through a point is the interval of its median; where none is seen, it is smaller "
-        "than the point.",
+        "than the point, or there were too few sets for one.",
         choice="Cases",
-        spec=figure([whiskers, _line("time per call, ms"), points]),
-        views=_views(runs, marks, _time_row, _times),
+        spec=figure([whiskers(x, y), _line(x, y), measured]),
+        views=by_run(runs, lambda run: _views(run, marks, _time_row, _times)),
         nothing="No two cases with a time differ in length alone, so there is no line to draw: run a suite "
         "with several lengths.",
     )
@@ -57,19 +39,18 @@ def time_chart(runs: Sequence[Shown], marks: Marks) -> Chart:
 
 def memory_chart(runs: Sequence[Shown], marks: Marks) -> Chart:
     """Memory against length."""
-    points: Spec = {
-        "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-        "encoding": _encoding("extra memory, MiB", ("told", "extra memory")),
-    }
+    x, y = _length(), log_axis("amount", "extra memory, MiB")
+    measured = points(x, y, *_TIPS, ("told", "extra memory"), size=_SIZE)
     return Chart(
         name="memory",
         title="Memory against length",
         lead="What one call takes beyond its inputs at its peak, its output included. Pages are counted in "
         f"batches: what is less than {human_bytes(COUNTED_BYTES)} isn't told, and left out.",
         choice="Cases",
-        spec=figure([_line("extra memory, MiB"), points]),
-        views=_views(runs, marks, _memory_row, _memories),
-        nothing="No two cases of which memory was measured differ in length alone.",
+        spec=figure([_line(x, y), measured]),
+        views=by_run(runs, lambda run: _views(run, marks, _memory_row, _memories)),
+        nothing="No two cases that differ in length alone were seen to take "
+        f"{human_bytes(COUNTED_BYTES)} or more, the least that is told.",
     )
 
 
@@ -79,16 +60,8 @@ def _length() -> Spec:
             "axis": axis, "title": "length"}  # fmt: skip
 
 
-def _line(title: str) -> Spec:
-    encoding = {"x": _length(), "y": log_axis("amount", title), "color": colour()}
-    return {"mark": {"type": "line", "strokeWidth": 1.75}, "encoding": encoding}
-
-
-def _encoding(title: str, *tips: tuple[str, str]) -> Spec:
-    return {
-        "x": _length(), "y": log_axis("amount", title), "color": colour(), "shape": shape(),
-        "tooltip": tooltip(*_TIPS, *tips),
-    }  # fmt: skip
+def _line(x: Spec, y: Spec) -> Spec:
+    return {"mark": {"type": "line", "strokeWidth": 1.75}, "encoding": {"x": x, "y": y, "color": colour()}}
 
 
 def _time_row(length: int, record: Record) -> Row | None:
@@ -111,42 +84,41 @@ def _memory_row(length: int, record: Record) -> Row | None:
 
 
 def _views(
-    runs: Sequence[Shown],
+    run: Shown,
     marks: Marks,
     row: Callable[[int, Record], Row | None],
     tables: Callable[[list[Row], Family], tuple[Table, ...]],
-) -> tuple[View, ...]:
-    made = []
-    for run in runs:
-        for family in families(run.records):
-            rows = [found for length, record in family.records if (found := row(length, record)) is not None]
-            lengths = sorted({one["length"] for one in rows})
-            if len(lengths) < 2:
-                continue
-            names = marks.ordered(one["backend"] for one in rows)
-            shown = tables(rows, family)
-            made.append(
-                View(
-                    label=f"run {run.number}: {family.label}" if len(runs) > 1 else family.label,
-                    about=_about(rows, lengths),
-                    values=tuple(rows),
-                    holds=marks.scales(names) | {"lengths": lengths},
-                    tables=shown,
-                )
-            )
-    return tuple(made)
+) -> Iterator[View]:
+    those = families(run.records)
+    common = common_part([family.label for family in those])
+    for family in those:
+        rows = [found for length, record in family.records if (found := row(length, record)) is not None]
+        lengths = sorted({one["length"] for one in rows})
+        if len(lengths) < 2:
+            continue
+        names = marks.ordered(one["backend"] for one in rows)
+        yield View(
+            label=shortened(family.label, common),
+            about=_about(rows, lengths),
+            values=tuple(rows),
+            holds=marks.scales(names) | {"lengths": lengths},
+            tables=tables(rows, family),
+        )
 
 
 def _about(rows: Sequence[Row], lengths: Sequence[int]) -> str:
     """What is seen at the longest: who needs least, who most."""
-    said = f"{len({row['backend'] for row in rows})} backends over lengths {lengths[0]} to {lengths[-1]}."
+    backends = some(len({row["backend"] for row in rows}), "backend")
+    said = f"{backends} over lengths {lengths[0]} to {lengths[-1]}."
     last = sorted((row for row in rows if row["length"] == lengths[-1]), key=_amount)
     if len(last) < 2:
         return said
     least, most = last[0], last[-1]
+    if least["told"] == most["told"]:
+        return f"{said} At {lengths[-1]} all {len(last)} have {least['told']}, as measured."
     return (
-        f"{said} At {lengths[-1]} {least['backend']} has the least, {least['told']}, and {most['backend']} "
-        f"the most, {most['told']}, as measured."
+        f"{said} At {lengths[-1]} {isolated(least['backend'])} has the least, {least['told']}, and "
+        f"{isolated(most['backend'])} the most, {most['told']}, as measured."
     )
 
 

@@ -16,7 +16,7 @@ from attnbench import __version__
 from attnbench.reports.columns import all_columns, name_text
 from attnbench.reports.footer import footer
 from attnbench.reports.html.against_baseline import standings
-from attnbench.reports.html.bundle import missing, script
+from attnbench.reports.html.bundle import check_packages, script
 from attnbench.reports.html.chart import Chart, Marks
 from attnbench.reports.html.facts import environment_facts, protocol_facts, run_facts
 from attnbench.reports.html.lead_table import lead_rows
@@ -27,6 +27,7 @@ from attnbench.reports.html.records import outcomes
 from attnbench.reports.html.roofline import roofline_chart
 from attnbench.reports.html.sentences import summary
 from attnbench.reports.html.shown import Shown
+from attnbench.reports.html.words import isolated
 
 PAGE_ROWS = 100
 """Rows of the table that stand at once."""
@@ -39,10 +40,9 @@ def page(runs: Sequence[Shown]) -> str:
     Raises:
         BadInput: a package that a page needs isn't installed.
     """
-    try:
-        import jinja2
-    except ImportError as failure:
-        raise missing(failure) from failure
+    check_packages()
+    import jinja2
+
     drawn = charts(runs)
     scripts = [harmless(text) for text in (script(), _asset("table.js"), _asset("page.js"))]
     environment = jinja2.Environment(
@@ -71,7 +71,9 @@ def page(runs: Sequence[Shown]) -> str:
 
 def charts(runs: Sequence[Shown]) -> list[Chart]:
     """All charts, those that have nothing to show too."""
-    marks = Marks(name_text(record) for run in runs for record in run.records)
+    records = [record for run in runs for record in run.records]
+    # Those without a time are never drawn, and must not use up colours.
+    marks = Marks(name_text(one) for one in sorted(records, key=lambda one: one.median_ms is None))
     return [
         ratio_chart(runs),
         time_chart(runs, marks),
@@ -105,7 +107,7 @@ def _asset(name: str) -> str:
 
 def _title(runs: Sequence[Shown]) -> str:
     if len(runs) == 1:
-        return f"attnbench: {runs[0].path.name}"
+        return f"attnbench: {isolated(runs[0].path.name)}"
     return f"attnbench: {len(runs)} runs"
 
 
@@ -116,11 +118,13 @@ def _section(run: Shown) -> dict[str, Any]:
     return {
         "number": run.number,
         "path": str(run.path),
-        "machine": run.machine,
+        "file": run.path.name,
+        "machine": isolated(run.machine),
+        "torch": isolated(run.torch),
         "started": run.manifest.started[:16].replace("T", " "),
         "sentences": summary(run),
         "leads": lead_rows(run.leads),
-        "standings": standings(judged),
+        "standings": standings(judged, run.foremost),
         "conventions": footer(judged, heads),
         "facts": [
             ("Run", run_facts(run)),

@@ -6,21 +6,12 @@ from collections.abc import Sequence
 from math import isfinite
 
 from attnbench.reports.columns import name_text, time_text
-from attnbench.reports.html.chart import (
-    Chart,
-    Marks,
-    Row,
-    Spec,
-    Table,
-    View,
-    colour,
-    figure,
-    log_axis,
-    shape,
-    tooltip,
-)  # fmt: skip
+from attnbench.reports.html.chart import Chart, Marks, Row, Spec, Table, View, by_run
+from attnbench.reports.html.layers import figure, log_axis, points, whiskers
+from attnbench.reports.html.short_ids import common_part, shortened
 from attnbench.reports.html.shown import Shown
 from attnbench.reports.html.times import time_interval
+from attnbench.reports.html.words import isolated
 from attnbench.reports.units import number
 from attnbench.types.record import Record
 
@@ -34,7 +25,7 @@ def pareto_chart(runs: Sequence[Shown], marks: Marks) -> Chart:
     """Time against error budget: one view for each case."""
     x: Spec = {
         "field": "error", "type": "quantitative", "scale": {"zero": False, "nice": True, "padding": 12},
-        "title": "RMS error over the plain computation's", "axis": {"format": "~g"},
+        "title": "RMS error over the plain computation's", "axis": {"format": "~g", "tickCount": 8},
     }  # fmt: skip
     y = log_axis("ms", "time per call, ms")
     front: Spec = {
@@ -43,25 +34,16 @@ def pareto_chart(runs: Sequence[Shown], marks: Marks) -> Chart:
                  "color": "currentColor"},
         "encoding": {"x": x, "y": y, "order": {"field": "error"}},
     }  # fmt: skip
-    whiskers: Spec = {
-        "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour()},
-    }
-    points: Spec = {
-        "mark": {"type": "point", "filled": True, "opacity": 1},
-        "encoding": {
-            "x": x, "y": y, "color": colour(), "shape": shape(), "tooltip": tooltip(*_TIPS),
-            "size": {"condition": {"test": "datum.front === 'yes'", "value": 130}, "value": 50},
-        },
-    }  # fmt: skip
+    size = {"condition": {"test": "datum.front === 'yes'", "value": 130}, "value": 50}
     return Chart(
         name="pareto",
         title="Speed against error",
         lead="Left is more exact, down is faster. The dashed line joins those that no other beats in both, "
-        "by their medians; where intervals overlap, the front may run otherwise. All have passed the check.",
+        "by median times and errors in two digits; where intervals overlap, the front may run otherwise. "
+        "All have passed the check.",
         choice="Case",
-        spec=figure([front, whiskers, points]),
-        views=tuple(view for run in runs for view in _views(run, marks, len(runs) > 1)),
+        spec=figure([front, whiskers(x, y), points(x, y, *_TIPS, size=size)]),
+        views=by_run(runs, lambda run: _views(run, marks)),
         nothing="No case has two backends with a time and an error to compare.",
     )  # fmt: skip
 
@@ -74,21 +56,20 @@ def on_the_front(points: Sequence[tuple[float, float]]) -> list[bool]:
     ]
 
 
-def _views(run: Shown, marks: Marks, several: bool) -> list[View]:
+def _views(run: Shown, marks: Marks) -> list[View]:
     by_case: dict[str, list[Record]] = {}
     for record in run.records:
         checked = record.accuracy is not None and isfinite(record.accuracy.error_budget)
         if record.status == "ok" and record.median_ms is not None and checked:
             by_case.setdefault(record.case, []).append(record)
-    return [
-        _view(f"run {run.number}: {case}" if several else case, case, those, marks)
-        for case, those in by_case.items()
-        if len(those) > 1
-    ]
+    shown = {case: those for case, those in by_case.items() if len(those) > 1}
+    common = common_part(list(shown))
+    return [_view(shortened(case, common), case, those, marks) for case, those in shown.items()]
 
 
 def _view(label: str, case: str, records: Sequence[Record], marks: Marks) -> View:
-    pairs = [(record.median_ms or 0.0, _error(record)) for record in records]
+    # As they are told: 1.000 is no more exact than 1.005, and would stand beside it as 1.0 and 1.0.
+    pairs = [(record.median_ms or 0.0, float(number(_error(record)))) for record in records]
     rows = tuple(
         sorted(
             (_row(record, front) for record, front in zip(records, on_the_front(pairs), strict=True)),
@@ -96,7 +77,7 @@ def _view(label: str, case: str, records: Sequence[Record], marks: Marks) -> Vie
         )
     )
     names = marks.ordered(row["backend"] for row in rows)
-    best = ", ".join(row["backend"] for row in rows if row["front"] == "yes")
+    best = ", ".join(isolated(row["backend"]) for row in rows if row["front"] == "yes")
     return View(
         label=label,
         about=f"{len(rows)} backends by time and error. On the front, fastest first: {best}.",

@@ -7,20 +7,10 @@ from collections.abc import Sequence
 from attnbench.cases.identity import parse_case
 from attnbench.compare.limit import Limit
 from attnbench.reports.columns import name_text, time_text
-from attnbench.reports.html.chart import (
-    Chart,
-    Marks,
-    Row,
-    Spec,
-    Table,
-    View,
-    colour,
-    figure,
-    log_axis,
-    shape,
-    tooltip,
-)  # fmt: skip
+from attnbench.reports.html.chart import Chart, Marks, Row, Spec, Table, View, by_run
+from attnbench.reports.html.layers import figure, log_axis, of_kind, points, tooltip
 from attnbench.reports.html.shown import Shown, Work
+from attnbench.reports.html.words import isolated, some
 from attnbench.reports.units import number, percent
 from attnbench.types.record import Record
 
@@ -37,20 +27,14 @@ def roofline_chart(runs: Sequence[Shown], marks: Marks) -> Chart:
     x = log_axis("intensity", "operations per byte moved", padding=0)
     y = log_axis("gflops", "GFLOP/s")
     roof: Spec = {
-        "transform": [{"filter": "datum.kind === 'roof'"}],
         "mark": {"type": "line", "strokeWidth": 2, "opacity": 0.35, "color": "currentColor"},
         "encoding": {"x": x, "y": y, "detail": {"field": "which"}, "order": {"field": "intensity"}},
     }
     own: Spec = {
-        "transform": [{"filter": "datum.kind === 'limit'"}],
         "mark": {"type": "tick", "orient": "horizontal", "thickness": 2, "size": 18, "color": "currentColor"},
         "encoding": {"x": x, "y": y, "tooltip": tooltip(("case", "case"), ("limit", "limit, GFLOP/s"))},
     }
-    points: Spec = {
-        "transform": [{"filter": "datum.kind === 'point'"}],
-        "mark": {"type": "point", "filled": True, "size": 50, "opacity": 1},
-        "encoding": {"x": x, "y": y, "color": colour(), "shape": shape(), "tooltip": tooltip(*_TIPS)},
-    }
+    measured = points(x, y, *_TIPS, size=50)
     return Chart(
         name="roofline",
         title="Against the limit of the machine",
@@ -59,13 +43,13 @@ def roofline_chart(runs: Sequence[Shown], marks: Marks) -> Chart:
         "case; lines are those of the fastest and the slowest copies. The fast end of what was seen counts, "
         "so honest rows lie below.",
         choice="Machine and kind",
-        spec=figure([roof, own, points]),
-        views=tuple(view for run in runs for view in _views(run, marks, len(runs) > 1)),
+        spec=figure([of_kind("roof", roof), of_kind("limit", own), of_kind("point", measured)]),
+        views=by_run(runs, lambda run: _views(run, marks)),
         nothing="The machine's limit was not measured: nothing was timed, or the run was cut off before.",
     )  # fmt: skip
 
 
-def _views(run: Shown, marks: Marks, several: bool) -> list[View]:
+def _views(run: Shown, marks: Marks) -> list[View]:
     kinds: dict[str, list[tuple[Record, Work, Limit]]] = {}
     for record in run.records:
         work = run.work.get(record.case)
@@ -73,15 +57,14 @@ def _views(run: Shown, marks: Marks, several: bool) -> list[View]:
             continue
         if record.status == "ok" and record.median_ms:
             kinds.setdefault(_kind(record.case), []).append((record, work, work.limit))
-    return [
-        _view(f"run {run.number}: {kind}" if several else kind, those, marks) for kind, those in kinds.items()
-    ]
+    return [_view(kind, those, marks) for kind, those in kinds.items()]
 
 
 def _kind(text: str) -> str:
     case = parse_case(text)
-    threads = "1 thread" if case.threads == 1 else f"{case.threads} threads"
-    return f"{case.dtype}, {case.device}, {threads}"
+    # Of a device threads say nothing, unless they were asked for.
+    told = case.device == "cpu" or case.threads != 1
+    return ", ".join((case.dtype, case.device, *([some(case.threads, "thread")] if told else [])))
 
 
 def _view(label: str, those: Sequence[tuple[Record, Work, Limit]], marks: Marks) -> View:
@@ -93,8 +76,9 @@ def _view(label: str, those: Sequence[tuple[Record, Work, Limit]], marks: Marks)
     nearest = max(points, key=lambda point: point["of_limit"])
     return View(
         label=label,
-        about=f"{len(points)} outcomes on {len(by_case)} cases under the measured limit. Nearest to it is "
-        f"{nearest['backend']} with {nearest['share']}, on {nearest['case']}.",
+        about=f"{some(len(points), 'outcome')} on {some(len(by_case), 'case')} beside the measured limit. "
+        f"The largest share of it is {nearest['share']}, by {isolated(nearest['backend'])} on "
+        f"{isolated(nearest['case'])}.",
         values=(*roofs, *ticks, *points),
         holds=marks.scales(names),
         tables=(Table("Rates and limits", _TIPS),),

@@ -12,6 +12,7 @@ from attnbench.reports.html.leads import Lead, leads
 from attnbench.reports.judged import Judged, judge
 from attnbench.runner.run_file import StoredRun
 from attnbench.types.record import EndLine, Manifest, Record, SetLine
+from attnbench.types.verdict import Word
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,25 @@ class Shown:
 
     @property
     def machine(self) -> str:
-        """What the run was measured on, in a few words; "" where the file doesn't say."""
-        return str(self.manifest.environment.get("cpu") or "")
+        """What the run was measured on, in a few words: CUDA devices where a case is on one, else its CPU.
+
+        "" where the file doesn't say.
+        """
+        environment = self.manifest.environment
+        devices = environment.get("cuda_devices")
+        if isinstance(devices, list) and any("cuda" in case.split("/") for case in self.manifest.cases):
+            return ", ".join(str(device) for device in dict.fromkeys(devices))
+        return str(environment.get("cpu") or "")
+
+    @property
+    def torch(self) -> str:
+        """Its version of torch; "" where the file doesn't say, or each side of a comparison has its own."""
+        return "" if self.manifest.sides else str(self.manifest.environment.get("torch") or "")
+
+    @property
+    def foremost(self) -> Word:
+        """The verdict that is told first: of a live comparison, whether something became slower."""
+        return "slower" if self.manifest.sides else "faster"
 
     @property
     def missing(self) -> int:

@@ -19,11 +19,19 @@ class Name:
 Piece = str | Name
 
 
+def isolated(text: str) -> str:
+    """A text of a file in the midst of ours, set apart: letters from right to left, and marks that turn the
+    direction, end with it (Unicode's UAX 9, 2.7). ASCII has neither and stays as it is.
+    """
+    return text if text.isascii() else f"\u2068{text}\u2069"
+
+
 @dataclass(frozen=True)
 class Sentence:
     """A sentence, and the cases that it counts, to be unfolded.
 
-    tone: good, something is proved; unsure, something is not; bad, something failed.
+    tone: good, something is proved; unsure, something is not; bad, something failed, or became
+    slower.
     """
 
     pieces: tuple[Piece, ...]
@@ -59,8 +67,14 @@ def some(count: int, what: str, several: str = "") -> str:
     return f"{count:,} {what if count == 1 else several or f'{what}s'}"
 
 
-def share(count: int, whole: int, what: str) -> str:
-    """A part of a whole: 2 of 12 cases; all 12 cases; the one case."""
+def share(count: int, whole: int, what: str, whose: str = "") -> str:
+    """A part of a whole: 2 of 12 cases; all 12 cases; both cases; the one case.
+
+    whose: "its", where the whole is not that of the run.
+    """
+    its = f"{whose} " if whose else ""
     if whole == 1:
-        return f"the one {what}"
-    return f"all {whole:,} {what}s" if count == whole else f"{count:,} of {whole:,} {what}s"
+        return f"{its or 'the '}one {what}"
+    if count == whole == 2:
+        return f"both {its}{what}s"
+    return f"all {its}{whole:,} {what}s" if count == whole else f"{count:,} of {its}{whole:,} {what}s"

@@ -15,7 +15,9 @@
 
   // Read when the first chart is drawn: of thousands of records it is megabytes.
   let read;
-  const charts = () => (read ??= JSON.parse(document.getElementById("chart-data").textContent));
+  // Vega looks names up in plain objects, where this one is no key: a character that isn't seen makes it one.
+  const safe = (key, value) => (value === "__proto__" ? "__proto__\u2060" : value);
+  const charts = () => (read ??= JSON.parse(document.getElementById("chart-data").textContent, safe));
 
   // Colours that follow the page: text and lines take the colour of the words around them.
   const ink = "currentColor";
@@ -45,6 +47,9 @@
     return made;
   };
 
+  // What may be as long as a file has it, and is broken; numbers stay whole.
+  const NAMES = ["backend", "case"];
+
   const tableOf = (table, view) => {
     const made = element("table");
     element("caption", table.caption, made);
@@ -54,7 +59,11 @@
     const rows = table.rows ?? view.values.filter((row) => (row.kind ?? "point") === "point");
     for (const row of rows) {
       const line = element("tr", undefined, body);
-      for (const [key] of table.columns) element("td", row[key] ?? "", line);
+      table.columns.forEach(([key], place) => {
+        const cell = element(place ? "td" : "th", row[key] ?? "", line);
+        if (!place) cell.scope = "row";
+        if (NAMES.includes(key)) cell.className = "name";
+      });
     }
     return made;
   };
@@ -81,10 +90,11 @@
 
   const drawNow = async (figure) => {
     const { spec, views } = charts()[figure.dataset.chart];
-    const view = views[Number(figure.querySelector("select").value)];
+    const view = views[Number(figure.querySelector("select")?.value ?? 0)];
     figure.querySelector(".about").textContent = view.about;
     figure.querySelector(".numbers").replaceChildren(...view.tables.map((one) => (one.open ? regionOf(one, view) : folded(one, view))));
     const canvas = figure.querySelector(".canvas");
+    canvas.style.minWidth = view.holds.width ? `${view.holds.width}px` : "";
     canvas.setAttribute("aria-label", `${figure.querySelector("h2").textContent}: ${view.about}`);
     const options = { actions: false, renderer: "svg", ast: true, config, tooltip: { theme: "custom" } };
     figure.drawn?.finalize();
@@ -106,9 +116,9 @@
     },
     { rootMargin: "400px" },
   );
-  const figures = [...document.querySelectorAll("figure[data-chart]")].filter((one) => one.querySelector("select"));
+  const figures = [...document.querySelectorAll("figure[data-chart]")].filter((one) => one.querySelector(".canvas"));
   for (const figure of figures) {
-    figure.querySelector("select").addEventListener("change", () => draw(figure));
+    figure.querySelector("select")?.addEventListener("change", () => draw(figure));
     seen.observe(figure);
   }
   // Paper has no scrolling: what is printed is drawn before.

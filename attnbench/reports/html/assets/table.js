@@ -19,18 +19,22 @@
   const text = (entry) => (entry.text ??= `${entry.row.textContent} ${entry.row.cells[1].title}`.toLowerCase());
   const value = (id) => document.getElementById(id)?.value ?? "";
 
+  // Not by disabled: a button that is disabled loses the focus of the keyboard that pressed it.
+  const allow = (id, can) => document.getElementById(id).setAttribute("aria-disabled", String(!can));
+
   const show = () => {
     const chosen = new Set(matching.slice(first, first + size));
     for (const entry of entries) entry.row.hidden = !chosen.has(entry);
     const count = matching.length.toLocaleString("en");
     const all = entries.length.toLocaleString("en");
+    const outcomes = `${all} ${entries.length === 1 ? "outcome" : "outcomes"}`;
     document.getElementById("count").textContent =
-      matching.length === entries.length ? `${all} outcomes` : `${count} of ${all} outcomes`;
+      matching.length === entries.length ? outcomes : `${count} of ${outcomes}`;
     const last = Math.min(first + size, matching.length);
     document.getElementById("pager").hidden = matching.length <= size;
     document.getElementById("where").textContent = `${matching.length ? first + 1 : 0} to ${last} of ${count}`;
-    document.getElementById("earlier").disabled = first === 0;
-    document.getElementById("later").disabled = last >= matching.length;
+    allow("earlier", first > 0);
+    allow("later", last < matching.length);
   };
 
   const filter = () => {
@@ -73,12 +77,13 @@
   form.addEventListener("input", filter);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => setTimeout(filter));
-  const turn = (by) => {
+  const turn = (id, by) => {
+    if (document.getElementById(id).getAttribute("aria-disabled") === "true") return;
     first = Math.max(0, first + by);
     show();
     table.parentElement.scrollTop = 0;
   };
-  document.getElementById("earlier").addEventListener("click", () => turn(-size));
-  document.getElementById("later").addEventListener("click", () => turn(size));
+  document.getElementById("earlier").addEventListener("click", () => turn("earlier", -size));
+  document.getElementById("later").addEventListener("click", () => turn("later", size));
   filter();
 })();

@@ -1,0 +1,79 @@
+"""What can be told apart and read, light and dark: contrasts as WCAG 2.2 counts them."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from attnbench.reports.html.chart import COLOURS, Marks
+from attnbench.reports.html.ratios import CELLS
+
+RGB = tuple[float, float, float]
+TEXT, GRAPHICS = 4.5, 3.0
+"""The least contrasts: 1.4.3 for text, 1.4.11 for what a chart is made of."""
+CSS = files("attnbench.reports.html").joinpath("assets", "page.css").read_text(encoding="utf-8")
+THEMES = [0, 1]
+PAIRS = [
+    ("ink", "paper"), ("ink", "raised"), ("ink", "bad-paper"), ("ink", "plain-paper"), ("soft", "paper"),
+    ("soft", "raised"), ("soft", "bad-paper"), ("soft", "plain-paper"), ("good", "good-paper"),
+    ("unsure", "unsure-paper"), ("bad", "bad-paper"),
+]  # fmt: skip
+
+
+def colour(name: str, theme: int) -> RGB:
+    found = re.search(rf"--{name}: light-dark\((#\w+), (#\w+)\)", CSS)
+    assert found is not None, name
+    return parsed(found.group(theme + 1))
+
+
+def parsed(text: str) -> RGB:
+    red, green, blue = (int(text[place : place + 2], 16) for place in (1, 3, 5))
+    return red, green, blue
+
+
+def luminance(rgb: RGB) -> float:
+    linear = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: RGB, b: RGB) -> float:
+    dark, light = sorted((luminance(a), luminance(b)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def laid_over(text: str, paper: RGB) -> RGB:
+    red, green, blue, alpha = map(float, re.findall(r"[\d.]+", text))
+    over = [alpha * c + (1 - alpha) * p for c, p in zip((red, green, blue), paper, strict=True)]
+    return over[0], over[1], over[2]
+
+
+def test_black_on_white_has_the_contrast_that_it_must_have() -> None:
+    assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert contrast(parsed("#767676"), (255, 255, 255)) == pytest.approx(4.54, abs=0.01)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(("ink", "paper"), PAIRS)
+def test_words_can_be_read(ink: str, paper: str, theme: int) -> None:
+    assert contrast(colour(ink, theme), colour(paper, theme)) >= TEXT
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_numbers_in_the_map_of_ratios_can_be_read(cell: str, theme: int) -> None:
+    paper = laid_over(cell, colour("raised", theme))
+    assert contrast(colour("ink", theme), paper) >= TEXT
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("mark", COLOURS)
+def test_marks_stand_out_from_the_page(mark: str, theme: int) -> None:
+    assert contrast(parsed(mark), colour("raised", theme)) >= GRAPHICS
+
+
+def test_twice_as_many_backends_as_colours_have_marks_of_their_own() -> None:
+    names = [str(place) for place in range(2 * len(COLOURS))]
+    scales = Marks(names).scales(names)
+    assert len(set(zip(scales["colours"], scales["shapes"], strict=True))) == len(names)
