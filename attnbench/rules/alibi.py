@@ -53,7 +53,7 @@ def _draw(rng: np.random.Generator, H: int, shape: tuple[int, ...]) -> Array:
 
 ALIBI = Rule(
     name="alibi",
-    formula="q·k / √D − m·|p − j|, m = 2^(−8h/H) for head h = 1 … H",
+    formula="q·k / √D − slope·|p − j|, p the query's position, slope = 2^(−8h/H) for head h = 1 … H",
     source="Press et al. 2022, Train Short, Test Long: Attention with Linear Biases, section 3",
     reference=_reference,
     bind=_bind,

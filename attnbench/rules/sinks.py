@@ -35,7 +35,7 @@ def _drawn(Lk: int) -> Parameter:
 
 SINKS = Rule(
     name="sinks",
-    formula="q·k / √D, and exp(s) more in the denominator, s for each head",
+    formula="q·k / √D, and exp(sink) more in the denominator, sink for each head",
     source="Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks; OpenAI 2025, gpt-oss",
     reference=_reference,
     bind=_bind,

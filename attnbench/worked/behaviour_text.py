@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,8 +11,8 @@ from attnbench.worked.behaviour import Behaviour
 from attnbench.worked.picture import SCHEMA
 
 _SHOWN: tuple[tuple[str, str, Callable[[Behaviour], float]], ...] = (
-    ("deviation", "deviation of the scores of a row", lambda one: one.deviation),
-    ("entropy", "entropy of the weights, 1 is equal weights, 0 all on one key", lambda one: one.entropy),
+    ("deviation", "standard deviation of the scores of a row", lambda one: one.deviation),
+    ("entropy", "entropy of weights, 1 all equal, 0 all on one key", lambda one: one.entropy),
     ("largest", "largest weight of a row", lambda one: one.largest),
     ("gradient", "norm of the gradient of softmax, 0 is saturated", lambda one: one.gradient),
 )
@@ -29,12 +29,14 @@ def behaviour_text(
     if by_gain:
         at = by_gain[0].D
         parts += [
-            f"{text}, at D={at}, queries times a gain\n"
+            f"{text}, queries times a gain, D={at}\n"
             + _table(by_gain, value, lambda one: f"×{one.gain:g}", width, colour)
             for name, text, value in _SHOWN
             if name != "deviation"
         ]
-    parts.append(f"what scores cost at D={_at(by_width)}\n" + _costs(by_width, width, colour))
+    parts.append(
+        f"what scores cost at D={shown_width(one.D for one in by_width)}\n" + _costs(by_width, width, colour)
+    )
     return "\n".join(parts)
 
 
@@ -60,9 +62,10 @@ def _table(
     return written(console)
 
 
-def _at(rows: Sequence[Behaviour]) -> int:
-    widths = sorted({row.D for row in rows})
-    return 64 if 64 in widths else widths[-1]
+def shown_width(widths: Iterable[int]) -> int:
+    """The one width that is shown where all would be too many: 64, or the largest."""
+    widths = set(widths)
+    return 64 if 64 in widths else max(widths)
 
 
 def _costs(rows: Sequence[Behaviour], width: int, colour: bool) -> str:
@@ -70,8 +73,9 @@ def _costs(rows: Sequence[Behaviour], width: int, colour: bool) -> str:
     table.add_column("rule", no_wrap=True)
     for head in ("operations a pair", "bytes a pair, float32", "parameters a head"):
         table.add_column(head, justify="right")
+    at = shown_width(row.D for row in rows)
     for row in rows:
-        if _at(rows) == row.D:
+        if at == row.D:
             table.add_row(row.rule, str(row.pair_flops), str(row.pair_bytes), str(row.parameter_count))
     console = string_console(width, colour=colour)
     console.print(table)
@@ -84,37 +88,37 @@ def behaviour_rows(rows: Sequence[Behaviour]) -> list[dict[str, Any]]:
 
 
 def behaviour_spec(by_width: Sequence[Behaviour], by_gain: Sequence[Behaviour]) -> dict[str, Any]:
-    """Lines of every quantity against D, and against the gain, as a Vega-Lite specification."""
+    """Lines of every quantity against D, and under them against the gain, as a Vega-Lite specification."""
+    rows = [_lines("D", [(float(row.D), row) for row in by_width])]
+    if by_gain:
+        rows.append(_lines(f"queries times a gain, D={by_gain[0].D}", [(row.gain, row) for row in by_gain]))
+    return {"$schema": SCHEMA, "background": "white", "vconcat": rows}
+
+
+def _lines(across: str, points: Sequence[tuple[float, Behaviour]]) -> dict[str, Any]:
+    """A row of pictures, one a quantity, whose ticks stand where there are points."""
     drawn = [(text, value) for name, text, value in _SHOWN if name != "deviation"]
     # The text before the comma is title enough.
     titles = [text.partition(",")[0] for text, _ in drawn]
     values = [
-        {"rule": row.rule, "x": x, "against": against, "quantity": title, "value": value(row)}
-        for row, x, against in (
-            *((row, float(row.D), "D") for row in by_width),
-            *((row, row.gain, "queries times a gain") for row in by_gain),
-        )
+        {"rule": row.rule, "x": x, "quantity": title, "value": value(row)}
+        for x, row in points
         for title, (_, value) in zip(titles, drawn, strict=True)
     ]
+    ticks = {"values": sorted({x for x, _ in points}), "format": "~g"}
     line = {
         "mark": {"type": "line", "point": True},
         "encoding": {
-            "x": {"field": "x", "type": "quantitative", "scale": {"type": "log", "base": 4}, "title": None},
-            "y": {"field": "value", "type": "quantitative", "title": None},
+            "x": {
+                "field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False},
+                "title": across, "axis": ticks,
+            },
+            "y": {"field": "value", "type": "quantitative", "scale": {"domain": [0, 1]}, "title": None},
             "color": {"field": "rule", "type": "nominal", "sort": None, "title": "rule"},
             "strokeDash": {"field": "rule", "type": "nominal", "sort": None, "title": "rule"},
         },
         "width": 220,
         "height": 160,
-    }
-    return {
-        "$schema": SCHEMA,
-        "background": "white",
-        "data": {"values": values},
-        "facet": {
-            "row": {"field": "against", "type": "nominal", "title": None},
-            "column": {"field": "quantity", "type": "nominal", "title": None, "sort": titles},
-        },
-        "spec": line,
-        "resolve": {"scale": {"x": "independent", "y": "shared"}},
-    }
+    }  # fmt: skip
+    column = {"field": "quantity", "type": "nominal", "title": None, "sort": titles}
+    return {"data": {"values": values}, "facet": {"column": column}, "spec": line}

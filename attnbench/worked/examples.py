@@ -58,11 +58,9 @@ def _causal_sentence() -> Question:
 EXAMPLES = {
     example.name: example
     for example in (
-        Example(
-            "self-attention", "dot", "three tokens of three features attend to each other", _self_attention
-        ),
+        Example("self-attention", "dot", "three tokens of three features", _self_attention),
         Example("five-tokens", "scaled_dot", "five tokens of four features", _five_tokens),
-        Example("projections", "dot", "three tokens, multiplied by W_q, W_k and W_v first", _projections),
+        Example("projections", "dot", "three tokens, times W_q, W_k and W_v first", _projections),
         Example("concatenate", "concat_linear", "one query joined with its key, 32 values", _concatenate),
         Example(
             "causal-sentence", "scaled_dot", "four words, each sees itself and those before", _causal_sentence

@@ -22,6 +22,7 @@ class Question:
     tokens are q, k and v themselves, or their parts where there are several heads. parameters: those of the
     rule by name, each (H, ...); None to draw them as it does. combine: (D + Dv, any), that [query ; output]
     is multiplied by at the end; None where the output is the end. seed: of what is drawn.
+    what: where it comes from, in words.
     """
 
     q: Array
@@ -35,3 +36,4 @@ class Question:
     parameters: Mapping[str, Array] | None = None
     combine: Array | None = None
     seed: int = 0
+    what: str = ""

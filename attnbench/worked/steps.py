@@ -13,8 +13,9 @@ from attnbench.inputs.draw import draw_parameters
 from attnbench.masks import added_rows, keep_rows
 from attnbench.oracle.weights import softmax
 from attnbench.types.case import Case
-from attnbench.types.errors import BadInput
+from attnbench.types.errors import BadInput, PluginFailed
 from attnbench.types.rule import Rule
+from attnbench.types.words import count_of
 from attnbench.worked.question import Question
 
 if TYPE_CHECKING:
@@ -59,9 +60,13 @@ def worked(rule: Rule, question: Question) -> tuple[Step, ...]:
         BadInput: the rule can't work on such inputs; in words.
     """
     case = case_of(rule, question)
-    if rule.pairs_keys and question.k.shape[1] != case.Lq:
+    own_keys = question.k.shape[1]
+    if rule.pairs_keys and own_keys != case.Lq:
+        raise BadInput(f"{rule.name} pairs each query with its own key: {case.Lq} queries, {own_keys} keys")
+    if not rule.pairs_keys and own_keys != case.Lk:
         raise BadInput(
-            f"{rule.name} pairs each query with its own key: {case.Lq} queries, {question.k.shape[1]} keys"
+            f"{rule.name} needs a key for each value: {count_of(own_keys, 'key')}, "
+            f"{count_of(case.Lk, 'value')}"
         )
     reason = rule.supports(case)
     if reason is not None:
@@ -74,6 +79,25 @@ def worked(rule: Rule, question: Question) -> tuple[Step, ...]:
         own = {name: np.asarray(array[head], np.float64) for name, array in parameters.items()}
         steps += _head(rule, question, case, own, head)
     return tuple(steps)
+
+
+def scores_of(
+    rule: Rule, q: Array, k: Array, parameters: Mapping[str, Array], positions: Array, Lk: int
+) -> Array:
+    """The scores (R, Lk) of one head by the rule's reference, q (R, D).
+
+    Raises:
+        PluginFailed: it gives another shape, or what is no number.
+    """
+    scores = np.asarray(rule.reference(q, k, parameters, positions))
+    if scores.shape != (len(q), Lk):
+        raise PluginFailed(
+            f"the reference of the rule {rule.name} gives scores of shape {scores.shape} "
+            f"where {(len(q), Lk)} is asked for"
+        )
+    if np.isnan(scores).any() or np.isposinf(scores).any():
+        raise PluginFailed(f"the reference of the rule {rule.name} gives scores that are no finite numbers")
+    return scores
 
 
 def _tokens(question: Question) -> Iterator[Step]:
@@ -92,24 +116,30 @@ def _head(
     for name, array, labels in (("q", q, queries), ("k", k, own_keys), ("v", v, keys)):
         yield Step(name, _made(name, given, head), array, labels, head=head)
     for name, array in parameters.items():
-        yield Step(name, f"a parameter of {rule.name}", array, head=head)
+        # The v of additive isn't the values.
+        shown = f"{name} of {rule.name}" if name in ("q", "k", "v") else name
+        yield Step(shown, f"a parameter of {rule.name}", array, head=head)
     rows = np.arange(case.Lq)
-    scores = np.asarray(rule.reference(q, k, parameters, (rows + case.query_offset).astype(np.float64)))
+    positions = (rows + case.query_offset).astype(np.float64)
+    scores = scores_of(rule, q, k, parameters, positions, case.Lk)
     yield Step(SCORES, rule.formula, scores, queries, keys, head)
     added, keep = added_rows(case, rows), keep_rows(case, rows)
     if added is not None or keep is not None:
         scores = scores if added is None else scores + added[0, 0]
         scores = scores if keep is None else np.where(keep[0, 0], scores, -np.inf)
-        yield Step(MASKED, f"mask {mask_text(case.mask)}: -inf is no score", scores, queries, keys, head)
+        how = "-inf is no score" if added is None else "its numbers are added, -inf is no score"
+        yield Step(MASKED, f"mask {mask_text(case.mask)}: {how}", scores, queries, keys, head)
     sink = None if rule.sink is None else rule.sink(parameters)
     over = "the keys of each row" if sink is None else f"the keys of each row and a sink of {sink:.4g}"
     weights = softmax(scores, sink)
-    yield Step(WEIGHTS, f"softmax over {over}", weights, queries, keys, head)
+    empty = "; 0 where a row keeps no key" if np.isneginf(scores).all(axis=1).any() else ""
+    yield Step(WEIGHTS, f"softmax over {over}{empty}", weights, queries, keys, head)
     output = weights @ v
     yield Step(OUTPUT, "weights @ v", output, queries, head=head)
     if given.combine is not None:
+        yield Step("W_combine", "[q ; output] is multiplied by it", given.combine, head=head)
         combined = np.concatenate([q, output], axis=-1) @ given.combine
-        yield Step("combined", "[q ; output] @ a matrix that is drawn", combined, queries, head=head)
+        yield Step("combined", "[q ; output] @ W_combine", combined, queries, head=head)
 
 
 def _made(name: str, given: Question, head: int) -> str:
@@ -118,4 +148,4 @@ def _made(name: str, given: Question, head: int) -> str:
     if f"W_{name}" in given.matrices:
         return f"X @ W_{name}"
     heads, D = given.q.shape[0], given.q.shape[2]
-    return "X" if heads == 1 else f"columns {head * D} to {head * D + D - 1} of X"
+    return "X" if heads == 1 else f"columns {head * D + 1} to {(head + 1) * D} of X"

@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnbench.reports.console import bare_table, string_console, written
-from attnbench.types.words import clean
+from attnbench.worked.shades import GAP, heads_beside, heatmap, short
 from attnbench.worked.steps import WEIGHTS, Step
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 DIGITS = 4
-_SHADES = " ░▒▓█"
-_GAP = "…"
-_LONGEST_LABEL = 16
+_MANY, _UNCUT = 1e12, 10_000
 _ROWS, _LAST = 24, 2
 """Of a long array so many rows are shown, the last ones among them."""
 
 
 def steps_text(steps: Sequence[Step], *, width: int = 120, colour: bool = False, digits: int = DIGITS) -> str:
-    """Every step: its name, shape and how it's made, then its numbers; under weights a heatmap of them."""
+    """Every step: its name, shape and how it's made, then its numbers; under weights a heatmap of them.
+
+    Of several heads the heatmaps stand side by side at the end.
+    """
     heads = {step.head for step in steps if step.head is not None}
     parts = []
     for step in steps:
@@ -32,28 +33,35 @@ def steps_text(steps: Sequence[Step], *, width: int = 120, colour: bool = False,
         parts.append(f"{step.name} ({shape}){of_head}: {step.text}\n" + numbers(step, width, colour, digits))
         if step.name == WEIGHTS:
             parts.append(heatmap(step, width))
-    return "\n".join(parts)
+    if len(heads) > 1:
+        parts.append(heads_beside([step for step in steps if step.name == WEIGHTS], width))
+    return "\n".join(filter(None, parts))
 
 
 def numbers(step: Step, width: int, colour: bool, digits: int) -> str:
     """The array of a step under the labels of its columns; what doesn't fit is left out in the middle."""
-    values = np.atleast_2d(step.values)
+    from rich.cells import cell_len
+
+    # A rule's parameter may have any number of axes: the last goes across.
+    values = step.values.reshape(-1, step.values.shape[-1]) if step.values.ndim else step.values[None, None]
     rows = _some(len(values), _ROWS)
     digits = decimals(values, digits)
-    cells = [[number(value, digits) for value in row] for row in values]
-    labels = [_short(label) for label in step.rows] or [""] * len(values)
-    heads = [_short(label) for label in step.columns] or [""] * values.shape[1]
-    widest = max(len(cell) for row in (*cells, heads) for cell in row) + 2
-    columns = _some(values.shape[1], max(3, (width - max(map(len, labels)) - 4) // widest))
+    # Those of rows that are left out would cost most of the time.
+    cells = {row: [number(value, digits) for value in values[row]] for row in rows if row is not None}
+    labels = [short(label) for label in step.rows] or [""] * len(values)
+    heads = [short(label) for label in step.columns] or [""] * values.shape[1]
+    widest = max(cell_len(cell) for row in (*cells.values(), heads) for cell in row) + 2
+    columns = _some(values.shape[1], max(3, (width - max(map(cell_len, labels)) - 4) // widest))
     table = bare_table()
     table.show_header = any(heads)
     table.add_column("", style="dim" if colour else "", no_wrap=True)
     for column in columns:
-        table.add_column(_GAP if column is None else heads[column], justify="right", no_wrap=True)
+        table.add_column(GAP if column is None else heads[column], justify="right", no_wrap=True)
     for row in rows:
-        shown = [_GAP if row is None or column is None else cells[row][column] for column in columns]
-        table.add_row(_GAP if row is None else labels[row], *shown)
-    console = string_console(width, colour=colour)
+        shown = [GAP if row is None or column is None else cells[row][column] for column in columns]
+        table.add_row(GAP if row is None else labels[row], *shown)
+    # As many columns as fit were chosen already; a number is never cut.
+    console = string_console(_UNCUT, colour=colour)
     console.print(table)
     return "".join(f"  {line}\n" for line in written(console).splitlines())
 
@@ -66,37 +74,13 @@ def decimals(values: Array, most: int = DIGITS) -> int:
 
 
 def number(value: float, digits: int = DIGITS) -> str:
-    """A number to so many decimals; one that would be 0 by rounding, to two digits."""
-    if np.isneginf(value):
+    """A number to so many decimals; one that would be 0 by rounding, or is beyond 1e12, to two digits."""
+    if value == -np.inf:
         return "-inf"
-    if 0 < abs(value) < 0.5 * 10.0**-digits:
+    if abs(value) >= _MANY or 0 < abs(value) < 0.5 * 10.0**-digits:
         return f"{value:.1e}"
-    return f"{value:.{digits}f}"
-
-
-def heatmap(step: Step, width: int) -> str:
-    """Weights as shades: queries down, keys across, darker is larger; as many as fit."""
-    values = step.values
-    across, down = max(3, (width - _LONGEST_LABEL - 4) // 2), 64
-    shown = values[:down, :across]
-    labels = [_short(label) for label in step.rows[: len(shown)]]
-    left, most = max(map(len, labels)), float(values.max()) or 1.0
-    lines = [
-        f"  {label:>{left}} {''.join(_shade(value / most) * 2 for value in row)}|"
-        for label, row in zip(labels, shown, strict=True)
-    ]
-    cut = "" if shown.shape == values.shape else f", the first {shown.shape[0]}×{shown.shape[1]}"
-    scale = f"0 |{''.join(shade * 2 for shade in _SHADES)}| {most:.2g}"
-    return "\n".join([*lines, f"  {'':>{left}} queries down, keys across{cut}; {scale}"]) + "\n"
-
-
-def _shade(share: float) -> str:
-    return _SHADES[min(len(_SHADES) - 1, int(share * (len(_SHADES) - 1) + 0.5))]
-
-
-def _short(label: str) -> str:
-    label = clean(label)
-    return label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + _GAP
+    # No minus before a 0.
+    return f"{value + 0.0:.{digits}f}"
 
 
 def _some(count: int, most: int) -> list[int | None]:
@@ -132,13 +116,13 @@ def csv_rows(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
     """One row for each number of each step."""
     for step in steps:
         for at in np.ndindex(step.values.shape):
-            row = at[0] if len(at) == 2 else 0
+            row = ".".join(map(str, at[:-1])) or "0"
             column = at[-1] if at else 0
             value = step.values[at]
             yield {
                 "step": step.name,
                 "head": step.head,
-                "row": step.rows[row] if step.rows else row,
+                "row": step.rows[at[0]] if step.rows else row,
                 "column": step.columns[column] if step.columns else column,
                 "value": "-inf" if np.isneginf(value) else float(value),
             }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.names import unknown_name
+from attnbench.types.words import clean, count_of
+from attnbench.worked.numpy_file import LABELS, NAMES, Tokens, read_npy, read_npz
 from attnbench.worked.question import Question
 from attnbench.worked.tokens import checked, cut, question_of
 
@@ -21,20 +24,12 @@ KINDS = (".csv", ".json", ".npy", ".npz")
 _FORMS = "tokens, or q, k and v, each a list of rows of numbers"
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """What a file has: tokens alone, or q, k and v; labels where it has them."""
-
-    arrays: dict[str, Array]
-    labels: tuple[str, ...] = ()
-
-
 def read_question(path: Path, *, labels: tuple[str, ...] = (), heads: int = 1, seed: int = 0) -> Question:
     """The inputs that a file has. labels: instead of the file's.
 
     ``.csv``: a row for each token, its label first if that is no number; a first line of names is left out.
     ``.json``: a list of rows, or an object with ``tokens``, or with ``q``, ``k`` and ``v``, maybe ``labels``.
-    ``.npy``: tokens. ``.npz``: arrays of those names.
+    ``.npy``: tokens. ``.npz``: arrays of those names. Any other name is refused.
 
     Raises:
         BadFile, BadInput: it can't be read, or isn't such a file; in words.
@@ -43,18 +38,28 @@ def read_question(path: Path, *, labels: tuple[str, ...] = (), heads: int = 1, s
     if ending not in KINDS:
         raise BadInput(f"{str(path)!r}: a file that ends in {', '.join(KINDS)} is needed")
     try:
-        read = {".csv": _csv, ".json": _json, ".npy": _numpy, ".npz": _numpy}[ending](path)
+        read = {".csv": _csv, ".json": _json, ".npy": read_npy, ".npz": read_npz}[ending](path)
     except OSError as failure:
         raise BadFile(f"{str(path)!r}: {failure.strerror or failure}") from None
-    except (ValueError, KeyError, TypeError, csv.Error, EOFError) as failure:
+    except UnicodeDecodeError:
+        raise BadFile(f"{str(path)!r} isn't text in UTF-8: save it as such") from None
+    except RecursionError:
+        raise BadFile(f"{str(path)!r} is nested too deep: {_FORMS}, are needed") from None
+    except (ValueError, TypeError, OverflowError, csv.Error) as failure:
         raise BadFile(f"{str(path)!r} can't be read as {ending[1:]}: {failure}") from None
+    if read.arrays and read.others:
+        known = (*NAMES, LABELS)
+        unknown = unknown_name("part", read.others[0], known)
+        raise BadInput(f"{str(path)!r}: {unknown}" + (" --mask masks." if "mask" in read.others[0] else ""))
     labels = labels or read.labels
-    if "tokens" in read.arrays:
-        return question_of(read.arrays["tokens"], labels=labels, heads=heads, seed=seed)
     missing = [name for name in ("q", "k", "v") if name not in read.arrays]
-    if missing:
-        raise BadInput(f"{str(path)!r} has no {' and no '.join(missing)}: {_FORMS}")
-    q, k, v = (cut(checked(read.arrays[name], name), heads) for name in ("q", "k", "v"))
+    if "tokens" in read.arrays and len(missing) == 3:
+        tokens = checked(read.arrays["tokens"], f"the tokens of {str(path)!r}")
+        return question_of(tokens, labels=labels, heads=heads, seed=seed)
+    if "tokens" in read.arrays or missing:
+        there = " and ".join(map(repr, (*read.arrays, *read.others))) or "nothing"
+        raise BadInput(f"{str(path)!r} has {there}: {_FORMS}, are needed")
+    q, k, v = (cut(checked(read.arrays[name], f"{name} of {str(path)!r}"), heads) for name in "qkv")
     if q.shape[2] != k.shape[2] or k.shape[1] not in (v.shape[1], q.shape[1]):
         raise BadInput(
             f"{str(path)!r}: q {read.arrays['q'].shape}, k {read.arrays['k'].shape} and v "
@@ -64,7 +69,8 @@ def read_question(path: Path, *, labels: tuple[str, ...] = (), heads: int = 1, s
     keys = labels if len(labels) == v.shape[1] else tuple(f"k{i}" for i in range(1, v.shape[1] + 1))
     if labels and labels not in (queries, keys):
         raise BadInput(
-            f"{len(labels)} labels for {q.shape[1]} queries and {v.shape[1]} keys: give one for each"
+            f"{count_of(len(labels), 'label')} for {q.shape[1]} queries and {v.shape[1]} keys: "
+            "give one for each"
         )
     return Question(q, k, v, queries, keys, seed=seed)
 
@@ -74,45 +80,60 @@ def _csv(path: Path) -> Tokens:
         rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
     if not rows:
         raise ValueError("it has no rows")
+    if max(map(len, rows)) == 1 and not _is_number(rows[-1][0]) and re.search(r"[;\t ]", rows[-1][0].strip()):
+        raise ValueError(f"{clean(rows[-1][0])[:40]!r} has no commas: put one between two numbers")
     # A line in which nothing is a number has the names of the columns.
     if len(rows) > 1 and not any(_is_number(cell) for cell in rows[0]):
         rows = rows[1:]
-    labelled = not _is_number(rows[0][0])
-    numbers = [row[1:] if labelled else row for row in rows]
-    widths = {len(row) for row in numbers}
-    if len(widths) > 1:
-        raise ValueError(f"its rows have {', '.join(map(str, sorted(widths)))} numbers")
-    values = np.array([[float(cell) for cell in row] for row in numbers])
-    return Tokens({"tokens": values}, tuple(row[0].strip() for row in rows) if labelled else ())
+    words = [row[0] for row in rows if not _is_number(row[0])]
+    if 0 < len(words) < len(rows):
+        number = next(row[0] for row in rows if _is_number(row[0]))
+        raise ValueError(
+            f"its first column has words ({clean(words[0])[:40]!r}) and numbers ({number!r}): "
+            "all of it labels, or all of it numbers?"
+        )
+    numbers = [row[1:] for row in rows] if words else rows
+    if not any(numbers):
+        raise ValueError("it has no numbers")
+    return Tokens({"tokens": _rows(numbers)}, tuple(row[0].strip() for row in rows) if words else ())
 
 
-def _is_number(text: str) -> bool:
+def _is_number(cell: Any) -> bool:
     try:
-        float(text)
-    except ValueError:
+        float(cell)
+    except (ValueError, TypeError):
         return False
     return True
 
 
 def _json(path: Path) -> Tokens:
-    said: Any = json.loads(path.read_text(encoding="utf-8"))
+    said: Any = json.loads(path.read_text(encoding="utf-8-sig"))
     if isinstance(said, list):
         return Tokens({"tokens": _rows(said)})
     if not isinstance(said, dict):
-        raise ValueError(f"it has {type(said).__name__}, and should have {_FORMS}")
-    labels = said.get("labels", [])
+        raise ValueError(f"it is {clean(said)[:40]}, and should be {_FORMS}")
+    labels = said.get(LABELS, [])
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ValueError("its labels are no list of words")
-    return Tokens({n: _rows(said[n]) for n in ("tokens", "q", "k", "v") if n in said}, tuple(labels))
+    return Tokens(
+        {name: _rows(said[name]) for name in NAMES if name in said},
+        tuple(labels),
+        tuple(clean(name) for name in said if name not in (*NAMES, LABELS)),
+    )
 
 
 def _rows(rows: Any) -> Array:
+    """Rows of one length as an array; raises ValueError and says which one isn't like the first."""
+    if not isinstance(rows, list):
+        raise ValueError(f"{clean(rows)[:40]} is no list of rows of numbers")
+    for at, row in enumerate(rows, 1):
+        if not isinstance(row, list):
+            raise ValueError(f"row {at} is {clean(row)[:40]}, and should be a list of numbers")
+        if len(row) != len(rows[0]):
+            raise ValueError(
+                f"row 1 has {count_of(len(rows[0]), 'number')}, row {at} has {len(row)}: all need as many"
+            )
+        for cell in row:
+            if not _is_number(cell):
+                raise ValueError(f"row {at} has {clean(cell)[:40]!r} where a number should be")
     return np.array(rows, dtype=np.float64)
-
-
-def _numpy(path: Path) -> Tokens:
-    read = np.load(path, allow_pickle=False)
-    if isinstance(read, np.ndarray):
-        return Tokens({"tokens": read})
-    with read:
-        return Tokens({name: read[name] for name in ("tokens", "q", "k", "v") if name in read.files})

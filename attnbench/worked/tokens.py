@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.types.errors import BadInput
+from attnbench.types.words import count_of
 from attnbench.worked.question import Question
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 MOST_TOKENS, MOST_FEATURES = 256, 1024
+LARGEST = 1e100
+"""Of a number: products of two, summed over all features, stay finite."""
 
 
 def question_of(
@@ -34,7 +37,9 @@ def question_of(
     tokens = checked(tokens, "the tokens")
     names = labels or tuple(f"x{i}" for i in range(1, len(tokens) + 1))
     if len(names) != len(tokens):
-        raise BadInput(f"{len(names)} labels for {len(tokens)} tokens: give one for each")
+        raise BadInput(
+            f"{count_of(len(names), 'label')} for {count_of(len(tokens), 'token')}: give one for each"
+        )
     made = {name: tokens @ matrix for name, matrix in (matrices or {}).items()}
     q, k, v = (cut(made.get(name, tokens), heads) for name in ("W_q", "W_k", "W_v"))
     return Question(q, k, v, names, names, tokens=tokens, matrices=dict(matrices or {}), seed=seed)
@@ -61,8 +66,13 @@ def checked(array: Array, what: str) -> Array:
             f"{MOST_FEATURES} features (attnbench run is for larger ones)"
         )
     array = array.astype(np.float64)
-    if not np.isfinite(array).all():
-        raise BadInput(f"{what} have numbers that are not finite")
+    odd = np.argwhere(~(np.abs(array) <= LARGEST))
+    if len(odd):
+        row, column = odd[0]
+        raise BadInput(
+            f"{what} have {array[row, column]:g} in row {row + 1}, column {column + 1}: "
+            f"finite numbers within ±{LARGEST:g} are needed"
+        )
     return array
 
 

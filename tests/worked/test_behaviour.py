@@ -66,3 +66,33 @@ def test_the_gradient_of_softmax_by_hand() -> None:
 def test_sizes_that_are_none_are_refused(widths: tuple[int, ...], keys: int) -> None:
     with pytest.raises(BadInput, match="are needed"):
         list(behaviours([RULES["dot"]], widths, keys=keys))
+
+
+def test_a_rule_with_parameters_is_not_one_lucky_draw_of_them() -> None:
+    entropies = [row.entropy for row in of("cosine", (16, 32, 64, 128, 256))]
+    np.testing.assert_allclose(entropies, np.mean(entropies), rtol=0.05)
+
+
+def test_the_slopes_of_alibi_are_seen() -> None:
+    assert of("alibi", (64,))[0].entropy < of("scaled_dot", (64,))[0].entropy - 0.05
+
+
+def test_what_is_shown_of_plain_scores_by_loops() -> None:
+    rows, deviations = [], []
+    for head in range(16):
+        rng = np.random.default_rng([5, head, 6, 9])
+        q, k = rng.standard_normal((8, 6)) * 2, rng.standard_normal((9, 6))
+        scores = [[sum(a * b for a, b in zip(x, y, strict=True)) / 6**0.5 for y in k] for x in q]
+        deviations.append(np.mean([np.std(row) for row in scores]))
+        rows += [np.exp(row) / sum(np.exp(row)) for row in scores]
+    (shown,) = behaviours([RULES["scaled_dot"]], (6,), (2.0,), keys=9, seed=5)
+    steep = [np.linalg.norm(np.diag(row) - np.outer(row, row)) for row in rows]
+    want = (np.mean(deviations), np.mean([-(row * np.log(row)).sum() / np.log(9) for row in rows]),
+            np.mean([row.max() for row in rows]), np.median(steep))  # fmt: skip
+    np.testing.assert_allclose((shown.deviation, shown.entropy, shown.largest, shown.gradient), want)
+
+
+def test_a_gain_that_scores_can_not_hold_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^a gain of 1e\+308: one above 0 and up to 1e\+100 is needed$"):
+        of("dot", (4,), (1e308,))
+    assert np.isfinite(of("dot", (4,), (1e100,))[0].deviation)

@@ -40,9 +40,10 @@ def test_json_and_numpy_files_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "o.json").write_text(json.dumps({"tokens": TOKENS.tolist(), "labels": ["a", "b"]}))
     np.save(tmp_path / "n.npy", TOKENS)
     np.savez(tmp_path / "z.npz", tokens=TOKENS)
-    for name in ("l.json", "o.json", "n.npy", "z.npz"):
+    np.savez(tmp_path / "w.npz", tokens=TOKENS, labels=["a", "b"])
+    for name in ("l.json", "o.json", "n.npy", "z.npz", "w.npz"):
         np.testing.assert_array_equal(read_question(tmp_path / name).v[0], TOKENS)
-    assert read_question(tmp_path / "o.json").keys == ("a", "b")
+    assert read_question(tmp_path / "o.json").keys == read_question(tmp_path / "w.npz").keys == ("a", "b")
     assert read_question(tmp_path / "o.json", labels=("c", "d")).keys == ("c", "d")
 
 
@@ -58,10 +59,14 @@ def test_q_k_and_v_of_their_own(tmp_path: Path) -> None:
 
 BAD_CSV = [
     ("", "can't be read as csv: it has no rows"),
-    ("1,2\n3\n", "can't be read as csv: its rows have 1, 2 numbers"),
-    ("1,x\n3,4\n", "can't be read as csv: could not convert string to float: 'x'"),
-    ("1,nan\n", "the tokens have numbers that are not finite"),
-    ("a\nb\n", "the tokens have shape (1, 0): (tokens, features) is needed, at least one of each"),
+    ("1,2\n3\n", "can't be read as csv: row 1 has 2 numbers, row 2 has 1: all need as many"),
+    ("1,x\n3,4\n", "row 1 has 'x' where a number should be"),
+    ("1,nan\n", "have nan in row 1, column 2: finite numbers within"),
+    ("a\nb\n", "can't be read as csv: it has no numbers"),
+    ("1;2\n3;4\n", "'3;4' has no commas: put one between two numbers"),
+    ("l.5,2\n3,4\n", "its first column has words ('l.5') and numbers ('3'): all of it labels, or all of it"),
+    (",0,1\n0,5,6\n", "its first column has words ('') and numbers ('0')"),
+    ("1,2\n3,1e308\n", "have 1e+308 in row 2, column 2: finite numbers within ±1e+100 are needed"),
 ]
 
 
@@ -75,12 +80,27 @@ def test_a_csv_file_that_is_none(tmp_path: Path, text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"q": [[1]], "k": [[1]]}, "has no v: tokens, or q, k and v, each a list of rows of numbers"),
-        (3, "it has int, and should have tokens"),
+        (
+            {"q": [[1]], "k": [[1]]},
+            "has 'q' and 'k': tokens, or q, k and v, each a list of rows of numbers, are needed",
+        ),
+        (3, "it is 3, and should be tokens"),
         ({"tokens": [[1]], "labels": "a"}, "its labels are no list of words"),
-        ({"tokens": [[1]], "labels": ["a", "b"]}, "2 labels for 1 tokens: give one for each"),
-        ({"tokens": [[1], [1, 2]]}, "can't be read as json: "),
-        ({"tokens": [["a"]]}, "can't be read as json: "),
+        ({"tokens": [[1]], "labels": ["a", "b"]}, "2 labels for 1 token: give one for each"),
+        (
+            {"tokens": [[1], [1, 2]]},
+            "row 1 has 1 number, row 2 has 2: all need as many",
+        ),
+        ({"tokens": [["a"]]}, "can't be read as json: row 1 has 'a' where a number should be"),
+        ({"tokens": [[10**400]]}, "can't be read as json: "),
+        ([1, 2], "row 1 is 1, and should be a list of numbers"),
+        ({"tokens": [[1]], "q": [[1]]}, "has 'tokens' and 'q': tokens, or q, k and v"),
+        (
+            {"tokens": [[1]], "mask": [[1]]},
+            "no part 'mask'; there are tokens, q, k, v, labels. --mask",
+        ),
+        ({"tokens": [[1]], "label": ["a"]}, "t.json': no part 'label'; did you mean 'labels'?"),
+        ({"X": [[1]]}, "has 'X': tokens, or q, k and v"),
         ({"q": [[1, 2]], "k": [[1]], "v": [[1]]}, "don't fit: (Lq, D), (Lk, D) and (Lk, Dv) are needed"),
         ({"tokens": [[0.0] * 2000]}, "this is for reading; at most 256 tokens of 1024 features"),
     ],
@@ -102,8 +122,14 @@ def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
 
 def test_objects_in_a_numpy_file_are_not_unpacked(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([[{}]], dtype=object), allow_pickle=True)
-    with pytest.raises(AttnbenchError, match="allow_pickle=False"):
+    with pytest.raises(AttnbenchError, match="it has object, and should have real numbers"):
         read_question(tmp_path / "o.npy")
+
+
+def test_an_archive_with_a_name_that_is_not_known(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", tokens=TOKENS, token=TOKENS)
+    with pytest.raises(AttnbenchError, match=r"t\.npz': no part 'token'; did you mean 'tokens'\?"):
+        read_question(tmp_path / "t.npz")
 
 
 def test_heads_that_do_not_divide_the_features(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from attnbench.inputs.draw import Parameters
 from attnbench.oracle.solve import solve
 from attnbench.rules import attnbench_rules
-from attnbench.types.errors import BadInput
+from attnbench.types.errors import BadInput, PluginFailed
 from attnbench.types.mask import Mask
 from attnbench.worked.examples import EXAMPLES, example, example_for
 from attnbench.worked.steps import MASKED, OUTPUT, SCORES, WEIGHTS, Step, case_of, worked
@@ -55,6 +55,8 @@ def test_concatenate_with_its_combine_layer() -> None:
     logits = np.concatenate([steps["q"], steps["k"]], axis=1) @ steps["w"].T + steps["bias"]
     np.testing.assert_allclose(steps[SCORES], logits, atol=1e-14)
     assert steps["combined"].shape == (1, 64)
+    joined = np.concatenate([steps["q"], steps[OUTPUT]], axis=1)
+    np.testing.assert_allclose(steps["combined"], joined @ steps["W_combine"], atol=1e-14)
 
 
 def test_the_causal_sentence_sees_nothing_that_comes() -> None:
@@ -71,7 +73,8 @@ def test_every_rule_has_an_example_and_can_be_worked_on_it() -> None:
         question = example_for(name).make()
         steps = {step.name: step.values for step in worked(rule, question)}
         case = case_of(rule, question)
-        drawn = {n: steps[n][None] for n in steps if n in {p.name for p in rule.parameters(case)}}
+        names = [parameter.name for parameter in rule.parameters(case)]
+        drawn = {n: steps.get(f"{n} of {name}", steps[n])[None] for n in names}
         want = solve(
             case, rule, Parameters(drawn, {}), (question.q[None], question.k[None], question.v[None])
         )
@@ -84,7 +87,7 @@ def test_heads_are_parts_of_the_features_and_each_has_its_steps() -> None:
     queries = [step for step in steps if step.name == "q"]
     assert [step.head for step in queries] == [0, 1]
     np.testing.assert_array_equal(np.hstack([step.values for step in queries]), tokens)
-    assert [step.text for step in queries] == ["columns 0 to 3 of X", "columns 4 to 7 of X"]
+    assert [step.text for step in queries] == ["columns 1 to 4 of X", "columns 5 to 8 of X"]
 
 
 def test_the_seed_draws_parameters_and_nothing_else() -> None:
@@ -112,11 +115,43 @@ def test_keys_that_pair_with_no_query_are_refused_in_words() -> None:
         worked(RULES["concat_linear"], two)
 
 
+def test_keys_without_a_value_each_are_refused_in_words() -> None:
+    with pytest.raises(BadInput, match=r"^dot needs a key for each value: 1 key, 32 values$"):
+        worked(RULES["dot"], example("concatenate").make())
+
+
+def test_the_v_of_additive_is_not_called_as_the_values_are() -> None:
+    steps = worked(RULES["additive"], example("five-tokens").make())
+    assert [step.name for step in steps].count("v") == 1
+    assert [step.values.shape for step in steps if step.name == "v of additive"] == [(4,)]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_reference_that_gives_no_numbers_is_told_with_its_rule(bad: float) -> None:
+    rule = replace(RULES["dot"], name="odd", reference=lambda q, k, parameters, positions: q @ k.T * bad)
+    with pytest.raises(PluginFailed, match=r"^the reference of the rule odd gives scores that are no finite"):
+        worked(rule, example("self-attention").make())
+
+
+def test_a_reference_that_gives_another_shape_is_told_with_its_rule() -> None:
+    rule = replace(RULES["dot"], name="odd", reference=lambda q, k, parameters, positions: q)
+    with pytest.raises(PluginFailed, match=r"the rule odd gives scores of shape \(5, 4\) where \(5, 5\)"):
+        worked(rule, example("five-tokens").make())
+
+
+def test_a_row_that_keeps_no_key_is_explained() -> None:
+    question = replace(example("five-tokens").make(), mask=Mask(padding=(0,)))
+    (weights,) = (step for step in worked(RULES["dot"], question) if step.name == WEIGHTS)
+    assert weights.text == "softmax over the keys of each row; 0 where a row keeps no key"
+    assert not weights.values.any()
+
+
 def test_an_explicit_float_mask_is_added() -> None:
     question = replace(example("five-tokens").make(), mask=Mask(explicit="float"))
     steps = {s.name: s for s in worked(RULES["dot"], question)}
     assert isinstance(steps[MASKED], Step)
     assert not np.array_equal(steps[MASKED].values, steps[SCORES].values)
+    assert steps[MASKED].text == "mask float: its numbers are added, -inf is no score"
 
 
 def test_an_example_that_is_not_there_names_the_nearest() -> None:
