@@ -1,8 +1,19 @@
-"""``python -m attnbench``."""
+"""``python -m attnbench``, and the command ``attnbench``."""
 
 from __future__ import annotations
 
-from attnbench.cli import main
+import sys
+
+
+def main() -> None:
+    """Run the command line of this process; exits. Ctrl-C while it is being imported is no traceback."""
+    try:
+        from attnbench.cli import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("attnbench: interrupted\n")
+        sys.exit(130)
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -19,7 +19,9 @@ def control_groups(controller: str, proc: Path = PROC, cgroup: Path = CGROUP) ->
     """
     folders: list[Path] = []
     for line in read(proc / "self" / "cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = (*line.split(":", 2), "", "", "")[:3]
+        if not path.startswith("/"):
+            continue
         if controllers and controller not in controllers.split(","):
             continue
         # Version 1 mounts the controllers that go together in one folder, and links to it from each name.
@@ -34,8 +36,14 @@ def control_groups(controller: str, proc: Path = PROC, cgroup: Path = CGROUP) ->
 
 
 def read(path: Path) -> str:
-    """The text of a file of the system; "" where there is none."""
+    """The text of a file of the system; "" where there is none. What is no text is replaced."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a file of the system holds; None where it says something else."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() else None

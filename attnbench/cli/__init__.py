@@ -8,12 +8,27 @@ from attnbench import __version__
 from attnbench.cli.group import LazyGroup
 from attnbench.cli.loudness import loudness_options
 from attnbench.cli.plugins_here import plugin_option
-from attnbench.cli.process import end_like_ctrl_c, open_missing_streams, tell_of_crashes
+from attnbench.cli.process import (
+    end_like_ctrl_c,
+    forgive_stderr,
+    open_missing_streams,
+    tell_of_crashes,
+    write_what_stdout_can,
+)
 
 EPILOG = (
-    "Exit status: 0 fine; 1 a check failed, or the self-test's data refute a target; 2 wrong usage; "
+    "Exit status: 0 fine; 1 a check or a gate failed, the doctor found what would change a verdict, or the "
+    "self-test's data refute a target; 2 wrong usage, or files that can't be read or compared; "
     "3 something crashed, hung, ran out of memory or could not be measured (so too a backend asked for by "
-    "name that is ok on no case); 130 ended by Ctrl-C."
+    "name that is ok on no case); 130 ended by Ctrl-C; 141 whoever read stdout went away.\n\n"
+    "\b\n"
+    "Environment:\n"
+    "  ATTNBENCH_PLUGINS         files and modules to load, as by --plugin\n"
+    "  ATTNBENCH_LOAD_PLUGINS    the only installed plugins to load, by name\n"
+    "  ATTNBENCH_STRICT_PLUGINS  a plugin's fault ends the command\n"
+    "  ATTNBENCH_TRACE_PLUGINS   tell every import and hook, and how long it took\n"
+    "  ATTNBENCH_TRACEBACK       show where an unexpected failure came from\n"
+    "  NO_COLOR                  no colours"
 )
 
 
@@ -44,9 +59,9 @@ def attnbench() -> None:
     """Benchmark ways to compute attention; every number is checked against an independent oracle.
 
     \b
-    attnbench run                       the suite smoke, all backends, under a minute
+    attnbench run                      the suite smoke, all backends: a minute
     attnbench run gpt2 --backend eager --backend sdpa_flash
-    attnbench check edges               right or wrong, without timing
+    attnbench check edges              right or wrong, without timing
     attnbench list suites
     attnbench --quiet run --format csv > smoke.csv
     """
@@ -55,6 +70,8 @@ def attnbench() -> None:
 def main() -> None:
     """Run the command line of this process; exits."""
     open_missing_streams()
+    write_what_stdout_can()
+    forgive_stderr()
     end_like_ctrl_c()
     tell_of_crashes()
     attnbench(prog_name="attnbench")

@@ -11,6 +11,7 @@ import click
 
 from attnbench.cli.loudness import note
 from attnbench.types.errors import BadInput
+from attnbench.types.words import count_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,7 +47,7 @@ def write_benchmark_json(stored: Sequence[Path], path: Path) -> None:
     write_pytest_benchmark(runs[0], path)
     left_out = Counter(cell.status for cell in runs[0].cells if not is_benchmark(cell))
     written = sum(is_benchmark(cell) for cell in runs[0].cells)
-    said = f"{written} benchmark{'' if written == 1 else 's'} written to {path}"
+    said = f"{count_of(written, 'benchmark')} written to {path}"
     if left_out:
         kinds = ", ".join(
             f"{count} {'without a time' if status == 'ok' else status.replace('_', ' ')}"

@@ -15,13 +15,15 @@ from attnbench.cli.options import (
     selection_options,
     trace_option,
 )
+from attnbench.cli.plan import plan_option, print_plan
 from attnbench.cli.plugins_here import load_plugins, named_plugins, plugin_option
-from attnbench.cli.record_format import record_format
+from attnbench.cli.record_format import own_format, record_format
 
 
 @click.command("check")
 @selection_options
 @running_options
+@plan_option
 @plugin_option
 @trace_option
 @record_format_option
@@ -35,6 +37,7 @@ def command(
     resume: Path | None,
     timeout: float,
     memory_limit: float | None,
+    plan: bool,
     trace: bool,
     format_: str,
     **chosen: Any,
@@ -46,6 +49,7 @@ def command(
 
     \b
     attnbench check edges --backend flex
+    attnbench check edges --plan
     attnbench check textbook --pass both
     attnbench check --plugin my_kernel.py
     """
@@ -53,15 +57,21 @@ def command(
     printed = record_format(ctx, format_, registry)
     if resume is not None:
         finish(ctx, resumed(ctx, resume, registry), printed, registry, trace=trace)
-    from attnbench.api import make_options, start
+    from attnbench.api import foresee, make_options, start
 
     options = make_options(timeout=timeout, memory_limit=gib(memory_limit), timed=False)
     if named_plugins() and not backends and not any(chosen.values()):
+        if plan:
+            raise click.UsageError("--plan is of cases: name some, or a --backend, beside --plugin", ctx)
         from attnbench.cli.check_plugins import check_plugins
 
         check_plugins(ctx, registry, named_plugins(), options, out, printed)
     selection = selected(registry, chosen, timed=False)
     check_devices(selection)
+    if plan:
+        foreseen = foresee(selection, backends or None, registry, options, out)
+        print_plan(foreseen, options, own_format(format_, "--plan prints no records"))
+        return
     finish(
         ctx,
         lambda tell: start(selection, backends or None, registry, options, out, tell),

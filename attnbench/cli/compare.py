@@ -71,10 +71,10 @@ def command(
     """Compare two sides: stored runs, of attnbench or pytest-benchmark, or commits that are measured now.
 
     \b
-    attnbench compare --ref main --head HEAD       two commits, measured live on the suite smoke
+    attnbench compare --ref main --head HEAD       two commits, live, on smoke
     attnbench compare --ref main gpt2 --backend mine
     attnbench compare BASE NEW                     two files, or folders of them
-    attnbench compare RUN --baseline sdpa_flash    one run, its ratios to another backend
+    attnbench compare RUN --baseline sdpa_flash    ratios to another backend
 
     Exit status: 0 the gate holds; 1 it doesn't; 2 the sides can't be compared: missing, damaged, not measured
     alike; 3 nothing could be compared.

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def command(*, threads: int, allocator: str, as_json: bool, format_: Format) -> None:
     """Look for what would disturb a run here: cores, threads, clocks, memory, allocator, libraries.
 
-    Takes about ten seconds. Each finding has its effect as measured here, and what helps. Exit status 1 where
-    one would change a verdict.
+    Takes about ten seconds, longer on a busy machine. Each finding has its effect as measured here, and what
+    helps. Exit status 1 where one would change a verdict.
 
     \b
     attnbench doctor
@@ -39,8 +39,10 @@ def command(*, threads: int, allocator: str, as_json: bool, format_: Format) -> 
     from attnbench.doctor.examine import examine
     from attnbench.doctor.readings import read_machine
 
-    findings = examine(read_machine(threads, allocator, tell_doing))
-    tell_doing("")
+    try:
+        findings = examine(read_machine(threads, allocator, tell_doing))
+    finally:
+        tell_doing("")
     rows = [asdict(finding) for finding in findings]
     print_listing(rows, ("level", "name", "what", "effect", "remedy"), "json" if as_json else format_)
     bad = sum(finding.level == "bad" for finding in findings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnbench.cli.loudness import note
-from attnbench.cli.names import NameOf
+from attnbench.cli.names import ExampleName, NameOf
 from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, print_listing, print_text, width
 from attnbench.cli.parameters import MaskWord, Whole
@@ -26,7 +26,9 @@ _FEATURES = 8
 
 @click.command("explain")
 @click.argument("rule", type=NameOf("rules"), metavar="RULE")
-@click.option("--example", metavar="NAME", help="The textbook's inputs of that name; see --list.")
+@click.option(
+    "--example", type=ExampleName(), metavar="NAME", help="The textbook's inputs of that name; see --list."
+)
 @click.option("--list", "list_", is_flag=True, is_eager=True, expose_value=False, help="List the examples.",
               callback=lambda ctx, _, said: _list(ctx) if said else None)  # fmt: skip
 @click.option(
@@ -38,7 +40,7 @@ _FEATURES = 8
 @click.option("--mask", type=MaskWord(), metavar="MASK", help="As in attnbench run, e.g. causal.")
 @click.option("--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Of what is drawn.")
 @click.option(
-    "--digits", type=Whole(1), default=4, show_default=True, metavar="N", help="Decimals in the table."
+    "--digits", type=Whole(1, 17), default=4, show_default=True, metavar="N", help="Decimals in the table."
 )
 @click.option(
     "--heatmap", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the weights too; .png, .svg."
@@ -66,19 +68,28 @@ def command(
     attnbench explain cosine --sentence "the cat sat down" --mask causal --heads 2
     attnbench explain general --tokens mine.csv --heatmap weights.png
     """
+    from attnbench.worked.examples import EXAMPLES
+    from attnbench.worked.guarded import guarded
     from attnbench.worked.picture import check_picture, draw, heatmap_spec
     from attnbench.worked.steps import worked
 
     if heatmap is not None:
         check_picture(heatmap)
-    worked_rule = load_plugins().rule(rule)
+    registry = load_plugins()
+    if rule in EXAMPLES and rule not in registry.rules:
+        raise click.UsageError(
+            f"{rule!r} is an example, not a rule: attnbench explain {EXAMPLES[rule].rule} --example {rule}"
+        )
+    worked_rule = registry.rule(rule)
     question = _question(rule, example, tokens, sentence, heads or 1, seed)
     if mask is not None:
         question = replace(question, mask=mask)
-    steps = worked(worked_rule, question)
-    _print(steps, format_, digits)
-    if heatmap is not None:
-        draw(heatmap_spec(steps, f"{rule}: {worked_rule.formula}"), heatmap)
+    steps = guarded(registry.rules[rule], worked, worked_rule, question)
+    # First, since it may be refused.
+    picture = None if heatmap is None else heatmap_spec(steps, f"{rule}: {worked_rule.formula}")
+    _print(steps, f"{rule} on {question.what}", format_, digits)
+    if heatmap is not None and picture is not None:
+        draw(picture, heatmap)
         note(f"drawn in {heatmap}")
 
 
@@ -96,24 +107,28 @@ def _question(
     if sentence is not None and not labels:
         raise click.UsageError("--sentence has no words")
     if tokens is not None:
-        return read_question(tokens, labels=labels, heads=heads, seed=seed)
+        made = read_question(tokens, labels=labels, heads=heads, seed=seed)
+        return replace(made, what=f"the file {str(tokens)!r}")
     if labels:
-        return question_of(
-            random_tokens(len(labels), _FEATURES * heads, seed), labels=labels, heads=heads, seed=seed
-        )
-    made = (example_for(rule) if example is None else named(example)).make()
+        drawn = random_tokens(len(labels), _FEATURES * heads, seed)
+        made = question_of(drawn, labels=labels, heads=heads, seed=seed)
+        return replace(made, what=f"the words of --sentence, with random tokens (--seed {seed})")
+    chosen = example_for(rule) if example is None else named(example)
+    made = chosen.make()
     if heads > 1:
         if made.tokens is None or made.matrices:
             raise click.UsageError("--heads cuts tokens: give --tokens or --sentence, or another example")
         made = replace(question_of(made.tokens, labels=made.queries, heads=heads), mask=made.mask)
-    return replace(made, seed=seed)
+    return replace(made, seed=seed, what=f"the example {chosen.name}: {chosen.summary}")
 
 
-def _print(steps: tuple[Step, ...], format_: Format, digits: int) -> None:
+def _print(steps: tuple[Step, ...], title: str, format_: Format, digits: int) -> None:
+    from attnbench.types.words import clean
     from attnbench.worked.text import csv_rows, steps_rows, steps_text
 
     if format_ == "table":
-        print_text(steps_text(steps, width=width(), colour=colourful(), digits=digits))
+        shown = steps_text(steps, width=width(), colour=colourful(), digits=digits)
+        print_text(f"{clean(title)}\n\n{shown}")
         return
     rows = steps_rows(steps) if format_ == "json" else list(csv_rows(steps))
     print_listing(rows, ("step", "head", "row", "column", "value"), format_)

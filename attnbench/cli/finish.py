@@ -50,10 +50,11 @@ def finish(
         except PluginFailed as failure:
             click.echo(f"attnbench: {failure}", err=True)
         raise
-    note(f"stored in {run.path}")
     try:
         print_run(run, format_, trace=trace)
     finally:
+        # Last, where it's still seen: the table of a suite is longer than a terminal.
+        note(f"stored in {run.path}")
         if benchmark_json is not None:
             write_benchmark_json(run.paths, benchmark_json)
     ctx.exit(run.exit_code)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -50,6 +52,16 @@ class NamingGroup(click.Group):
         if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; wrong usage says of which, as click does not where an option lacks its value."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as wrong:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            if wrong.ctx is None and command is not None:
+                wrong.ctx = click.Context(command, info_name=ctx.invoked_subcommand, parent=ctx)
+            raise
 
 
 class LazyGroup(NamingGroup):
@@ -110,14 +122,22 @@ class LazyGroup(NamingGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """As click does it; wrong usage becomes a :class:`Failure`."""
+        """As click does it; wrong usage, Ctrl-C and a disk that is full become a :class:`Failure`."""
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as wrong:
             raise _one_line(wrong) from wrong
+        except (KeyboardInterrupt, OSError) as failure:
+            raise _failed(failure) from failure
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; wrong usage and failures of ours or the machine's become a :class:`Failure`."""
+        try:
+            return self._invoke(ctx)
+        except (KeyboardInterrupt, OSError) as failure:
+            raise _failed(failure) from failure
+
+    def _invoke(self, ctx: click.Context) -> Any:
         from attnbench.types.errors import AttnbenchError
 
         try:
@@ -126,15 +146,7 @@ class LazyGroup(NamingGroup):
             raise _one_line(wrong) from wrong
         except AttnbenchError as failure:
             raise Failure(str(failure), failure.exit_code) from failure
-        except KeyboardInterrupt as stop:
-            raise Failure("interrupted", 130) from stop
-        except OSError as failure:
-            # A reader that has gone away (attnbench list cases | head) is click's to end quietly.
-            if failure.errno == errno.EPIPE:
-                raise
-            where = f" {str(failure.filename)!r}" if failure.filename is not None else ""
-            raise Failure(f"{failure.strerror or failure}{where}", 3) from failure
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, OSError):
             raise
         except Exception as failure:
             # A mistake of ours, or of a plugin's code that runs here: never status 1, a failed check.
@@ -155,9 +167,23 @@ class LazyGroup(NamingGroup):
             ) from failure
 
 
+def _failed(failure: KeyboardInterrupt | OSError) -> Exception:
+    """A command that was ended from outside, as what it ends with."""
+    if isinstance(failure, KeyboardInterrupt):
+        return Failure("interrupted", 130)
+    if failure.errno == errno.EPIPE:
+        # A reader that has gone away (attnbench list cases | head): quiet, and as if the signal had ended us,
+        # since 1, which click would end with, is a check that failed.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+        return click.exceptions.Exit(128 + signal.SIGPIPE)
+    where = f" {str(failure.filename)!r}" if failure.filename is not None else ""
+    return Failure(f"{failure.strerror or failure}{where}", 3)
+
+
 def _one_line(wrong: click.UsageError) -> click.ClickException:
+    """Wrong usage as a sentence; without a context it's that of the group itself."""
     if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
         return wrong
     message = wrong.format_message()
-    where = f" Try {wrong.ctx.command_path} --help." if wrong.ctx is not None else ""
-    return Failure(message + ("" if message.endswith((".", "?", ")")) else ".") + where, 2)
+    where = "attnbench" if wrong.ctx is None else wrong.ctx.command_path
+    return Failure(f"{message}{'' if message.endswith(('.', '?', '?)')) else '.'} Try {where} --help.", 2)

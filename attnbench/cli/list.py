@@ -12,11 +12,16 @@ from attnbench.cli.output import print_listing
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from attnbench.plugins.registry import Entry
     from attnbench.types.backend import Backend
     from attnbench.types.formats import Format
+    from attnbench.types.metric import Metric
+    from attnbench.types.rule import Rule
+    from attnbench.types.suite import Suite
+
+_SUMMARIES = ("name", "summary", "plugin")
 
 
 @click.group("list", cls=NamingGroup)
@@ -33,50 +38,43 @@ def command() -> None:
 @plugin_option
 @format_option
 def rules(format_: Format) -> None:
-    """Scoring rules: formula, source, and the plugin that brings each.
+    """Scoring rules: formula, source, the plugin that brings each.
 
     \b
     attnbench list rules
     """
-    rows = [
-        {
-            "name": name,
-            "formula": entry.record.formula,
-            "source": entry.record.source,
-            "dot_form": entry.record.has_dot_form,
-            "plugin": entry.source.distribution,
-        }
-        for name, entry in load_plugins().rules.items()
-    ]
-    print_listing(rows, ("name", "formula", "source", "plugin"), format_)
+    _print(load_plugins().rules, ("name", "formula", "source", "plugin"), format_, _of_rule)
+
+
+def _of_rule(rule: Rule) -> dict[str, Any]:
+    return {"formula": rule.formula, "source": rule.source, "dot_form": rule.has_dot_form}
 
 
 @command.command("backends")
 @plugin_option
 @format_option
 def backends(format_: Format) -> None:
-    """Backends: operations, rules, dtypes and devices, and the plugin that brings each.
+    """Backends: operations, rules, dtypes and devices of each.
 
     \b
     attnbench list backends
     attnbench list backends --plugin my_kernel.py --format json
     """
-    rows = [
-        {
-            "name": name,
-            "summary": entry.record.summary,
-            "operations": list(entry.record.operations),
-            "rules": _rules_of(entry.record),
-            "dtypes": list(entry.record.dtypes),
-            "devices": list(entry.record.devices),
-            "passes": list(entry.record.passes),
-            "requires": list(entry.record.requires),
-            "compiles": entry.record.compiles,
-            "plugin": entry.source.distribution,
-        }
-        for name, entry in load_plugins().backends.items()
-    ]
-    print_listing(rows, ("name", "summary", "operations", "rules", "dtypes", "devices"), format_)
+    shown = ("name", "summary", "operations", "rules", "dtypes", "devices")
+    _print(load_plugins().backends, shown, format_, _of_backend)
+
+
+def _of_backend(backend: Backend) -> dict[str, Any]:
+    return {
+        "summary": backend.summary,
+        "operations": list(backend.operations),
+        "rules": _rules_of(backend),
+        "dtypes": list(backend.dtypes),
+        "devices": list(backend.devices),
+        "passes": list(backend.passes),
+        "requires": list(backend.requires),
+        "compiles": backend.compiles,
+    }
 
 
 def _rules_of(backend: Backend) -> str | list[str]:
@@ -94,29 +92,23 @@ def suites(format_: Format) -> None:
     \b
     attnbench list suites
     """
-    rows = [
-        {
-            "name": name,
-            "cases": len(entry.record.cases),
-            "summary": entry.record.summary,
-            "check_only": entry.record.check_only,
-            "plugin": entry.source.distribution,
-        }
-        for name, entry in load_plugins().suites.items()
-    ]
-    print_listing(rows, ("name", "cases", "summary"), format_)
+    _print(load_plugins().suites, ("name", "cases", "summary"), format_, _of_suite)
+
+
+def _of_suite(suite: Suite) -> dict[str, Any]:
+    return {"cases": len(suite.cases), "summary": suite.summary, "check_only": suite.check_only}
 
 
 @command.command("verdicts")
 @plugin_option
 @format_option
 def verdicts(format_: Format) -> None:
-    """Rules that attnbench selftest scores beside attnbench's own verdicts.
+    """Verdict rules of other tools, which the self-test scores.
 
     \b
     attnbench list verdicts
     """
-    _print_summaries(load_plugins().verdict_rules, format_)
+    _print(load_plugins().verdict_rules, _SUMMARIES, format_, _of_any)
 
 
 @command.command("metrics")
@@ -128,48 +120,53 @@ def metrics(format_: Format) -> None:
     \b
     attnbench list metrics --plugin my_metric.py
     """
-    rows = [
-        {
-            "name": name,
-            "head": entry.record.head,
-            "summary": entry.record.summary,
-            "plugin": entry.source.distribution,
-        }
-        for name, entry in load_plugins().metrics.items()
-    ]
-    print_listing(rows, ("name", "head", "summary", "plugin"), format_)
+    _print(load_plugins().metrics, ("name", "head", "summary", "plugin"), format_, _of_metric)
+
+
+def _of_metric(metric: Metric) -> dict[str, Any]:
+    return {"head": metric.head, "summary": metric.summary}
 
 
 @command.command("reporters")
 @plugin_option
 @format_option
 def reporters(format_: Format) -> None:
-    """Formats that plugins add to --format of run, check and report.
+    """Formats that plugins add to run, check and report.
 
     \b
     attnbench list reporters --plugin my_reporter.py
     """
-    _print_summaries(load_plugins().reporters, format_)
+    _print(load_plugins().reporters, _SUMMARIES, format_, _of_any)
 
 
 @command.command("facts")
 @plugin_option
 @format_option
 def facts(format_: Format) -> None:
-    """Facts of the machine and its software that plugins state in every run file.
+    """Facts of the machine that plugins state in run files.
 
     \b
     attnbench list facts --plugin my_fact.py
     """
-    _print_summaries(load_plugins().environment_facts, format_)
+    _print(load_plugins().environment_facts, _SUMMARIES, format_, _of_any)
 
 
-def _print_summaries(entries: Mapping[str, Entry[Any]], format_: Format) -> None:
+def _of_any(record: Any) -> dict[str, Any]:
+    return {"summary": record.summary}
+
+
+def _print(
+    entries: Mapping[str, Entry[Any]],
+    shown: Sequence[str],
+    format_: Format,
+    fields: Callable[[Any], dict[str, Any]],
+) -> None:
+    """Print records: their names, fields, and the plugins that bring them. shown: the columns of a table."""
     rows = [
-        {"name": name, "summary": entry.record.summary, "plugin": entry.source.distribution}
+        {"name": name} | fields(entry.record) | {"plugin": entry.source.distribution}
         for name, entry in entries.items()
     ]
-    print_listing(rows, ("name", "summary", "plugin"), format_)
+    print_listing(rows, shown, format_)
 
 
 @command.command("cases")
@@ -177,7 +174,9 @@ def _print_summaries(entries: Mapping[str, Entry[Any]], format_: Format) -> None
 @plugin_option
 @format_option
 def cases(format_: Format, **chosen: Any) -> None:
-    """Ids of the cases that words and options choose, one a line; without words, of the suite smoke.
+    """Ids of the cases that words and options choose, one a line.
+
+    Without words those of the suite smoke.
 
     \b
     attnbench list cases

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from attnbench.cli.loudness import note
+from attnbench.types.words import count_of
 
 
 @click.command("merge")
@@ -33,7 +34,7 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     for said in merged.notes:
         click.echo(said, err=True)
     for run in merged.runs:
-        records = f"{run.records} record{'' if run.records == 1 else 's'}"
+        records = count_of(run.records, "record")
         cut = "" if run.finished else ", cut off"
         note(f"{run.run_id}: {run.machine}, {records}{cut}")
     note(f"stored in {out}")

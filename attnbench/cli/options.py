@@ -27,7 +27,7 @@ _MASK_HELP = (
 
 _SELECTION = (
     click.argument(
-        "words", nargs=-1, type=NameOf("suites", files=True), metavar="[SUITE | CASE | FILE.toml]..."
+        "words", nargs=-1, type=NameOf("suites", cases=True), metavar="[SUITE | CASE | FILE.toml]..."
     ),
     click.option(
         "--rule", "rules", multiple=True, type=NameOf("rules"), metavar="NAME",

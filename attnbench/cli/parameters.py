@@ -80,12 +80,13 @@ class Positive(click.ParamType):  # type: ignore[type-arg]  # generic from click
 
 
 class Whole(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
-    """A whole number that isn't too small."""
+    """A whole number that isn't too small, nor too large where there is a most."""
 
     name = "integer"
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, most: int | None = None) -> None:
         self.least = least
+        self.most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number."""
@@ -95,6 +96,8 @@ class Whole(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
             number = self.least - 1
         if number < self.least:
             self.fail(f"{value!r}: a whole number of {self.least} or more is needed", param, ctx)
+        if self.most is not None and number > self.most:
+            self.fail(f"{value!r}: a whole number of {self.least} to {self.most} is needed", param, ctx)
         return number
 
 

@@ -19,12 +19,18 @@ if TYPE_CHECKING:
     from attnbench.types.formats import Format
 
 COLUMNS = ("case", "cells", "about_s", "timing_s")
-"""Of the table; the other formats show the rest too."""
+CHECK_COLUMNS = ("case", "cells", "about_s", "compiling_s")
+"""Of the table, where cases are timed and where they're only checked; other formats show the rest too."""
+
+plan_option = click.option(
+    "--plan", is_flag=True, help="Say how long it would take, by case, and run nothing."
+)
 
 
 def print_plan(foreseen: Forecast, options: Options, format_: Format) -> None:
     """The whole plan: data by case to stdout, the line that :func:`plan_words` gives to stderr."""
-    print_listing([_row(case) for case in foreseen.cases], COLUMNS, format_)
+    columns = COLUMNS if options.timed else CHECK_COLUMNS
+    print_listing([_row(case) for case in foreseen.cases], columns, format_)
     note(plan_words(foreseen, options))
 
 
@@ -51,7 +57,8 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
     told = ", ".join(f"{span_words(seconds)} {what}" for seconds, what in parts if seconds >= 0.5)
     cases, cells = count_of(len(foreseen.cases), "case"), count_of(foreseen.cells, "cell")
     words = f"{cases}, {cells}: about {span_words(foreseen.total_s)}"
-    words += f": {told}; --budget and --sets set it" if foreseen.cells else ""
+    words += f": {told}" if foreseen.cells else ""
+    words += "; --budget and --sets set it" if foreseen.cells and options.timed else ""
     slow = sum(case.cells for case in foreseen.cases if case.over_budget)
     if slow:
         words += f"; in {count_of(slow, 'cell')} the fewest calls take longer than the budget"
@@ -61,7 +68,12 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
 def _sets(options: Options) -> str:
     sets = "1 set" if options.sets == 1 else f"{options.sets} sets"
     each_s = options.budget_s / options.sets
-    return f"{sets} of {span_words(each_s) if each_s >= 1 else f'{1000 * each_s:.2g} ms'} a cell"
+    return f"{sets} of {span_words(each_s) if each_s >= 1 else f'{_two_digits(1000 * each_s)} ms'} a cell"
+
+
+def _two_digits(number: float) -> str:
+    """5.6, 56, 560: without an exponent from 100 on."""
+    return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
 
 
 def _row(case: CaseForecast) -> dict[str, object]:

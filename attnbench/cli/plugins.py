@@ -11,13 +11,14 @@ from attnbench.cli.output import print_listing
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
     from attnbench.plugins.commands import PluginCommand
     from attnbench.types.formats import Format
     from attnbench.types.source import Source
 
-_SHOWN_BY = ("name", "distribution", "version", "module")
+_WHO = ("name", "distribution", "version", "module")
+_SHOWN = ("name", "distribution", "version", "brings", "faults")
 
 
 @click.command("plugins")
@@ -43,13 +44,16 @@ def command(ctx: click.Context, /, *, format_: Format) -> None:
     rows = [_row(source, registry.brought_by(source), faults) for source in registry.plugins]
     nothing: dict[str, list[str]] = {kind.listed: [] for kind in KINDS}
     rows += [_row(one, nothing | {"commands": [one.name]}, faults) for one in commands.by_name.values()]
-    print_listing(rows, _columns(rows), format_)
+    if format_ in ("json", "csv"):
+        print_listing(rows, list(rows[0]), format_)
+    else:
+        print_listing([_in_short(row) for row in rows], _SHOWN, format_)
 
 
-def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What tables show: who, and the kinds of which any plugin brings something."""
-    kinds = [name for name in rows[0] if name not in _SHOWN_BY] if rows else []
-    return [*_SHOWN_BY, *(kind for kind in kinds if kind == "faults" or any(row[kind] for row in rows))]
+def _in_short(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with all that a plugin brings in one column, so that it fits beside who it is."""
+    kinds = [kind for kind in row if kind not in (*_WHO, "faults") and row[kind]]
+    return {**row, "brings": "; ".join(f"{kind}: {', '.join(row[kind])}" for kind in kinds)}
 
 
 def _row(by: Source | PluginCommand, brought: dict[str, list[str]], faults: Iterable[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ With --quiet nothing is told, with --verbose a line for each step.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ def progress() -> Iterator[Progress]:
     if loud == "verbose":
         yield _tell_step
         return
-    if not sys.stderr.isatty():
+    if not _rewritable():
         yield _Lines().tell
         return
     from rich.console import Console
@@ -96,11 +97,18 @@ class _Lines:
 
 
 def tell_doing(what: str) -> None:
-    """Say what is being done, on a terminal alone, in place of what was said before; "" for nothing."""
-    if loudness() != "quiet" and sys.stderr.isatty():
+    """Say what is being done, where a line can be rewritten, in place of what was said before; "" for
+    nothing.
+    """
+    if loudness() != "quiet" and _rewritable():
         # A line that is wrapped can't be rewritten.
         what = what[: shutil.get_terminal_size().columns - 1]
         click.echo(f"\r\033[K{what}", nl=False, err=True)
+
+
+def _rewritable() -> bool:
+    """Whether stderr is a terminal that moves its cursor as it is told."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def left_words(moment: Moment) -> str:

@@ -82,7 +82,9 @@ def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> 
         if run.paths.count(path) > 1:
             click.echo(f"{path}: a run in it was cut off; only its own file can be gone on with", err=True)
         else:
-            click.echo(f"{path}: the run was cut off; go on with attnbench run --resume {path}", err=True)
+            live = run.manifests[run.paths.index(path)].sides
+            go_on = "compare anew" if live else f"go on with attnbench run --resume {path}"
+            click.echo(f"{path}: the run was cut off; {go_on}", err=True)
     if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
         print_run(run, format_, trace=trace)
         return

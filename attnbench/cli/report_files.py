@@ -49,7 +49,7 @@ class Files:
     markdown: Path | None = None
 
     def check(self, runs: Sequence[Path]) -> None:
-        """Raise :class:`BadInput` where one can't be written, is named twice, or is one of the ``runs``.
+        """Raise :class:`BadInput` where one can't be written or made, is named twice, or is one of ``runs``.
 
         Before all else, so that nothing is printed or overwritten in vain.
         """
@@ -66,6 +66,10 @@ class Files:
                 raise BadInput(f"{str(path)!r} is one of the runs: name another file to write")
             if sum(path.resolve() == other.resolve() for other in named) > 1:
                 raise BadInput(f"{str(path)!r} is named for two formats: give each a file of its own")
+        if self.html is not None:
+            from attnbench.reports.html.bundle import check_packages
+
+            check_packages()
 
     def write(self, run: Run, files: Sequence[Path], *, trace: bool) -> None:
         """Write them; ``files``: what the run was read from.

@@ -19,6 +19,7 @@ from attnbench.cli.options import (
     trace_option,
 )
 from attnbench.cli.parameters import Fraction, OneOf, Positive, Whole
+from attnbench.cli.plan import plan_option, plan_words, print_plan, warn_of_busy_cores
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 from attnbench.cli.record_format import own_format, record_format
 from attnbench.runner.options import Options
@@ -51,7 +52,7 @@ from attnbench.runner.options import Options
     "--allocator", type=OneOf("allocator", ("pinned", "default")), default="pinned", show_default=True,
     help="While timing, keep freed memory in the process, or leave the C allocator as the system has it.",
 )  # fmt: skip
-@click.option("--plan", is_flag=True, help="Say how long it would take, by case, and run nothing.")
+@plan_option
 @benchmark_json_option
 @plugin_option
 @trace_option
@@ -97,7 +98,6 @@ def command(
             ctx, resumed(ctx, resume, registry), printed, registry, trace=trace, benchmark_json=benchmark_json
         )
     from attnbench.api import foresee, make_options, start
-    from attnbench.cli.plan import plan_words, print_plan, warn_of_busy_cores
 
     options = make_options(
         budget=budget,

@@ -73,10 +73,10 @@ def command() -> None:
     to impossible for a build that meets it; how often that happens to one that does is computed and printed.
 
     \b
-    attnbench selftest aa                    identical code: never slower, mostly proved the same
-    attnbench selftest power --length 16     planted slowdowns of 3 and 5 % are found
+    attnbench selftest aa                    identical code: never slower
+    attnbench selftest power --length 16     planted slowdowns are found
     attnbench selftest aa --stress --json found.json
-    attnbench selftest judge                 wrong backends are refused, right ones are not
+    attnbench selftest judge                 wrong backends are refused
     """
 
 
@@ -216,6 +216,8 @@ def _go(
     click.echo(last_line(name, scored.findings))
     if json_file is not None:
         _write(json_file, name, ctx.params, scored, session, facts, peers.faults)
+    if session.interrupted:
+        click.echo("attnbench: interrupted; what was measured until then is scored", err=True)
     ctx.exit(130 if session.interrupted else exit_code(scored.findings))
 
 
@@ -245,7 +247,7 @@ def _write(
         "contenders": list(session.notes()),
         "rules_left_out": faults,
     }
-    path.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _duration(seconds: float) -> str:

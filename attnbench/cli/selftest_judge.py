@@ -111,5 +111,5 @@ def judge(
     if json_file is not None:
         write_finding(json_file, finding, verdict)
     if markdown_file is not None:
-        markdown_file.write_text(judge_markdown(found, finding.facts))
+        markdown_file.write_text(judge_markdown(found, finding.facts), encoding="utf-8")
     ctx.exit(0 if found.fine else 1)

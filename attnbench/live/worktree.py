@@ -74,7 +74,7 @@ def room(repository: Repository) -> Iterator[Room]:
 def remove_leftovers(repository: Repository, temporary: Path) -> None:
     """Remove worktrees and folders of ours, on this machine, whose process is gone."""
     folders = {tree.parent for tree in _worktrees(repository) if _is_ours(tree)}
-    folders |= {folder for folder in temporary.glob(f"{_ours()}-*") if (folder / _OWNER).is_file()}
+    folders |= set(temporary.glob(f"{_ours()}-*"))
     for folder in sorted(folders):
         with _nobodys(folder) as free:
             if free:
@@ -106,6 +106,7 @@ def _nobodys(folder: Path) -> Iterator[bool]:
         yield not folder.exists()
         return
     except OSError:
+        # Another user's, whose folders nobody else may look into.
         yield False
         return
     try:

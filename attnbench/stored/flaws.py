@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from attnbench.runner.run_file import StoredRun
+from attnbench.types.words import count_of
 
 
 def flaws_of(run: StoredRun) -> Iterator[str]:
@@ -35,5 +36,9 @@ def missing_sets(path: object, cases: Collection[str]) -> Iterator[str]:
     """That sets are missing which were there when the run was made, by the cases; nothing where none is."""
     found = list(dict.fromkeys(cases))
     if found:
-        more = f" and {len(found) - 1} more cases" if len(found) > 1 else ""
-        yield f"{path}: sets are missing that were measured, on {found[0]}{more}"
+        yield f"{path}: sets are missing that were measured, on {first_of(found)}"
+
+
+def first_of(cases: Sequence[str]) -> str:
+    """The first of one or more cases, and how many more there are."""
+    return cases[0] + (f" and {count_of(len(cases) - 1, 'more case')}" if len(cases) > 1 else "")

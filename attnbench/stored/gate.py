@@ -11,6 +11,7 @@ from attnbench.stored.sides import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadInput
 from attnbench.types.names import unknown_name
+from attnbench.types.words import count_of
 
 FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
 """Unless something else is said."""
@@ -89,14 +90,14 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
     warnings = (*compared.warnings, *_idle(gate, compared.cells))
     complaints = [_counts(failing)] if failing else []
     if gate.strict and warnings:
-        complaints.append(f"{len(warnings)} warning{'s' if len(warnings) > 1 else ''} under --strict")
+        complaints.append(f"{count_of(len(warnings), 'warning')} under --strict")
     if gate.strict and compared.forced:
         complaints.append("unlike environments under --strict")
     result = (1, f"fails: {', '.join(complaints)}")
     if not complaints and not any(cell.ratio is not None for cell in counted):
         result = (3, f"nothing could be compared: {_why_nothing(compared.cells, counted)}")
     elif not complaints:
-        cells = "1 cell" if len(counted) == 1 else f"{len(counted)} cells"
+        cells = count_of(len(counted), "cell")
         result = (0, f"holds: none of {cells} is {' or '.join(gate.fail_on) or 'anything that it fails on'}")
     return GateResult(*result, failing, tuple(ignored), warnings)
 

@@ -23,10 +23,11 @@ def read_gate(path: Path, gate: Gate) -> Gate:
         BadFile: missing, no TOML, or with a key or value that can't be.
     """
     try:
-        data = tomllib.loads(path.read_text())
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
         raise BadFile(f"can't read the gate {str(path)!r}: {failure.strerror}") from failure
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as failure:
+    except (ValueError, RecursionError) as failure:
+        # Of ValueErrors TOMLDecodeError is one; what int() says of some thousand digits is another.
         raise BadFile(f"the gate {str(path)!r} is no TOML: {failure}") from failure
     where = f"the gate {str(path)!r}"
     try:
@@ -77,7 +78,7 @@ def _delta(said: Any) -> float:
     text = said.strip() if isinstance(said, str) else said
     try:
         share = float(text.removesuffix("%")) / 100 if isinstance(text, str) and "%" in text else float(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         share = 0.0
     if isinstance(said, bool) or not 0 < share < 1:
         raise BadInput(f"delta = {said!r}: a share between 0 and 1 is needed, as 0.02 or '2%'")

@@ -46,8 +46,11 @@ def _why_lone(numbers: Numbers) -> str:
     units = "run" if numbers.base.unit == "run" else "process"
     needed = fewest_each(LEVEL)
     more = f"{needed} {'runs' if units == 'run' else 'processes'} a side would tell finer"
-    if abs(numbers.log_ratio) > log(LONE_FACTOR):
+    if abs(numbers.log_ratio) > numbers.least_log:
         return f"one {units} on a side, and its calls overlap those of the other: {more}"
+    if numbers.least_log > log(LONE_FACTOR):
+        least = percent(numbers.least_told)
+        return f"one {units} on a side, and less than {least} can't be told: {_causes(numbers)}; {more}"
     return f"one {units} on a side, so that nothing within a factor of {LONE_FACTOR:g} can be told: {more}"
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnbench.runner.run_file import check_new, is_of_kind
 from attnbench.stored.ours import read_ours
+from attnbench.stored.whole_file import whole_file
 from attnbench.types.errors import BadFile, BadInput
+
+_AT_ONCE = 2**20
+"""Bytes of a run that are copied, or compared, at a time."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,17 @@ class MergedRun:
     records: int
     finished: bool
 
-    def lines(self) -> bytes:
-        """Its lines, as they stand in the file."""
+    @property
+    def size_bytes(self) -> int:
+        """What its lines take."""
+        return self.end_byte - self.first_byte
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its lines as they stand in the file, some at a time: a run may be a gigabyte."""
         with self.path.open("rb") as file:
             file.seek(self.first_byte)
-            return file.read(self.end_byte - self.first_byte)
+            for left in range(self.size_bytes, 0, -_AT_ONCE):
+                yield file.read(min(left, _AT_ONCE))
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,9 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
                 notes.append(note)
             kept[run.run_id] = run
     runs = tuple(sorted(kept.values(), key=lambda run: run.started))
-    _write(out, runs)
+    with whole_file(out, replaces=False) as file:
+        for run in runs:
+            file.writelines(run.pieces())
     return Merged(out, runs, tuple(notes))
 
 
@@ -109,59 +119,15 @@ def _runs_of(path: Path) -> tuple[list[MergedRun], bool]:
 
 def _one_of(here: MergedRun, again: MergedRun) -> tuple[MergedRun, str]:
     """The longer of two copies of a run, and what to say of it."""
-    shorter, longer = sorted((here, again), key=lambda run: run.end_byte - run.first_byte)
-    name, short, long = here.run_id, shorter.lines(), longer.lines()
-    if not long.startswith(short):
+    shorter, longer = sorted((here, again), key=lambda run: run.size_bytes)
+    name = here.run_id
+    # Pieces of both begin at the same places, but for the last of the shorter one.
+    both = zip(shorter.pieces(), longer.pieces(), strict=False)
+    if not all(long.startswith(short) for short, long in both):
         raise BadFile(
             f"{str(here.path)!r} and {str(again.path)!r} hold the run {name!r} both, but not alike: "
             "one of them was changed, or it was gone on with twice; name the one to keep"
         )
-    if len(long) == len(short):
+    if longer.size_bytes == shorter.size_bytes:
         return here, f"{again.path}: the run {name} stands in {here.path} already, and is kept once"
     return longer, f"{longer.path}: the run {name} goes further here than in {shorter.path}, and is kept once"
-
-
-def _write(out: Path, runs: Iterable[MergedRun]) -> None:
-    """Write a file that is there as a whole or not at all, and never in place of another."""
-    try:
-        fd, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
-    except OSError as failure:
-        raise BadInput(f"can't write into {str(out.parent)!r}: {failure.strerror}") from failure
-    whole = Path(name)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            for run in runs:
-                file.write(run.lines())
-            file.flush()
-            os.fsync(file.fileno())
-        whole.chmod(0o644)
-        _put(whole, out)
-        _force_folder(out.parent)
-    except FileExistsError as failure:
-        raise BadInput(f"{str(out)!r} exists; name another file") from failure
-    except OSError as failure:
-        raise BadInput(f"can't write {str(out)!r}: {failure.strerror}") from failure
-    finally:
-        whole.unlink(missing_ok=True)
-
-
-def _put(whole: Path, out: Path) -> None:
-    """Give a file its name, which nothing else may have: a rename would take it away from another file."""
-    try:
-        os.link(whole, out)
-    except FileExistsError:
-        raise
-    except OSError:
-        # A file system that knows one name for each file.
-        if out.exists():
-            raise FileExistsError(out) from None
-        whole.rename(out)
-
-
-def _force_folder(folder: Path) -> None:
-    """Force the names in a folder to disk."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -15,7 +15,7 @@ from attnbench.runner.forking import kept_over
 from attnbench.runner.manifest_line import NOT_DECODED, manifest_of
 from attnbench.runner.run_file import is_possible
 from attnbench.stored.facts import facts_of
-from attnbench.stored.flaws import missing_records, missing_sets
+from attnbench.stored.flaws import first_of, missing_records, missing_sets
 from attnbench.stored.lines import SlimBlock, SlimLine, SlimManifest, SlimScale, SlimSet
 from attnbench.types.errors import BadFile
 from attnbench.types.measured import Cell, Measured
@@ -134,7 +134,7 @@ def _take_set(line: SlimSet, case: _CaseRead) -> str:
     if case.line is None:
         return f"a set of {line.case!r} before the line of that case, which is missing"
     if line.index in case.sets:
-        return f"{line.index} of {line.case!r} stands here a second time"
+        return f"the set {line.index} of {line.case!r} stands here a second time"
     if line.index < 0:
         return f"a set with the number {line.index}"
     case.sets.add(line.index)
@@ -241,8 +241,7 @@ def _problems(
         found.append(f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}")
     gaps = [name for name, case in cases.items() if case.sets and max(case.sets) >= len(case.sets)]
     if gaps:
-        more = f" and {len(gaps) - 1} more cases" if len(gaps) > 1 else ""
-        found.append(f"{path}: sets are missing in the middle, on {gaps[0]}{more}")
+        found.append(f"{path}: sets are missing in the middle, on {first_of(gaps)}")
     lost = [
         name
         for name, case in cases.items()

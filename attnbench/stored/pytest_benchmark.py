@@ -7,6 +7,7 @@ Versions 4 and 5 write the same fields, with the rounds themselves (``--benchmar
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from attnbench.types.errors import BadFile
 from attnbench.types.measured import Cell, Measured
 from attnbench.types.record import STATUSES, TIMED
 
-KNOWN_MAJORS = ("3", "4", "5")
+KNOWN_MAJORS = ("4", "5")
 """Versions of pytest-benchmark whose files have the fields that are read here."""
 
 OURS = "attnbench"
@@ -74,7 +75,8 @@ def _problems(path: Path, data: dict[str, Any], cells: Sequence[Cell]) -> Iterat
     if not isinstance(version, str) or not version:
         yield f"{path}: doesn't say which version of pytest-benchmark wrote it"
     elif version.partition(".")[0] not in KNOWN_MAJORS:
-        yield f"{path}: was written by pytest-benchmark {version}; known are versions 4 and 5"
+        known = " and ".join(KNOWN_MAJORS)
+        yield f"{path}: was written by pytest-benchmark {version}; known are versions {known}"
     if not cells:
         yield f"{path}: holds no benchmarks"
     told = _dict(data.get(OURS)).get("problems")
@@ -172,23 +174,29 @@ def _ns(seconds: Any, what: str) -> float:
             found = math.inf
         if 0 < found < math.inf:
             return found
-    shown = repr(seconds)
-    raise _Damaged(f"{what} is {shown if len(shown) < 40 else 'no number'}, which is no time in seconds")
+    raise _Damaged(f"{what} is {_shown(seconds)}, which is no time in seconds")
 
 
 def _check_number(value: Any, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        shown = repr(value)
-        raise _Damaged(f"{what} is {shown if len(shown) < 40 else 'no number'}, which is no number from 0 on")
+        raise _Damaged(f"{what} is {_shown(value)}, which is no number from 0 on")
 
 
 def _times(values: Any, what: str) -> tuple[float, ...]:
     if not isinstance(values, list) or not values:
         raise _Damaged(f"its {what} is no list of numbers")
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise _Damaged(f"its {what} holds {value!r}, where only a number above 0 can be")
+        # JSON has whole numbers that are finite and yet too large for a float.
+        known = isinstance(value, int | float) and not isinstance(value, bool)
+        if not known or not 0 < value <= sys.float_info.max:
+            raise _Damaged(f"its {what} holds {_shown(value)}, where only a number above 0 can be")
     return tuple(float(value) for value in values)
+
+
+def _shown(value: Any) -> str:
+    """A value as it stands in a sentence; what is too long for one is "no number"."""
+    shown = repr(value)
+    return shown if len(shown) < 40 else "no number"
 
 
 def _told_apart(names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:

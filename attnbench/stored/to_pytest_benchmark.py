@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from attnbench.stored.pytest_benchmark import OURS, is_pytest_benchmark
+from attnbench.stored.whole_file import whole_file
 from attnbench.types.errors import BadInput
 from attnbench.types.measured import Cell, Measured
 
@@ -166,17 +166,5 @@ def write_pytest_benchmark(run: Measured, path: Path) -> None:
     """
     check_target(path)
     text = json.dumps(to_pytest_benchmark(run), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        whole = Path(name)
-        try:
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            whole.chmod(0o644)
-            whole.replace(path)
-        finally:
-            whole.unlink(missing_ok=True)
-    except OSError as failure:
-        raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
+    with whole_file(path, replaces=True) as file:
+        file.write(text.encode())

@@ -99,9 +99,9 @@ def _together(numbers: Mapping[Key, Numbers]) -> Iterator[str]:
             f"on {case}: the machine, or something they share; only a live comparison tells which"
         )
     if len(moved) > _SHOWN:
-        yield f"and so on {len(moved) - _SHOWN} more cases"
+        yield f"and so on {count_of(len(moved) - _SHOWN, 'more case')}"
 
 
 def _some(keys: Sequence[Key]) -> str:
-    shown = ", ".join(f"{backend} on {case}" for case, backend in keys[:_SHOWN])
+    shown = ", ".join(f"{backend} on {case}" if backend else case for case, backend in keys[:_SHOWN])
     return shown + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")

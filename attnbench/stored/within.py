@@ -18,6 +18,7 @@ from attnbench.types.compared import Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.names import unknown_name
 from attnbench.types.record import Record, SetLine
+from attnbench.types.words import count_of
 
 CONVENTIONS = (
     "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other",
@@ -146,4 +147,4 @@ def _warnings(run: StoredRun, baseline: str, bases: dict[str, Record]) -> Iterat
     yield from flaws_of(run)
     without = len({record.case for record in run.records} - bases.keys())
     if without:
-        yield f"{without} cases have no record of {baseline}"
+        yield f"no record of {baseline} on {count_of(without, 'case')}"

@@ -124,7 +124,9 @@ BAD = [
         "--resume goes on with a run as it was begun: leave out --seed, cases. Try attnbench run --help.",
     ),
     (["run", "--resume", "x.jsonl"], "can't read 'x.jsonl': No such file or directory"),
-    (["run", "--threads"], "Option '--threads' requires an argument."),
+    (["run", "--threads"], "Option '--threads' requires an argument. Try attnbench run --help."),
+    (["list", "cases", "--mask"], "Option '--mask' requires an argument. Try attnbench list cases --help."),
+    (["--plugin"], "Option '--plugin' requires an argument. Try attnbench --help."),
     (["report"], "Missing argument 'FILE...'. Try attnbench report --help."),
     (["report", "x.jsonl"], "can't read 'x.jsonl': No such file or directory"),
     (["report", "ours.toml"], "'ours.toml' is no run of attnbench: its first line is no JSON"),
@@ -149,7 +151,7 @@ BAD = [
     ),
     (["list", "cases", "folder.toml"], "can't read the suite 'folder.toml': Is a directory"),
     (["list", "cases", "a/b"], "case 'a/b': no operation 'a'; there are attention, multihead."),
-    (["list", "rules", "extra"], "Got unexpected extra argument (extra) Try attnbench list rules --help."),
+    (["list", "rules", "extra"], "Got unexpected extra argument (extra). Try attnbench list rules --help."),
 ]
 
 

@@ -17,6 +17,7 @@ from attnbench.cli import attnbench
 VARIABLE = "_ATTNBENCH_COMPLETE"
 START = Path(__file__).parents[2] / "docs" / "index.md"
 SHELLS = ("bash", "zsh", "fish")
+SMOKE_ID = "attention/additive/B1-H2-Lq64-Lk64-D64/none/float32/cpu/forward"
 
 
 def completed(line: str) -> list[str]:
@@ -40,6 +41,8 @@ def completed(line: str) -> list[str]:
         ("attnbench list cases --rule scaled", {"scaled_dot"}),
         ("attnbench explain cos", {"cosine"}),
         ("attnbench rules dot sca", {"scaled_dot"}),
+        ("attnbench explain dot --example proj", {"projections"}),
+        ("attnbench run attention/additive/", {SMOKE_ID}),
         ("attnbench run --format m", {"markdown"}),
     ],
 )

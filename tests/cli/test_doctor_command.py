@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
+from attnbench.cli import progress
 from attnbench.doctor import examine, readings
 from attnbench.doctor.finding import Finding
 
@@ -51,6 +52,21 @@ def test_json_by_either_word(invoke: Invoke, says: Callable[..., None]) -> None:
         }
     ]
     assert json.loads(invoke("doctor", "--format", "json").stdout) == rows
+
+
+def test_ctrl_c_takes_the_line_away_that_said_what_was_done(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    def stopped(threads: int, allocator: str, tell: Callable[[str], None]) -> None:
+        tell("watching cores")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, "tell_doing", told.append)
+    monkeypatch.setattr(readings, "read_machine", stopped)
+    assert invoke("doctor").exit_code == 130
+    assert told == ["watching cores", ""]
 
 
 def test_the_table_has_the_remedy(invoke: Invoke, says: Callable[..., None]) -> None:

@@ -19,7 +19,7 @@ SCRIPTED = {
     "check": {
         "--rule", "--backend", "--dtype", "--device", "--mask", "--threads", "--seed", "--out", "--resume",
         "--format", "--timeout", "--memory-limit", "--cache", "--trace", "--dropout", "--pass",
-        "--plugin", "-p",
+        "--plan", "--plugin", "-p",
     },
     "report": {"--html", "--csv", "--markdown", "--format", "--trace", "--benchmark-json", "--plugin", "-p"},
     "history": {"--case", "--backend", "--format"},
@@ -94,6 +94,37 @@ def test_every_help_has_an_example_that_the_command_takes(path: str) -> None:
             assert found is not None
             command, context = found, click.Context(found, info_name=name, parent=context)
         command.make_context(command.name, words, parent=context.parent)
+
+
+@pytest.mark.parametrize("path", ["attnbench", *OURS])
+def test_no_help_is_wider_than_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Result], path: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = invoke(*path.split()[1:], "--help").stdout.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_no_summary_of_a_command_is_cut(
+    monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Result]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for group in ([], ["list"], ["selftest"]):
+        lines = invoke(*group, "--help").stdout.partition("Commands:\n")[2].splitlines()
+        assert len(lines) > 3
+        assert not [line for line in lines if line.endswith("...")]
+
+
+def test_the_variables_of_the_environment_are_told(invoke: Callable[..., Result]) -> None:
+    from attnbench.cli.group import TRACEBACK
+    from attnbench.plugins.calling import STRICT
+    from attnbench.plugins.choosing import CHOSEN
+    from attnbench.plugins.sources import NAMED
+    from attnbench.plugins.tracing import TRACE
+
+    told = invoke("--help").stdout.partition("Environment:\n")[2]
+    for name in (NAMED, CHOSEN, STRICT, TRACE, TRACEBACK, "NO_COLOR"):
+        assert f"  {name} " in told
 
 
 def test_the_version(invoke: Callable[..., Result]) -> None:

@@ -62,6 +62,21 @@ def test_what_people_see(invoke: Callable[..., Result], format_: str, snapshot: 
     assert result.stdout == snapshot
 
 
+@pytest.mark.parametrize("format_", ["table", "markdown"])
+def test_what_was_right_and_never_timed_is_no_history(
+    invoke: Callable[..., Result], results: Path, format_: str
+) -> None:
+    before = invoke("history", "--format", format_).stdout
+    checked = run(
+        6, Cell(OTHER, "dot", "checked", "ok"), Cell(OTHER, "dot", "wrong", "mismatch", reason="far off")
+    )
+    write_pytest_benchmark(checked, Path("results/checked.json"))
+    shown = invoke("history", "--format", format_).stdout
+    assert before != shown
+    assert "wrong" in shown
+    assert "checked" not in shown
+
+
 def test_json_and_csv_have_every_column_in_full(invoke: Callable[..., Result]) -> None:
     rows = json.loads(invoke("history", "--format", "json").stdout)
     assert [tuple(row) for row in rows] == [COLUMNS] * 9

@@ -94,6 +94,17 @@ def test_what_is_being_done_is_cut_where_it_would_wrap(
     assert shown(capsys.readouterr().err) == ["", "looking at all the "]
 
 
+def test_a_terminal_that_rewrites_nothing_has_lines(
+    terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal(90)
+    monkeypatch.setenv("TERM", "dumb")
+    tell_doing("looking at libraries")
+    with progress() as tell:
+        tell(moment(2, 30.0))
+    assert capsys.readouterr().err == "2/3 case2, about 30 s left\n"
+
+
 def test_progress_without_colour(
     terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

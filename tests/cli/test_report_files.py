@@ -91,9 +91,11 @@ def test_without_the_packages_of_a_page_one_sentence_says_what_to_install(
     invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
     result = invoke("report", "run.jsonl", "--html", "run.html")
     assert result.exit_code == 2
-    assert "pip install 'attnbench[html]'" in result.stderr
+    assert "needs jinja2 and vl-convert-python: pip install 'attnbench[html]'" in result.stderr
+    assert result.stdout == ""
     assert not Path("run.html").exists()
 
 

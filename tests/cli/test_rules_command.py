@@ -12,6 +12,10 @@ import pytest
 from click.testing import Result
 from syrupy.assertion import SnapshotAssertion
 
+from attnbench.rules import attnbench_rules
+from attnbench.worked.behaviour import behaviours
+from attnbench.worked.behaviour_text import behaviour_spec
+
 Invoke = Callable[..., Result]
 
 
@@ -33,6 +37,24 @@ def test_every_rule_that_is_loaded_is_there(invoke: Invoke) -> None:
     out = invoke("rules", "--width", "8", "--gain", "1", "--keys", "4").stdout
     listed = [row["name"] for row in json.loads(invoke("list", "rules", "--format", "json").stdout)]
     assert all(f"\n{name} " in out for name in listed)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_gains_and_costs_are_shown_at_one_width(invoke: Invoke) -> None:
+    out = invoke("rules", "dot", "--width", "256", "--width", "4", "--gain", "1").stdout
+    assert "queries times a gain, D=256\n" in out
+    assert "what scores cost at D=256\n" in out
+    assert "gain, D=4\n" not in out
+
+
+def test_ticks_of_a_plot_stand_where_its_points_are() -> None:
+    (row,) = behaviours([next(iter(attnbench_rules()))], (12,))
+    spec = behaviour_spec([row], [row])
+    x = [part["spec"]["encoding"]["x"] for part in spec["vconcat"]]
+    assert [(one["title"], one["axis"]["values"]) for one in x] == [
+        ("D", [12]),
+        ("queries times a gain, D=12", [1]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -42,6 +64,7 @@ def test_every_rule_that_is_loaded_is_there(invoke: Invoke) -> None:
         (["dot", "--width", "9999"], "9999 features: 1 to 1024 are needed"),
         (["dot", "--keys", "9999"], "9999 keys: 2 to 1024 are needed"),
         (["dot", "--gain", "0"], "0"),
+        (["dot", "--gain", "1e308"], "a gain of 1e+308: one above 0 and up to 1e+100 is needed"),
         (["dot", "--plot", "x.bmp"], "'x.bmp': pictures end in .png or .svg"),
     ],
 )

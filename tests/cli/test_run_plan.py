@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -40,6 +41,12 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
             "3 s starting processes, 4 s checking; --budget and --sets set it; "
             "in 4 cells the fewest calls take longer than the budget",
         ),
+        (
+            (CaseForecast("a", 1, 3.0),),
+            Options(budget_s=3, sets=30),
+            "1 case, 1 cell: about 6 s: 3 s starting up, 3 s timing (30 sets of 100 ms a cell); "
+            "--budget and --sets set it",
+        ),
         ((CaseForecast("a", 0),), Options(), "1 case, 0 cells: about 3 s"),
     ],
 )  # fmt: skip
@@ -60,6 +67,29 @@ def test_plan_prints_what_would_be_run_and_runs_nothing(
     table = invoke("run", CASE, "--plan").stdout.splitlines()
     assert table[0].split() == ["case", "cells", "about_s", "timing_s"]
     assert table[1].split()[0] == CASE
+
+
+def test_a_check_has_a_plan_too(invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attnbench.api, "start", lambda *_: pytest.fail("it was run"))
+    result = invoke("check", CASE, "--plan", "--backend", "eager", "--backend", "compiled")
+    assert result.exit_code == 0
+    head, row = result.stdout.splitlines()
+    assert head.split() == ["case", "cells", "about_s", "compiling_s"]
+    assert row.split()[1] == "2"
+    assert result.stderr.startswith("1 case, 2 cells: about ")
+    assert "--budget" not in result.stderr
+    assert "timing" not in result.stderr
+
+
+def test_what_a_plugin_brings_is_checked_on_cases_that_no_plan_foresees(
+    invoke: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from attnbench import hookimpl\n@hookimpl\ndef attnbench_backends():\n    return []\n"
+    )
+    result = invoke("check", "--plugin", str(tmp_path / "mine.py"), "--plan")
+    assert result.exit_code == 2
+    assert "--plan is of cases: name some, or a --backend, beside --plugin" in result.stderr
 
 
 def test_what_can_not_be_run_has_no_plan(invoke: Callable[..., Result]) -> None:

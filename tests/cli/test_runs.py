@@ -134,6 +134,8 @@ def test_data_on_stdout_and_all_else_on_stderr(invoke: Callable[..., Result], st
     plan, _, told = result.stderr.partition("\n")
     assert plan.startswith("1 case, ")
     assert told == f"1/2 {CASE}\n2/2 {CASE}, about 1 s left\nstored in {started.path}\n"
+    # The last line of all, since a table is longer than a terminal.
+    assert result.output.endswith(f"]\nstored in {started.path}\n")
 
 
 @pytest.mark.parametrize(
@@ -230,6 +232,14 @@ def test_report_reads_files_and_folders_and_says_what_is_unfinished(
     assert result.stderr == (
         f"{unfinished}: the run was cut off; go on with attnbench run --resume {unfinished}\n"
     )
+
+
+def test_nobody_is_told_to_go_on_with_a_live_comparison(
+    invoke: Callable[..., Result], tmp_path: Path
+) -> None:
+    path = tmp_path / "live.jsonl"
+    RunWriter.create(path, msgspec.structs.replace(MANIFEST, sides={"base": {}, "head": {}})).close()
+    assert invoke("report", str(path)).stderr == f"{path}: the run was cut off; compare anew\n"
 
 
 def test_report_prints_the_table_that_run_printed(invoke: Callable[..., Result], started: Started) -> None:

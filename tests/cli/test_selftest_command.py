@@ -92,6 +92,7 @@ def test_ctrl_c_prints_what_there_is_and_is_130(
     result = invoke("selftest", "aa")
     assert result.exit_code == 130
     assert "alarms" in result.stdout
+    assert result.stderr.endswith("attnbench: interrupted; what was measured until then is scored\n")
 
 
 def test_what_is_switched_off_does_not_fail_a_build(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +35,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Hearing]:
         ]
         facts = {
             "date": "2026-01-01", "seeds": list(hearing.seeds), "without": list(hearing.without),
-            "verdicts": len(outcomes), "wall_s": 1.0, "cpu": "some", "cores": 2, "torch": "2",
+            "verdicts": len(outcomes), "wall_s": 1.0, "cpu": "some®", "cores": 2, "torch": "2",
             "load_before": 0.0, "load_after": 0.0,
         }  # fmt: skip
         return Finding(tuple(outcomes), facts)
@@ -70,14 +71,19 @@ def test_one_that_passes_fails_it_and_is_named(invoke: Invoke, heard: list[Heari
     assert f"FAILED: {len(WRONG) - 1} of {len(WRONG)} wrong backends refused" in result.stdout
 
 
-def test_seeds_may_be_judged_one_at_a_time(invoke: Invoke, heard: list[Hearing], tmp_path: Path) -> None:
+def test_seeds_may_be_judged_one_at_a_time(
+    invoke: Invoke, heard: list[Hearing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in a locale of ASCII, which files are not to depend on.
+    monkeypatch.setattr(io, "text_encoding", lambda encoding, *_: encoding or "ascii")
     first, both, text = tmp_path / "1.json", tmp_path / "2.json", tmp_path / "judged.md"
     assert invoke("selftest", "judge", "--json", str(first)).exit_code == 0
     again = ("--first", "2", "--add", str(first), "--json", str(both), "--markdown", str(text))
     assert invoke("selftest", "judge", *again).exit_code == 0
-    assert json.loads(both.read_text())["seeds"] == [1, 2]
-    assert "refused in 2 seeds" in json.loads(both.read_text())["verdict"]
-    assert text.read_text().startswith("2026-01-01: seed 1, 2;")
+    found = json.loads(both.read_text(encoding="utf-8"))
+    assert found["seeds"] == [1, 2]
+    assert "refused in 2 seeds" in found["verdict"]
+    assert text.read_text(encoding="utf-8").startswith("2026-01-01: seed 1, 2;")
 
 
 def test_no_check_that_there_is_not(invoke: Invoke, heard: list[Hearing]) -> None:

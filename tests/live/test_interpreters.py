@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -110,6 +111,18 @@ def test_one_that_never_answers_is_ended(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "python").chmod(0o755)
     with pytest.raises(BadInput, match=r"did not load within 0\.2 s"):
         ask_all([Side("base", "slow", str(tmp_path / "python"))], ())
+
+
+def test_what_a_side_leaves_running_is_waited_for_by_nobody_and_ended(tmp_path: Path) -> None:
+    alive, late = tmp_path / "alive", tmp_path / "late"
+    leave = f"exec 9> {alive}; flock -s 9; (sleep 20; touch {late}) &\nexit 3\n"
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{leave}")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(BadInput, match="exit status 3"):
+        ask_all([Side("base", "leaves", str(tmp_path / "python"))], ())
+    with alive.open() as all_are_gone:
+        fcntl.flock(all_are_gone, fcntl.LOCK_EX)
+    assert not late.exists()
 
 
 def test_what_can_not_be_started_is_refused(tmp_path: Path) -> None:

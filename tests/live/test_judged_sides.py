@@ -11,6 +11,7 @@ import pytest
 from attnbench.live.facts import Facts
 from attnbench.live.judged import notes, refuse_what_misleads
 from attnbench.live.side import Side
+from attnbench.live.two_sides import TwoSides
 from attnbench.types.errors import BadInput
 from attnbench.worker.fingerprint import protocol_fingerprint
 
@@ -42,6 +43,14 @@ def refused(base: Facts, head: Facts, *, one: Side = BASE, other: Side = HEAD) -
 
 def test_two_sides_with_their_own_code_are_fine() -> None:
     refuse_what_misleads(BASE, HEAD, {"base": has("/b"), "head": has("/h")})
+
+
+def test_the_same_file_is_alike_beside_the_same_libraries_alone() -> None:
+    same = has("/b")
+    assert TwoSides(BASE, HEAD, same, same).alike() == {"quick"}
+    assert TwoSides(BASE, HEAD, same, has("/h")).alike() == set()
+    assert TwoSides(BASE, HEAD, same, has("/b", versions={"torch": "2.13.0"})).alike() == set()
+    assert TwoSides(BASE, HEAD, same, has("/b", backends={"quick": "slow"})).alike() == set()
 
 
 def test_a_side_whose_workers_say_something_else_is_named() -> None:

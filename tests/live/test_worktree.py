@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import psutil
 import pytest
 from kernel_project import Install, Project, run_git
 
-from attnbench.live.git import repository_of
-from attnbench.live.worktree import room
+from attnbench.live.git import Repository, repository_of
+from attnbench.live.worktree import _ours, remove_leftovers, room
 from attnbench.types.errors import BadInput
 
 HOLDER = """
-import sys, tempfile
+import signal, sys, tempfile
 from pathlib import Path
 from attnbench.live.git import repository_of
 from attnbench.live.worktree import room
 tempfile.tempdir = sys.argv[2]
+# Where these tests run in the background, a shell has had it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with room(repository_of(Path(sys.argv[1]))) as ours:
     ours.add("HEAD", "base")
     ours.add("HEAD", "head")
@@ -48,6 +53,11 @@ def held(project: Project, temporary: Path) -> subprocess.Popen[bytes]:
 def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
     process.send_signal(how)
     process.communicate(timeout=60)
+
+
+def readable(fd: int, within_s: float = 60) -> bool:
+    """Whether there is something to read within that time; of a process, whether it has ended."""
+    return bool(select.select([fd], [], [], within_s)[0])
 
 
 def state(repo: Path) -> dict[str, object]:
@@ -155,11 +165,11 @@ def test_so_is_what_git_remembers_of_one_whose_folder_is_gone(
 def test_worktrees_of_others_and_of_running_comparisons_are_left_alone(
     busy: Project, own_temporary_folder: Path, tmp_path: Path
 ) -> None:
-    theirs, gone = tmp_path / "attnbench-live-theirs-base", tmp_path / "gone"
+    theirs, gone = tmp_path / "attnbench-live-theirs-base", tmp_path / "gone" / f"{_ours()}-mine-base"
     for tree in (theirs, gone):
         run_git(busy.repo, "worktree", "add", "--quiet", "--detach", str(tree))
     (theirs / "work.py").write_text("not committed")
-    gone.rename(tmp_path / "moved")
+    gone.parent.rename(tmp_path / "moved")
     other = held(busy, own_temporary_folder)
     before = run_git(busy.repo, "worktree", "list", "--porcelain")
     with room(repository_of(busy.repo)) as ours:
@@ -169,6 +179,33 @@ def test_worktrees_of_others_and_of_running_comparisons_are_left_alone(
     assert before.count("worktree ") == 5
     end(other, signal.SIGINT)
     assert run_git(busy.repo, "worktree", "list", "--porcelain").count("worktree ") == 3
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As a user to whom permissions apply, which they don't to root."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_what_another_user_has_in_the_same_temporary_folder_is_left_alone() -> None:
+    with TemporaryDirectory(dir="/tmp") as place:
+        temporary = Path(place)
+        temporary.chmod(0o755)
+        theirs = temporary / f"{_ours()}-theirs"
+        theirs.mkdir()
+        (theirs / "owner").touch()
+        theirs.chmod(0)
+        with without_rights():
+            remove_leftovers(Repository(temporary), temporary)
+        theirs.chmod(0o700)
+        assert (theirs / "owner").exists()
 
 
 def test_no_hook_of_the_user_runs_and_no_variable_of_a_hook_counts(
@@ -222,7 +259,9 @@ def test_a_checkout_is_ended_in_the_middle(busy: Project, own_temporary_folder: 
     """git stands still in a filter until we are interrupted; half a worktree is put away like a whole one."""
     fifo = own_temporary_folder.parent / "fifo"
     os.mkfifo(fifo)
-    run_git(busy.repo, "config", "filter.slow.smudge", f"echo $$ > {fifo}; exec sleep 600")
+    told = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    # Opened for both it waits for no reader: where this process is killed, none of them lasts for long.
+    run_git(busy.repo, "config", "filter.slow.smudge", f"exec 3<>{fifo}; echo $$ >&3; exec sleep 100")
     run_git(busy.repo, "config", "filter.slow.required", "true")
     (busy.repo / ".git" / "info").mkdir(exist_ok=True)
     (busy.repo / ".git" / "info" / "attributes").write_text("mini_s.py filter=slow\n")
@@ -233,9 +272,13 @@ def test_a_checkout_is_ended_in_the_middle(busy: Project, own_temporary_folder: 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    filters = int(fifo.read_text())  # waits until it has begun
+    assert readable(told), "the filter has not begun"
+    filters = os.pidfd_open(int(os.read(told, 100)))
     assert len(run_git(busy.repo, "worktree", "list").splitlines()) == 2
+    assert not readable(filters, within_s=0)
     end(process, signal.SIGINT)
-    assert not psutil.pid_exists(filters) or psutil.Process(filters).status() == psutil.STATUS_ZOMBIE
+    assert readable(filters), "the filter goes on"
+    os.close(told)
+    os.close(filters)
     assert state(busy.repo) == before
     assert list(own_temporary_folder.iterdir()) == []

@@ -99,6 +99,13 @@ def test_cells_on_one_side_are_counted_and_named() -> None:
     assert warned(found, f"1 cell only in new, with nothing to be compared with: other on {SHORT}")
 
 
+def test_a_benchmark_without_a_backend_is_named_by_its_case_alone() -> None:
+    base = side(cell("", "test_a.py::test_one"), origin="pytest-benchmark")
+    new = side(cell("", "test_a.py::test_two"), origin="pytest-benchmark")
+    found = compare_sides([base], [new])
+    assert warned(found, "1 cell only in base: test_a.py::test_one")
+
+
 def test_many_are_counted_and_the_first_are_named() -> None:
     base = side(*(cell(case=f"case {i}") for i in range(9)))
     assert warned(

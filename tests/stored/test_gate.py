@@ -84,7 +84,9 @@ def test_the_last_rule_that_fits_and_says_something_counts() -> None:
         rules=(
             CellRule(case="attention/dot/*", delta=0.1, fail_on=("mismatch",)),
             CellRule(backend="m?ne", delta=0.2),
+            CellRule(backend="other", ignore="known"),
             CellRule(backend="other", ignore="no"),
+            CellRule(backend="other"),
         )
     )
     assert gate.delta_of("attention/dot/a", "mine") == 0.2
@@ -163,6 +165,8 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("[[cells]]\nignore = true", "cells number 1: ignore = True: give words"),
         ("[[cells]]\nignore = ''", "cells number 1: ignore = ''"),
         ("[[cells]]\ncase = 3", "cells number 1: case = 3"),
+        (f"delta = 1{'0' * 400}", "a share between 0 and 1"),  # more than a float holds
+        (f"delta = 1{'0' * 5000}", "is no TOML"),  # more than Python reads
         ("delta =", "is no TOML"),
     ],
 )

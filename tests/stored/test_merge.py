@@ -180,6 +180,30 @@ def test_where_a_file_has_one_name_only_it_is_renamed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.jsonl", "out.jsonl"]
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 2**20])
+def test_runs_are_copied_and_compared_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("attnbench.stored.merge._AT_ONCE", at_once)
+    whole = stored(tmp_path / "a.jsonl", manifest("r"), record())
+    copy = stored(tmp_path / "b.jsonl", manifest("r"))
+    merge([copy, whole], tmp_path / "new.jsonl")
+    assert (tmp_path / "new.jsonl").read_bytes() == whole.read_bytes()
+    copy.write_bytes(copy.read_bytes()[:-1] + b" \n")
+    with pytest.raises(BadFile, match="but not alike"):
+        merge([copy, whole], tmp_path / "other.jsonl")
+
+
+def test_who_may_read_the_new_file_is_as_the_umask_says(tmp_path: Path) -> None:
+    one = stored(tmp_path / "a.jsonl", manifest("r"), record())
+    before = os.umask(0o077)
+    try:
+        merge([one], tmp_path / "new.jsonl")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new.jsonl").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

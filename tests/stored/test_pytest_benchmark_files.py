@@ -154,6 +154,14 @@ def test_numbers_that_can_not_be_damage_their_benchmark_alone(stats: dict[str, A
     assert damaged(lambda found: found["stats"].update(stats)) == ("error", reason, ())
 
 
+@pytest.mark.parametrize("extra", [{"processes_ns": [10**400]}, {"processes_ns": [1.0], "ratio": 10**400}])
+def test_so_do_whole_numbers_that_no_float_holds(extra: dict[str, Any]) -> None:
+    mine = {"case": CASE, "backend": "mine"} | extra
+    status, reason, times = damaged(lambda found: found.update(extra_info=mine))
+    assert (status, times) == ("error", ())
+    assert reason.endswith(" holds no number, where only a number above 0 can be")
+
+
 @pytest.mark.parametrize("stats", [None, {}, [1, 2], "x"])
 def test_so_do_stats_that_are_none(stats: Any) -> None:
     assert damaged(lambda found: found.update(stats=stats)) == ("error", "it has no stats", ())
@@ -229,6 +237,10 @@ def test_files_whose_benchmarks_have_no_names_are_refused(change: Callable[..., 
     ("change", "problem"),
     [
         ({"version": "6.0"}, "bench.json: was written by pytest-benchmark 6.0; known are versions 4 and 5"),
+        (
+            {"version": "3.4.1"},
+            "bench.json: was written by pytest-benchmark 3.4.1; known are versions 4 and 5",
+        ),
         ({"version": None}, "bench.json: doesn't say which version of pytest-benchmark wrote it"),
         ({"benchmarks": []}, "bench.json: holds no benchmarks"),
     ],

@@ -182,7 +182,7 @@ def damaged(tmp_path: Path, what: str) -> Path:
     ("what", "sentence"),
     [
         ("a second manifest", "line 4: a second manifest of the run 'run', which would count twice"),
-        ("a set twice", "line 4: 0 of 'attention/"),
+        ("a set twice", "line 4: the set 0 of 'attention/"),
         ("a record twice", "stands here a second time"),
         (
             "a case line gone",

@@ -51,6 +51,17 @@ def test_alike_within_delta_is_the_same() -> None:
     assert mine(with_mine(), with_mine(1.1), delta=0.2).verdict == "same"
 
 
+def test_alike_beside_processes_or_a_machine_that_moved_is_not_proved_the_same() -> None:
+    moved = {name: tuple(1.1 * ns for ns in taken) for name, taken in cell().reference_ns.items()}
+    assert mine(with_mine(), with_mine(reference_ns=moved)).verdict == "unclear"
+    far_out = with_mine(processes_ns=(*(1e5,) * 7, 0.7e5, 1.3e5))
+    found = mine(far_out, with_mine(processes_ns=(1e5,) * 9))
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.98 < found.low <= found.high < 1.02
+    assert found.verdict == "unclear"
+
+
 def test_nothing_finer_than_processes_differ_by_is_told() -> None:
     rough = times(1e5, spread=0.3)
     found = mine(with_mine(processes_ns=rough), with_mine(processes_ns=tuple(1.15 * ns for ns in rough)))
@@ -77,6 +88,13 @@ def test_what_all_backends_of_a_case_moved_by_is_put_down_to_the_machine() -> No
     assert "the other backends of the case moved by 30 %" in compared.cells[0].reason
     (warning,) = compared.warnings
     assert warning.startswith(f"all 5 backends are slower by 30 % or more on {SHORT}: the machine, or")
+
+
+@pytest.mark.parametrize(("backends", "warnings"), [(3, 0), (4, 1)])
+def test_few_backends_that_moved_together_are_no_sign_of_the_machine(backends: int, warnings: int) -> None:
+    base, new = beside()[:backends], beside(factor=1.3)[:backends]
+    found = compare_sides([side(*base, path=Path("a"))], [side(*new, path=Path("b"))])
+    assert len(found.warnings) == warnings
 
 
 def test_one_backend_alone_is_told_from_the_machine_only_beyond_all_its_processes_and_drift() -> None:
@@ -159,6 +177,16 @@ def test_a_lone_process_against_nine_must_lie_beyond_all_of_them() -> None:
     nine = [side(cell(processes_ns=times(1e6, spread=0.3)))]
     assert mine(nine, lone(2.6e6)).verdict == "slower"
     assert mine(nine, lone(2.6e6, wide=0.58)).verdict == "unclear"
+
+
+def test_what_a_lone_process_lies_within_is_said_as_it_is() -> None:
+    """Beyond a factor of two, and within what the processes of the other side differ by."""
+    nine = [side(cell(processes_ns=tuple(1e6 * (1 + i / 4) for i in range(9)), reference_ns={}))]
+    found = mine(nine, lone(5e6))
+    assert found.verdict == "unclear"
+    assert found.reason.startswith(
+        "one process on a side, and less than 200 % can't be told: processes of base differ by 200 %"
+    )
 
 
 def test_chance_among_many_cells_is_corrected_for() -> None:

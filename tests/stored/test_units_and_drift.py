@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_sides import cell
 
 from attnbench.stored.drift import Drift, moved_beside, reference_drift
-from attnbench.stored.units import ONE_PARENT, spread_of, units_of
+from attnbench.stored.units import spread_of, units_of
 
 
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=30))
@@ -53,7 +53,7 @@ def test_forks_of_one_server_that_differ_from_those_of_another_widen_the_spread(
 
 def test_where_all_are_forks_of_one_process_its_luck_is_allowed_for() -> None:
     alike = cell(processes_ns=(1e5,) * 9, parents=(0,) * 9)
-    assert units_of([alike], "process").spread == ONE_PARENT
+    assert units_of([alike], "process").spread == 0.05
     assert units_of([replace(alike, parents=(0, 1, 2) * 3)], "process").spread == 0
     assert units_of([replace(alike, parents=())], "process").spread == 0
 

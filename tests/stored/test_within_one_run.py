@@ -61,6 +61,20 @@ def test_a_backend_that_the_run_does_not_have_is_refused_with_the_nearest(tmp_pa
         compare_within(write_run(tmp_path / "a.jsonl", cells=CELLS), "fats")
 
 
+def test_what_is_suspect_has_samples_and_no_ratio(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a.jsonl", cells=CELLS, statuses={(SHORT, "slow"): "suspect"})
+    slow = next(cell for cell in compare_within(path, "fast").cells if cell.backend == "slow")
+    assert (slow.ratio, slow.verdict) == (None, "missing")
+
+
+def test_cases_without_the_baseline_are_counted(tmp_path: Path) -> None:
+    cells = {SHORT: {"a": times(1e5), "b": times(1e5)}, LONG: {"b": times(1e5)}}
+    path = write_run(tmp_path / "a.jsonl", cells=cells)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(x for x in lines if not ('"backend":"a"' in x and f'"case":"{LONG}"' in x)))
+    assert "no record of a on 1 case" in compare_within(path, "a").warnings
+
+
 def test_a_run_that_was_cut_off_is_warned_of(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a.jsonl", run_lines(CELLS, ended=False))
     assert "the run was cut off" in compare_within(path, "fast").warnings[0]
