@@ -223,11 +223,12 @@ def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
     """What :func:`load` and the command line share."""
     from attnbench.reports.metrics import metric_columns
     from attnbench.runner.run_file import expand, read_runs
+    from attnbench.stored.readable import readable
 
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not all(str(path) for path in several) or not several:
         raise BadInput("no path to read: name a run file, or a folder of them")
-    stored = [run for path in expand([Path(path) for path in several]) for run in read_runs(path)]
+    stored = [readable(run) for path in expand([Path(path) for path in several]) for run in read_runs(path)]
     by_file = tuple(s.records for s in stored)
     return Run(
         paths=tuple(s.path for s in stored),

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 def attention(setup: Setup, scale_queries: bool = True) -> Call:
-    """The function for ``attention``: scores, softmax (float32 for half precision), weighted values."""
+    """The function for ``attention``: scores, softmax (float32 for half precision), weighted values.
+
+    It takes q (B, H, Lq, D), k (B, Hkv, Lk, D) and v (B, Hkv, Lk, Dv) and gives (B, H, Lq, Dv), in the
+    case's dtype. scale_queries: see :func:`attnbench.kit.scores.scores_of`.
+    """
     case = setup.case
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)

@@ -61,7 +61,10 @@ def additive_mask(
 def plus_bias(
     added: Tensor | None, scoring: Scoring, rows: slice, cols: slice, dtype: torch.dtype
 ) -> Tensor | None:
-    """What is added for some rows and columns and the rule's bias for them; None where neither is."""
+    """What is added for some rows and columns and the rule's bias for them; None where neither is.
+
+    added: (B or 1, 1, rows, cols), in ``dtype``. With a bias the result is (B or 1, H, rows, cols).
+    """
     if scoring.bias is None:
         return added
     bias = scoring.bias(rows, cols).to(dtype).unsqueeze(0)
@@ -91,9 +94,21 @@ def empty_rows(case: Case, device: str) -> Tensor | None:
     return empty if bool(empty.any()) else None
 
 
+def is_plain_causal(case: Case, scoring: Scoring) -> bool:
+    """Whether the mask is causal from the upper left, with nothing else added: neither bias nor sink.
+
+    A kernel's own causal mask, ``is_causal`` of torch's, is then all that it needs. Of a square either
+    alignment is that.
+    """
+    mask = case.mask
+    upper_left = mask.is_only_causal and (mask.causal == "upper_left" or case.Lq == case.Lk)
+    return upper_left and scoring.bias is None and scoring.sink is None
+
+
 def softmax_mask(setup: Setup, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
     """What :func:`attnbench.kit.softmax.masked_softmax` takes: the mask, without bias, and the empty rows.
 
+    Of shapes (B or 1, 1, Lq, Lk), in ``dtype``, and (B or 1, 1, Lq, 1), bool; each None where there is none.
     The mask is 0 in rows whose weights are set to 0 anyway: a softmax over nothing but -inf is NaN, and so
     would be its gradient. With a sink no row is empty.
     """

@@ -33,12 +33,12 @@ def scores_of(scoring: Scoring, scale_queries: bool = True) -> Scores:
 
 
 def map_queries(dot: DotForm, q: Tensor) -> Tensor:
-    """q' of a dot form, without the scale."""
+    """q' of a dot form, without the scale: (B, H, L, D) as q."""
     return q if dot.map_q is None else dot.map_q(q)
 
 
 def map_keys(dot: DotForm, k: Tensor) -> Tensor:
-    """k' of a dot form."""
+    """k' of a dot form: (B, H or Hkv, L, D) as k."""
     return k if dot.map_k is None else dot.map_k(k)
 
 

@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = [
         name
         for name in ("suite", "case", "backend", "rule", "threads")
-        if config.getoption(f"attnbench_{name}")
+        if config.getoption(f"attnbench_{name}") not in (None, [])
     ]
     if asked:
         from attnbench.pytest_plugin.suite_items import SuiteItems

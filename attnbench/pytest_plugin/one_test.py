@@ -94,6 +94,8 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
         problem, verified = str(wrong), 0
     except RefereeGaveUp as failure:
         pytest.fail(told.end("error", str(failure)), pytrace=False)
+    except KeyboardInterrupt:
+        raise
     except BaseException as failure:
         pytest.fail(told.end(*classify(failure, "the call after the test")), pytrace=False)
     if problem:
@@ -123,6 +125,9 @@ def _given(pair: Pair, item: pytest.Item, benchmark: Any, told: ExtraInfo) -> It
         try:
             made = prepared(brief, pair.case, registry.backends[pair.backend])
         except NotPrepared as refusal:
+            if isinstance(refusal.__cause__, KeyboardInterrupt):
+                # A worker has none: Ctrl-C is for the process of the tests.
+                raise refusal.__cause__ from None
             raise _Refused(refusal.status, _here(refusal.reason)) from refusal
         except WrongOutput as wrong:
             raise _Refused("mismatch", _here(str(wrong))) from wrong

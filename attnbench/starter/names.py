@@ -10,8 +10,10 @@ from attnbench.types.errors import BadInput
 
 PREFIX = "attnbench-"
 LONGEST = 60
-_WORD = re.compile(r"[a-z0-9]+(?:[-_.]+[a-z0-9]+)*", re.IGNORECASE)
-"""As the packaging specification has names of distributions; ASCII alone."""
+_WORD = re.compile(r"[a-z0-9]+(?:[-_.]+[a-z0-9]+)*", re.IGNORECASE | re.ASCII)
+"""As the packaging specification has names of distributions.
+
+ASCII, since the Kelvin sign is a k to IGNORECASE, and the long s an s."""
 
 
 @dataclass(frozen=True)

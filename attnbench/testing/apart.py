@@ -6,9 +6,11 @@ soon as it is known, so that a process that ends loses no more than the answer t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from msgspec import Struct
 
 from attnbench.types.source import Source
 from attnbench.types.words import one_line
+from attnbench.worker.ending import kill_group
 
 PER_ANSWER_S, START_S = 20.0, 60.0
 
@@ -66,26 +69,34 @@ def look(asked: Asked) -> list[Reply]:
     if not asked.looks and not asked.again:
         return []
     limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again))
-    with subprocess.Popen(
-        [sys.executable, "-m", "attnbench.testing.apart"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    ) as process:  # fmt: skip
-        try:
-            said, _ = process.communicate(msgspec.json.encode(asked), timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            said, _ = process.communicate()
-        except BaseException:
-            process.kill()
-            raise
     replies: list[Reply] = []
-    for line in said.splitlines():
+    for line in _said(msgspec.json.encode(asked), limit_s).splitlines():
         try:
             replies.append(msgspec.json.decode(line, type=Reply))
         except msgspec.DecodeError:
             break
     return replies
+
+
+def _said(asked: bytes, limit_s: float) -> bytes:
+    """What the process has written when it ends, or when it is ended after so many seconds.
+
+    To a file: of a pipe the end comes only when all that the backend has forked have closed it too.
+    """
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "attnbench.testing.apart"],
+            stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
+        )  # fmt: skip
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(asked, timeout=limit_s)
+        finally:
+            kill_group(process.pid)
+            process.wait()
+        out.seek(0)
+        return out.read()
 
 
 def main() -> None:

@@ -30,7 +30,8 @@ class Answer:
 def ask(backend: Backend, case: Case, rule: Rule) -> Answer:
     """What ``supports`` says of a case, asked twice.
 
-    Where it raises or its answer can't be read the case counts as taken: so does a run, which then fails.
+    As a run has it: where it raises the case counts as taken, and the run then fails; anything else than None
+    declines it, whether that is a reason in words or not.
     """
     first, again = _ask(backend.supports, case, rule), _ask(backend.supports, case, rule)
     if not first.fault and not again.fault and (first.reason is None) != (again.reason is None):

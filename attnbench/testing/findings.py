@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from attnbench.types.words import count_of
+
 About = Literal["declarations", "answers", "steadiness"]
 """What a finding is about: what a backend declares and ``supports`` says; answers; whether they stay."""
 
@@ -35,8 +37,7 @@ class Finding:
             lines.append(f"  {self.do}")
         lines += [f"  {case}" for case in self.cases[:SHOWN]]
         if len(self.cases) > SHOWN:
-            more = len(self.cases) - SHOWN
-            lines.append(f"  and {more} more {'cases' if more > 1 else 'case'}")
+            lines.append(f"  and {count_of(len(self.cases) - SHOWN, 'more case')}")
         return "\n".join(lines)
 
 

@@ -114,7 +114,7 @@ def _of_object(backend: Backend) -> Iterator[Found]:
     try:
         with TemporaryDirectory(prefix="attnbench-") as folder:
             file = Path(folder) / f"{STAND_IN_FOR}{home.__name__.rpartition('.')[2].strip('_')}.py"
-            file.write_text(_stand_in(home, name, registry))
+            file.write_text(_stand_in(home, name, registry), encoding="utf-8")
             found = _loaded(file, backend, home)
             try:
                 yield found

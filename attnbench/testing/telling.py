@@ -184,13 +184,13 @@ def _decline(what: str) -> str:
 def _given(failure: Failure, backend: Backend, rules: Mapping[str, Rule]) -> str:
     """The shapes of a call's inputs: half of what raises is an axis where another was thought."""
     case = parse_case(failure.shown)
-    shapes = activation_shapes(case, rules[case.rule])
+    shapes: tuple[tuple[int, ...], ...] = activation_shapes(case, rules[case.rule])
     if case.layer is not None:
         named = ", ".join(
             f"{name} {shape}" for name, shape in zip(("queries", "keys", "values"), shapes, strict=True)
         )
         return f"Inputs were {named}."
     if backend.layout == "BLHD":
-        shapes = tuple((s[0], s[2], s[1], s[3]) for s in shapes)  # type: ignore[assignment]
+        shapes = tuple((s[0], s[2], s[1], s[3]) for s in shapes)
     named = ", ".join(f"{name} {shape}" for name, shape in zip("qkv", shapes, strict=True))
     return f"Inputs were {named}, as its layout {backend.layout} says."

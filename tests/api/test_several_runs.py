@@ -12,6 +12,7 @@ from attnbench.api import make_options
 from attnbench.runner.options import Options
 from attnbench.runner.plan import sets_for
 from attnbench.runner.run_file import RunWriter
+from attnbench.types.errors import BadFile
 from attnbench.types.record import EndLine, Manifest, Record
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
@@ -53,6 +54,12 @@ def test_each_file_is_a_family_of_its_own(two: list[Path]) -> None:
     verdicts = [one.verdict for one in both.judged if one.record.backend == "slow"]
     # What one run tells, the other can't among 61 comparisons.
     assert verdicts == ["slower", "unclear"]
+
+
+def test_of_several_files_that_with_an_id_that_cannot_be_read_is_named(two: list[Path]) -> None:
+    two[1].write_text(two[1].read_text().replace("attention/dot", "attenton/dot"))
+    with pytest.raises(BadFile, match=r"b\.jsonl': case 'attenton/dot.*no operation 'attenton'"):
+        attnbench.load(two)
 
 
 def test_so_are_they_in_the_frame(two: list[Path]) -> None:

@@ -128,6 +128,13 @@ def test_weights_come_back_in_the_dtype_of_the_scores_rounded_once(dtype: torch.
         )
 
 
+def test_what_is_added_to_half_precision_is_not_rounded_to_it() -> None:
+    scores = torch.full((1, 1, 1, 2), 100.0, dtype=torch.bfloat16)
+    added = torch.tensor([[[[0.0, 0.3]]]], dtype=torch.bfloat16)
+    # 100.3 would be 100.5 in bfloat16, and the weight 0.62.
+    assert float(masked_softmax(scores, added)[..., 1]) == pytest.approx(0.574, abs=0.004)
+
+
 @pytest.mark.parametrize("size", [110.0, 1e4])
 def test_huge_scores_neither_overflow_nor_leak(size: float) -> None:
     scores = torch.tensor([[[[size, -size, 0.0]]]])

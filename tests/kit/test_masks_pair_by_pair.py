@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small import cases, keeps
 
 from attnbench.kit import masks
-from attnbench.kit.masks import additive_mask, empty_rows, keep_mask, mask_rows, plus_bias
+from attnbench.kit.masks import additive_mask, empty_rows, is_plain_causal, keep_mask, mask_rows, plus_bias
 from attnbench.types.case import Case
 from attnbench.types.mask import Mask
 from attnbench.types.rule import Scoring
@@ -96,6 +96,25 @@ def adding(case: Case) -> torch.Tensor | None:
 
 def emptying(case: Case) -> torch.Tensor | None:
     return empty_rows(case, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("Lq", "mask", "said"),
+    [
+        (4, Mask(causal="upper_left"), True),
+        (4, Mask(causal="lower_right"), True),
+        (3, Mask(causal="upper_left"), True),
+        (3, Mask(causal="lower_right"), False),
+        (4, Mask(causal="upper_left", window=2), False),
+        (4, Mask(causal="upper_left", explicit="bool"), False),
+        (4, Mask(), False),
+    ],
+)
+def test_which_masks_are_plain_causal(Lq: int, mask: Mask, said: bool) -> None:
+    case = Case("attention", "dot", 1, 1, 1, Lq, 4, 3, 3, mask=mask)
+    assert is_plain_causal(case, Scoring()) == said
+    assert not is_plain_causal(case, bias_of(case))
+    assert not is_plain_causal(case, Scoring(sink=torch.zeros(case.H)))
 
 
 def bias_of(case: Case) -> Scoring:

@@ -88,6 +88,13 @@ def test_wrong_outputs_of_timed_calls_fail_the_test_and_stand_in_the_file(sessio
     assert stored["honest"]["extra_info"]["status"] == "ok"
 
 
+def test_after_a_test_without_rounds_inputs_are_renewed_once(sessions: Sessions) -> None:
+    untimed = marked("remembers", body="attnbench_backend()").replace("benchmark, ", "")
+    result, _ = sessions.run(untimed)
+    result.assert_outcomes(failed=1)
+    assert "in the output of a call on inputs written anew in their place" in result.stdout.str()
+
+
 def test_what_is_wrong_when_it_is_checked_is_not_timed_at_all(sessions: Sessions) -> None:
     result, stored = sessions.run(marked("wrong_from_the_start", "cant_prepare_here"), *FAST)
     result.assert_outcomes(failed=2)
@@ -102,6 +109,13 @@ def test_what_a_call_raises_is_the_tests_failure(sessions: Sessions) -> None:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*ValueError: not among so many"])
     assert stored == {}
+
+
+@pytest.mark.parametrize("backend", ["interrupted_in_preparation", "interrupted_at_the_end"])
+def test_ctrl_c_ends_the_session_and_fails_no_test(sessions: Sessions, backend: str) -> None:
+    untimed = marked(backend, body="attnbench_backend()").replace("benchmark, ", "")
+    with pytest.raises(KeyboardInterrupt):
+        sessions.run(untimed)
 
 
 def test_what_a_backend_declines_is_skipped_with_its_reason(sessions: Sessions) -> None:

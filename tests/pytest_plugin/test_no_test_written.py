@@ -76,6 +76,7 @@ def test_cases_for_checking_alone_are_not_timed(run) -> None:
     ("words", "sentence"),
     [
         (("--attnbench-backend", "bmm"), "ERROR: --attnbench-backend chooses among what"),
+        (("--attnbench-threads", "0"), "ERROR: --attnbench-threads chooses among what"),
         (("--attnbench-suite", "smok"), "ERROR: no suite 'smok'; did you mean 'smoke'?"),
         (("--attnbench-suite", "no.toml"), "ERROR: *no.toml*"),
         (("--attnbench-case", "x/y"), "ERROR: case 'x/y': no operation 'x'*"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import islice
 from math import sqrt
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnbench.pytest_plugin.prepared import Prepared
 from attnbench.pytest_plugin.watched import KEPT, Watched, copied, schedule, watched
 
 
@@ -120,6 +123,35 @@ def test_place_is_that_of_the_call() -> None:
     seen.watch.place = 3
     seen.call()
     assert [each.place for each in islice(seen.watch.kept(), 2)] == [0, 3]
+
+
+def renewable(output_bytes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Prepared, list[str]]:
+    """Four values that inputs may have, and which were written; calls are counted and not made."""
+    written: list[str] = []
+    held: Any = SimpleNamespace(write=written.append, output_bytes=output_bytes)
+    stored: Any = ("a", "b", "c", "d")
+    monkeypatch.setattr(Prepared, "call_once", lambda made: made.outside.append(None))
+    return Prepared(held, Any, (Any,) * 4, stored, counting()[0]), written  # type: ignore[arg-type]
+
+
+def test_inputs_never_get_the_values_that_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, written = renewable(1, monkeypatch)
+    for _ in range(100):
+        before = made.watched.watch.place
+        made.renew_now()
+        assert made.watched.watch.place != before
+        assert written[-1] == made.stored[made.watched.watch.place]
+    assert set(written) == set(made.stored)
+
+
+@pytest.mark.parametrize(("output_bytes", "renewals"), [(1, 16), (40 * 2**20, 2), (2**40, 1)])
+def test_outputs_of_renewals_take_little_memory(
+    monkeypatch: pytest.MonkeyPatch, output_bytes: int, renewals: int
+) -> None:
+    made, written = renewable(output_bytes, monkeypatch)
+    for _ in range(100):
+        made.renew()
+    assert len(written) == len(made.outside) == renewals
 
 
 def test_copies_go_into_tuples_and_leave_alone_what_is_no_tensor() -> None:

@@ -86,5 +86,7 @@ def test_threads_are_set_in_all_libraries_and_put_back() -> None:
         with threads_set(1):
             assert torch.get_num_threads() == 1
             assert [each.get() for each in libraries] == [1] * len(libraries)
+        assert torch.get_num_threads() == 2
+        assert [each.get() for each in libraries] == [2] * len(libraries)
     assert torch.get_num_threads() == before
     assert [each.get() for each in libraries] == of_blas

@@ -23,6 +23,7 @@ from attnbench.types.errors import BadInput
         ("attnbench_example", Names("attnbench-example", "attnbench_example", "example")),
         ("attnbench-attnbench-x", Names("attnbench-attnbench-x", "attnbench_attnbench_x", "attnbench_x")),
         ("4bit", Names("attnbench-4bit", "attnbench_4bit", "4bit")),
+        ("k" * 60, Names(f"attnbench-{'k' * 60}", f"attnbench_{'k' * 60}", "k" * 60)),
         ("class", Names("attnbench-class", "attnbench_class", "class")),
     ],
 )
@@ -42,6 +43,8 @@ def test_a_word_is_three_names(word: str, names: Names) -> None:
         ("kernel-", "name 'kernel-': letters a to z"),
         ("attnbench-", "name 'attnbench-': letters a to z"),
         ("kérnel", "name 'kérnel': letters a to z"),
+        ("\u212aernel", "name '\u212aernel': letters a to z"),  # the Kelvin sign, whose lower case is k
+        ("\u017fum", "name '\u017fum': letters a to z"),  # the long s
         ("kernel\n", "name 'kernel\\n': letters a to z"),
         ("attnbench", "name 'attnbench': that is attnbench itself; name what is new, as in my-kernel"),
         ("k" * 61, f"name '{'k' * 61}': 61 characters; 60 are the most"),

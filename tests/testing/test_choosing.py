@@ -62,6 +62,26 @@ def test_what_is_declined_is_not_asked_for_and_counted() -> None:
     assert choice.findings == ()
 
 
+def test_where_little_is_taken_more_is_asked_about() -> None:
+    def supports(case: Case, rule: Rule) -> str | None:
+        return None if case.mask.window == 9 and case.Lq == 33 else "is particular"
+
+    first = candidates(SIMPLE, RULES)
+    choice = choose(replace(SIMPLE, supports=supports), RULES)
+    assert choice.asked > len(first)
+    taken = choice.asked - choice.declined
+    assert taken > sum(supports(one.case, RULES[one.case.rule]) is None for one in first)
+    assert choose(SIMPLE, RULES).asked == len(first)
+
+
+def test_with_dropout_there_is_more_than_one_query() -> None:
+    backend = replace(SIMPLE, dropout=True)
+    (with_dropout,) = [case for case in small(choose(backend, RULES)) if case.dropout]
+    assert with_dropout.Lq > 1
+    one_query = replace(backend, supports=lambda case, rule: None if case.Lq == 1 else "is particular")
+    assert not any(case.dropout for case in small(choose(one_query, RULES)))
+
+
 def test_large_cases_are_marked_and_made_easier_where_need_be() -> None:
     def supports(case: Case, rule: Rule) -> str | None:
         return None if case.mask.is_none and case.group == 1 else "is particular"
@@ -69,6 +89,11 @@ def test_large_cases_are_marked_and_made_easier_where_need_be() -> None:
     large = [one.case for one in choose(replace(SIMPLE, supports=supports), RULES).cases if one.large]
     assert {max(case.Lq, case.Lk) for case in large} == {1100, 5000, 40}
     assert all(case.mask.is_none and case.Hkv == case.H for case in large)
+
+
+def test_no_large_case_is_asked_of_a_rule_whose_plain_form_would_fill_the_memory() -> None:
+    large = [one.case for one in choose(replace(SIMPLE, rules=("additive",)), RULES).cases if one.large]
+    assert {max(case.Lq, case.Lk) for case in large} == {5000, 40}
 
 
 def test_a_compiling_backend_gets_few() -> None:
@@ -103,8 +128,9 @@ def test_declarations_that_mislead(change: dict[str, object], problem: str) -> N
 
 def test_answers_of_supports() -> None:
     one = candidates(SIMPLE, RULES)[0]
-    rule, answers = RULES[one.case.rule], iter([None, "not now"])
+    rule, answers, words = RULES[one.case.rule], iter([None, "not now"]), iter(["has none of 3", "none of 4"])
     backends = {
+        "wordy": replace(SIMPLE, supports=lambda case, rule: next(words)),
         "fickle": replace(SIMPLE, supports=lambda case, rule: next(answers)),
         "empty": replace(SIMPLE, supports=lambda case, rule: " "),
         "long": replace(SIMPLE, supports=lambda case, rule: "x" * 300),
@@ -116,6 +142,8 @@ def test_answers_of_supports() -> None:
     assert found["empty"].fault == "supports() declined a case with an empty reason"
     assert found["long"].fault == "supports() gave a reason of 300 characters, 1 lines"
     assert (found["fine"].reason, found["fine"].fault) == ("has no such kernel", "")
+    # It declines both times, whatever its words are.
+    assert (found["wordy"].reason, found["wordy"].fault) == ("has none of 3", "")
     assert found["leaves"].fault == "supports() raised SystemExit: 2"
 
 

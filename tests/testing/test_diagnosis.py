@@ -49,6 +49,8 @@ def said(registry: Registry, backend: str, case: str, *families: str) -> str:
         ("inverted", "attention/scaled_dot/H2-L12-D8/bool", "True keeps a pair here and in torch's SDPA"),
         ("over_queries", PLAIN, "the keys: dim=-1."),
         ("viewed", PLAIN, "exchange heads and positions by transpose(1, 2), not by view or reshape."),
+        # All that ignores a mask comes to the same here: the first that is told is the particular one.
+        ("ignores_masks", "attention/scaled_dot/B2-H2-L12-D8/padding", "apply the padding, or decline"),
         ("two_mistakes", "attention/scaled_dot/H2-L12-D8/causal", "(no causal mask): apply the causal"),
     ],
 )

@@ -101,6 +101,9 @@ def test_where_to_look_closely() -> None:
         "attention/dot/B1-H2-Lq7-Lk8-D8/causal:lower_right/float32/cpu/forward/seed5",
     ]
     assert found[CASE.format("bool+padding")].families == ("normal", "loud")
+    large = CASE.format("none").replace("Lq9-Lk12", "Lq4096-Lk4096")
+    too_large = Record(large, "dot", "mine", "mismatch", "RMS error 1", failed_on=["normal"])
+    assert looks([too_large], SOURCES) == {}
     many = [record(f"window:{n}", "mismatch", "RMS error 1", "normal") for n in range(2, 20)]
     assert len(looks(many, SOURCES)) == MOST_LOOKS
 

@@ -142,6 +142,7 @@ PARTS: dict[str, tuple[Any, Any]] = {
     "over_queries": (_over_queries, _any),
     "viewed": (_viewed, _any),
     "two_mistakes": (_no_scale, _any),
+    "ignores_masks": (_right, _any),
 }
 JUDGED = (*list(PARTS)[:8], "no_half")
 

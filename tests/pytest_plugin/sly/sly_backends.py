@@ -82,6 +82,27 @@ def cant_prepare_here(setup: Setup) -> Call:
     return right
 
 
+def interrupted_in_preparation(setup: Setup) -> Call:
+    """As if somebody pressed Ctrl-C meanwhile."""
+    if in_a_test():
+        raise KeyboardInterrupt
+    return right
+
+
+def interrupted_at_the_end(setup: Setup) -> Call:
+    """In the call after that of the test."""
+    calls = 0
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if in_a_test() and calls == 3:
+            raise KeyboardInterrupt
+        return right(q, k, v)
+
+    return call
+
+
 def tampers(setup: Setup) -> Call:
     """What it changes beyond its own calls is put back."""
     import torch
@@ -101,7 +122,7 @@ def wrong_from_the_start(setup: Setup) -> Call:
 def attnbench_backends() -> Iterator[Backend]:
     for prepare in (
         honest, wrong_after_a_while, remembers, gives_no_tensor, raises_here, cant_prepare_here, tampers,
-        wrong_from_the_start,
+        wrong_from_the_start, interrupted_in_preparation, interrupted_at_the_end,
     ):  # fmt: skip
         yield Backend(
             name=prepare.__name__,
