@@ -1,6 +1,6 @@
 """Make the reference runs anew, and what documents show of them. Usage: python results/make_reference.py
 
-On an idle machine, with an attnbench that is installed (pip install -e .): about ten minutes. Writes
+On an idle machine, with an attnbench that is installed (pip install -e .): about eight minutes. Writes
 results/reference-SUITE.jsonl for each suite, then the table of the README and docs/pictures/report.png, for
 which Chromium and playwright must be there; with --only-documents it measures nothing.
 tests/docs/test_reference.py holds the documents against the files.
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,10 +25,13 @@ MADE_OF = PICTURE.with_suffix(".json")
 """Which runs the picture shows."""
 CHARTS = ("ratios", "time")
 """Which charts of the page have a picture of their own."""
+SOME = ("eager", "sdpa_math", "sdpa_flash", "chunked", "per_head_loop")
+"""Backends that are measured at every length of results/lengths.toml."""
 SUITES: dict[str, tuple[str, ...]] = {
     "smoke": (),
     # Longer calls: enough budget for nine sets of each, which a verdict needs.
     "gpt2": ("--budget", "0.5", "--sets", "9"),
+    "lengths": ("--budget", "0.5", "--sets", "9", *(word for one in SOME for word in ("--backend", one))),
     "bert-base": ("--budget", "0.5", "--sets", "9"),
 }
 CASE = "attention/scaled_dot/B1-H12-Lq1024-Lk1024-D64/causal/float32/cpu/forward"
@@ -77,12 +81,17 @@ def with_table(text: str) -> str:
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
-def measure() -> None:
-    """Run every suite into a file of its own, in the place of the one before."""
-    for suite, options in SUITES.items():
+def measure(suites: Iterable[str]) -> None:
+    """Run suites into a file each, in the place of the one before."""
+    for suite in suites:
+        options = SUITES[suite]
         with tempfile.TemporaryDirectory() as folder:
             # In a folder of its own, so that the file names none.
-            command = [sys.executable, "-m", "attnbench", "run", suite, *options, "--out", "run.jsonl"]
+            own = RESULTS / f"{suite}.toml"
+            if own.exists():
+                shutil.copy(own, folder)
+            word = own.name if own.exists() else suite
+            command = [sys.executable, "-m", "attnbench", "run", word, *options, "--out", "run.jsonl"]
             done = subprocess.run(command, cwd=folder, check=False)
             if done.returncode != 0:
                 raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}")
@@ -118,9 +127,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{', '.join(SUITES)}; all unless said")
     parser.add_argument("--only-documents", action="store_true", help="measure nothing")
-    if not parser.parse_args().only_documents:
-        measure()
+    asked = parser.parse_args()
+    unknown = [suite for suite in asked.suites if suite not in SUITES]
+    if unknown:
+        parser.error(f"no suite {unknown[0]!r}; there are {', '.join(SUITES)}")
+    if not asked.only_documents:
+        measure(asked.suites or SUITES)
     README.write_text(with_table(README.read_text()))
     draw()
 

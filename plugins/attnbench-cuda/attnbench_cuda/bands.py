@@ -24,8 +24,8 @@ def band_of(case: Case) -> Band | str:
     """The mask of a case as a band, or the reason in words why it is none."""
     mask = case.mask
     if mask.explicit is not None or mask.padding is not None:
-        what = "an explicit mask" if mask.explicit is not None else "padding"
-        return f"takes causal masks and windows, and no {what.removeprefix('an ')}"
+        what = "explicit mask" if mask.explicit is not None else "padding"
+        return f"takes causal masks and windows, and no {what}"
     if mask.causal == "upper_left" and case.Lq != case.Lk:
         return (
             "puts the last query at the last key (causal:lower_right); "

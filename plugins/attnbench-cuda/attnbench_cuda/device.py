@@ -7,7 +7,7 @@ def needs_gpu(what: str, capability: tuple[int, int] = (8, 0)) -> str | None:
     """The reason, or None. capability: the least that the library's kernels are made for."""
     import torch
 
-    if torch.version.cuda is None:  # type: ignore[attr-defined]
+    if torch.version.cuda is None:  # type: ignore[attr-defined]  # torch exports it to no type checker
         return f"{what} needs a CUDA device, and this build of torch ({torch.__version__}) knows none"
     if not torch.cuda.is_available():
         return f"{what} needs a CUDA device, and torch finds none here"

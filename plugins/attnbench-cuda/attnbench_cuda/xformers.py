@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.forms import form_of
-from attnbench.kit.masks import plus_bias, softmax_mask
+from attnbench.kit.masks import is_plain_causal, plus_bias, softmax_mask
 from attnbench.kit.sinks import with_sink_column, with_zero_row
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
@@ -35,9 +35,7 @@ def attn_bias(setup: Setup) -> tuple[Any, Tensor | None]:
     The tensor is (B, H, Lq, Lk), for grouped queries (B, Hkv, group, Lq, Lk); the rows (B or 1, Lq, 1, 1).
     """
     case, scoring = setup.case, setup.scoring
-    mask = case.mask
-    upper_left = mask.is_only_causal and (mask.causal == "upper_left" or case.Lq == case.Lk)
-    if upper_left and scoring.bias is None and scoring.sink is None:
+    if is_plain_causal(case, scoring):
         from xformers.ops import LowerTriangularMask
 
         return LowerTriangularMask(), None

@@ -60,6 +60,7 @@ def test_flash_attn_is_told_window_cap_and_slopes() -> None:
         (FLASH_ATTN, "attention/dot/H2-L8-D512", "256 at most"),
         (FLASH_ATTN, "attention/alibi/H2-L8-D64/both", "no gradient of the slopes"),
         (FLASH_ATTN, "attention/dot/H2-L8-D64/float", "no explicit mask"),
+        (FLASH_ATTN, "attention/softcap/H2-L8-D64/dropout0.2", "no dropout together with a soft cap"),
         (FLASHINFER_PREFILL, "attention/dot/B2-H2-L8-D64", "one sequence; here B = 2"),
         (FLASHINFER_PREFILL, "attention/dot/H2-L8-D80", "here D = 80"),
         (FLASHINFER_PREFILL, "attention/dot/H2-L8-D64/float", "adds no numbers"),

@@ -8,7 +8,7 @@ import torch
 from attnbench_cuda import attnbench_backends
 from attnbench_cuda.device import needs_gpu
 
-from attnbench.plugins.validating import fault
+from attnbench.plugins.kinds import fault
 
 BACKENDS = {backend.name: backend for backend in attnbench_backends()}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
-from attnbench.kit.masks import plus_bias, softmax_mask
+from attnbench.kit.masks import is_plain_causal, plus_bias, softmax_mask
 from attnbench.kit.scores import map_keys, map_queries
 from attnbench.kit.sinks import with_sink_column, with_zero_row
 from attnbench_jax.bridge import compiled
@@ -18,17 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call, Setup
-    from attnbench.types.case import Case
-    from attnbench.types.rule import Scoring
 
     Function = Callable[..., Any]
-
-
-def is_plain_causal(case: Case, scoring: Scoring) -> bool:
-    """Whether the mask is causal from the upper left and nothing else is added."""
-    mask = case.mask
-    upper_left = mask.is_only_causal and (mask.causal == "upper_left" or case.Lq == case.Lk)
-    return upper_left and scoring.bias is None and scoring.sink is None
 
 
 def attention(setup: Setup, function: Callable[[bool, float], Function]) -> Call:

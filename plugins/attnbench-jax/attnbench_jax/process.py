@@ -28,9 +28,11 @@ def configure() -> None:
 def _environment_as_it_was() -> Iterator[None]:
     """Importing JAX sets variables of the environment, which is everybody's; they are read meanwhile."""
     before = set(os.environ)
-    yield
-    for name in set(os.environ) - before:
-        del os.environ[name]
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - before:
+            del os.environ[name]
 
 
 def options(case: Case) -> dict[str, str] | None:

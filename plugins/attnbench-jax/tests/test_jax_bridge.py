@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import contextlib
+import os
+
 import pytest
 import torch
 from jax_cases import drawn
@@ -8,7 +11,26 @@ pytest.importorskip("jax", reason="JAX is not installed")
 
 from attnbench_jax import JAX_TILED
 from attnbench_jax.bridge import compiled, to_jax, to_torch
-from attnbench_jax.process import configure
+from attnbench_jax.process import _environment_as_it_was, configure
+
+
+def test_the_environment_is_as_it_was_however_an_import_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SET_BY_AN_IMPORT", raising=False)
+    for failure in (None, ImportError("half installed")):
+        with contextlib.suppress(ImportError), _environment_as_it_was():
+            os.environ["SET_BY_AN_IMPORT"] = "1"
+            if failure is not None:
+                raise failure
+        assert "SET_BY_AN_IMPORT" not in os.environ
+
+
+def test_what_jax_is_told_of_the_process() -> None:
+    configure()
+    import jax
+
+    assert jax.config.jax_enable_x64
+    # Else a call returns before it has computed, on a thread that no run pins.
+    assert jax.config.values["jax_cpu_enable_async_dispatch"] is False
 
 
 def test_memory_is_shared_and_not_copied() -> None:

@@ -51,13 +51,16 @@ def test_inputs_that_leave_the_range_go_the_exact_way(monkeypatch: pytest.Monkey
     assert asked
 
 
-@pytest.mark.parametrize(("a", "b"), [(43.0, 43.0), (-43.0, -43.0), (43.0, -43.0), (20.0, -19.5), (0.0, 0.0)])
-def test_the_ends_of_the_range(a: float, b: float) -> None:
-    scores = np.empty((1, 5), np.float32)
-    e = np.exp(np.float32(2) * np.array([a, b], np.float32))
-    weights = np.array([1, 1, 1, 0], np.float32)
-    additive_scores("float32")(np.full((1, 4), e[0]), np.full((4, 5), e[1]), weights, 0, scores)
-    np.testing.assert_allclose(scores, np.full((1, 5), 3 * np.tanh(a + b)), atol=1e-6)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("a", "b"), [(1, 1), (-1, -1), (1, -1), (0.5, -0.5), (0, 0)])
+def test_the_ends_of_the_range(dtype: str, a: float, b: float) -> None:
+    """Of a and b as shares of the largest for which exponentials are taken."""
+    real, largest = np.dtype(dtype).type, additive.LARGEST[dtype]
+    scores = np.empty((1, 5), real)
+    of_query, of_key = np.exp(np.array([2 * a * largest, 2 * b * largest], real))
+    weights = np.array([1, 1, 1, 0], real)
+    additive_scores(dtype)(np.full((1, 4), of_query), np.full((4, 5), of_key), weights, 0, scores)
+    np.testing.assert_allclose(scores, np.full((1, 5), 3 * np.tanh((a + b) * largest)), atol=1e-6)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="reads the instructions of x86-64")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnbench import Setup
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.forms import form_of
-from attnbench.kit.masks import plus_bias, softmax_mask
+from attnbench.kit.masks import is_plain_causal, plus_bias, softmax_mask
 from attnbench.kit.scores import map_keys, map_queries
 from attnbench.kit.sinks import with_sink_column, with_zero_row
 from attnbench_onnxruntime.session import bound, model_of, open_session
@@ -33,7 +33,7 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
     case, scoring, dtype = setup.case, setup.scoring, case_dtype(setup.case)
     dot, sink = scoring.dot, scoring.sink
     assert dot is not None
-    by_itself = is_plain_causal(case, scoring)
+    by_itself = masks_by_itself(case, scoring)
     added, empty = (None, None) if by_itself else softmax_mask(setup, dtype)
     added = plus_bias(added, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
     if sink is not None:
@@ -67,13 +67,12 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
     return attend
 
 
-def is_plain_causal(case: Case, scoring: Scoring) -> bool:
+def masks_by_itself(case: Case, scoring: Scoring) -> bool:
     """Whether the operators make the mask themselves: causal of a square, with nothing else that is added.
 
     Where Lq isn't Lk, MultiHeadAttention of 1.31 lets the last query see all keys: not from either corner.
     """
-    square = case.mask.is_only_causal and case.Lq == case.Lk
-    return square and scoring.bias is None and scoring.sink is None
+    return case.Lq == case.Lk and is_plain_causal(case, scoring)
 
 
 def refuse_scale(case: Case, rule: Rule) -> str | None:
