@@ -19,7 +19,7 @@ QUIET = ["-p", "no:xdist", "-p", "no:cacheprovider", "--strict-markers"]
 
 
 def shell_lines() -> list[str]:
-    lines = DOCUMENT.read_text().splitlines()
+    lines = DOCUMENT.read_text().replace("\\\n", "").splitlines()
     return [line.strip() for line in lines if line.startswith("    pytest ")]
 
 

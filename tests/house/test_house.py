@@ -176,3 +176,10 @@ def test_every_file_of_a_room_of_plugins_brings_something(kind: str) -> None:
         if stem != "__init__":
             named = re.compile(rf"attnbench\.{kind}(?:\.| import .*?\b){stem}\b", re.DOTALL)
             assert any(named.search(other) for name, other in text.items() if name != stem), stem
+
+
+def test_the_tests_of_every_package_under_plugins_are_run() -> None:
+    """But those of the example, which are run with what ``attnbench new`` writes."""
+    packages = {path.parent.name for path in (ROOT / "plugins").glob("*/tests")} - {"attnbench-example"}
+    assert packages
+    assert packages <= set((ROOT / ".ci" / "plugins").read_text().replace("(", " ").replace(")", " ").split())
