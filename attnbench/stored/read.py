@@ -11,9 +11,9 @@ from typing import Any
 
 from attnbench.stored.ours import read_ours
 from attnbench.stored.pytest_benchmark import read_pytest_benchmark
-from attnbench.stored.uncollected import uncollected
 from attnbench.types.errors import BadFile
 from attnbench.types.measured import Measured
+from attnbench.types.uncollected import uncollected
 
 _MOST_BYTES = 2 * 2**30
 """No file of pytest-benchmark is as large; one that is would not fit into memory as JSON."""

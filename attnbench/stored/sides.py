@@ -12,11 +12,11 @@ from attnbench.stored.judging import judged
 from attnbench.stored.numbers import Numbers, numbers_of
 from attnbench.stored.paired import Key, Pair, median_ms, paired, status_of
 from attnbench.stored.presence import without_two_times
-from attnbench.stored.uncollected import uncollected
 from attnbench.stored.units import Unit, units_of
 from attnbench.stored.warned import warnings_of
 from attnbench.types.compared import Compared, ComparedCell, Outcome
 from attnbench.types.measured import Measured
+from attnbench.types.uncollected import uncollected
 
 CONVENTIONS = (
     "ratio: time in new over time in base, below 1 is faster; told from: the least difference that could be "

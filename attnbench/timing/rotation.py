@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import cycle, islice
 from math import prod
 from random import Random
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.cases.sizes import PADDED_TO_BYTES, pool_copies
 from attnbench.timing.cpu import CpuTimer
 from attnbench.timing.sample import Call, Sample, read_vitals, spent_since
+from attnbench.types.uncollected import uncollected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,8 +39,10 @@ class Pool:
         distinct = list({id(x): x for x in inputs}.values())
         self.copies = pool_copies([x.nbytes for x in distinct], cache_bytes)
         self._stacks = [_stack(x, self.copies) for x in distinct]
-        with _uncollected():
+        # Thousands of objects made here will stay: no collection looks through them, now or later.
+        with uncollected():
             self.triples = self._triples(distinct)
+            gc.freeze()
         self.renew()
 
     def _triples(self, distinct: list[Tensor]) -> tuple[Triple, ...]:
@@ -94,19 +96,6 @@ def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> 
         output = call(a, b, c)
     stop = perf_counter_ns()
     return Sample(calls, stop - start, *spent_since(before)), output
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Thousands of objects made here will stay: no collection looks through them, now or later."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if collecting:
-            gc.enable()
 
 
 def _stack(x: Tensor, copies: int) -> Tensor:

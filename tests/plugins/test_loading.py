@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +56,35 @@ def test_a_good_plugin_brings_its_records_and_no_fault(install: Install) -> None
     assert [backend.name for backend in plugin.of(Backend)] == ["mini"]
     assert plugin.of(Suite) == ()
     assert plugin.faults == ()
+
+
+def test_its_time_is_without_collections_of_what_others_hold(install: Install) -> None:
+    text = """
+import gc
+before = gc.get_stats()[0]["collections"]
+kept = [[number] for number in range(100_000)]
+collections = gc.get_stats()[0]["collections"] - before
+"""
+    assert loaded(install, text + BACKEND).faults == ()
+    assert sys.modules["mini_plugin"].collections == 0
+    assert gc.isenabled()
+
+
+def test_its_time_is_without_that_of_other_threads(install: Install) -> None:
+    text = """
+import threading, time
+spent_s = 0.0
+def spend():
+    global spent_s
+    while spent_s < 0.3:
+        spent_s = time.thread_time()
+other = threading.Thread(target=spend)
+other.start()
+other.join()
+"""
+    plugin = loaded(install, text + BACKEND)
+    assert sys.modules["mini_plugin"].spent_s >= 0.3
+    assert 0 < plugin.cpu_s < 0.15
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Work whose many values all stay: the garbage collector would look at each of them again and again."""
+"""Work during which the garbage collector would look again and again at values that all stay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection inside, a fifth of the time of reading a large run."""
+    """Without garbage collection inside; reading a large run takes four fifths of its time so."""
     was_on = gc.isenabled()
     gc.disable()
     try:
