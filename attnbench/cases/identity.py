@@ -14,6 +14,7 @@ forward) and stand in any order; B is 1 and Lk is Lq unless said; L128 stands fo
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from attnbench.cases.mask_text import MASK_WORDS, mask_text, parse_mask
@@ -28,6 +29,9 @@ _CHOICES = {"dtype": DTYPES, "device": DEVICES, "pass_": PASSES, "cache": CACHE_
 _COUNTED = ("threads", "seed")
 _PROBABILITY = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?(e-?[0-9]{1,3})?")
 _SIZE = re.compile(r"([A-Za-z]+)(.*)", re.DOTALL)
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+# A minus sign before a digit belongs to the number, so that -8 is refused as what it is.
+_BETWEEN_SIZES = re.compile(r"-(?!\d)")
 
 
 def case_id(case: Case) -> str:
@@ -65,8 +69,9 @@ def _size_words(case: Case) -> list[str]:
     return words
 
 
+@lru_cache(maxsize=1024)
 def parse_case(text: str) -> Case:
-    """The case that an id means.
+    """The case that an id means; read once, since a process asks for the few that it holds again and again.
 
     Raises:
         BadCase: with one sentence that restates the id, what is wrong and what is allowed.
@@ -120,8 +125,7 @@ _SIZE_MEANING = {
 
 def _parse_sizes(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    # A minus sign before a digit belongs to the number, so that -8 is refused as what it is.
-    for word in re.split(r"-(?!\d)", text):
+    for word in _BETWEEN_SIZES.split(text):
         flag = "out" if word == "noout" else word
         if word in LAYER_FLAGS:
             name, value = flag, word != "noout"
@@ -138,7 +142,7 @@ def _parse_size(word: str, text: str) -> tuple[str, int]:
     name, value = match.groups() if match else (word, "")
     if name not in SIZES:
         raise BadCase(f"sizes {text!r}: {unknown_name('size', name, (*SIZES, *LAYER_FLAGS))}")
-    if not re.fullmatch(r"-?[0-9]{1,18}", value):
+    if not _WHOLE.fullmatch(value):
         raise BadCase(f"sizes {text!r}: {value!r} is no whole number for {name}; write it as in '{name}8'")
     return name, int(value)
 
@@ -159,12 +163,12 @@ def _parse_segment(segment: str) -> tuple[str, Any]:
             return name, segment
     for name in _COUNTED:
         number = segment.removeprefix(name)
-        if number != segment and re.fullmatch(r"-?[0-9]{1,18}", number):
+        if number != segment and _WHOLE.fullmatch(number):
             return name, int(number)
     share = segment.removeprefix("dropout")
     if share != segment and _PROBABILITY.fullmatch(share):
         return "dropout", float(share)
-    if re.split(r"[:+]", segment)[0] in MASK_WORDS:
+    if segment.replace("+", ":").split(":")[0] in MASK_WORDS:
         return "mask", parse_mask(segment)
     others = ("dropout0.1", "threads2", "seed7")
     known = [*MASK_WORDS, *(word for choices in _CHOICES.values() for word in choices), *others]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -106,6 +107,8 @@ class SetUnderWay:
         self._places = draw_places(brief, stretches, renewing=shop.options.verified)
         self._inputs: tuple[ArrayBlock, ...] = ()
         self._checking_s = 0.0
+        # The referee answers one at a time; what it takes is counted without the wait for it.
+        self._judging = threading.Lock()
         self._entrants: dict[str, Entrant] = {}
         self._links: dict[str, WorkerLink] = {}
         self._warmup_ns: dict[str, list[int]] = {}
@@ -221,14 +224,11 @@ class SetUnderWay:
 
     def _finish(self) -> None:
         """Have outputs of timed calls compared, and let the processes go."""
-        whole = [name for name in self._links if name not in self._failed]
-        begun = perf_counter()
-        outcomes = dict(zip(whole, self._shop.pool.map(self._verify, whole), strict=True))
-        self._checking_s += perf_counter() - begun
-        links = self._links.items()
-        list(self._shop.pool.map(lambda pair: self._stable.release(self._entrants[pair[0]], pair[1]), links))
+        outcomes = dict(zip(self._links, self._shop.pool.map(self._let_go, self._links), strict=True))
         # Not before every process has been let go.
         for name, outcome in outcomes.items():
+            if outcome is None:
+                continue
             if isinstance(outcome, RefereeGaveUp):
                 raise outcome
             if isinstance(outcome, Failure):
@@ -237,16 +237,32 @@ class SetUnderWay:
                 self._verified[name], in_turns_ns = outcome
                 self._checking_s += in_turns_ns / 1e9
 
-    def _verify(self, name: str) -> tuple[int, int] | Failure | RefereeGaveUp:
-        """How many outputs of timed calls were compared, all of them right, and the ns of keeping them."""
-        referee, link = self._brief.referee, self._links[name]
+    def _let_go(self, name: str) -> tuple[int, int] | Failure | RefereeGaveUp | None:
+        """End a process that has handed its outputs over, and have them judged; None if it had failed.
+
+        It ends before the referee begins, and so while that looks at another's: to end them takes as long.
+        """
+        link, handed = self._links[name], None
         try:
-            kept, fd = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
+            if name not in self._failed:
+                handed = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
+        except WorkerFailed as failure:
+            return Failure(failure.status, failure.reason)
+        finally:
+            self._stable.release(self._entrants[name], link)
+        return self._verify(*handed) if handed else None
+
+    def _verify(self, kept: m.Kept, fd: int) -> tuple[int, int] | Failure | RefereeGaveUp:
+        """How many outputs of timed calls were compared, all of them right, and the ns of keeping them."""
+        referee = self._brief.referee
+        try:
             if fd < 0 or (problem := missing(kept, self._stretches, renewing=self._shop.options.verified)):
                 raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
-            with compared(referee, fd):
+            with compared(referee, fd), self._judging:
+                begun = perf_counter()
                 outputs = tuple(as_timed(output, self._places, self._stretches) for output in kept.outputs)
                 scored, _ = referee.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
+                self._checking_s += perf_counter() - begun
         except WorkerFailed as failure:
             return Failure(failure.status, failure.reason)
         except RefereeGaveUp as failure:

@@ -68,7 +68,7 @@ class Change:
             if key not in after:
                 return f"removed {name} {key}"
             return f"changed {name} {key} from {before[key]!r} to {after[key]!r}"
-        return f"changed {name} from {before} to {after}"
+        return f"changed {name} from {_told(before)} to {_told(after)}"
 
 
 @cache
@@ -136,6 +136,11 @@ def put_back_after_preparation() -> tuple[str, ...]:
         f"preparation {change.words}; put back" if change.switch.write else f"preparation {change.words}"
         for change in found
     )
+
+
+def _told(value: object) -> str:
+    """A value in words; a function by its name, without where it lies in memory, which tells nobody anything."""
+    return str(getattr(value, "__qualname__", value))
 
 
 def _read(switch: Switch) -> Any:
