@@ -139,7 +139,7 @@ def put_back_after_preparation() -> tuple[str, ...]:
 
 
 def _told(value: object) -> str:
-    """A value in words; a function by its name, without where it lies in memory, which tells nobody anything."""
+    """A value in words; a function by its name alone: where it lies in memory tells nobody anything."""
     return str(getattr(value, "__qualname__", value))
 
 

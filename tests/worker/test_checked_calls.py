@@ -61,7 +61,10 @@ def ticks(worker: Asked) -> int:
         ("raises_on_errors", "the call changed NumPy's handling of errors invalid from 'warn' to 'raise'"),
         ("handles_a_signal", "the call changed the handler of SIGALRM from "),
         ("leaves_a_timer", "the call changed whether the virtual timer runs from False to True"),
-        ("profiles_calls", "the call changed the function that profiles calls from None to profiles_calls.<locals>.<lambda>"),
+        (
+            "profiles_calls",
+            "the call changed the function that profiles calls from None to profiles_calls.<locals>.<lambda>",
+        ),
         ("traces_calls", "the call changed the function that traces calls from None to "),
         ("draws_from_torch", "the call drew from torch's random numbers"),
         ("draws_from_numpy", "the call drew from NumPy's random numbers"),
