@@ -29,15 +29,6 @@ class Walk:
     heads: tuple[slice, ...]
     chunks: Sequence[Chunk]
 
-    @property
-    def pairs(self) -> int:
-        """Of one head, those computed."""
-        return sum(
-            (chunk.rows.stop - chunk.rows.start) * (cols.stop - cols.start)
-            for chunk in self.chunks
-            for cols, _ in chunk.blocks
-        )
-
     def parts(self, B: int) -> Iterator[tuple[int, slice]]:
         """Batch elements and heads."""
         return ((b, heads) for b in range(B) for heads in self.heads)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnbench.kit.masks import mask_rows, plus_bias
+from attnbench.masks import keep_rows
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from attnbench.types.case import Case
 
 ELEMENTS = 1 << 18
 """Elements of a block over all batches and heads: a MiB of float32 stays in or near a core's cache."""
@@ -65,6 +68,24 @@ def chunks_of(setup: Setup, dtype: torch.dtype, shape: tuple[int, int] | None = 
             blocks.append((cols, None if added is None else _shared(added, made)))
         chunks.append(Chunk(rows, tuple(blocks)))
     return tuple(chunks)
+
+
+def pairs_in_blocks(case: Case, shape: tuple[int, int]) -> int:
+    """Pairs of one head in blocks of so many rows and columns, but for those that the mask drops whole.
+
+    What an explicit mask drops is scattered, hardly ever a whole block: it is not drawn for this.
+    """
+    height, width = shape
+    ranges = replace(case, mask=replace(case.mask, explicit=None))
+    lefts = np.arange(0, case.Lk, width)
+    widths = np.diff(lefts, append=case.Lk)
+    pairs = 0
+    for top in range(0, case.Lq, height):
+        rows = np.arange(top, min(top + height, case.Lq))
+        keep = keep_rows(ranges, rows)
+        seen = np.ones(case.Lk, bool) if keep is None else keep.any((0, 1, 2))
+        pairs += len(rows) * int(widths[np.logical_or.reduceat(seen, lefts)].sum())
+    return pairs
 
 
 def _shared(block: Tensor, made: dict[tuple[tuple[int, ...], bytes], Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.backends.additive_attention import Walk, attend
 from attnbench.backends.additive_tiles import heads_together, tile_shapes
-from attnbench.backends.chunks import chunks_of
+from attnbench.backends.chunks import chunks_of, pairs_in_blocks
 from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.heads import repeat_heads
@@ -56,11 +56,10 @@ def attention(setup: Setup) -> Call:
 def walk_of(setup: Setup, dtype: torch.dtype) -> Walk:
     """In large tiles, or in small ones where the mask makes that less work."""
     case = setup.case
-    large, small = (
-        Walk(heads_together(case.H, shape), chunks_of(setup, dtype, shape))
-        for shape in tile_shapes(case.Lq, case.Lk)
-    )
-    return small if small.pairs * SMALL_COSTS < large.pairs else large
+    large, small = tile_shapes(case.Lq, case.Lk)
+    fewer = pairs_in_blocks(case, small) * SMALL_COSTS < pairs_in_blocks(case, large)
+    shape = small if fewer else large
+    return Walk(heads_together(case.H, shape), chunks_of(setup, dtype, shape))
 
 
 def prepare(setup: Setup) -> Call:

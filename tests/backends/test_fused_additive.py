@@ -14,9 +14,13 @@ from verdicts import errors_of, problem
 from attnbench.backends import additive_pairs, additive_tiles, fused_additive
 from attnbench.backends.additive_factors import FEATURES, factors, reach, weight_sums
 from attnbench.backends.additive_products import product
+from attnbench.backends.additive_tiles import tile_shapes
+from attnbench.backends.chunks import Chunk, chunks_of, pairs_in_blocks
+from attnbench.cases.identity import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 from attnbench.check.plain import PLAIN
 from attnbench.timing.memory import peak_extra_bytes
+from attnbench.types.backend import Setup
 
 BACKEND = BACKENDS["fused_additive"]
 CASE = "attention/{}/H2-Lq40-Lk70-D16/{}/{}/both"
@@ -141,6 +145,41 @@ def test_many_small_tiles_give_the_same(mask: str, monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(case.run(BACKEND), whole, rtol=1e-12, atol=1e-13)
     for part, gradient in gradients(case).items():
         torch.testing.assert_close(gradient, of_whole[part], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mask", "rows"),
+    [
+        ("none", 512), ("causal", 512), ("bool+causal", 512), ("padding+causal:lower_right", 512),
+        ("window:40", 128), ("float+window:40", 128), ("padding:60,70", 128), ("float", 512),
+    ],
+)  # fmt: skip
+def test_tiles_are_small_where_that_is_less_work_and_no_others_are_made(
+    mask: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of the same rule at a length that the oracle would take long over.
+    tiny = solved("attention/additive/H1-L4-D4/none/float32").setup
+    case = replace(tiny, case=parse_case(f"attention/additive/B2-H1-L700-D4/{mask}/float32"))
+    made = {shape: chunks_of(case, torch.float32, shape) for shape in tile_shapes(700, 700)}
+    pairs = {
+        shape: sum(
+            (chunk.rows.stop - chunk.rows.start) * (cols.stop - cols.start)
+            for chunk in chunks
+            for cols, _ in chunk.blocks
+        )
+        for shape, chunks in made.items()
+    }
+    assert pairs == {shape: pairs_in_blocks(case.case, shape) for shape in made}
+    asked: list[tuple[int, int]] = []
+
+    def counted(setup: Setup, dtype: torch.dtype, shape: tuple[int, int]) -> tuple[Chunk, ...]:
+        asked.append(shape)
+        return made[shape]
+
+    monkeypatch.setattr(fused_additive, "chunks_of", counted)
+    walk = fused_additive.walk_of(case, torch.float32)
+    assert [shape[0] for shape in asked] == [rows]
+    assert walk.chunks is made[asked[0]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
