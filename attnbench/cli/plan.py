@@ -66,9 +66,9 @@ def plan_words(foreseen: Forecast, options: Options) -> str:
 
 
 def _sets(options: Options) -> str:
-    sets = "1 set" if options.sets == 1 else f"{options.sets} sets"
     each_s = options.budget_s / options.sets
-    return f"{sets} of {span_words(each_s) if each_s >= 1 else f'{_two_digits(1000 * each_s)} ms'} a cell"
+    each = span_words(each_s) if each_s >= 1 else f"{_two_digits(1000 * each_s)} ms"
+    return f"{count_of(options.sets, 'set')} of {each} a cell"
 
 
 def _two_digits(number: float) -> str:

@@ -11,7 +11,7 @@ from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL, fewest_sets
 from attnbench.reports.columns import metrics_of
 from attnbench.reports.judged import Judged
 from attnbench.types.record import STATUSES, Record
-from attnbench.types.words import clean
+from attnbench.types.words import clean, count_of
 
 RATIO_CONVENTION = (
     "time is the median of a call; a ratio is time over the baseline's, so below 1 is faster, taken from "
@@ -49,8 +49,8 @@ def footer(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
     records = [one.record for one in judged]
     counts = Counter(record.status for record in records)
     said = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in STATUSES if counts[status])
-    cases = len({record.case for record in records})
-    lines = [f"{cases} {'case' if cases == 1 else 'cases'}: {said or 'no records'}", *_unclear(judged)]
+    cases = count_of(len({record.case for record in records}), "case")
+    lines = [f"{cases}: {said or 'no records'}", *_unclear(judged)]
     timed = [record for record in records if record.status == "ok" and record.median_ms is not None]
     if timed and all(record.ratio is None for record in timed):
         lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too, or name another")
@@ -104,10 +104,10 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
     """What the words mean, with the least effect and the family of this run."""
     deltas = sorted({one.record.delta for one in judged if one.verdict is not None and one.record.delta})
     delta = " or ".join(f"{100 * delta:g} %" for delta in deltas) or "the least effect"
-    family = _family(judged)
+    family = count_of(_family(judged), "ratio")
     return (
         f"verdict: same, the whole interval of the ratio lies within {delta} of 1; faster or slower, the "
         f"ratio is beyond that, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} "
-        f"after Benjamini-Hochberg over the {family} {'ratio' if family == 1 else 'ratios'} of the run; "
+        f"after Benjamini-Hochberg over the {family} of the run; "
         "unclear, none of these"
     )

@@ -30,5 +30,5 @@ def clean(text: object) -> str:
 
 
 def count_of(number: int, what: str) -> str:
-    """So many of something that takes an s where they are not one: 1 core, 2 cores."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    """So many of something that takes an s where they are not one: 1 core, 2 cores, 12,000 cores."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

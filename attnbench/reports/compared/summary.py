@@ -7,6 +7,7 @@ from collections import Counter
 from attnbench.reports.units import number, reach
 from attnbench.stored.gate import GateResult
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference
+from attnbench.types.words import count_of
 
 _WORDS = {"slower": "lost (slower)", "faster": "won (faster)", "same": "tied (same)"}
 
@@ -16,8 +17,7 @@ def counts(compared: Compared) -> str:
     found = Counter(cell.verdict for cell in compared.cells)
     order = ("faster", "slower", "same", *(outcome for outcome in OUTCOMES if outcome not in _WORDS))
     said = [f"{found[outcome]} {_WORDS.get(outcome, outcome)}" for outcome in order if found[outcome]]
-    cells = "1 cell" if len(compared.cells) == 1 else f"{len(compared.cells)} cells"
-    return f"{cells}: {', '.join(said) or 'nothing'}"
+    return f"{count_of(len(compared.cells), 'cell')}: {', '.join(said) or 'nothing'}"
 
 
 def worst(compared: Compared) -> ComparedCell | None:

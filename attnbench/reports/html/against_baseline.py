@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from attnbench.reports.columns import name_text
 from attnbench.reports.html.spans import span
-from attnbench.reports.html.words import Name, Piece, Sentence, Tone, sentence, share, some
+from attnbench.reports.html.words import Name, Piece, Sentence, Tone, sentence, share
 from attnbench.reports.judged import Judged
 from attnbench.types.record import STATUSES
 from attnbench.types.verdict import WORDS, Word
+from attnbench.types.words import count_of
 
 MOST_BACKENDS = 6
 """Told in sentences; the table of backends has all."""
@@ -64,7 +65,7 @@ def against_baseline(judged: Sequence[Judged], first: Word = "faster") -> list[S
     if len(compared) > MOST_BACKENDS:
         more = len(compared) - MOST_BACKENDS
         was = "was" if more == 1 else "were"
-        said.append(sentence(f"{some(more, 'more backend')} {was} compared: see “{TABLE_OF_BACKENDS}”."))
+        said.append(sentence(f"{count_of(more, 'more backend')} {was} compared: see “{TABLE_OF_BACKENDS}”."))
     return [*said, *_unclear(judged), *_without_ratios(judged)]
 
 
@@ -119,7 +120,9 @@ def _unclear(judged: Sequence[Judged]) -> list[Sentence]:
     )
     more = "; and other reasons, which stand in the rows" if len(reasons) > MOST_REASONS else ""
     verb = "is" if count == 1 else "are"
-    return [sentence(f"{count:,} of {some(family, 'ratio')} {verb} unclear: {whys}{more}.", tone="unsure")]
+    return [
+        sentence(f"{count:,} of {count_of(family, 'ratio')} {verb} unclear: {whys}{more}.", tone="unsure")
+    ]
 
 
 def _without_ratios(judged: Sequence[Judged]) -> list[Sentence]:

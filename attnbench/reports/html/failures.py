@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnbench.reports.html.words import Name, Sentence, Tone, isolated, listed, sentence, some
+from attnbench.reports.html.words import Name, Sentence, Tone, isolated, listed, sentence
 from attnbench.reports.judged import Judged
 from attnbench.types.record import Record, Status
+from attnbench.types.words import count_of
 
 MOST_GROUPS = 8
 MOST_NAMES = 6
@@ -36,7 +37,8 @@ def failures(judged: Sequence[Judged]) -> list[Sentence]:
     if rest:
         said.append(
             sentence(
-                f"{some(len(rest), 'more outcome')} failed or can't be believed: the table has each reason.",
+                f"{count_of(len(rest), 'more outcome')} failed or can't be believed: "
+                "the table has each reason.",
                 tone="bad", cases=list(dict.fromkeys(record.case for record in rest)),
             )
         )  # fmt: skip
@@ -48,7 +50,7 @@ def _of_group(key: tuple[Status, str, str], records: Sequence[Record]) -> Senten
     words, tone = _SAID[status]
     cases = [record.case for record in records]
     return sentence(
-        Name(backend), f"{words}{some(len(cases), 'case')}", f": {isolated(reason)}." if reason else ".",
+        Name(backend), f"{words}{count_of(len(cases), 'case')}", f": {isolated(reason)}." if reason else ".",
         tone=tone, cases=cases,
     )  # fmt: skip
 
@@ -61,8 +63,8 @@ def _quiet(status: Status, records: Sequence[Record]) -> list[Sentence]:
     verb = "is" if len(those) == 1 else "are"
     return [
         sentence(
-            f"{some(len(those), 'outcome')} {verb} {status} ({_QUIET[status]}): of ",
-            listed(names) if len(names) <= MOST_NAMES else [some(len(names), "backend")],
+            f"{count_of(len(those), 'outcome')} {verb} {status} ({_QUIET[status]}): of ",
+            listed(names) if len(names) <= MOST_NAMES else [count_of(len(names), "backend")],
             ".",
         )
     ]

@@ -9,8 +9,9 @@ from attnbench.reports.columns import UNCERTAIN, name_text
 from attnbench.reports.html.leads import Lead, Rival
 from attnbench.reports.html.short_ids import common_part, shortened
 from attnbench.reports.html.spans import span
-from attnbench.reports.html.words import Name, Piece, Sentence, listed, sentence, share, some
+from attnbench.reports.html.words import Name, Piece, Sentence, listed, sentence, share
 from attnbench.reports.units import ratio
+from attnbench.types.words import count_of
 
 MOST_OF_A_KIND = 4
 """Sentences of a kind; the others are told in one, and stand in the table of leads."""
@@ -66,7 +67,9 @@ def _grouped(leads: Sequence[Lead], key: Callable[[Lead], Key], say: Say, others
     said = [say(those) for those in ordered[:MOST_OF_A_KIND]]
     rest = [lead.case for those in ordered[MOST_OF_A_KIND:] for lead in those]
     if rest:
-        said.append(sentence(f"{some(len(rest), 'more case')} {others}: see “{TABLE_OF_LEADS}”.", cases=rest))
+        said.append(
+            sentence(f"{count_of(len(rest), 'more case')} {others}: see “{TABLE_OF_LEADS}”.", cases=rest)
+        )
     return said
 
 
@@ -111,7 +114,7 @@ def _level(leads: list[Lead], where: list[Piece], cases: list[str]) -> Sentence:
         others = "no other has a time"
     names = listed([_best(leads[0]), *beside])
     if len(beside) > MOST_BESIDE:
-        names = [Name(_best(leads[0])), f" and {some(len(beside), 'other')}"]
+        names = [Name(_best(leads[0])), f" and {count_of(len(beside), 'other')}"]
     return sentence(
         names,
         " share the lead ",
@@ -130,7 +133,7 @@ def _unclear(leads: list[Lead], where: list[Piece], cases: list[str]) -> Sentenc
         " it is not proved who is the fastest: ",
         Name(_best(leads[0])),
         " has the least median, but ",
-        listed(doubtful) if len(doubtful) <= MOST_OF_A_KIND else [some(len(doubtful), "other")],
+        listed(doubtful) if len(doubtful) <= MOST_OF_A_KIND else [count_of(len(doubtful), "other")],
         f" {'is' if len(doubtful) == 1 else 'are'} not proved slower",
         _ratio_of(beside[0]) if len(leads) == len(beside) == 1 else "",
         ".",

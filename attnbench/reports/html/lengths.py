@@ -12,8 +12,9 @@ from attnbench.reports.html.layers import colour, figure, log_axis, of_the_view,
 from attnbench.reports.html.short_ids import common_part, shortened
 from attnbench.reports.html.shown import Shown
 from attnbench.reports.html.times import time_interval
-from attnbench.reports.html.words import isolated, some
+from attnbench.reports.html.words import isolated
 from attnbench.types.record import Record
+from attnbench.types.words import count_of
 
 _TIPS = (("backend", "backend"), ("length", "length"))
 _SIZE = 55
@@ -108,7 +109,7 @@ def _views(
 
 def _about(rows: Sequence[Row], lengths: Sequence[int]) -> str:
     """What is seen at the longest: who needs least, who most."""
-    backends = some(len({row["backend"] for row in rows}), "backend")
+    backends = count_of(len({row["backend"] for row in rows}), "backend")
     said = f"{backends} over lengths {lengths[0]} to {lengths[-1]}."
     last = sorted((row for row in rows if row["length"] == lengths[-1]), key=_amount)
     if len(last) < 2:

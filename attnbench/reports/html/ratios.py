@@ -9,8 +9,8 @@ from attnbench.reports.html.chart import Chart, Row, Spec, Table, View, by_run
 from attnbench.reports.html.layers import figure, of_the_view, tooltip
 from attnbench.reports.html.short_ids import common_part, shortened
 from attnbench.reports.html.shown import Shown
-from attnbench.reports.html.words import some
 from attnbench.reports.judged import BASELINE, Judged
+from attnbench.types.words import count_of
 
 MOST_CASES = 30
 """Of a view: more can't be read at once."""
@@ -133,7 +133,7 @@ def _view(label: str, cases: Sequence[str], by_case: dict[str, list[Judged]], ba
     note = f" What all have in common, {common.text}, is left out of the names." if common.text else ""
     return View(
         label=label,
-        about=f"Ratios of {some(len(backends), 'backend')} on {some(len(cases), 'case')}.{note}",
+        about=f"Ratios of {count_of(len(backends), 'backend')} on {count_of(len(cases), 'case')}.{note}",
         values=rows,
         holds={
             "cases": list(short.values()),

@@ -10,9 +10,10 @@ from attnbench.reports.columns import name_text, time_text
 from attnbench.reports.html.chart import Chart, Marks, Row, Spec, Table, View, by_run
 from attnbench.reports.html.layers import figure, log_axis, of_kind, points, tooltip
 from attnbench.reports.html.shown import Shown, Work
-from attnbench.reports.html.words import isolated, some
+from attnbench.reports.html.words import isolated
 from attnbench.reports.units import number, percent
 from attnbench.types.record import Record
+from attnbench.types.words import count_of
 
 _TIPS = (
     ("case", "case"), ("backend", "backend"), ("time", "time"), ("rate", "GFLOP/s"),
@@ -64,7 +65,7 @@ def _kind(text: str) -> str:
     case = parse_case(text)
     # Of a device threads say nothing, unless they were asked for.
     told = case.device == "cpu" or case.threads != 1
-    return ", ".join((case.dtype, case.device, *([some(case.threads, "thread")] if told else [])))
+    return ", ".join((case.dtype, case.device, *([count_of(case.threads, "thread")] if told else [])))
 
 
 def _view(label: str, those: Sequence[tuple[Record, Work, Limit]], marks: Marks) -> View:
@@ -76,7 +77,8 @@ def _view(label: str, those: Sequence[tuple[Record, Work, Limit]], marks: Marks)
     nearest = max(points, key=lambda point: point["of_limit"])
     return View(
         label=label,
-        about=f"{some(len(points), 'outcome')} on {some(len(by_case), 'case')} beside the measured limit. "
+        about=f"{count_of(len(points), 'outcome')} on {count_of(len(by_case), 'case')} "
+        "beside the measured limit. "
         f"The largest share of it is {nearest['share']}, by {isolated(nearest['backend'])} on "
         f"{isolated(nearest['case'])}.",
         values=(*roofs, *ticks, *points),

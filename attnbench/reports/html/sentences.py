@@ -9,8 +9,9 @@ from attnbench.reports.html.failures import failures
 from attnbench.reports.html.lead_sentences import lead_sentences
 from attnbench.reports.html.short_ids import common_part
 from attnbench.reports.html.shown import Shown
-from attnbench.reports.html.words import Name, Piece, Sentence, sentence, some
+from attnbench.reports.html.words import Name, Piece, Sentence, sentence
 from attnbench.types.sides import BASE, HEAD, parts_of
+from attnbench.types.words import count_of
 
 
 def summary(run: Shown) -> list[Sentence]:
@@ -35,8 +36,8 @@ def _scope(run: Shown) -> list[Sentence]:
     said = [
         *_sides(run),
         sentence(
-            f"{some(len(backends), 'backend')}{on_both} on {some(len(cases), 'case')}: of "
-            f"{some(len(records), 'outcome')} {ok:,} {'is' if ok == 1 else 'are'} ok",
+            f"{count_of(len(backends), 'backend')}{on_both} on {count_of(len(cases), 'case')}: of "
+            f"{count_of(len(records), 'outcome')} {ok:,} {'is' if ok == 1 else 'are'} ok",
             f", which says that {checked}." if ok else ".",
         ),
     ]
@@ -68,7 +69,7 @@ def _sides(run: Shown) -> list[Sentence]:
 def _cut_off(run: Shown) -> list[Sentence]:
     if run.ended is not None:
         return []
-    missing = f": {some(run.missing, 'outcome')} of it {'is' if run.missing == 1 else 'are'} missing"
+    missing = f": {count_of(run.missing, 'outcome')} of it {'is' if run.missing == 1 else 'are'} missing"
     go_on: list[Piece] = ["Go on with it by attnbench run --resume ", Name(str(run.path))]
     if run.manifest.sides:
         go_on = ["Compare anew: the sides of a live comparison are gone when it ends"]

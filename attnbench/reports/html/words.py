@@ -62,11 +62,6 @@ def listed(names: Sequence[str], last: str = "and") -> list[Piece]:
     return pieces
 
 
-def some(count: int, what: str, several: str = "") -> str:
-    """A count and its noun: 1 case, 2 cases."""
-    return f"{count:,} {what if count == 1 else several or f'{what}s'}"
-
-
 def share(count: int, whole: int, what: str, whose: str = "") -> str:
     """A part of a whole: 2 of 12 cases; all 12 cases; both cases; the one case.
 
