@@ -15,7 +15,7 @@ from attnbench.cli.output import print_listing, print_records
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 from attnbench.cli.record_format import own_format, print_run, record_format
 from attnbench.cli.report_files import Files, by_run, file_options
-from attnbench.types.errors import BadInput
+from attnbench.types.errors import BadInput, go_on_words
 
 if TYPE_CHECKING:
     from attnbench.api import Run
@@ -82,8 +82,8 @@ def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> 
         if run.paths.count(path) > 1:
             click.echo(f"{path}: a run in it was cut off; only its own file can be gone on with", err=True)
         else:
-            live = run.manifests[run.paths.index(path)].sides
-            go_on = "compare anew" if live else f"go on with attnbench run --resume {path}"
+            live = bool(run.manifests[run.paths.index(path)].sides)
+            go_on = go_on_words(path, live=live, command="attnbench run")
             click.echo(f"{path}: the run was cut off; {go_on}", err=True)
     if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
         print_run(run, format_, trace=trace)

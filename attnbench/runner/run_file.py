@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from attnbench.runner.manifest_line import NOT_DECODED, manifest_of
-from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
+from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
 from attnbench.types.record import Block, CaseLine, EndLine, Line, Manifest, Record, SetLine
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -178,7 +178,7 @@ class RunWriter:
     def __init__(self, path: Path, fd: int, *, live: bool = False) -> None:
         self.path = path
         self._fd = fd
-        self._go_on = "compare anew" if live else f"go on with --resume {path}"
+        self._live = live
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
@@ -227,7 +227,7 @@ class RunWriter:
         except OSError as failure:
             raise MeasuringFailed(
                 f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept, "
-                f"{self._go_on}"
+                f"{go_on_words(self.path, live=self._live)}"
             ) from failure
 
     def _lock(self) -> None:

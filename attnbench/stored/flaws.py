@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from attnbench.runner.run_file import StoredRun
+from attnbench.types.errors import go_on_words
 from attnbench.types.words import count_of
 
 
@@ -13,7 +14,7 @@ def flaws_of(run: StoredRun) -> Iterator[str]:
     """What a reader of a run must know: cut off, torn, without records or sets that it should have."""
     manifest = run.manifest
     if run.finished is None:
-        go_on = "compare anew" if manifest.sides else f"go on with attnbench run --resume {run.path}"
+        go_on = go_on_words(run.path, live=bool(manifest.sides), command="attnbench run")
         yield f"{run.path}: the run was cut off; {go_on}"
     else:
         missing = len(set(manifest.cases)) * len(set(manifest.backends)) - len(run.records)

@@ -17,7 +17,7 @@ from attnbench.runner.run_file import is_possible
 from attnbench.stored.facts import facts_of
 from attnbench.stored.flaws import first_of, missing_records, missing_sets
 from attnbench.stored.lines import SlimBlock, SlimLine, SlimManifest, SlimScale, SlimSet
-from attnbench.types.errors import BadFile
+from attnbench.types.errors import BadFile, go_on_words
 from attnbench.types.measured import Cell, Measured
 from attnbench.types.record import CaseLine, Contender, EndLine, Manifest, Record
 
@@ -237,7 +237,9 @@ def _problems(
     timed = manifest.protocol.get("timed") is not False
     if not finished:
         which = "the run" if alone else f"the run {manifest.run_id}"
-        go_on = f"go on with attnbench run --resume {path}" if alone else "its own file can be gone on with"
+        go_on = "its own file can be gone on with"
+        if alone:
+            go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
         found.append(f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}")
     gaps = [name for name, case in cases.items() if case.sets and max(case.sets) >= len(case.sets)]
     if gaps:

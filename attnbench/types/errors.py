@@ -14,6 +14,15 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def go_on_words(path: Path, *, live: bool, command: str = "") -> str:
+    """What is left to do about a run that ended too early, in words.
+
+    live: it was a live comparison, whose sides are gone when it ends, so that nobody can go on with it.
+    command: to be named, where the words stand apart from the run.
+    """
+    return "compare anew" if live else f"go on with {command and f'{command} '}--resume {path}"
+
+
 class AttnbenchError(Exception):
     """Base of all errors raised on purpose; its text is one sentence for the user."""
 
@@ -43,14 +52,13 @@ class PluginFailed(AttnbenchError):  # noqa: N818
 
 
 class Interrupted(AttnbenchError):  # noqa: N818
-    """The user ended a run by Ctrl-C. path: its file, which holds what was measured.
-
-    live: it was a live comparison, whose sides are gone when it ends, so that nobody can go on with it.
+    """The user ended a run by Ctrl-C. path: its file, which holds what was measured. live: see
+    :func:`go_on_words`.
     """
 
     exit_code = 130
 
     def __init__(self, path: Path, *, live: bool = False) -> None:
-        go_on = f"what was measured is in {path}; compare anew" if live else f"go on with --resume {path}"
-        super().__init__(f"interrupted; {go_on}")
+        kept = f"what was measured is in {path}; " if live else ""
+        super().__init__(f"interrupted; {kept}{go_on_words(path, live=live)}")
         self.path = path

@@ -18,7 +18,7 @@ from attnbench.stored.ours import _median_ns
 from attnbench.stored.ours import read_ours as read_runs
 from attnbench.types.errors import BadFile
 from attnbench.types.measured import Measured
-from attnbench.types.record import Record, SetLine
+from attnbench.types.record import Manifest, Record, SetLine
 
 
 def read_ours(path: Path) -> Measured:
@@ -95,6 +95,14 @@ def test_a_run_that_was_cut_off_says_how_much_is_missing(tmp_path: Path) -> None
     (problem,) = read_ours(path).problems
     assert "the run was cut off, 1 of its records are missing" in problem
     assert f"--resume {path}" in problem
+
+
+def test_nobody_is_told_to_go_on_with_a_live_comparison(tmp_path: Path) -> None:
+    manifest, *rest = run_lines(ended=False)
+    assert isinstance(manifest, Manifest)
+    live = msgspec.structs.replace(manifest, sides={"base": {}, "head": {}})
+    (problem,) = read_ours(write_run(tmp_path / "a.jsonl", [live, *rest])).problems
+    assert problem.endswith("; compare anew")
 
 
 def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path) -> None:
