@@ -88,7 +88,8 @@ def read_machine(threads: int, allocator: str, tell: Callable[[str], None] = lam
         group_quota=group_quota(),
         own_threads=os.environ.get("OMP_NUM_THREADS", ""),
         swap_used_bytes=_meminfo("SwapTotal") - _meminfo("SwapFree"),
-        swapped_pages=None if before is None or after is None else after - before,
+        # Where cores could not be watched no time has passed in between.
+        swapped_pages=None if before is None or after is None or not shares else after - before,
         governors=tuple(sorted(set(filter(None, map(_governor, cpus))))),
         turbo=_turbo(),
         steady={cpu: probed for cpu, probed in loops.items() if probed is not None},

@@ -55,8 +55,10 @@ def busy_shares(before: Mapping[int, CoreTime], after: Mapping[int, CoreTime]) -
 
 
 def watch_cores(seconds: float = WATCHED_S, stat: Path = _STAT) -> dict[int, float]:
-    """How busy each core is while this process sleeps; empty where the system doesn't tell."""
+    """How busy each core is while this process sleeps; empty, at once, where the system doesn't tell."""
     before = core_times(read(stat))
+    if not before:
+        return {}
     time.sleep(seconds)
     return busy_shares(before, core_times(read(stat)))
 

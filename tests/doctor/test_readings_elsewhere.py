@@ -95,6 +95,8 @@ def test_swapping_between_two_looks(elsewhere: Path, monkeypatch: pytest.MonkeyP
     proc = elsewhere / "proc"
     (proc / "meminfo").write_text("SwapTotal: 4096 kB\nSwapFree: 1024 kB\n")
     (proc / "vmstat").write_text("pswpin 5\npswpout 0\n")
+    assert said()["swap"].what == "whether pages go in or out is not told here"
+    (proc / "stat").write_text("cpu0 1 1 1 9 1\ncpu1 1 1 1 9 1\n")
     assert said()["swap"].what == "3 MiB of swap are used, and none went in or out"
     monkeypatch.setattr(readings, "_swapped", lambda: next(looks))
     finding = said()["swap"]

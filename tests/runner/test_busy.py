@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from attnbench.runner import busy
 from attnbench.runner.busy import CoreTime, busy_shares, busy_warning, core_times, watch_cores
 from attnbench.runner.machine import allowed_cpus, sharing_note
 
@@ -30,11 +31,20 @@ def test_the_share_is_that_between_two_readings() -> None:
     assert busy_shares(before, before) == {0: 0, 1: 0, 2: 0}
 
 
-def test_this_machine_tells(tmp_path: Path) -> None:
+def test_this_machine_tells() -> None:
     shares = watch_cores(0.02)
     assert set(allowed_cpus()) <= set(shares)
     assert all(0 <= share <= 1 for share in shares.values())
-    assert watch_cores(0, tmp_path / "nothing") == {}
+
+
+def test_nobody_waits_where_the_system_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(busy.time, "sleep", slept.append)
+    assert watch_cores(7, tmp_path / "nothing") == {}
+    assert slept == []
+    (tmp_path / "stat").write_text(STAT)
+    assert watch_cores(7, tmp_path / "stat") == {0: 0, 12: 0}
+    assert slept == [7]
 
 
 @pytest.mark.parametrize(
