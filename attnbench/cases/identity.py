@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attnbench.cases.mask_text import MASK_WORDS, mask_text, parse_mask
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, OPERATIONS, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.names import unknown_name
+
+if TYPE_CHECKING:
+    from attnbench.types.case import Operation
 
 FORM = "operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"
 SIZES = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E")
@@ -113,7 +116,9 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     layer = {name: fields.pop(name) for name in ("E", "bias", "cross", "out") if name in fields}
     if layer and "E" not in layer:
         raise BadCase(f"{next(iter(layer))} belongs to multihead, which needs a model width E")
-    return Case(operation=operation, rule=rule, layer=Layer(**layer) if layer else None, **fields)  # type: ignore[arg-type]
+    # A word that is no operation is refused by the case, in a sentence.
+    named = cast("Operation", operation)
+    return Case(operation=named, rule=rule, layer=Layer(**layer) if layer else None, **fields)
 
 
 _SIZE_MEANING = {

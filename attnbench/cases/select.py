@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.identity import case_id, parse_case
 from attnbench.cases.suite_file import read_suite
@@ -105,7 +105,7 @@ def _suite_of(word: str, registry: Registry) -> Suite:
 
 
 def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
-    fixed = {
+    fixed: dict[str, Any] = {
         name: value
         for name, value in (
             ("device", overrides.device),
@@ -121,7 +121,7 @@ def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
     )
     for dtype, mask, pass_ in each:
         try:
-            yield replace(case, dtype=dtype, mask=mask, pass_=pass_, **fixed)  # type: ignore[arg-type]
+            yield replace(case, dtype=dtype, mask=mask, pass_=pass_, **fixed)
         except BadCase as failure:
             raise BadCase(f"case {case_id(case)!r} with what the options change: {failure}") from failure
 
