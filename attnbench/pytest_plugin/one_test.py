@@ -12,7 +12,7 @@ from attnbench.pytest_plugin import PAIR
 from attnbench.pytest_plugin.court import court_of
 from attnbench.pytest_plugin.extra_info import ExtraInfo
 from attnbench.pytest_plugin.pairs import Pair, registry_of
-from attnbench.pytest_plugin.prepared import Prepared, compare, prepared, surroundings
+from attnbench.pytest_plugin.prepared import OtherInputs, Prepared, compare, prepared, surroundings
 from attnbench.pytest_plugin.rounds import watch_rounds
 from attnbench.pytest_plugin.short_id import short_id
 from attnbench.pytest_plugin.watched import CheckedBackend
@@ -83,7 +83,7 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
     except BaseException as failure:
         told.end("error", f"the test did not come to its end: {one_line(failure)}")
         raise
-    calls, _ = made.watched.last()
+    calls = made.watched.last().number
     if not calls:
         told.end("error", "the test has not called it")
         return result
@@ -92,7 +92,7 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
         problem, verified = compare(made)
     except WrongOutput as wrong:
         problem, verified = str(wrong), 0
-    except RefereeGaveUp as failure:
+    except (OtherInputs, RefereeGaveUp) as failure:
         pytest.fail(told.end("error", str(failure)), pytrace=False)
     except KeyboardInterrupt:
         raise

@@ -33,14 +33,14 @@ def watch_rounds(benchmark: Any, watched: Watched, renew: Callable[[], None]) ->
             used += 1
             if drawn.now():
                 renew()
-            before, _ = watched.last()
+            before = watched.last().number
             watched.watch.in_round = True
             try:
                 return runner(*words, **named)
             finally:
-                number, last = watched.last()
+                last = watched.last()
                 # A round that is made for itself alone may hand its output to the user.
-                watched.watch.end_round(number, last, called=number > before, shown=used == 1)
+                watched.watch.end_round(last, called=last.number > before, shown=used == 1)
 
         return one_round
 

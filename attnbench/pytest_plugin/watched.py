@@ -1,6 +1,6 @@
 """The function that a test calls and times: the backend's on its inputs, some of its outputs kept.
 
-What is added to a call is one more function call, a subtraction and a comparison: tens of nanoseconds. Which
+What is added to a call is one more function call, a subtraction and comparisons: tens of nanoseconds. Which
 outputs are kept is drawn beforehand from the operating system's entropy, so that nothing is drawn in a call
 and nobody can know.
 """
@@ -11,7 +11,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +50,14 @@ class KeptCall:
     output: Any
 
 
+class LastCall(NamedTuple):
+    """The call before now: its number, 0 where there was none, its output, and whether it had our inputs."""
+
+    number: int
+    output: Any
+    ours: bool
+
+
 class Watch:
     """Which calls are kept, and those that were.
 
@@ -85,8 +93,8 @@ class Watch:
         self._next, self._slot = self._schedule.pop() if self._schedule else (_MOST_CALLS, 0)
         return self._next
 
-    def end_round(self, number: int, last: Any, *, called: bool, shown: bool) -> None:
-        """A round is over: copy what was kept in it, and take its last output, of call ``number``.
+    def end_round(self, last: LastCall, *, called: bool, shown: bool) -> None:
+        """A round is over: copy what was kept in it, and take its last output.
 
         called: whether there was a call in it. shown: whether a user may be given that output, who may write
         to it; then it is copied as well.
@@ -98,7 +106,8 @@ class Watch:
             self.slots[slot] = replace(kept, output=copied(kept.output))
         self._not_copied.clear()
         if called:
-            self.last_timed = KeptCall(number, self.place, True, copied(last) if shown else last)
+            output = copied(last.output) if shown else last.output
+            self.last_timed = KeptCall(last.number, self.place, last.ours, output)
 
     def calls(self, left: int) -> int:
         """How many calls there were, where so many are left before the next that is kept."""
@@ -116,7 +125,7 @@ class Watched:
 
     call: Callable[..., Any]
     watch: Watch
-    last: Callable[[], tuple[int, Any]]
+    last: Callable[[], LastCall]
 
 
 def watched(kernel: Callable[[Any, Any, Any], Any], inputs: tuple[Any, Any, Any]) -> Watched:
@@ -126,19 +135,20 @@ def watched(kernel: Callable[[Any, Any, Any], Any], inputs: tuple[Any, Any, Any]
     adds least. The output of the last call is held until the next has come, as in a run.
     """
     watch = Watch()
-    left, last = watch.first, None
+    left, last, ours = watch.first, None, True
     a, b, c = inputs
 
     def call(q: Any = a, k: Any = b, v: Any = c) -> Any:
-        nonlocal left, last
+        nonlocal left, last, ours
         last = kernel(q, k, v)
+        ours = q is a and k is b and v is c
         left -= 1
         if not left:
-            left = watch.keep(last, ours=q is a and k is b and v is c)
+            left = watch.keep(last, ours=ours)
         return last
 
-    def last_call() -> tuple[int, Any]:
-        return watch.calls(left), last
+    def last_call() -> LastCall:
+        return LastCall(watch.calls(left), last, ours)
 
     return Watched(call, watch, last_call)
 

@@ -72,7 +72,7 @@ def test_what_is_kept_is_the_answer_of_that_call(calls: int) -> None:
     seen, _ = counting()
     for number in range(1, calls + 1):
         seen.call().mul_(-1)
-        assert seen.last()[0] == number
+        assert seen.last().number == number
     kept = seen.watch.kept()
     assert len(kept) == min(calls, KEPT)
     # What the caller did to the output afterwards isn't among it.
@@ -82,7 +82,7 @@ def test_what_is_kept_is_the_answer_of_that_call(calls: int) -> None:
 
 def test_with_no_call_there_is_nothing() -> None:
     seen, _ = counting()
-    assert seen.last() == (0, None)
+    assert seen.last() == (0, None, True)
     assert seen.watch.kept() == []
 
 
@@ -98,7 +98,7 @@ def test_within_a_round_nothing_is_copied_and_all_of_it_after() -> None:
     seen.watch.in_round = True
     outputs = [seen.call() for _ in range(KEPT)]
     assert [each.output for each in seen.watch.kept()] == outputs
-    seen.watch.end_round(*seen.last(), called=True, shown=True)
+    seen.watch.end_round(seen.last(), called=True, shown=True)
     for output in outputs:
         output.zero_()
     assert [float(each.output[0]) for each in seen.watch.kept()] == [1, 2, 3, 4]
@@ -111,10 +111,24 @@ def test_the_last_of_the_last_round_is_kept_whether_drawn_or_not() -> None:
         seen.watch.in_round = True
         for _ in range(50):
             seen.call()
-        seen.watch.end_round(*seen.last(), called=True, shown=False)
+        seen.watch.end_round(seen.last(), called=True, shown=False)
     assert seen.watch.kept()[-1].number == 1000
-    seen.watch.end_round(*seen.last(), called=False, shown=False)
+    seen.watch.end_round(seen.last(), called=False, shown=False)
     assert seen.watch.kept()[-1].number == 1000
+
+
+@pytest.mark.parametrize("before", [0, 1000])
+def test_the_last_of_a_round_may_have_been_on_other_inputs(before: int) -> None:
+    seen, inputs = counting()
+    for _ in range(before):
+        seen.call()
+    seen.watch.in_round = True
+    seen.call(*inputs[:2], torch.ones(2))
+    seen.watch.end_round(seen.last(), called=True, shown=True)
+    assert [(each.number, each.ours) for each in seen.watch.kept()][-1] == (before + 1, False)
+    seen.call()
+    seen.watch.end_round(seen.last(), called=True, shown=True)
+    assert seen.watch.kept()[-1].ours
 
 
 def test_place_is_that_of_the_call() -> None:

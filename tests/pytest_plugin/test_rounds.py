@@ -42,7 +42,7 @@ def test_inputs_are_renewed_between_rounds_now_and_then() -> None:
     assert text.replace("renew ", "") == " ".join(["clock call call clock"] * 200)
     assert "clock renew clock" in text
     assert 3 <= text.count("renew") <= 40
-    assert seen.last() == (400, None)
+    assert seen.last() == (400, None, True)
 
 
 def test_the_drawn_rounds_are_early_and_late_and_ever_fewer() -> None:
