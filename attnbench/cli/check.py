@@ -8,25 +8,15 @@ from typing import Any
 import click
 
 from attnbench.cli.finish import check_devices, finish, gib, resumed
-from attnbench.cli.options import (
-    record_format_option,
-    running_options,
-    selected,
-    selection_options,
-    trace_option,
-)
-from attnbench.cli.plan import plan_option, print_plan
-from attnbench.cli.plugins_here import load_plugins, named_plugins, plugin_option
+from attnbench.cli.measuring_options import measuring_options
+from attnbench.cli.options import selected
+from attnbench.cli.plan import print_plan
+from attnbench.cli.plugins_here import load_plugins, named_plugins
 from attnbench.cli.record_format import own_format, record_format
 
 
 @click.command("check")
-@selection_options
-@running_options
-@plan_option
-@plugin_option
-@trace_option
-@record_format_option
+@measuring_options()
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -10,53 +10,41 @@ import click
 from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_json
 from attnbench.cli.finish import check_devices, finish, gib, resumed
 from attnbench.cli.loudness import note
+from attnbench.cli.measuring_options import measuring_options
 from attnbench.cli.names import NameOf
-from attnbench.cli.options import (
-    record_format_option,
-    running_options,
-    selected,
-    selection_options,
-    trace_option,
-)
+from attnbench.cli.options import selected
 from attnbench.cli.parameters import Fraction, OneOf, Positive, Whole
-from attnbench.cli.plan import plan_option, plan_words, print_plan, warn_of_busy_cores
-from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.plan import plan_words, print_plan, warn_of_busy_cores
+from attnbench.cli.plugins_here import load_plugins
 from attnbench.cli.record_format import own_format, record_format
 from attnbench.runner.options import Options
 
+_TIMING = (
+    click.option(
+        "--budget", type=Positive("seconds"), metavar="SECONDS", default=Options.budget_s, show_default=True,
+        help="Measuring time of each backend on each case.",
+    ),
+    click.option(
+        "--sets", type=Whole(1), metavar="N", show_default="from the budget",
+        help="Fresh processes to measure each backend in; faster and slower need 9.",
+    ),
+    click.option(
+        "--baseline", default="eager", type=NameOf("backends"), show_default=True, metavar="NAME",
+        help="The backend that ratios refer to.",
+    ),
+    click.option(
+        "--delta", type=Fraction(), metavar="SHARE", default=Options.delta, show_default="2%",
+        help="The least effect that counts in a verdict, as 2% or 0.02.",
+    ),
+    click.option(
+        "--allocator", type=OneOf("allocator", ("pinned", "default")), default="pinned", show_default=True,
+        help="While timing, keep freed memory in the process, or leave the C allocator as the system has it.",
+    ),
+)  # fmt: skip
+
 
 @click.command("run")
-@selection_options
-@running_options
-@click.option(
-    "--budget", type=Positive("seconds"), metavar="SECONDS", default=Options.budget_s, show_default=True,
-    help="Measuring time of each backend on each case.",
-)  # fmt: skip
-@click.option(
-    "--sets", type=Whole(1), metavar="N", show_default="from the budget",
-    help="Fresh processes to measure each backend in; faster and slower need 9.",
-)  # fmt: skip
-@click.option(
-    "--baseline",
-    default="eager",
-    type=NameOf("backends"),
-    show_default=True,
-    metavar="NAME",
-    help="The backend that ratios refer to.",
-)
-@click.option(
-    "--delta", type=Fraction(), metavar="SHARE", default=Options.delta, show_default="2%",
-    help="The least effect that counts in a verdict, as 2% or 0.02.",
-)  # fmt: skip
-@click.option(
-    "--allocator", type=OneOf("allocator", ("pinned", "default")), default="pinned", show_default=True,
-    help="While timing, keep freed memory in the process, or leave the C allocator as the system has it.",
-)  # fmt: skip
-@plan_option
-@benchmark_json_option
-@plugin_option
-@trace_option
-@record_format_option
+@measuring_options(timing=_TIMING, files=(benchmark_json_option,))
 @click.pass_context
 def command(
     ctx: click.Context,
