@@ -15,6 +15,7 @@ from attnbench import hookspecs
 from attnbench.plugins.calling import undisturbed
 from attnbench.plugins.importing import import_plugin
 from attnbench.plugins.kinds import KINDS, Kind, fault
+from attnbench.plugins.staying import staying
 from attnbench.plugins.tracing import traced
 from attnbench.types.names import nearest
 from attnbench.types.source import Source
@@ -48,13 +49,14 @@ class Loaded:
 def load(source: Source, *, raising: bool = False) -> Loaded:
     """Import a plugin and call its hooks, each guarded.
 
-    An import or a hook that raises (``SystemExit`` included) becomes a fault, as does a hook name
-    that doesn't exist and a record of the wrong type; what works is kept. raising: let that through.
+    An import or a hook that raises (``SystemExit`` included, and ``os._exit``) becomes a fault, as does a
+    hook name that doesn't exist and a record of the wrong type; what works is kept. raising: let that
+    through.
     """
     # What a plugin prints while it loads must not stand among the data on stdout.
     # A collection looks through all that this process holds, in a notebook for most of a second; that
     # would be told as the plugin's time.
-    with undisturbed(), uncollected():
+    with undisturbed(), uncollected(), staying():
         before_s = time.thread_time()
         loaded = _load(source, raising)
         return replace(loaded, cpu_s=time.thread_time() - before_s)
