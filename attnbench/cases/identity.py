@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from attnbench.cases.mask_text import MASK_WORDS, mask_text, parse_mask
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, OPERATIONS, PASSES, Case, Layer
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, LARGEST, OPERATIONS, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.names import unknown_name
 
@@ -148,6 +148,8 @@ def _parse_size(word: str, text: str) -> tuple[str, int]:
     if name not in SIZES:
         raise BadCase(f"sizes {text!r}: {unknown_name('size', name, (*SIZES, *LAYER_FLAGS))}")
     if not _WHOLE.fullmatch(value):
+        if value.isascii() and value.isdigit():
+            raise BadCase(f"{name} = {value}: sizes are {LARGEST} or less")
         raise BadCase(f"sizes {text!r}: {value!r} is no whole number for {name}; write it as in '{name}8'")
     return name, int(value)
 

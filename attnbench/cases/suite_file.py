@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import tomllib
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile
 from attnbench.types.names import unknown_name
 from attnbench.types.suite import Suite
+
+MOST_CASES = 100_000
+"""Of one entry: lists that multiply would else fill the memory before anything is said."""
 
 _TOP = {"name": str, "summary": str, "check_only": bool, "defaults": dict, "cases": list}
 _WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache")
@@ -119,6 +123,9 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
     for key, values in zip(fields, lists, strict=True):
         if not values:
             raise BadCase(f"{key} = []: give at least one value")
+    count = prod(map(len, lists))
+    if count > MOST_CASES:
+        raise BadCase(f"its lists make {count} cases; {MOST_CASES} at most")
     return [_field_case(dict(zip(fields, values, strict=True))) for values in product(*lists)]
 
 

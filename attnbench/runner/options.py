@@ -16,6 +16,9 @@ families."""
 
 LONGEST_TIMEOUT_S = 1_000_000.0
 """A dozen days; the system can't wait for much longer."""
+LONGEST_BUDGET_S = LONGEST_TIMEOUT_S
+MOST_SETS = 10_000
+"""Far beyond what tells anything: a plan of more is a slip of the hand."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,12 @@ class Options:
     def __post_init__(self) -> None:
         if not 0 < self.budget_s < float("inf"):
             raise BadInput(f"a budget of {self.budget_s:g} s: give a positive number of seconds")
+        if self.budget_s > LONGEST_BUDGET_S:
+            raise BadInput(f"a budget of {self.budget_s:g} s: {LONGEST_BUDGET_S:.0f} at most")
         if self.sets < 1:
             raise BadInput(f"{self.sets} sets: at least 1 is needed, and 9 for a verdict")
+        if self.sets > MOST_SETS:
+            raise BadInput(f"{self.sets} sets: {MOST_SETS} at most")
         if self.launches < 1:
             raise BadInput(f"{self.launches} launches: at least 1 is needed")
         if not 0 < self.delta < 1:
@@ -77,7 +84,7 @@ class Options:
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < LEAST_MEMORY_BYTES:
             raise BadInput(
                 f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "
-                f"{LEAST_MEMORY_BYTES} at least"
+                f"{LEAST_MEMORY_BYTES} ({LEAST_MEMORY_BYTES / 2**30:g} GiB) at least"
             )
         if min(self.stretches, self.timed_draws) < 1 or not (
             0 < self.turn_s < float("inf") and self.oracle_flops > 0

@@ -267,7 +267,7 @@ def check_new(path: Path) -> None:
     except OSError as failure:
         raise BadInput(f"can't make the folder {str(folder)!r}: {failure.strerror}") from failure
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise BadInput(f"can't write into the folder {str(folder)!r}: permission denied")
+        raise BadInput(f"can't write into the folder {str(folder)!r}: it is not writable")
 
 
 def new_run_path(out: Path, run_id: str) -> Path:

@@ -146,7 +146,7 @@ def check_target(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise BadInput(f"can't write into the folder {str(path.parent)!r}: permission denied")
+        raise BadInput(f"can't write into the folder {str(path.parent)!r}: it is not writable")
     if path.exists() and not _may_go(path):
         raise BadInput(f"{str(path)!r} exists and is no file of pytest-benchmark; name another file")
 

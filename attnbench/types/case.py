@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import EVERYTHING, Mask
+from attnbench.types.names import unknown_name
 
 Operation = Literal["attention", "multihead"]
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
@@ -146,4 +147,6 @@ class Case:
 
 def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise BadCase(f"no {what} {value!r}; there are {', '.join(allowed)}")
+        # Of two words the one that looks alike need not be the one that was meant: gpu isn't cpu.
+        two = f"no {what} {value!r}; there are {', '.join(allowed)}"
+        raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))

@@ -20,3 +20,13 @@ def classify(failure: BaseException, doing: str) -> tuple[Status, str]:
     if isinstance(failure, SystemExit):
         return "crashed", f"{doing} called exit({_code(failure.code)})"
     return "error", f"{doing} raised {words}"
+
+
+def answer_in_words(asked: str, answer: object) -> str | None:
+    """What a backend's ``supports`` or ``available`` answered; raises TypeError where it is no answer.
+
+    True is what a newcomer returns for a case that can be done, and would otherwise read as a reason why not.
+    """
+    if answer is None or (isinstance(answer, str) and answer.strip()):
+        return answer
+    raise TypeError(f"{asked} gave {answer!r}; give None where it can, or words that say why it can't")

@@ -86,6 +86,7 @@ BAD = [
     ("attention/dot/H1-H2-L3-D4", "sizes 'H1-H2-L3-D4': 'H2' says H a second time"),
     ("attention/dot/Hx-L3-D4", "sizes 'Hx-L3-D4': no size 'Hx'; did you mean 'H'?"),
     ("attention/dot/H8x-L3-D4", "sizes 'H8x-L3-D4': '8x' is no whole number for H; write it as in 'H8'"),
+    (f"attention/dot/H{10**30}-L3-D4", f"H = {10**30}: sizes are 2147483647 or less"),
     ("attention/dot/H-L3-D4", "sizes 'H-L3-D4': '' is no whole number for H; write it as in 'H8'"),
     ("attention/dot/H1.5-L3-D4", "sizes 'H1.5-L3-D4': '1.5' is no whole number for H; write it as in 'H8'"),
     ("attention/dot/H-2-L3-D4", "H = -2: sizes are 1 or more"),

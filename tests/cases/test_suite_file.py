@@ -130,8 +130,12 @@ BAD = [
     ("[default]\nH = 1", "no key 'default'; did you mean 'defaults'?"),
     ("[defaults]\nHvk = 1", "defaults: no key 'Hvk'; did you mean 'Hkv'?"),
     (f"[[cases]]\n{FIELDS}dtpye = 'float32'", "case 1: no key 'dtpye'; did you mean 'dtype'?"),
-    (f"[[cases]]\n{FIELDS}dtype = 'flot32'", "case 1: no dtype 'flot32'; there are float64, float32, bfloat16, float16"),
+    (f"[[cases]]\n{FIELDS}dtype = 'flot32'", "case 1: no dtype 'flot32'; did you mean 'float32'?"),
     (f"[[cases]]\n{FIELDS}mask = 'casual'", "case 1: mask 'casual': no mask 'casual'; did you mean 'causal'?"),
+    (
+        f"[[cases]]\n{FIELDS}B = {list(range(1, 401))}\nseed = {list(range(400))}",
+        "case 1: its lists make 160000 cases; 100000 at most",
+    ),
     (f"[[cases]]\n{FIELDS}B = '2'", "case 1: B = '2': a whole number is needed"),
     (f"[[cases]]\n{FIELDS}B = true", "case 1: B = True: a whole number is needed"),
     (f"[[cases]]\n{FIELDS}B = 1.5", "case 1: B = 1.5: a whole number is needed"),

@@ -143,7 +143,7 @@ BAD = [
     ),
     (
         ["list", "cases", "ours.toml"],
-        "the suite 'ours.toml': case 1: no dtype 'flot32'; there are float64, float32, bfloat16, float16",
+        "the suite 'ours.toml': case 1: no dtype 'flot32'; did you mean 'float32'?",
     ),
     (
         ["list", "cases", "torn.toml"],

@@ -22,9 +22,9 @@ LAYER = replace(CASE, operation="multihead", layer=Layer(E=10), Lk=4)
     ("changes", "words"),
     [
         ({"operation": "atention"}, "no operation 'atention'; there are attention, multihead"),
-        ({"dtype": "float8"}, "no dtype 'float8'; there are float64, float32, bfloat16, float16"),
+        ({"dtype": "float8"}, "no dtype 'float8'; did you mean 'float64'?"),
         ({"device": "mps"}, "no device 'mps'; there are cpu, cuda"),
-        ({"pass_": "backwards"}, "no pass 'backwards'; there are forward, backward, both"),
+        ({"pass_": "backwards"}, "no pass 'backwards'; did you mean 'backward'?"),
         ({"cache": "cold"}, "no cache mode 'cold'; there are hot, rotating"),
         ({"B": 0}, "B = 0: sizes are 1 or more"),
         ({"Lk": -3}, "Lk = -3: sizes are 1 or more"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.types.words import one_line
-from attnbench.worker.failures import classify
+from attnbench.worker.failures import answer_in_words, classify
 
 
 class Unreadable(Exception):  # noqa: N818
@@ -85,3 +85,12 @@ def test_whatever_a_process_exits_with_is_one_clean_line(code: object, words: st
 def test_a_huge_exit_code_is_bounded() -> None:
     _, words = classify(SystemExit("x" * 3_000_000), "the call")
     assert len(words) < 700
+
+
+@pytest.mark.parametrize("answer", [True, False, "", " ", b"no", 5])
+def test_an_answer_that_is_neither_none_nor_words_is_refused(answer: object) -> None:
+    """True means that it can to who writes it, and would read as a reason why not."""
+    with pytest.raises(TypeError, match=r"supports gave .*; give None where it can"):
+        answer_in_words("supports", answer)
+    assert answer_in_words("supports", None) is None
+    assert answer_in_words("supports", "no masks") == "no masks"
