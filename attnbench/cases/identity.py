@@ -30,7 +30,7 @@ SIZES = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E")
 LAYER_FLAGS = ("bias", "cross", "noout")
 _CHOICES = {"dtype": DTYPES, "device": DEVICES, "pass_": PASSES, "cache": CACHE_MODES}
 _COUNTED = ("threads", "seed")
-_PROBABILITY = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?(e-?[0-9]{1,3})?")
+_PROBABILITY = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,24})?(e-?[0-9]{1,3})?")
 _SIZE = re.compile(r"([A-Za-z]+)(.*)", re.DOTALL)
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 # A minus sign before a digit belongs to the number, so that -8 is refused as what it is.

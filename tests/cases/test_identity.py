@@ -128,3 +128,9 @@ def test_any_text_is_a_case_or_a_bad_case(text: str) -> None:
         pass
     else:
         assert parse_case(case_id(case)) == case
+
+
+def test_the_longest_share_that_is_written_parses_back() -> None:
+    """17 digits, behind three zeros: what is smaller is written with an exponent."""
+    case = parse_case("attention/dot/H1-L3-D4/dropout0.00011438885873249482")
+    assert parse_case(case_id(case)) == case
