@@ -158,5 +158,5 @@ def test_a_case_on_which_nobody_is_left_ends(broken_plugin: str, tmp_path: Path,
 
 def test_no_process_is_left(records: dict[str, Record], left: list[psutil.Process]) -> None:
     """Not even the children that a backend started. What was killed may take a moment to be gone."""
-    _, alive = psutil.wait_procs(left, timeout=5)
+    _, alive = psutil.wait_procs(left, timeout=60)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []

@@ -20,7 +20,7 @@ def prepare(setup):
     fcntl.flock(alive, fcntl.LOCK_SH)
     if not os.fork():
         # Not for ever: where nobody ends it, a test shall fail and not hang.
-        time.sleep(20)
+        time.sleep(200)
         Path({late!r}).touch()
         os._exit(0)
     raise ValueError('no')
