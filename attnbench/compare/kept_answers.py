@@ -16,7 +16,7 @@ FEWEST = 8
 MOST_FACTOR, MOST_EXTRA_NS, MOST_READS = 1.15, 100_000, 2
 """What such a call of a right kernel may take: so many times what the others take; as much more for code that
 has not run for a moment; and so many times reading what writing has driven out of caches. Where others use
-the caches too, the code of a small call takes that call's time once more: 40 µs were seen of right kernels."""
+the caches too, the code of a small call takes its time once more: 40 µs were seen of right kernels."""
 
 
 def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: float) -> str:

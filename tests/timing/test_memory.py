@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -14,11 +16,16 @@ TOLERANCE = 2.5 * MIB
 tests have heaps of their own; what it tells is right to about this much."""
 
 
+def is_about(mib: int, call: Callable[[], object]) -> bool:
+    """Once in three times at least: what other tests left behind may be freed meanwhile."""
+    peaks = [peak_extra_bytes(call) for _ in range(3)]
+    assert None not in peaks
+    return any(peak is not None and abs(peak - mib * MIB) <= TOLERANCE for peak in peaks)
+
+
 @pytest.mark.parametrize("mib", [8, 32, 100])
 def test_a_known_allocation(mib: int) -> None:
-    """Once in three times at least: what other tests left behind may be freed meanwhile."""
-    peaks = [peak_extra_bytes(lambda: np.ones(mib * MIB, dtype=np.uint8)) for _ in range(3)]
-    assert any(peak is not None and abs(peak - mib * MIB) <= TOLERANCE for peak in peaks), peaks
+    assert is_about(mib, lambda: np.ones(mib * MIB, dtype=np.uint8))
 
 
 def test_what_is_freed_within_the_call_counts_at_its_peak() -> None:
@@ -28,9 +35,7 @@ def test_what_is_freed_within_the_call_counts_at_its_peak() -> None:
         del big
         return size
 
-    peak = peak_extra_bytes(call)
-    assert peak is not None
-    assert abs(peak - 64 * MIB) <= TOLERANCE
+    assert is_about(64, call)
 
 
 def test_two_at_once_count_twice_and_one_after_the_other_once() -> None:
@@ -42,11 +47,8 @@ def test_two_at_once_count_twice_and_one_after_the_other_once() -> None:
             block = np.ones(32 * MIB, dtype=np.uint8)
             del block
 
-    both, one = peak_extra_bytes(together), peak_extra_bytes(in_turn)
-    assert both is not None
-    assert one is not None
-    assert abs(both - 64 * MIB) <= TOLERANCE
-    assert abs(one - 32 * MIB) <= TOLERANCE
+    assert is_about(64, together)
+    assert is_about(32, in_turn)
 
 
 def test_what_is_kept_from_an_earlier_call_is_not_counted() -> None:
