@@ -13,10 +13,20 @@ from attnbench.types.record import Block, SetLine
 
 FEWEST = 8
 """Calls on inputs written anew, without which nothing is said."""
-MOST_FACTOR, MOST_EXTRA_NS, MOST_READS = 1.15, 100_000, 2
-"""What such a call of a right kernel may take: so many times what the others take; as much more for code that
-has not run for a moment; and so many times reading what writing has driven out of caches. Where others use
-the caches too, the code of a small call takes its time once more: 40 µs were seen of right kernels."""
+MOST_FACTOR, MOST_READS = 1.15, 2
+"""What such a call of a right kernel may take: so many times what the others take, and so many times reading
+what writing has driven out of caches; and ``cold_ns`` more."""
+
+LEAST_COLD_NS, MOST_COLD_NS = 50_000, 100_000
+
+
+def cold_ns(others_ns: float) -> float:
+    """What code may take that has not run for a moment: as long as such a call takes, within bounds.
+
+    Where others use the caches too, small calls of right kernels took their time once more, 41 µs of it. Who
+    only gives again what it has takes little time, and is allowed the least.
+    """
+    return min(max(others_ns, LEAST_COLD_NS), MOST_COLD_NS)
 
 
 def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: float) -> str:
@@ -29,7 +39,7 @@ def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: f
     if threads != 1 or len(told) < FEWEST:
         return ""
     beyond = [
-        renewed - MOST_FACTOR * others - MOST_EXTRA_NS - MOST_READS * read_ns for renewed, others in told
+        renewed - MOST_FACTOR * others - cold_ns(others) - MOST_READS * read_ns for renewed, others in told
     ]
     if quantiles(beyond, n=4, method="inclusive")[0] <= 0:
         return ""
