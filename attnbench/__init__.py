@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnbench.api import Run, load, resume, run
+    from attnbench.api import load, resume, run
     from attnbench.hookspecs import hookimpl
+    from attnbench.reports.run import Run
     from attnbench.types.backend import Backend, Setup
     from attnbench.types.case import Case, Layer
     from attnbench.types.errors import (
@@ -84,7 +85,7 @@ _HOMES = {
     "Record": "attnbench.types.record",
     "Reporter": "attnbench.types.reporter",
     "Rule": "attnbench.types.rule",
-    "Run": "attnbench.api",
+    "Run": "attnbench.reports.run",
     "Scoring": "attnbench.types.rule",
     "Setup": "attnbench.types.backend",
     "Suite": "attnbench.types.suite",

@@ -8,83 +8,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnbench.reports.run import Run
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
-from attnbench.types.record import Manifest, Record
+from attnbench.types.words import clean
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
-    from attnbench.reports.judged import Judged
-    from attnbench.reports.metrics import MetricColumn
     from attnbench.runner.forecast import Forecast
     from attnbench.runner.moment import Progress
     from attnbench.runner.options import Options
     from attnbench.runner.order import Order
 
-Cases = str | Case | Iterable[str | Case]
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run, or several read together.
-
-    paths: the file that each is stored in; the same for those that stand in one (``attnbench merge``).
-    manifests: one for each run. by_file: for each run its records, one for each case and backend. unfinished:
-    files with a run that was cut off. metrics: the columns that plugins add.
-    """
-
-    paths: tuple[Path, ...]
-    manifests: tuple[Manifest, ...]
-    by_file: tuple[tuple[Record, ...], ...]
-    unfinished: tuple[Path, ...] = ()
-    metrics: tuple[MetricColumn, ...] = ()
-
-    @property
-    def records(self) -> tuple[Record, ...]:
-        """The records of all runs."""
-        return tuple(record for records in self.by_file for record in records)
-
-    @property
-    def judged(self) -> list[Judged]:
-        """The records with their verdicts. Each run is a family of its own: adding runs changes none."""
-        return [one for judged in self.judged_by_file for one in judged]
-
-    @property
-    def judged_by_file(self) -> list[list[Judged]]:
-        """For each run its records, judged, with what plugins add."""
-        from attnbench.reports.metrics import judge_all
-
-        return judge_all([manifest.run_id for manifest in self.manifests], self.by_file, self.metrics)
-
-    @property
-    def path(self) -> Path:
-        """The file, where there is just one."""
-        return self.paths[0]
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """A tidy frame: a row for each case and backend, columns as in ``attnbench run --format json``.
-
-        Times are in ms; ``verdict`` is missing where there is no ratio to judge.
-        """
-        from attnbench.reports.frame import frame
-
-        return frame(self.judged, [column.entry.record.name for column in self.metrics])
-
-    @property
-    def exit_code(self) -> int:
-        """What the command would exit with: 0 fine, 1 a check failed, 3 something could not be measured."""
-        from attnbench.reports.exit_code import exit_code
-
-        named = {name for manifest in self.manifests for name in manifest.named}
-        return exit_code(self.records, named)
+Cases = str | Path | Case | Iterable[str | Path | Case]
 
 
 def run(
@@ -295,6 +235,15 @@ def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: 
     from attnbench.cases.identity import case_id
     from attnbench.cases.select import Overrides, select
 
-    several = [cases] if isinstance(cases, str | Case) else list(cases)
-    words = [case_id(case) if isinstance(case, Case) else case for case in several]
+    several: list[object]
+    if isinstance(cases, str | bytes | Path | Case) or not isinstance(cases, Iterable):
+        several = [cases]
+    else:
+        several = list(cases)
+    for each in several:
+        if not isinstance(each, str | Path | Case):
+            raise BadInput(
+                f"{clean(each)} is no case: give names of suites, ids of cases, TOML files or Case values"
+            )
+    words = [case_id(case) if isinstance(case, Case) else str(case) for case in several]
     return select(words, registry, Overrides(threads=threads), timed=timed)

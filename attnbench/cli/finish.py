@@ -15,9 +15,9 @@ from attnbench.cli.record_format import print_run
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed
 
 if TYPE_CHECKING:
-    from attnbench.api import Run
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Entry, Registry
+    from attnbench.reports.run import Run
     from attnbench.runner.moment import Progress
     from attnbench.types.formats import Format
     from attnbench.types.reporter import Reporter

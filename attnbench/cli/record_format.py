@@ -11,8 +11,8 @@ from attnbench.types.errors import BadInput
 from attnbench.types.formats import FORMATS, Format
 
 if TYPE_CHECKING:
-    from attnbench.api import Run
     from attnbench.plugins.registry import Entry, Registry
+    from attnbench.reports.run import Run
     from attnbench.types.reporter import Reporter
 
 

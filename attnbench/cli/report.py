@@ -18,8 +18,8 @@ from attnbench.cli.report_files import Files, by_run, file_options
 from attnbench.types.errors import BadInput, go_on_words
 
 if TYPE_CHECKING:
-    from attnbench.api import Run
     from attnbench.plugins.registry import Entry
+    from attnbench.reports.run import Run
     from attnbench.types.formats import Format
     from attnbench.types.reporter import Reporter
 

@@ -14,8 +14,8 @@ from attnbench.cli.options import decorated
 from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
-    from attnbench.api import Run
     from attnbench.reports.judged import Judged
+    from attnbench.reports.run import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -44,13 +44,17 @@ SAMPLED = "of large cases a sample of query rows was checked: columns rows and r
 _MOST_REASONS = 3
 
 
+def counted(records: Sequence[Record]) -> str:
+    """How many cases there are, and how many records of each status."""
+    counts = Counter(record.status for record in records)
+    said = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in STATUSES if counts[status])
+    return f"{count_of(len({record.case for record in records}), 'case')}: {said or 'no records'}"
+
+
 def footer(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
     """A line of counts, what could not be told, and the conventions behind the columns called ``heads``."""
     records = [one.record for one in judged]
-    counts = Counter(record.status for record in records)
-    said = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in STATUSES if counts[status])
-    cases = count_of(len({record.case for record in records}), "case")
-    lines = [f"{cases}: {said or 'no records'}", *_unclear(judged)]
+    lines = [counted(records), *_unclear(judged)]
     timed = [record for record in records if record.status == "ok" and record.median_ms is not None]
     if timed and all(record.ratio is None for record in timed):
         lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too, or name another")

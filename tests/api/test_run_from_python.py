@@ -18,6 +18,12 @@ CASE = Case("attention", "scaled_dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
 BACKENDS = ["eager", "bmm", "fused_multihead"]
 
 
+CASE_WORDS = "give names of suites, ids of cases, TOML files or Case values"
+NO_CASES: list[tuple[object, str]] = [
+    (5, "5"), (None, "None"), ([CASE, 3], "3"), (b"smoke", "b'smoke'"),
+]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def moments() -> list[Moment]:
     return []
@@ -28,6 +34,23 @@ def run(tmp_path_factory: pytest.TempPathFactory, moments: list[Moment]) -> attn
     folder = tmp_path_factory.mktemp("api") / "a" / "new" / "folder"
     cases = ["attention/dot/H2-L16-D8", CASE]
     return attnbench.run(cases, BACKENDS, budget=0.01, sets=2, out=folder, progress=moments.append)
+
+
+def test_shown_in_a_notebook_it_is_one_line(run: attnbench.Run) -> None:
+    assert repr(run) == f"<Run {run.path}: 2 cases: 4 ok, 2 unsupported>"
+    copied = run.path.with_name("copied.jsonl")
+    copied.write_bytes(run.path.read_bytes().replace(run.manifests[0].run_id.encode(), b"another"))
+    try:
+        both = attnbench.load([run.path, copied])
+    finally:
+        copied.unlink()
+    assert repr(both) == f"<Run {run.path}, {copied}: 2 cases: 8 ok, 4 unsupported>"
+
+
+def test_what_was_cut_off_says_so(run: attnbench.Run, tmp_path: Path) -> None:
+    half = tmp_path / "half.jsonl"
+    half.write_bytes(run.path.read_bytes().splitlines(keepends=True)[0])
+    assert repr(attnbench.load(half)) == f"<Run {half} (cut off): 0 cases: no records>"
 
 
 def test_cases_are_ids_and_values_in_the_order_given(run: attnbench.Run) -> None:
@@ -131,6 +154,8 @@ def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path)
         ),
         ({"baseline": "eagre"}, "no backend 'eagre'; did you mean 'eager'?"),
         ({"cases": []}, "nothing to run: no cases"),
+        ({"cases": Path("no.toml")}, "can't read the suite 'no.toml': No such file or directory"),
+        *(({"cases": cases}, f"{word} is no case: {CASE_WORDS}") for cases, word in NO_CASES),
         ({"budget": 0}, "a budget of 0 s: give a positive number of seconds"),
         ({"budget": float("nan")}, "a budget of nan s: give a positive number of seconds"),
         ({"budget": -1}, "a budget of -1 s: give a positive number of seconds"),

@@ -12,8 +12,8 @@ import pytest
 from click.testing import Result
 
 import attnbench.api
-from attnbench.api import Run
 from attnbench.cases.identity import case_id
+from attnbench.reports.run import Run
 from attnbench.runner.moment import Moment
 from attnbench.runner.plan import sets_for
 from attnbench.runner.run_file import RunWriter

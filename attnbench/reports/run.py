@@ -1,0 +1,80 @@
+"""A run as what reports are made of: its records, judged, as a frame, and what a command exits with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnbench.types.record import Manifest, Record
+from attnbench.types.words import clean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnbench.reports.judged import Judged
+    from attnbench.reports.metrics import MetricColumn
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """One run, or several read together.
+
+    paths: the file that each is stored in; the same for those that stand in one (``attnbench merge``).
+    manifests: one for each run. by_file: for each run its records, one for each case and backend. unfinished:
+    files with a run that was cut off. metrics: the columns that plugins add.
+    """
+
+    paths: tuple[Path, ...]
+    manifests: tuple[Manifest, ...]
+    by_file: tuple[tuple[Record, ...], ...]
+    unfinished: tuple[Path, ...] = ()
+    metrics: tuple[MetricColumn, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line, for a notebook: where it is stored, and what came out."""
+        from attnbench.reports.footer import counted
+
+        files = ", ".join(dict.fromkeys(map(str, self.paths))) or "no file"
+        cut_off = " (cut off)" if self.unfinished else ""
+        return clean(f"<Run {files}{cut_off}: {counted(self.records)}>")
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The records of all runs."""
+        return tuple(record for records in self.by_file for record in records)
+
+    @property
+    def judged(self) -> list[Judged]:
+        """The records with their verdicts. Each run is a family of its own: adding runs changes none."""
+        return [one for judged in self.judged_by_file for one in judged]
+
+    @property
+    def judged_by_file(self) -> list[list[Judged]]:
+        """For each run its records, judged, with what plugins add."""
+        from attnbench.reports.metrics import judge_all
+
+        return judge_all([manifest.run_id for manifest in self.manifests], self.by_file, self.metrics)
+
+    @property
+    def path(self) -> Path:
+        """The file, where there is just one."""
+        return self.paths[0]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A tidy frame: a row for each case and backend, columns as in ``attnbench run --format json``.
+
+        Times are in ms; ``verdict`` is missing where there is no ratio to judge.
+        """
+        from attnbench.reports.frame import frame
+
+        return frame(self.judged, [column.entry.record.name for column in self.metrics])
+
+    @property
+    def exit_code(self) -> int:
+        """What the command would exit with: 0 fine, 1 a check failed, 3 something could not be measured."""
+        from attnbench.reports.exit_code import exit_code
+
+        named = {name for manifest in self.manifests for name in manifest.named}
+        return exit_code(self.records, named)
