@@ -9,6 +9,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 from attnbench.types.words import clean, one_line
+from attnbench.worker.failures import no_answer
 
 LONGEST = 200
 """Characters of a reason that a table still has room for."""
@@ -30,8 +31,8 @@ class Answer:
 def ask(backend: Backend, case: Case, rule: Rule) -> Answer:
     """What ``supports`` says of a case, asked twice.
 
-    As a run has it: where it raises the case counts as taken, and the run then fails; anything else than None
-    declines it, whether that is a reason in words or not.
+    Where it raises the case counts as taken, and a run then fails. What is neither None nor a reason in words
+    declines it here; a run refuses that, and says the same.
     """
     first, again = _ask(backend.supports, case, rule), _ask(backend.supports, case, rule)
     if not first.fault and not again.fault and (first.reason is None) != (again.reason is None):
@@ -56,18 +57,9 @@ def _ask(supports: Callable[[Case, Rule], str | None], case: Case, rule: Rule) -
         )
     if reason is None:
         return Answer(None)
-    if not isinstance(reason, str):
-        return Answer(
-            clean(reason),
-            f"supports() gave a {type(reason).__name__}, {clean(reason)}",
-            "Give None where it can run the case, and else the reason why it can't, as a string: not a bool.",
-        )
-    if not reason.strip():
-        return Answer(
-            reason,
-            "supports() declined a case with an empty reason",
-            "Say in a few words why it can't run the case: they stand in the table.",
-        )
+    if fault := no_answer(reason):
+        return Answer(clean(reason), f"supports() {fault}", RAISES_NOTHING)
+    reason = str(reason)
     if len(reason) > LONGEST or "\n" in reason:
         return Answer(
             reason,

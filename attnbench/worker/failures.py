@@ -22,11 +22,12 @@ def classify(failure: BaseException, doing: str) -> tuple[Status, str]:
     return "error", f"{doing} raised {words}"
 
 
-def answer_in_words(asked: str, answer: object) -> str | None:
-    """What a backend's ``supports`` or ``available`` answered; raises TypeError where it is no answer.
+def no_answer(answer: object) -> str:
+    """What is wrong with what ``supports`` or ``available`` gave; "" for None and for words.
 
     True is what a newcomer returns for a case that can be done, and would otherwise read as a reason why not.
     """
     if answer is None or (isinstance(answer, str) and answer.strip()):
-        return answer
-    raise TypeError(f"{asked} gave {answer!r}; give None where it can, or words that say why it can't")
+        return ""
+    gave = "an empty reason" if isinstance(answer, str) else f"a {type(answer).__name__}, {clean(answer)}"
+    return f"gave {gave}: give None, or a reason in words"

@@ -28,7 +28,7 @@ from attnbench.types.words import clean
 from attnbench.worker.activity import NO_PAST, Past, forgiven, others_ns
 from attnbench.worker.delivery import apart, strides_apart
 from attnbench.worker.evidence import Evidence
-from attnbench.worker.failures import answer_in_words, classify
+from attnbench.worker.failures import classify, no_answer
 from attnbench.worker.guarding import between_bands
 from attnbench.worker.messages import Prepare
 from attnbench.worker.names import ACTIVATIONS, UPSTREAM, rule_key
@@ -157,9 +157,7 @@ class Held:
         What was made inside of it can't be part of a graph.
         """
         both = replace(self.case, pass_="both")
-        reason = answer_in_words("supports", self.backend.supports(both, self.rule))
-        if reason is not None:
-            raise NotPrepared("unsupported", clean(reason))
+        _decline("unsupported", "asking what it supports", self.backend.supports(both, self.rule))
         given = self.setup
         own = {name: x.clone() for name, x in given.rule_parameters.items()}
         projections = {name: x.clone() for name, x in given.projections.items()}
@@ -260,14 +258,20 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
     if missing:
         raise NotPrepared("unavailable", f"needs {', '.join(missing)}, which is not installed")
     try:
-        absent = answer_in_words("available", backend.available(case.device))
-        reason = answer_in_words("supports", backend.supports(case, rule))
+        absent = backend.available(case.device)
+        reason = backend.supports(case, rule)
     except BaseException as failure:
         raise NotPrepared(*classify(failure, "asking what it supports")) from failure
-    if absent is not None:
-        raise NotPrepared("unavailable", clean(absent))
-    if reason is not None:
-        raise NotPrepared("unsupported", clean(reason))
+    _decline("unavailable", "asking whether it is available", absent)
+    _decline("unsupported", "asking what it supports", reason)
+
+
+def _decline(status: Status, asking: str, answer: str | None) -> None:
+    """Raise :class:`NotPrepared` for a reason in words, and for what is no answer."""
+    if fault := no_answer(answer):
+        raise NotPrepared("error", f"{asking} {fault}")
+    if answer is not None:
+        raise NotPrepared(status, clean(answer))
 
 
 @cache

@@ -10,7 +10,6 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -27,13 +26,6 @@ def live_by_line() -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, 0)
-
-
-def take_in_orphans() -> None:
-    """Become the parent of what those below leave behind, wherever it went: a group or session of its own."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def leave_terminal() -> None:

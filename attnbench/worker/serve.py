@@ -23,7 +23,7 @@ from attnbench.worker import messages as m
 from attnbench.worker.answers import stored_answer, written
 from attnbench.worker.channel import Channel, ChannelClosed, close_all
 from attnbench.worker.checked import check_held_output, checked_call, draws
-from attnbench.worker.ending import kill_below, kill_group
+from attnbench.worker.ending import kill_group
 from attnbench.worker.exact import answer_in_turn, exact_gradients
 from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
@@ -95,8 +95,6 @@ def serve(sock: socket.socket) -> None:
         _let_end(forked)
     for pid in forked:
         kill_group(pid)
-    if is_server:
-        kill_below(_ENDING_S)
     os._exit(0)
 
 

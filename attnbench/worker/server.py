@@ -11,13 +11,7 @@ import sys
 
 from attnbench.worker.huge_pages import collapse_memory
 from attnbench.worker.not_from import keep_off_other_code
-from attnbench.worker.process import (
-    die_with_parent,
-    leave_terminal,
-    live_by_line,
-    silence,
-    take_in_orphans,
-)
+from attnbench.worker.process import die_with_parent, leave_terminal, live_by_line, silence
 from attnbench.worker.serve import serve
 
 
@@ -36,7 +30,6 @@ def main(argv: list[str]) -> None:
     with torch.inference_mode():
         silence()
         live_by_line()
-        take_in_orphans()
         gc.collect()
         gc.freeze()
         collapse_memory()

@@ -102,8 +102,8 @@ def test_a_supports_that_raises(report: Report) -> None:
 
 def test_a_supports_that_gives_no_words(report: Report) -> None:
     found = only(report, "true_supports")
-    assert found.problem == "supports() gave a bool, True"
-    assert "as a string: not a bool" in found.do
+    assert found.problem == "supports() gave a bool, True: give None, or a reason in words"
+    assert "give the reason as a string, or None" in found.do
 
 
 def test_what_is_declared_and_never_taken(report: Report) -> None:

@@ -139,7 +139,7 @@ def test_answers_of_supports() -> None:
     }
     found = {name: ask(backend, one.case, rule) for name, backend in backends.items()}
     assert found["fickle"].fault.endswith("declines it when it is asked again")
-    assert found["empty"].fault == "supports() declined a case with an empty reason"
+    assert found["empty"].fault == "supports() gave an empty reason: give None, or a reason in words"
     assert found["long"].fault == "supports() gave a reason of 300 characters, 1 lines"
     assert (found["fine"].reason, found["fine"].fault) == ("has no such kernel", "")
     # It declines both times, whatever its words are.
