@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, signature
@@ -15,11 +14,11 @@ from attnbench import hookspecs
 from attnbench.plugins.calling import undisturbed
 from attnbench.plugins.importing import import_plugin
 from attnbench.plugins.kinds import KINDS, Kind, fault
+from attnbench.plugins.own_time import own_time
 from attnbench.plugins.staying import staying
 from attnbench.plugins.tracing import traced
 from attnbench.types.names import nearest
 from attnbench.types.source import Source
-from attnbench.types.uncollected import uncollected
 from attnbench.types.words import clean, one_line
 
 MOST = 1000
@@ -54,12 +53,9 @@ def load(source: Source, *, raising: bool = False) -> Loaded:
     through.
     """
     # What a plugin prints while it loads must not stand among the data on stdout.
-    # A collection looks through all that this process holds, in a notebook for most of a second; that
-    # would be told as the plugin's time.
-    with undisturbed(), uncollected(), staying():
-        before_s = time.thread_time()
+    with undisturbed(), staying(), own_time() as spent:
         loaded = _load(source, raising)
-        return replace(loaded, cpu_s=time.thread_time() - before_s)
+    return replace(loaded, cpu_s=spent.cpu_s)
 
 
 def _load(source: Source, raising: bool) -> Loaded:
