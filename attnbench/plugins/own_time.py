@@ -21,8 +21,7 @@ def own_time() -> Iterator[Spent]:
     """What is done inside, in CPU time of this thread.
 
     A collection looks through all that this process holds, in a notebook for most of a second. It isn't
-    turned off: a library's garbage may be a process that it has started, which is waited for then and not in
-    a call.
+    turned off: plugins load as they do elsewhere.
     """
     spent, collecting_s, begun_s = Spent(), 0.0, 0.0
 
