@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import map_keys, map_queries, soft_cap
+from attnbench.kit.scores import derived, map_keys, map_queries, soft_cap
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 

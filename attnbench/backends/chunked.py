@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnbench.backends.chunks import Chunk, chunks_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.heads import matmul_shared
-from attnbench.kit.layer import for_operation
+from attnbench.kit.layer import for_operation, matmul_shared
 from attnbench.kit.masks import empty_rows
 from attnbench.kit.scores import map_keys, map_queries, scores_of
 from attnbench.types.backend import Backend, Setup

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from attnbench.backends.compiling import compile_now, configure, no_compiler
 from attnbench.backends.flex_mods import block_mask, score_mod
+from attnbench.kit.attention import with_zero_row
 from attnbench.kit.layer import for_operation
 from attnbench.kit.scores import map_keys, map_queries
-from attnbench.kit.sinks import with_zero_row
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from attnbench.kit.attention import with_sink_column
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.masks import additive_mask, keep_mask, plus_bias
-from attnbench.kit.sinks import with_sink_column
 from attnbench.masks import key_lengths
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from attnbench.backends.additive_attention import Walk, attend
 from attnbench.backends.additive_tiles import heads_together, tile_shapes
 from attnbench.backends.chunks import chunks_of, pairs_in_blocks
-from attnbench.kit.derived import derived
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.heads import repeat_heads
-from attnbench.kit.layer import for_operation
+from attnbench.kit.layer import for_operation, repeat_heads
+from attnbench.kit.scores import derived
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 

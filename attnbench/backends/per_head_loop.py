@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import output_projection
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import scores_of
+from attnbench.kit.scores import derived, scores_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 

@@ -6,13 +6,11 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from attnbench.kit.derived import derived
+from attnbench.kit.attention import with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.forms import form_of
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import additive_mask, is_plain_causal, plus_bias
-from attnbench.kit.scores import map_keys, map_queries
-from attnbench.kit.sinks import with_sink_column, with_zero_row
+from attnbench.kit.scores import derived, form_of, map_keys, map_queries
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:

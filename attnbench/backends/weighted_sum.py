@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnbench.kit.attention import weights
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import softmax_of, weights
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.heads import repeat_heads
-from attnbench.kit.layer import for_operation
+from attnbench.kit.layer import for_operation, repeat_heads
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import scores_of
+from attnbench.kit.scores import derived, scores_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 

@@ -1,21 +1,23 @@
-"""Attention as most people write it: scores, softmax, weighted values; and its weights alone."""
+"""Attention as most people write it, and its pieces: softmax, dropout on the weights, sinks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.heads import matmul_shared
+from attnbench.kit.layer import matmul_shared
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import scores_of
+from attnbench.kit.scores import derived, scores_of
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call, Weigh
+    from attnbench.types.case import Case
+
+    Softmax = Callable[[Tensor, Tensor | None, Tensor | None, Tensor | None], Tensor]
 
 
 def attention(setup: Setup, scale_queries: bool = True) -> Call:
@@ -57,3 +59,68 @@ def weights(setup: Setup, scale_queries: bool = True) -> Weigh:
         return softmax(scores(q, k, keys), added, empty, setup.scoring.sink)
 
     return weigh
+
+
+def masked_softmax(
+    scores: Tensor, added: Tensor | None = None, empty: Tensor | None = None, sink: Tensor | None = None
+) -> Tensor:
+    """Weights over the keys, (B, H, rows, cols), in the dtype of the scores.
+
+    added: mask and bias, from :func:`attnbench.kit.masks.additive_mask`, best in the dtype that
+    :func:`attnbench.kit.dtypes.softmax_dtype` gives. empty: rows that keep no key, from
+    :func:`attnbench.kit.masks.empty_rows`: their weights are exactly 0. sink: (H,) logits, one more
+    column for each head, whose weight goes nowhere.
+    """
+    import torch
+
+    dtype = scores.dtype
+    scores = scores.to(softmax_dtype(dtype))
+    if added is not None:
+        scores = scores + added
+    if sink is None:
+        weights = torch.softmax(scores, dim=-1)
+        if empty is not None:
+            weights = weights.masked_fill(empty, 0)
+        return weights.to(dtype)
+    # A row that keeps no key gives all its weight to the sink, so it needs no care of its own.
+    column = sink.to(scores.dtype).view(-1, 1, 1).expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat((scores, column), dim=-1), dim=-1)[..., :-1].to(dtype)
+
+
+def softmax_of(case: Case) -> Softmax:
+    """:func:`masked_softmax` itself, or where the case drops weights one that is followed by the dropout.
+
+    Each weight is 0 with probability p, the others are divided by 1 - p; other ones in every call, from
+    torch's own generator. Dropping the weight of a sink would change nothing, since it goes nowhere.
+    """
+    if not case.dropout:
+        return masked_softmax
+    from torch.nn.functional import dropout
+
+    p = case.dropout
+
+    def dropping(scores: Tensor, added: Tensor | None, empty: Tensor | None, sink: Tensor | None) -> Tensor:
+        return dropout(masked_softmax(scores, added, empty, sink), p)
+
+    return dropping
+
+
+def with_zero_row(x: Tensor) -> Tensor:
+    """Keys or values with a row of zeros after the last: (B, Hkv, L, D) to (B, Hkv, L + 1, D)."""
+    from torch.nn.functional import pad
+
+    return pad(x, (0, 0, 0, 1))
+
+
+def with_sink_column(added: Tensor | None, sink: Tensor, case: Case) -> Tensor:
+    """The additive mask with the column of the sink: (B or 1, H, Lq, Lk + 1), in the dtype of ``added``.
+
+    That of the sink where nothing else is added.
+    """
+    import torch
+
+    if added is None:
+        added = torch.zeros(1, 1, case.Lq, case.Lk, dtype=sink.dtype, device=sink.device)
+    added = added.expand(added.shape[0], case.H, case.Lq, case.Lk)
+    column = sink.to(added.dtype).view(1, -1, 1, 1).expand(added.shape[0], case.H, case.Lq, 1)
+    return torch.cat((added, column), dim=-1)

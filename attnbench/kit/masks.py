@@ -106,7 +106,7 @@ def is_plain_causal(case: Case, scoring: Scoring) -> bool:
 
 
 def softmax_mask(setup: Setup, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """What :func:`attnbench.kit.softmax.masked_softmax` takes: the mask, without bias, and the empty rows.
+    """What :func:`attnbench.kit.attention.masked_softmax` takes: the mask, without bias, and the empty rows.
 
     Of shapes (B or 1, 1, Lq, Lk), in ``dtype``, and (B or 1, 1, Lq, 1), bool; each None where there is none.
     The mask is 0 in rows whose weights are set to 0 anyway: a softmax over nothing but -inf is NaN, and so

@@ -1,16 +1,21 @@
-"""The scores of any rule as one function, whichever form the rule is written in."""
+"""The scores of any rule as one function, and the ways to bind a rule to parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnbench.kit.heads import matmul_shared, repeat_heads
+from attnbench.kit.dtypes import case_dtype
+from attnbench.kit.layer import matmul_shared, repeat_heads
+from attnbench.types.backend import Setup
+from attnbench.types.shapes import rule_parameter_shapes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.rule import DotForm, Scoring
+    from attnbench.types.backend import Call
+    from attnbench.types.case import Case
+    from attnbench.types.rule import DotForm, Rule, Scoring
 
     Scores = Callable[[Tensor, Tensor, slice], Tensor]
 
@@ -60,3 +65,35 @@ def _dot_scores(dot: DotForm, scale_queries: bool) -> Scores:
         return soft_cap(dot, product)
 
     return scores
+
+
+def form_of(case: Case, rule: Rule) -> Scoring:
+    """The rule bound to parameters of zeros.
+
+    Says which parts there are - dot form, cap, bias, sink -, which no parameter's value changes; its
+    numbers mean nothing.
+    """
+    import torch
+
+    shapes = rule_parameter_shapes(case, rule)
+    zeros = {name: torch.zeros(shape, dtype=case_dtype(case)) for name, shape in shapes.items()}
+    return rule.bind(case, zeros)
+
+
+def derived(setup: Setup, make: Callable[[Setup], Call]) -> Call:
+    """``make(setup)`` in a forward pass; in the others a function that makes it anew in each call.
+
+    A gradient reaches a parameter through a graph, which the first backward pass through it uses up. So
+    in ``backward`` and ``both`` all that is computed from parameters - the rule's binding with its bias,
+    joined or split matrices - is computed in the call and has a graph of that call's own. What depends on
+    the case alone, as masks do, is made outside of ``make``.
+    """
+    if setup.case.pass_ == "forward":
+        return make(setup)
+    return lambda a, b, c: make(bound_anew(setup))(a, b, c)
+
+
+def bound_anew(setup: Setup) -> Setup:
+    """The same with the rule bound to its parameters once more: what a binding computes has a fresh graph."""
+    scoring = setup.rule.bind(setup.case, setup.rule_parameters)
+    return Setup(setup.case, setup.rule, scoring, setup.rule_parameters, setup.projections)

@@ -55,7 +55,7 @@ def test_listing_backends_imports_no_torch() -> None:
     program = (
         "import sys\n"
         "from attnbench.backends import attnbench_backends\n"
-        "from attnbench.kit import dtypes, forms, heads, layer, masks, scores, sinks, softmax\n"
+        "from attnbench.kit import attention, dtypes, layer, masks, scores\n"
         "assert len(list(attnbench_backends())) == 15\n"
         "print([m for m in ('torch', 'pandas', 'rich') if m in sys.modules])"
     )

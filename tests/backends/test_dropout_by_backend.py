@@ -13,9 +13,8 @@ from solved import BACKENDS, QUICK, refusal, solved
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import masked_softmax, softmax_of
 from attnbench.kit.masks import additive_mask, empty_rows
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from attnbench.check.gradients import (
     plain_gradients,
     with_gradients,
 )
-from attnbench.kit.derived import derived
+from attnbench.kit.scores import derived
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES, Case
 from attnbench.types.rule import DotForm, Rule, Scoring

@@ -8,12 +8,10 @@ import torch
 from solved import RULES, solved
 
 from attnbench.cases.identity import parse_case
+from attnbench.kit.attention import masked_softmax, with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.forms import form_of
-from attnbench.kit.heads import matmul_shared, repeat_heads
-from attnbench.kit.scores import scores_of, soft_cap
-from attnbench.kit.sinks import with_sink_column, with_zero_row
-from attnbench.kit.softmax import masked_softmax
+from attnbench.kit.layer import matmul_shared, repeat_heads
+from attnbench.kit.scores import form_of, scores_of, soft_cap
 from attnbench.types.rule import DotForm
 
 

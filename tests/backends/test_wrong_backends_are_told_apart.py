@@ -10,9 +10,9 @@ import torch
 from solved import Solved, solved
 from test_backends_against_oracle import MASKS, texts
 
+from attnbench.kit.attention import masked_softmax
 from attnbench.kit.masks import additive_mask, empty_rows, plus_bias
 from attnbench.kit.scores import scores_of
-from attnbench.kit.softmax import masked_softmax
 
 Kernel = Callable[[Solved, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 FOUND = 1e-6

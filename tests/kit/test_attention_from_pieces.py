@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import cases, randn, weights_of_row
 
-from attnbench.kit.heads import matmul_shared, repeat_heads
+from attnbench.kit.attention import masked_softmax, with_sink_column, with_zero_row
+from attnbench.kit.layer import matmul_shared, repeat_heads
 from attnbench.kit.masks import additive_mask, empty_rows
 from attnbench.kit.scores import scores_of
-from attnbench.kit.sinks import with_sink_column, with_zero_row
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.case import Case
 from attnbench.types.rule import DotForm, Scoring
 
