@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def prepare(setup: Setup) -> Call:
-    """One matrix product for q, k and v in self-attention; three where keys have a source of their own."""
+    """Make one matrix product for q, k and v in self-attention; three where keys have another source."""
     import torch
     from torch.nn.functional import linear
 

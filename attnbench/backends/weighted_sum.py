@@ -23,7 +23,7 @@ LARGEST_BYTES = 1 << 30
 
 
 def attention(setup: Setup) -> Call:
-    """Every weighted value is written down before they are summed."""
+    """Store every weighted value, then sum over the keys."""
     case = setup.case
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)
@@ -47,18 +47,18 @@ def attention(setup: Setup) -> Call:
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """Refuses what would take more than a GiB for the weighted values."""
+    """Refuse cases whose weighted values take more than a GiB."""
     needed = case.B * case.H * case.Lq * case.Lk * case.Dv * case.item_bytes
     if needed <= LARGEST_BYTES:
         return None
     return (
-        f"writes down B·H·Lq·Lk·Dv weighted values, {needed / 2**30:.1f} GiB here; "
-        f"it stops at {LARGEST_BYTES / 2**30:.0f} GiB"
+        f"stores B·H·Lq·Lk·Dv weighted values, {needed / 2**30:.1f} GiB here; "
+        f"at most {LARGEST_BYTES / 2**30:.0f} GiB is allowed"
     )
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     return for_operation(attention(setup), setup)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def attention(setup: Setup, scale_queries: bool = True) -> Call:
-    """The function for ``attention``: scores, softmax (float32 for half precision), weighted values.
+    """Make the function of ``attention``: scores, softmax (float32 for half precision), weighted values.
 
     It takes q (B, H, Lq, D), k (B, Hkv, Lk, D) and v (B, Hkv, Lk, Dv) and gives (B, H, Lq, Dv), in the
     case's dtype. scale_queries: see :func:`attnbench.kit.scores.scores_of`.
@@ -46,7 +46,7 @@ def attention(setup: Setup, scale_queries: bool = True) -> Call:
 
 
 def weights(setup: Setup, scale_queries: bool = True) -> Weigh:
-    """The attention weights of :func:`attention`, by the same steps: of q and k, (B, H, Lq, Lk)."""
+    """Make the function of q and k that gives the weights of :func:`attention`, (B, H, Lq, Lk)."""
     case = setup.case
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)
@@ -64,12 +64,12 @@ def weights(setup: Setup, scale_queries: bool = True) -> Weigh:
 def masked_softmax(
     scores: Tensor, added: Tensor | None = None, empty: Tensor | None = None, sink: Tensor | None = None
 ) -> Tensor:
-    """Weights over the keys, (B, H, rows, cols), in the dtype of the scores.
+    """Compute the weights over the keys, (B, H, rows, cols), in the dtype of the scores.
 
     added: mask and bias, from :func:`attnbench.kit.masks.additive_mask`, best in the dtype that
     :func:`attnbench.kit.dtypes.softmax_dtype` gives. empty: rows that keep no key, from
     :func:`attnbench.kit.masks.empty_rows`: their weights are exactly 0. sink: (H,) logits, one more
-    column for each head, whose weight goes nowhere.
+    column for each head, whose weight is left out of the result.
     """
     import torch
 
@@ -82,16 +82,16 @@ def masked_softmax(
         if empty is not None:
             weights = weights.masked_fill(empty, 0)
         return weights.to(dtype)
-    # A row that keeps no key gives all its weight to the sink, so it needs no care of its own.
+    # A row that keeps no key gives all its weight to the sink, so ``empty`` isn't needed.
     column = sink.to(scores.dtype).view(-1, 1, 1).expand(*scores.shape[:-1], 1)
     return torch.softmax(torch.cat((scores, column), dim=-1), dim=-1)[..., :-1].to(dtype)
 
 
 def softmax_of(case: Case) -> Softmax:
-    """:func:`masked_softmax` itself, or where the case drops weights one that is followed by the dropout.
+    """:func:`masked_softmax`, followed by dropout in a case that has it.
 
-    Each weight is 0 with probability p, the others are divided by 1 - p; other ones in every call, from
-    torch's own generator. Dropping the weight of a sink would change nothing, since it goes nowhere.
+    Each weight is 0 with probability p; the others are divided by 1 - p. Every call draws anew, from torch's
+    own generator. The weight of a sink is never dropped, since the result leaves it out.
     """
     if not case.dropout:
         return masked_softmax
@@ -106,16 +106,21 @@ def softmax_of(case: Case) -> Softmax:
 
 
 def with_zero_row(x: Tensor) -> Tensor:
-    """Keys or values with a row of zeros after the last: (B, Hkv, L, D) to (B, Hkv, L + 1, D)."""
+    """Append a row of zeros to keys or values, for a sink: (B, Hkv, L, D) to (B, Hkv, L + 1, D).
+
+    For kernels without sinks. The product with a zero key is 0, so the mask alone gives that key its score,
+    the sink's logit; its zero value adds nothing to the output. Source: Xiao et al. 2023, Efficient Streaming
+    Language Models with Attention Sinks, section 3.3 (zero sink, with a logit).
+    """
     from torch.nn.functional import pad
 
     return pad(x, (0, 0, 0, 1))
 
 
 def with_sink_column(added: Tensor | None, sink: Tensor, case: Case) -> Tensor:
-    """The additive mask with the column of the sink: (B or 1, H, Lq, Lk + 1), in the dtype of ``added``.
+    """Append the sink's column to the additive mask: (B or 1, H, Lq, Lk + 1), in the dtype of ``added``.
 
-    That of the sink where nothing else is added.
+    For :func:`with_zero_row`. Without ``added`` the result has the dtype of the sink.
     """
     import torch
 

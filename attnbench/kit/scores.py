@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def scores_of(scoring: Scoring, scale_queries: bool = True) -> Scores:
-    """``scores(q, k, cols)``: (B, H, rows, cols), without bias and mask.
+    """Make ``scores(q, k, cols)``, which gives (B, H, rows, cols), without bias and mask.
 
     q (B, H, rows, D); k (B, Hkv, cols, D), or the keys of the rows for a rule that pairs keys with
-    queries; ``cols`` says which columns these are (``slice(0, Lk)`` for all). A dot form never
-    repeats keys to H heads; a free form does.
+    queries; ``cols``: the columns of these keys, ``slice(0, Lk)`` for all. A dot form never repeats keys to H
+    heads; a free form does.
 
-    scale_queries: multiply the queries of a dot form by its scale, D numbers a row, rather than the
-    scores, Lk numbers a row. A compiler that fuses the latter into the softmax does better without.
+    scale_queries: multiply the queries of a dot form by its scale, D numbers a row, instead of the scores,
+    Lk numbers a row. Turn it off for a compiler that fuses the scale into the softmax.
     """
     if scoring.dot is not None:
         return _dot_scores(scoring.dot, scale_queries)
@@ -48,7 +48,7 @@ def map_keys(dot: DotForm, k: Tensor) -> Tensor:
 
 
 def soft_cap(dot: DotForm, scores: Tensor) -> Tensor:
-    """``cap * tanh(scores / cap)``, or the scores where there is no cap."""
+    """Compute ``cap * tanh(scores / cap)``; without a cap return the scores."""
     if dot.cap is None:
         return scores
     return (scores * (1 / dot.cap)).tanh() * dot.cap
@@ -68,10 +68,9 @@ def _dot_scores(dot: DotForm, scale_queries: bool) -> Scores:
 
 
 def form_of(case: Case, rule: Rule) -> Scoring:
-    """The rule bound to parameters of zeros.
+    """Bind the rule to parameters of zeros, for ``supports``.
 
-    Says which parts there are - dot form, cap, bias, sink -, which no parameter's value changes; its
-    numbers mean nothing.
+    The result tells which parts the rule has on this case (dot form, cap, bias, sink); ignore its numbers.
     """
     import torch
 
@@ -81,12 +80,11 @@ def form_of(case: Case, rule: Rule) -> Scoring:
 
 
 def derived(setup: Setup, make: Callable[[Setup], Call]) -> Call:
-    """``make(setup)`` in a forward pass; in the others a function that makes it anew in each call.
+    """Return ``make(setup)`` in a forward pass; else a function that calls ``make`` anew in each call.
 
-    A gradient reaches a parameter through a graph, which the first backward pass through it uses up. So
-    in ``backward`` and ``both`` all that is computed from parameters - the rule's binding with its bias,
-    joined or split matrices - is computed in the call and has a graph of that call's own. What depends on
-    the case alone, as masks do, is made outside of ``make``.
+    A gradient reaches a parameter through a graph, and a backward pass uses the graph up. In ``backward`` and
+    ``both`` each call therefore computes anew everything that comes from parameters: the rule's binding with
+    its bias, joined or split matrices. Make masks outside of ``make``: they depend on the case alone.
     """
     if setup.case.pass_ == "forward":
         return make(setup)
@@ -94,6 +92,6 @@ def derived(setup: Setup, make: Callable[[Setup], Call]) -> Call:
 
 
 def bound_anew(setup: Setup) -> Setup:
-    """The same with the rule bound to its parameters once more: what a binding computes has a fresh graph."""
+    """Bind the rule to its parameters once more, so that the binding has a fresh graph."""
     scoring = setup.rule.bind(setup.case, setup.rule_parameters)
     return Setup(setup.case, setup.rule, scoring, setup.rule_parameters, setup.projections)

@@ -1,4 +1,4 @@
-"""The built-in suites: TOML files in ``data``, in the format of a user's own, and one made by code."""
+"""The built-in suites: TOML files in ``data``, in the format of a user's own, and ``edges``, made by code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from attnbench.cases.suite_file import read_suite
 from attnbench.hookspecs import hookimpl
+from attnbench.rules import attnbench_rules
 from attnbench.suites.edges import edges
 from attnbench.types.suite import Suite
 
@@ -16,8 +17,8 @@ FIRST = ("smoke", "textbook")
 
 @hookimpl
 def attnbench_suites() -> Iterator[Suite]:
-    """Bring the suites: the default one first, then by name, the ones for checking alone last."""
+    """Bring the suites: the default first, then by name, the one for checking alone last."""
     files = sorted(DATA.glob("*.toml"), key=lambda path: (path.stem not in FIRST, path.stem))
     for path in files:
         yield read_suite(path)
-    yield edges()
+    yield edges(rule.name for rule in attnbench_rules())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from solved import BACKENDS, QUICK, RULES, refusal, solved
 
-from attnbench.backends import chunks
+from attnbench.backends import chunked
 from attnbench.backends import numpy as numpy_backend
 from attnbench.types.errors import BadCase
 
@@ -75,9 +75,9 @@ def test_the_module_gives_the_oracles_output(sizes: str, mask: str, dtype: str) 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", ["chunked", "numpy"])
 def test_many_small_blocks_give_the_same(name: str, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "ELEMENTS", 1 << 10)
-    monkeypatch.setattr(chunks, "LONGEST_COLS", 9)
-    monkeypatch.setattr(chunks, "FEWEST_ROWS", 4)
+    monkeypatch.setattr(chunked, "ELEMENTS", 1 << 10)
+    monkeypatch.setattr(chunked, "LONGEST_COLS", 9)
+    monkeypatch.setattr(chunked, "FEWEST_ROWS", 4)
     monkeypatch.setattr(numpy_backend, "ELEMENTS", 64)
     monkeypatch.setattr(numpy_backend, "FEWEST_ROWS", 3)
     for text in texts("attention", mask, "float64"):

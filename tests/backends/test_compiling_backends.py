@@ -12,7 +12,7 @@ import torch
 from solved import BACKENDS, refusal, solved
 from verdicts import problem
 
-from attnbench.backends.compiling import no_compiler
+from attnbench.backends.compiled import no_compiler
 from attnbench.cases.identity import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 

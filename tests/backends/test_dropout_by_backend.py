@@ -74,7 +74,7 @@ def test_none_of_hundreds_is_refused() -> None:
 
 def test_the_flash_kernel_of_the_cpu_says_that_it_drops_nothing() -> None:
     assert refusal(BACKENDS["sdpa_flash"], solved(CASES[2]).case) == (
-        "torch's flash kernel for the CPU drops no weights"
+        "torch's flash kernel for the CPU has no dropout"
     )
 
 
