@@ -11,7 +11,7 @@ Each returns (or yields) typed records; a plugin implements the ones it needs::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TypeVar
@@ -69,13 +69,13 @@ def attnbench_environment_facts() -> Iterable[EnvironmentFact]:  # type: ignore[
     """Facts of the machine or its software that each run file states, and compare tells where they differ."""
 
 
-def defined_in(package: str, kind: type[T], first: tuple[str, ...] = ()) -> Iterator[T]:
-    """Yield the records of a type that a package's modules define, module by module.
+def defined_in(package: str, kind: type[T], first: tuple[str, ...] = ()) -> tuple[T, ...]:
+    """Gather the records of a type that a package's modules define.
 
     first: names of modules in the order of listing; the others follow by name.
     """
     places = {name: place for place, name in enumerate(first)}
     names = (module.name for module in iter_modules(import_module(package).__path__))
-    for name in sorted(names, key=lambda name: (places.get(name, len(places)), name)):
-        values = vars(import_module(f"{package}.{name}")).values()
-        yield from (value for value in values if isinstance(value, kind))
+    ordered = sorted(names, key=lambda name: (places.get(name, len(places)), name))
+    modules = [import_module(f"{package}.{name}") for name in ordered]
+    return tuple(value for module in modules for value in vars(module).values() if isinstance(value, kind))

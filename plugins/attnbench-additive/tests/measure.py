@@ -2,7 +2,7 @@
 
 Run on a quiet machine, one thread::
 
-    python plugins/attnbench-additive/tests/measure.py [--rounds N] [--length L] [--long L] [--pass forward|both]
+    python plugins/attnbench-additive/tests/measure.py [--rounds N] [--length L] [--long L] [--pass PASS]
 
 Calls of both take turns, on new inputs in each round; the script compares their outputs once. It prints
 medians, the median ratio of the rounds with its range, and the extra memory of a call. Then it measures
