@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from judging import problem
 from solved import BACKENDS, refusal, solved
-from verdicts import problem
 
 from attnbench.backends.compiled import no_compiler
 from attnbench.cases.identity import parse_case

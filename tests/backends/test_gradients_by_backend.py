@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from gradient_tools import upstream_of, wide
+from judging import upstream_of, wide
 from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved
 
 from attnbench.check.gradients import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ran import operators
+from judging import operators
 from solved import BACKENDS, QUICK, RULES, refusal, solved, solved_by
 
 from attnbench.backends import weighted_sum

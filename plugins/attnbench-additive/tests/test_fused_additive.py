@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import test_backends_against_oracle as oracle
-import test_backends_in_half_precision as half
 import test_backends_manners as manners
 import test_gradients_by_backend as grads
 import test_laws_by_backend as laws
@@ -19,9 +18,8 @@ from attnbench_additive import FUSED_ADDITIVE, attnbench_backends, backend, tile
 from attnbench_additive.backend import pairs_in_blocks, walk_of
 from attnbench_additive.quotients import FEATURES, factors, far_of_groups, reach, weight_sums
 from attnbench_additive.tiles import product, tile_shapes
-from gradient_tools import upstream_of, wide
+from judging import errors_of, problem, upstream_of, wide
 from solved import BACKENDS, Solved, refusal, solved, solved_by
-from verdicts import errors_of, problem
 
 from attnbench.cases.identity import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
@@ -89,10 +87,10 @@ def test_outputs_and_gradients_are_right(mask: str, operation: str) -> None:
             grads.test_gradients_are_those_of_the_plain_reference(NAME, operation, mask, dtype)
 
 
-@pytest.mark.parametrize("form", half.CASES)
+@pytest.mark.parametrize("form", oracle.HALF)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_rounding_explains_the_error_in_half_precision(form: str, dtype: str) -> None:
-    half.test_rounding_explains_the_error(NAME, form, dtype)
+    oracle.test_rounding_explains_the_error(NAME, form, dtype)
 
 
 @pytest.mark.parametrize("sizes", ["H1-L1-D1", "B2-H3-Lq1-Lk65-D13", "H2-Lq64-Lk1-D8", "B3-H2-L2-D3-Dv7"])
