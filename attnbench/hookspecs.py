@@ -12,6 +12,9 @@ Each returns (or yields) typed records; a plugin implements the ones it needs::
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TypeVar
 
 import pluggy
 
@@ -24,6 +27,8 @@ from attnbench.types.suite import Suite
 from attnbench.types.verdict import VerdictRule
 
 PROJECT = "attnbench"
+
+T = TypeVar("T")
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -62,3 +67,15 @@ def attnbench_reporters() -> Iterable[Reporter]:  # type: ignore[empty-body]
 @hookspec
 def attnbench_environment_facts() -> Iterable[EnvironmentFact]:  # type: ignore[empty-body]
     """Facts of the machine or its software that each run file states, and compare tells where they differ."""
+
+
+def defined_in(package: str, kind: type[T], first: tuple[str, ...] = ()) -> tuple[T, ...]:
+    """Gather the records of a type that a package's modules define.
+
+    first: names of modules in the order of listing; the others follow by name.
+    """
+    places = {name: place for place, name in enumerate(first)}
+    names = (module.name for module in iter_modules(import_module(package).__path__))
+    ordered = sorted(names, key=lambda name: (places.get(name, len(places)), name))
+    modules = [import_module(f"{package}.{name}") for name in ordered]
+    return tuple(value for module in modules for value in vars(module).values() if isinstance(value, kind))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import map_keys, map_queries, soft_cap
+from attnbench.kit.scores import derived, map_keys, map_queries, soft_cap
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 
@@ -23,12 +22,12 @@ T = TypeVar("T")
 
 
 def attention(setup: Setup) -> Call:
-    """Query heads of a group are rows of one matrix: (B·Hkv, group·Lq, D) × (B·Hkv, D, Lk)."""
+    """Fold the query heads of a group into rows: (B·Hkv, group·Lq, D) × (B·Hkv, D, Lk)."""
     return derived(setup, _from_bound(setup, _attend))
 
 
 def weights(setup: Setup) -> Weigh:
-    """The weights of :func:`attention`, its heads apart again."""
+    """Make the function of the weights of :func:`attention`, (B, H, Lq, Lk)."""
     weigh, case = _from_bound(setup, _weigh)(setup), setup.case
     return lambda q, k: weigh(q, k).view(case.B, case.H, case.Lq, case.Lk)
 
@@ -36,7 +35,7 @@ def weights(setup: Setup) -> Weigh:
 def _from_bound(
     setup: Setup, make: Callable[[Setup, Tensor | None, Tensor | None], T]
 ) -> Callable[[Setup], T]:
-    """``make`` as a function of a bound setup alone: the mask is made here, once."""
+    """Turn ``make`` into a function of a bound setup alone; the mask is made here, once."""
     case = setup.case
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)
@@ -68,7 +67,7 @@ def _weigh(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Weigh:
     assert dot is not None
     B, H, Hkv, Lq, Lk = case.B, case.H, case.Hkv, case.Lq, case.Lk
     dtype = case_dtype(case)
-    # Half precision adds the mask in float32, a cap comes before it, a group has its rows elsewhere.
+    # Not with half precision (float32 mask), a cap (comes before the mask) or a group (other row order).
     starts_with_mask = added is not None and added.dtype == dtype and dot.cap is None and Hkv == H
     if added is not None and starts_with_mask:
         base, beta = added.expand(B, H, Lq, Lk).flatten(0, 1), 1
@@ -76,7 +75,7 @@ def _weigh(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Weigh:
         base, beta = torch.zeros((), dtype=dtype, device=case.device), 0
     simple = scoring.sink is None and softmax_dtype(dtype) == dtype and (added is None or starts_with_mask)
     simple = simple and not case.dropout
-    # What a softmax writes over, its gradient would need.
+    # A backward pass needs the scores that an in-place softmax would overwrite.
     in_place = simple and case.pass_ == "forward"
     softmax = softmax_of(case)
 
@@ -86,7 +85,7 @@ def _weigh(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Weigh:
         scores = torch.baddbmm(base, rows, columns, beta=beta, alpha=dot.scale)
         if in_place:
             scores = soft_cap(dot, scores)
-            # Over its own input: the scores are ours and not needed again.
+            # In place: nothing needs the scores again.
             weights = torch.softmax(scores, dim=-1, out=scores)
             if empty is not None:
                 weights.view(B, H, Lq, Lk).masked_fill_(empty, 0)
@@ -100,7 +99,7 @@ def _weigh(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Weigh:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     return for_operation(attention(setup), setup)
 
 

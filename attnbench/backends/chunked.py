@@ -1,4 +1,4 @@
-"""chunked: blocks of queries and keys with an online softmax: memory grows with L, not with its square.
+"""chunked: blocks of queries and keys with an online softmax; memory grows with L instead of L².
 
 Milakov & Gimelshein 2018, Online normalizer calculation for softmax; Rabe & Staats 2021, Self-attention
 Does Not Need O(n²) Memory.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnbench.backends.chunks import Chunk, chunks_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.heads import matmul_shared
-from attnbench.kit.layer import for_operation
-from attnbench.kit.masks import empty_rows
+from attnbench.kit.layer import for_operation, matmul_shared
+from attnbench.kit.masks import Chunk, chunks_of, empty_rows
 from attnbench.kit.scores import map_keys, map_queries, scores_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.rule import DotForm, Scoring
@@ -23,19 +21,35 @@ if TYPE_CHECKING:
 
     from attnbench.types.backend import Call
 
+ELEMENTS = 1 << 18
+"""Elements of a block over all batches and heads: a MiB of float32 stays in or near a core's cache."""
+
+LONGEST_COLS, FEWEST_ROWS, MOST_ROWS = 256, 16, 512
+
+
+def block_shape(setup: Setup) -> tuple[int, int]:
+    """Rows and columns of a block that stays in cache."""
+    case = setup.case
+    pairs = max(1, ELEMENTS // (case.B * case.H * setup.rule.score_elements(case)))
+    cols = min(case.Lk, LONGEST_COLS, max(FEWEST_ROWS, pairs // FEWEST_ROWS))
+    rows = min(case.Lq, MOST_ROWS, max(FEWEST_ROWS, pairs // cols))
+    if rows == case.Lq:
+        cols = min(case.Lk, max(cols, pairs // rows))
+    return rows, cols
+
 
 def attention(setup: Setup) -> Call:
-    """Query block by query block; a key block that the mask drops whole is never touched."""
+    """Go through the query blocks; a key block that the mask drops whole is never read."""
     import torch
 
     case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink
     pairs_keys = setup.rule.pairs_keys
-    # Queries and keys are mapped once a call, so the blocks' scores are a plain product.
+    # A call maps queries and keys once, so that the scores of a block are a plain product.
     mapped = setup.scoring if dot is None else Scoring(dot=DotForm(scale=dot.scale, cap=dot.cap))
     scores = scores_of(mapped)
     wide = softmax_dtype(case_dtype(case))
     lowest = torch.finfo(wide).min
-    chunks = chunks_of(setup, wide)
+    chunks = chunks_of(setup, wide, block_shape(setup))
     empty = empty_rows(case, case.device)
 
     def attend_rows(q: Tensor, k: Tensor, v: Tensor, chunk: Chunk) -> Tensor:
@@ -68,8 +82,8 @@ def _start(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Largest score, sum of exponentials and weighted values before the first block.
 
-    A sink is a score that is there from the beginning. Without one the largest score is the lowest finite
-    number, so that a block without a kept key gives zeros and not NaN.
+    A sink is a score from the start. Without one the largest score is the lowest finite number, so that a
+    block without a kept key gives zeros instead of NaN.
     """
     B, H, rows = q.shape[:3]
     largest = q.new_full((B, H, rows, 1), lowest, dtype=wide)
@@ -81,7 +95,7 @@ def _start(
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     return for_operation(attention(setup), setup)
 
 

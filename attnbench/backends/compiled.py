@@ -1,27 +1,104 @@
-"""compiled: torch.compile of ``eager``, kept from being turned into scaled_dot_product_attention."""
+"""compiled: torch.compile of ``eager``; and torch.compile's settings, which ``flex`` shares."""
 
 from __future__ import annotations
 
+import os
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnbench.backends.compiling import compile_now, configure, no_compiler
 from attnbench.kit.attention import attention
+from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
+from attnbench.types.shapes import activation_shapes
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from attnbench.types.backend import Call
+
+PRECOMPILED_HEADERS = "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"
+"""An environment variable of torch; set it to 1 where one process compiles many cases."""
+
+
+def no_compiler(device: str) -> str | None:
+    """Return why torch.compile can't compile for a device on this machine, or None."""
+    if device == "cuda":
+        return None if find_spec("triton") else "torch.compile on CUDA needs triton, which is not installed"
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return "torch.compile needs a C++ compiler, and none was found; install g++ or set CXX"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        return "torch.compile needs Python's C headers (Python.h), and they are not installed"
+    return None
+
+
+def configure() -> None:
+    """Set up the compiler for a process that compiles one case and is then forked."""
+    import torch._dynamo
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+
+    # A pool of compilers has threads and children, which a fork does not inherit.
+    inductor.compile_threads = 1
+    # Otherwise torch compiles a program to test the CPU's vector instructions: seconds for the same code.
+    inductor.cpp.vec_isa_ok = True
+    # Precompiled headers take ten seconds and 150 MB and save three seconds a kernel; a case has one or two.
+    if PRECOMPILED_HEADERS not in os.environ:
+        inductor.cpp_cache_precompile_headers = False
+    # Otherwise a compiled backward may overwrite what the forward saved, and can then run only once.
+    functorch.donated_buffer = False
+    # Cases that this process compiled before would count towards Dynamo's limit of recompilations.
+    torch._dynamo.reset()
+
+
+def compile_now(call: Call, setup: Setup) -> Call:
+    """Call the function once on zeros of the case's shapes, so that preparation compiles it.
+
+    Where the case has a backward pass, that runs as well: torch compiles it when it first runs.
+    """
+    import torch
+
+    inputs = example_inputs(setup)
+    if setup.case.pass_ == "forward":
+        call(*inputs)
+        return call
+    distinct = {id(x): x.requires_grad_() for x in inputs}
+    leaves = (*distinct.values(), *setup.rule_parameters.values(), *setup.projections.values())
+    out = call(*inputs)
+    torch.autograd.grad(out, leaves, torch.zeros_like(out))
+    return call
+
+
+def example_inputs(setup: Setup) -> tuple[Tensor, Tensor, Tensor]:
+    """Zeros in the shapes of the case; one source is one tensor, since Dynamo compiles for that."""
+    import torch
+
+    case = setup.case
+    shapes = activation_shapes(case, setup.rule)
+    a, b, c = (torch.zeros(shape, dtype=case_dtype(case), device=case.device) for shape in shapes)
+    if case.is_self_attention:
+        return a, a, a
+    if case.layer is not None and shapes[1] == shapes[2]:
+        return a, b, b
+    return a, b, c
 
 
 def prepare(setup: Setup) -> Call:
-    """The function of ``eager``, the layer around it included, compiled for the case's shapes."""
+    """Compile the function of ``eager``, with the layer around it, for the case's shapes."""
     import torch
 
     configure()
-    # Scaled scores become part of the softmax's loop; scaled queries would be a kernel of their own.
+    # The compiler fuses scaled scores into the softmax; scaled queries would need a kernel of their own.
     function = for_operation(attention(setup, scale_queries=False), setup)
-    # With its pattern matcher on, the compiler finds the attention in ``eager`` and calls torch's own.
+    # With its pattern matcher on, the compiler would replace ``eager`` by scaled_dot_product_attention.
     compiled: Call = torch.compile(
         function, fullgraph=True, dynamic=False, options={"pattern_matcher": False}
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     return for_operation(attention(setup), setup)
 
 

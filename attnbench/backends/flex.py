@@ -2,27 +2,124 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnbench.backends.compiling import compile_now, configure, no_compiler
-from attnbench.backends.flex_mods import block_mask, score_mod
+from attnbench.backends.compiled import compile_now, configure, no_compiler
+from attnbench.kit.attention import with_sink_column, with_zero_row
+from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
+from attnbench.kit.masks import additive_mask, keep_mask, plus_bias
 from attnbench.kit.scores import map_keys, map_queries
-from attnbench.kit.sinks import with_zero_row
+from attnbench.masks import key_lengths
 from attnbench.types.backend import Backend, Setup
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn.attention.flex_attention import BlockMask
 
     from attnbench.types.backend import Call
     from attnbench.types.case import Case
     from attnbench.types.rule import Rule
 
+    ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
 NARROWEST_CUDA_HEAD = 16
 
 
+def score_mod(setup: Setup) -> ScoreMod | None:
+    """Make the function that changes the score of query i and key j: cap, then bias and float mask.
+
+    None where scores stay as they are. A sink is key Lk: a vector of zeros, whose score is the sink's logit.
+    """
+    import torch
+
+    case, scoring = setup.case, setup.scoring
+    assert scoring.dot is not None
+    cap, sink, last = scoring.dot.cap, scoring.sink, case.Lk
+    table = _added_table(setup)
+    if cap is None and table is None and sink is None:
+        return None
+
+    def modify(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if cap is not None:
+            score = cap * torch.tanh(score / cap)
+        if table is not None:
+            return score + table[b, h, i, j]
+        return score if sink is None else torch.where(j == last, sink[h], score)
+
+    return modify
+
+
+def block_mask(setup: Setup) -> BlockMask | None:
+    """Make flex_attention's block mask: the blocks with a kept pair, and the function that keeps pairs."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    case, has_sink = setup.case, setup.scoring.sink is not None
+    if case.mask.is_none:
+        return None
+    keep = _keep_by_table(case) if case.mask.explicit is not None else _keep_by_position(case)
+    last = case.Lk
+    by_batch = case.mask.padding is not None or case.mask.explicit is not None
+    return create_block_mask(
+        (lambda b, h, i, j: (j == last) | keep(b, h, i, j)) if has_sink else keep,
+        case.B if by_batch else None,
+        None,
+        case.Lq,
+        case.Lk + has_sink,
+        device=case.device,
+    )
+
+
+def _added_table(setup: Setup) -> Tensor | None:
+    """Bias and float mask, (B, H, Lq, Lk), with the column of a sink; None where nothing is added."""
+    case, scoring = setup.case, setup.scoring
+    dtype = softmax_dtype(case_dtype(case))
+    if case.mask.explicit == "float":
+        added = additive_mask(case, dtype, case.device, scoring)
+    else:
+        added = plus_bias(None, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
+    if added is None:
+        return None
+    if scoring.sink is not None:
+        added = with_sink_column(added, scoring.sink, case)
+    return added.expand(case.B, case.H, *added.shape[2:])
+
+
+def _keep_by_position(case: Case) -> MaskMod:
+    """Causal, window and padding, computed from positions."""
+    import torch
+
+    causal, window, offset = case.mask.causal is not None, case.mask.window, case.query_offset
+    drawn = key_lengths(case)
+    lengths = None if drawn is None else torch.tensor(drawn, device=case.device)
+
+    def keep(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        kept = j >= 0
+        if causal:
+            kept = kept & (j <= i + offset)
+        if window is not None:
+            kept = kept & (j < i + offset + window) & (j > i + offset - window)
+        return kept if lengths is None else kept & (j < lengths[b])
+
+    return keep
+
+
+def _keep_by_table(case: Case) -> MaskMod:
+    """An explicit mask as a table, with one more column for the key of a sink."""
+    import torch
+    from torch.nn.functional import pad
+
+    drawn = keep_mask(case, case.device)
+    if drawn is None:
+        drawn = torch.ones(1, 1, case.Lq, case.Lk, dtype=torch.bool, device=case.device)
+    table = pad(drawn, (0, 1), value=True)[:, 0].expand(case.B, case.Lq, case.Lk + 1)
+    return lambda b, h, i, j: table[b, i, j]
+
+
 def attention(setup: Setup) -> Call:
-    """flex_attention, compiled with the case's functions in it; the rule's maps are computed before."""
+    """flex_attention, compiled with the case's functions in it; the rule's maps run before it."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -41,7 +138,7 @@ def attention(setup: Setup) -> Call:
         return compiled
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        # Outside of what is compiled: torch 2.13 can't lower a flex_attention of a matrix product.
+        # Outside of the compiled function: torch 2.13 can't lower a flex_attention of a matrix product.
         q, k = map_queries(dot, q), map_keys(dot, k)
         return compiled(q, k, v) if sink is None else compiled(q, with_zero_row(k), with_zero_row(v))
 
@@ -49,13 +146,13 @@ def attention(setup: Setup) -> Call:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation, compiled for the case's shapes."""
+    """Compile the function for the case's shapes, for either operation."""
     configure()
     return compile_now(for_operation(attention(setup), setup), setup)
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """On CUDA the kernel's blocks of features are at least 16 wide."""
+    """On CUDA the kernel's blocks hold at least 16 features."""
     narrowest = min(case.D, case.Dv)
     if case.device == "cuda" and narrowest < NARROWEST_CUDA_HEAD:
         return f"flex_attention needs heads of {NARROWEST_CUDA_HEAD} features on CUDA; here {narrowest}"

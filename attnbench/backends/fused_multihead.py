@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnbench.kit.attention import attention
-from attnbench.kit.derived import derived
 from attnbench.kit.layer import around, output_projection, split_heads
+from attnbench.kit.scores import derived
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def prepare(setup: Setup) -> Call:
-    """One matrix product for q, k and v in self-attention; three where keys have a source of their own."""
+    """Make one matrix product for q, k and v in self-attention; three where keys have another source."""
     import torch
     from torch.nn.functional import linear
 

@@ -1,6 +1,6 @@
 """nn_multihead_attention: torch.nn.MultiheadAttention, the projections as its weights.
 
-In eval mode, or in training mode where weights are dropped.
+It runs in eval mode, or in training mode where the case has dropout.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """What the module's constructor and its masks can't express, in words."""
+    """Return what the module can't express, or None."""
     layer = case.layer
     assert layer is not None
     if case.Hkv != case.H:
-        return f"the module has no GQA: Hkv must be H; here Hkv = {case.Hkv} and H = {case.H}"
+        return f"the module has no shared heads: Hkv must be H; here Hkv = {case.Hkv} and H = {case.H}"
     if case.Dv != case.D:
-        return f"the module's values are as wide as its queries; here D = {case.D} and Dv = {case.Dv}"
+        return f"the module needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
     if layer.E != case.H * case.D:
-        return f"the module's width is E = H·D; here E = {layer.E} and H·D = {case.H * case.D}"
+        return f"the module needs E = H·D; here E = {layer.E} and H·D = {case.H * case.D}"
     if not layer.out:
         return "the module always has an output projection"
     return None
 
 
 def prepare(setup: Setup) -> Call:
-    """The module; weights aren't asked for, so that in eval mode it may take its fast path.
+    """Make the module's call without weights, so that it may take its fast path in eval mode.
 
-    The fast path is for self-attention with an even H, biases, and no float mask, where no gradient is
-    asked for. It gives NaN for a row that keeps no key: such a case is kept off it with a float mask.
+    The fast path takes self-attention with an even H, biases and no float mask, without gradients. It gives
+    NaN for a row that keeps no key; a float mask keeps such a case off it.
     """
     import torch
 
@@ -72,7 +72,7 @@ def _forward(setup: Setup, module: MultiheadAttention, mask: Tensor | None) -> C
 
 
 def _with_gradients(setup: Setup, module: MultiheadAttention, mask: Tensor | None) -> Call:
-    """The module called with weights joined in the call, through which gradients reach the case's own."""
+    """Call the module with weights joined in the call, so that gradients reach the case's projections."""
     from torch.func import functional_call
 
     options = {"need_weights": False, "attn_mask": mask}
@@ -85,7 +85,7 @@ def _with_gradients(setup: Setup, module: MultiheadAttention, mask: Tensor | Non
 
 
 def _weights(setup: Setup) -> dict[str, Tensor]:
-    """The projections by the module's names."""
+    """The projections under the module's names."""
     import torch
 
     p = setup.projections

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from attnbench.backends.numpy_layer import around
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.masks import additive_mask
 from attnbench.types.backend import Backend, Setup
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     HeadScores = Callable[[Array, Array, int, slice], Array]
 
 ELEMENTS, FEWEST_ROWS = 1 << 18, 64
-"""Elements of scores made at once: a MiB of float32; and rows, below which BLAS is slow."""
+"""Elements of scores computed at once, a MiB of float32; and the rows below which BLAS is slow."""
 
 
 def attention(setup: Setup) -> Callable[[Array, Array, Array, Array], None]:
-    """``attend(q, k, v, out)`` writes the output of q (B, H, Lq, D) into out (B, H, Lq, Dv)."""
+    """Make ``attend(q, k, v, out)``, which writes the output of q (B, H, Lq, D) into out (B, H, Lq, Dv)."""
     import numpy as np
 
     case, rule = setup.case, setup.rule
@@ -46,7 +45,7 @@ def attention(setup: Setup) -> Callable[[Array, Array, Array, Array], None]:
                 scores = scores_of_head(q[b, h, rows], keys[rows] if rule.pairs_keys else keys, h, rows)
                 if added is not None:
                     scores += added[b, h, rows]
-                # The lowest finite number, so that a row without a kept key gives zeros and not NaN.
+                # The lowest finite number, so that a row without a kept key gives zeros instead of NaN.
                 largest = scores.max(axis=-1, keepdims=True, initial=lowest)
                 if sink is not None:
                     np.maximum(largest, sink, out=largest)
@@ -56,16 +55,49 @@ def attention(setup: Setup) -> Callable[[Array, Array, Array, Array], None]:
                 if sink is not None:
                     total += np.exp(sink - largest)
                 product(scores, values, out=out[b, h, rows])
-                # 1 or more in every row with a key; 0 elsewhere, as is what it divides.
+                # The total is 1 or more in a row that keeps a key; elsewhere both it and the product are 0.
                 out[b, h, rows] /= np.maximum(total, 0.5)
 
     return attend
 
 
-def _scores(setup: Setup, own: list[dict[str, Array]]) -> tuple[HeadScores, bool]:
-    """The scores of some rows of a head, in memory of their own, and whether bias comes apart from them.
+def around(attend: Callable[[Array, Array, Array, Array], None], setup: Setup) -> Call:
+    """Make the function of a ``multihead`` case around ``attend(q, k, v, out)``."""
+    import numpy as np
+    import torch
 
-    A plain product is written out here; any other rule's scores are its own NumPy reference, bias included.
+    case = setup.case
+    weights = {name: tensor.numpy() for name, tensor in setup.projections.items()}
+    w_o, concatenates = weights.get("w_o"), setup.rule.concatenates
+
+    def project(x: Array, letter: str, heads: int) -> Array:
+        projected: Array = x @ weights[f"w_{letter}"].T
+        if f"b_{letter}" in weights:
+            projected += weights[f"b_{letter}"]
+        return projected.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+
+    def layer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        q = project(queries.numpy(), "q", case.H)
+        k = project(keys.numpy(), "k", case.Hkv)
+        v = project(values.numpy(), "v", case.Hkv)
+        merged = np.empty((case.B, case.Lq, case.H, case.Dv), q.dtype)
+        attend(q, k, v, merged.swapaxes(1, 2))
+        out = merged.reshape(case.B, case.Lq, -1)
+        if w_o is not None:
+            if concatenates:
+                out = np.concatenate((q.swapaxes(1, 2).reshape(case.B, case.Lq, -1), out), axis=-1)
+            out = out @ w_o.T
+            if "b_o" in weights:
+                out += weights["b_o"]
+        return torch.from_numpy(out)
+
+    return layer
+
+
+def _scores(setup: Setup, own: list[dict[str, Array]]) -> tuple[HeadScores, bool]:
+    """Make the function of a head's scores for some rows, and tell whether the bias must still be added.
+
+    A plain product is written out here. Any other rule uses its own NumPy reference, which includes the bias.
     """
     import numpy as np
 
@@ -91,7 +123,7 @@ def _scores(setup: Setup, own: list[dict[str, Array]]) -> tuple[HeadScores, bool
 
 
 def _dropping_product(p: float) -> Callable[..., None]:
-    """The product of weights, of which a share p is dropped, and values; the weights are used up."""
+    """Make the product of weights and values that drops weights with probability p, in place."""
     import numpy as np
 
     rng = np.random.default_rng()
@@ -100,7 +132,7 @@ def _dropping_product(p: float) -> Callable[..., None]:
         nonlocal rng
         rng = np.random.default_rng()
 
-    # Of the processes forked from this one each must drop other weights.
+    # Each process forked from this one must drop other weights.
     os.register_at_fork(after_in_child=draw_others)
 
     def product(weights: Array, values: Array, *, out: Array) -> None:
@@ -118,7 +150,7 @@ def _row_chunks(setup: Setup) -> tuple[slice, ...]:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation; tensors are seen as arrays, and nothing is copied between the two."""
+    """Make the function of the case, for either operation; arrays share the tensors' memory."""
     import torch
 
     case = setup.case

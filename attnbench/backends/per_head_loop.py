@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import output_projection
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import scores_of
+from attnbench.kit.scores import derived, scores_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def head_functions(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> list[Call]:
-    """For each query head the function of q (B, 1, Lq, D), k (B, 1, Lk, D), v (B, 1, Lk, Dv)."""
+    """Per query head, make the function of q (B, 1, Lq, D), k (B, 1, Lk, D), v (B, 1, Lk, Dv)."""
 
     def with_values(weigh: Weigh) -> Call:
         return lambda q, k, v: weigh(q, k) @ v
@@ -33,7 +32,7 @@ def head_functions(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> l
 
 
 def head_weights(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> list[Weigh]:
-    """For each query head its weights (B, 1, Lq, Lk), of q (B, 1, Lq, D) and k (B, 1, Lk, D)."""
+    """Per query head, make the function of q and k, (B, 1, L, D), that gives its weights (B, 1, Lq, Lk)."""
     case = setup.case
     alone = replace(case, H=1, Hkv=1)
     dtype = softmax_dtype(case_dtype(case))
@@ -55,7 +54,7 @@ def head_weights(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> lis
 
 
 def attention(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
-    """A loop over heads."""
+    """Loop over the heads."""
     import torch
 
     heads = head_functions(setup, mask, empty)
@@ -72,7 +71,7 @@ def attention(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
 
 
 def weights(setup: Setup) -> Weigh:
-    """The weights of :func:`attention`, head by head."""
+    """Make the function of the weights of :func:`attention`, head by head."""
     import torch
 
     heads = head_weights(setup, *softmax_mask(setup, softmax_dtype(case_dtype(setup.case))))
@@ -86,7 +85,7 @@ def weights(setup: Setup) -> Weigh:
 
 
 def multihead(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
-    """A loop over heads; each projects with its own matrices, a shared key/value head once."""
+    """Loop over the heads; each projects with its own matrices, a shared key/value head once."""
     import torch
 
     case = setup.case
@@ -110,7 +109,7 @@ def multihead(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
 
 
 def _projections(setup: Setup, letter: str, heads: int) -> list[Project]:
-    """For each head the function of (B, L, E) that gives its (B, L, D)."""
+    """Make for each head the function from (B, L, E) to its (B, L, D)."""
     from torch.nn.functional import linear
 
     weights = setup.projections[f"w_{letter}"].chunk(heads)
@@ -125,7 +124,7 @@ def _projections(setup: Setup, letter: str, heads: int) -> list[Project]:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     case = setup.case
     mask, empty = softmax_mask(setup, softmax_dtype(case_dtype(case)))
     make = attention if case.layer is None else multihead

@@ -1,4 +1,4 @@
-"""What the sdpa_* backends share: torch's scaled_dot_product_attention pinned to one kernel."""
+"""sdpa_flash, sdpa_math, sdpa_efficient, sdpa_cudnn: one kernel each of torch's own attention."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from attnbench.kit.derived import derived
+from attnbench.kit.attention import with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.forms import form_of
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import additive_mask, is_plain_causal, plus_bias
-from attnbench.kit.scores import map_keys, map_queries
-from attnbench.kit.sinks import with_sink_column, with_zero_row
-from attnbench.types.backend import Setup
+from attnbench.kit.scores import derived, form_of, map_keys, map_queries
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     import torch
@@ -29,9 +28,9 @@ Kernel = Literal["flash", "math", "efficient", "cudnn"]
 def pin(kernel: Kernel) -> None:
     """Leave torch one kernel to choose from, on every device, for the rest of the process.
 
-    ``torch.nn.attention.sdpa_kernel`` around each call does the same and takes longer than a small call
-    itself. A process measures one backend, so the choice is made once, in preparation; where the kernel
-    can't run a case torch then raises, it never takes another.
+    ``torch.nn.attention.sdpa_kernel`` around each call does the same, but takes longer than a small call.
+    A process measures one backend, so preparation makes the choice once. Where the kernel can't run a case,
+    torch raises; it never takes another kernel.
     """
     import torch
 
@@ -42,16 +41,16 @@ def pin(kernel: Kernel) -> None:
 
 
 def prepare(setup: Setup, kernel: Kernel) -> Call:
-    """For either operation, with the kernel pinned."""
+    """Pin the kernel and make the function of the case, for either operation."""
     pin(kernel)
     return for_operation(attention(setup), setup)
 
 
 def attention(setup: Setup) -> Call:
-    """The call of torch's function for a rule in dot form, whichever kernel is pinned.
+    """Make the call of torch's function for a rule in dot form, with whichever kernel is pinned.
 
-    Only a causal mask from the upper left is torch's own ``is_causal``; any other, and every bias, is a
-    float mask prepared here. A sink is one more key and value of zeros.
+    A causal mask from the upper left becomes torch's own ``is_causal``. Any other mask, and every bias,
+    becomes a float mask that is prepared here. A sink becomes one more key and value of zeros.
     """
     case, dtype = setup.case, _mask_dtype(setup.case)
     is_causal = is_plain_causal(case, setup.scoring)
@@ -94,30 +93,30 @@ def _call(setup: Setup, added: Tensor | None, is_causal: bool) -> Call:
 
 
 def refuse_cap(case: Case, rule: Rule) -> str | None:
-    """Why a rule's dot form is more than torch's function computes, or None."""
+    """Return why torch's function can't compute the rule's dot form, or None."""
     dot = form_of(case, rule).dot
     if dot is not None and dot.cap is not None:
-        return "scaled_dot_product_attention has no soft cap: nothing can come between product and softmax"
+        return "scaled_dot_product_attention has no soft cap between the product and the softmax"
     return None
 
 
 def refuse_mask_gradient(case: Case, rule: Rule) -> str | None:
-    """Why a kernel that gives no gradient of its mask can't do the case's pass, or None."""
+    """Return why a kernel without a gradient of its mask can't run the case's pass, or None."""
     form = form_of(case, rule)
     if case.pass_ == "forward" or (form.bias is None and form.sink is None):
         return None
-    what = "bias" if form.sink is None else "sink"
-    return f"torch's kernel gives no gradient of its mask, which {case.rule} has its {what} in"
+    learned = "bias" if form.sink is None else "sink"
+    return f"torch's kernel computes no gradient of its mask, which carries the {learned} of {case.rule}"
 
 
 def refuse_on_cuda(case: Case, rule: Rule, kernel: Kernel) -> str | None:
-    """Why torch won't run a case with a kernel on CUDA, in torch's own words, or None."""
+    """Return why torch can't run a case with a kernel on CUDA, in torch's own words, or None."""
     import torch
     from torch.backends import cuda
 
     form = form_of(case, rule)
     dtype, more = case_dtype(case), 0 if form.sink is None else 1
-    # Some kernels can do less where they shall have a backward.
+    # Some kernels support fewer cases when they must also run backward.
     graph = case.pass_ != "forward"
     empty = partial(torch.empty, dtype=dtype, device="cuda")
     q = empty((case.B, case.H, case.Lq, case.D), requires_grad=graph)
@@ -135,14 +134,98 @@ def refuse_on_cuda(case: Case, rule: Rule, kernel: Kernel) -> str | None:
         "efficient": cuda.can_use_efficient_attention,
         "cudnn": cuda.can_use_cudnn_attention,
     }[kernel]
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if can_use(params, True):
             return None
-    words = " ".join(str(warning.message).split(" (Triggered")[0].strip() for warning in said)
-    return f"torch can't use this kernel here: {words or 'it gives no reason'}"
+    reasons = " ".join(str(warning.message).split(" (Triggered")[0].strip() for warning in caught)
+    return f"torch can't use this kernel here: {reasons or 'torch gives no reason'}"
 
 
 def _mask_dtype(case: Case) -> torch.dtype:
-    # The CPU's kernels take a float32 mask with half-precision inputs, and bias loses nothing.
+    # The CPU's kernels take a float32 mask with half-precision inputs, so the bias isn't rounded.
     return softmax_dtype(case_dtype(case)) if case.device == "cpu" else case_dtype(case)
+
+
+def _supports_flash(case: Case, rule: Rule) -> str | None:
+    """On a CPU: any mask and dtype, but values as wide as queries and no dropout."""
+    cap = refuse_cap(case, rule)
+    if cap is not None or case.device == "cuda":
+        return cap or refuse_on_cuda(case, rule, "flash")
+    if case.Dv != case.D:
+        return f"torch's flash kernel for the CPU needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
+    if case.dropout:
+        return "torch's flash kernel for the CPU has no dropout"
+    return refuse_mask_gradient(case, rule)
+
+
+def _supports_efficient(case: Case, rule: Rule) -> str | None:
+    """Ask torch whether its kernel runs the case."""
+    return refuse_cap(case, rule) or refuse_on_cuda(case, rule, "efficient")
+
+
+def _supports_cudnn(case: Case, rule: Rule) -> str | None:
+    """Ask torch whether its kernel runs the case."""
+    return refuse_cap(case, rule) or refuse_on_cuda(case, rule, "cudnn")
+
+
+SDPA_FLASH = Backend(
+    name="sdpa_flash",
+    summary="torch SDPA pinned to its flash kernel",
+    prepare=partial(prepare, kernel="flash"),
+    supports=_supports_flash,
+    operations=("attention", "multihead"),
+    passes=PASSES,
+    needs_dot_form=True,
+    quadratic_copies=0,
+    marks=(
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention",
+        "_flash_attention_forward",
+    ),
+    dropout=True,
+)
+
+
+SDPA_MATH = Backend(
+    name="sdpa_math",
+    summary="torch SDPA pinned to its unfused math",
+    prepare=partial(prepare, kernel="math"),
+    supports=refuse_cap,
+    operations=("attention", "multihead"),
+    passes=PASSES,
+    needs_dot_form=True,
+    quadratic_copies=2,
+    marks=("_scaled_dot_product_attention_math",),
+    dropout=True,
+)
+
+
+SDPA_EFFICIENT = Backend(
+    name="sdpa_efficient",
+    summary="torch SDPA pinned to its memory-efficient kernel",
+    prepare=partial(prepare, kernel="efficient"),
+    supports=_supports_efficient,
+    operations=("attention", "multihead"),
+    passes=PASSES,
+    needs_dot_form=True,
+    devices=("cuda",),
+    quadratic_copies=0,
+    marks=("_scaled_dot_product_efficient_attention", "_efficient_attention_forward"),
+    dropout=True,
+)
+
+
+SDPA_CUDNN = Backend(
+    name="sdpa_cudnn",
+    summary="torch SDPA pinned to cuDNN's kernel",
+    prepare=partial(prepare, kernel="cudnn"),
+    supports=_supports_cudnn,
+    operations=("attention", "multihead"),
+    passes=PASSES,
+    needs_dot_form=True,
+    devices=("cuda",),
+    quadratic_copies=0,
+    marks=("_scaled_dot_product_cudnn_attention", "_cudnn_attention_forward"),
+    dropout=True,
+)

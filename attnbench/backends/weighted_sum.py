@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnbench.kit.attention import weights
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import softmax_of, weights
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.heads import repeat_heads
-from attnbench.kit.layer import for_operation
+from attnbench.kit.layer import for_operation, repeat_heads
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import scores_of
+from attnbench.kit.scores import derived, scores_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 
@@ -26,7 +23,7 @@ LARGEST_BYTES = 1 << 30
 
 
 def attention(setup: Setup) -> Call:
-    """Every weighted value is written down before they are summed."""
+    """Store every weighted value, then sum over the keys."""
     case = setup.case
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)
@@ -50,18 +47,18 @@ def attention(setup: Setup) -> Call:
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """Refuses what would take more than a GiB for the weighted values."""
+    """Refuse cases whose weighted values take more than a GiB."""
     needed = case.B * case.H * case.Lq * case.Lk * case.Dv * case.item_bytes
     if needed <= LARGEST_BYTES:
         return None
     return (
-        f"writes down B·H·Lq·Lk·Dv weighted values, {needed / 2**30:.1f} GiB here; "
-        f"it stops at {LARGEST_BYTES / 2**30:.0f} GiB"
+        f"stores B·H·Lq·Lk·Dv weighted values, {needed / 2**30:.1f} GiB here; "
+        f"at most {LARGEST_BYTES / 2**30:.0f} GiB is allowed"
     )
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     return for_operation(attention(setup), setup)
 
 

@@ -1,25 +1,27 @@
-"""Attention as most people write it: scores, softmax, weighted values; and its weights alone."""
+"""Attention as most people write it, and its pieces: softmax, dropout on the weights, sinks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.heads import matmul_shared
+from attnbench.kit.layer import matmul_shared
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import scores_of
+from attnbench.kit.scores import derived, scores_of
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call, Weigh
+    from attnbench.types.case import Case
+
+    Softmax = Callable[[Tensor, Tensor | None, Tensor | None, Tensor | None], Tensor]
 
 
 def attention(setup: Setup, scale_queries: bool = True) -> Call:
-    """The function for ``attention``: scores, softmax (float32 for half precision), weighted values.
+    """Make the function of ``attention``: scores, softmax (float32 for half precision), weighted values.
 
     It takes q (B, H, Lq, D), k (B, Hkv, Lk, D) and v (B, Hkv, Lk, Dv) and gives (B, H, Lq, Dv), in the
     case's dtype. scale_queries: see :func:`attnbench.kit.scores.scores_of`.
@@ -44,7 +46,7 @@ def attention(setup: Setup, scale_queries: bool = True) -> Call:
 
 
 def weights(setup: Setup, scale_queries: bool = True) -> Weigh:
-    """The attention weights of :func:`attention`, by the same steps: of q and k, (B, H, Lq, Lk)."""
+    """Make the function of q and k that gives the weights of :func:`attention`, (B, H, Lq, Lk)."""
     case = setup.case
     dtype = softmax_dtype(case_dtype(case))
     mask, empty = softmax_mask(setup, dtype)
@@ -57,3 +59,73 @@ def weights(setup: Setup, scale_queries: bool = True) -> Weigh:
         return softmax(scores(q, k, keys), added, empty, setup.scoring.sink)
 
     return weigh
+
+
+def masked_softmax(
+    scores: Tensor, added: Tensor | None = None, empty: Tensor | None = None, sink: Tensor | None = None
+) -> Tensor:
+    """Compute the weights over the keys, (B, H, rows, cols), in the dtype of the scores.
+
+    added: mask and bias, from :func:`attnbench.kit.masks.additive_mask`, best in the dtype that
+    :func:`attnbench.kit.dtypes.softmax_dtype` gives. empty: rows that keep no key, from
+    :func:`attnbench.kit.masks.empty_rows`: their weights are exactly 0. sink: (H,) logits, one more
+    column for each head, whose weight is left out of the result.
+    """
+    import torch
+
+    dtype = scores.dtype
+    scores = scores.to(softmax_dtype(dtype))
+    if added is not None:
+        scores = scores + added
+    if sink is None:
+        weights = torch.softmax(scores, dim=-1)
+        if empty is not None:
+            weights = weights.masked_fill(empty, 0)
+        return weights.to(dtype)
+    # A row that keeps no key gives all its weight to the sink, so ``empty`` isn't needed.
+    column = sink.to(scores.dtype).view(-1, 1, 1).expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat((scores, column), dim=-1), dim=-1)[..., :-1].to(dtype)
+
+
+def softmax_of(case: Case) -> Softmax:
+    """:func:`masked_softmax`, followed by dropout in a case that has it.
+
+    Each weight is 0 with probability p; the others are divided by 1 - p. Every call draws anew, from torch's
+    own generator. The weight of a sink is never dropped, since the result leaves it out.
+    """
+    if not case.dropout:
+        return masked_softmax
+    from torch.nn.functional import dropout
+
+    p = case.dropout
+
+    def dropping(scores: Tensor, added: Tensor | None, empty: Tensor | None, sink: Tensor | None) -> Tensor:
+        return dropout(masked_softmax(scores, added, empty, sink), p)
+
+    return dropping
+
+
+def with_zero_row(x: Tensor) -> Tensor:
+    """Append a row of zeros to keys or values, for a sink: (B, Hkv, L, D) to (B, Hkv, L + 1, D).
+
+    For kernels without sinks. The product with a zero key is 0, so the mask alone gives that key its score,
+    the sink's logit; its zero value adds nothing to the output. Source: Xiao et al. 2023, Efficient Streaming
+    Language Models with Attention Sinks, section 3.3 (zero sink, with a logit).
+    """
+    from torch.nn.functional import pad
+
+    return pad(x, (0, 0, 0, 1))
+
+
+def with_sink_column(added: Tensor | None, sink: Tensor, case: Case) -> Tensor:
+    """Append the sink's column to the additive mask: (B or 1, H, Lq, Lk + 1), in the dtype of ``added``.
+
+    For :func:`with_zero_row`. Without ``added`` the result has the dtype of the sink.
+    """
+    import torch
+
+    if added is None:
+        added = torch.zeros(1, 1, case.Lq, case.Lk, dtype=sink.dtype, device=sink.device)
+    added = added.expand(added.shape[0], case.H, case.Lq, case.Lk)
+    column = sink.to(added.dtype).view(1, -1, 1, 1).expand(added.shape[0], case.H, case.Lq, 1)
+    return torch.cat((added, column), dim=-1)

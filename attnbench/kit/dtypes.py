@@ -1,4 +1,4 @@
-"""A case's dtype in torch, and the one its softmax runs in."""
+"""A case's dtype in torch, and the dtype of its softmax."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def case_dtype(case: Case) -> torch.dtype:
-    """torch's name for the case's dtype."""
+    """The case's dtype in torch."""
     import torch
 
     dtype = getattr(torch, case.dtype)
@@ -20,7 +20,7 @@ def case_dtype(case: Case) -> torch.dtype:
 
 
 def softmax_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype a softmax over scores of ``dtype`` runs in: float32 for half precision, else the same."""
+    """The dtype of a softmax over scores of ``dtype``: float32 for half precision, else the same."""
     import torch
 
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype

@@ -1,4 +1,4 @@
-"""The layer around the heads: projections, heads apart, attention, heads merged, output projection."""
+"""Heads, and the layer around them: projections, heads apart, attention, heads merged, output projection."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def for_operation(attend: Call, setup: Setup) -> Call:
-    """``attend`` itself for a case of ``attention``, the layer around it for one of ``multihead``."""
+    """Return ``attend`` itself for ``attention``, and the layer around it for ``multihead``."""
     return attend if setup.case.layer is None else around(attend, setup)
 
 
 def around(attend: Call, setup: Setup) -> Call:
-    """The function of a ``multihead`` case around one of ``attention``.
+    """Make the function of a ``multihead`` case around one of ``attention``.
 
-    attend: takes q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv), views with strides of their
-    own, and gives (B, H, Lq, Dv). The result takes the sources of queries, keys and values, (B, L, E)
-    each, and gives (B, Lq, E), or (B, Lq, H·Dv) without output projection.
+    attend: takes q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv), which are strided views, and gives
+    (B, H, Lq, Dv). The result takes the sources of queries, keys and values, (B, L, E) each, and gives
+    (B, Lq, E), or (B, Lq, H·Dv) without output projection.
     """
     from torch.nn.functional import linear
 
@@ -41,7 +41,7 @@ def around(attend: Call, setup: Setup) -> Call:
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, L, heads·D) seen as (B, heads, L, D)."""
+    """View (B, L, heads·D) as (B, heads, L, D)."""
     B, L, width = x.shape
     return x.view(B, L, heads, width // heads).transpose(1, 2)
 
@@ -52,10 +52,10 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def output_projection(setup: Setup) -> Callable[[Tensor, Tensor], Tensor]:
-    """The layer's last step: of the projected queries (B, Lq, H·D) and the heads' outputs (B, H, Lq, Dv).
+    """Make the layer's last step: a function of projected queries (B, Lq, H·D) and outputs (B, H, Lq, Dv).
 
-    For a rule that concatenates it maps [projected queries ; merged heads], for others the merged heads.
-    Without output projection it only merges.
+    For a rule that concatenates it projects [queries ; merged heads], for others the merged heads. Without
+    output projection it only merges.
     """
     import torch
     from torch.nn.functional import linear
@@ -72,3 +72,29 @@ def output_projection(setup: Setup) -> Callable[[Tensor, Tensor], Tensor]:
         return linear(merged, w_o, b_o)
 
     return project_out
+
+
+def repeat_heads(x: Tensor, H: int) -> Tensor:
+    """(B, Hkv, L, D) to (B, H, L, D): query head h gets key/value head ``h // (H // Hkv)``.
+
+    A view where Hkv is H or 1; else a copy.
+    """
+    B, Hkv, L, D = x.shape
+    if Hkv == H:
+        return x
+    if Hkv == 1:
+        return x.expand(B, H, L, D)
+    return x.repeat_interleave(H // Hkv, dim=1)
+
+
+def matmul_shared(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` by head, for a (B, H, m, n) and b (B, Hkv, n, p): (B, H, m, p).
+
+    The query heads of a group become rows of one matrix, so that b is not repeated.
+    """
+    B, H, m, n = a.shape
+    Hkv = b.shape[1]
+    if Hkv == H:
+        return a @ b
+    rows = a.reshape(B, Hkv, (H // Hkv) * m, n)
+    return (rows @ b).reshape(B, H, m, b.shape[-1])

@@ -1,8 +1,10 @@
-"""A case's mask in torch: made once, in ``prepare``, because it depends on the case alone."""
+"""A case's mask in torch, whole or in blocks. ``prepare`` makes it once: it depends on the case alone."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +24,7 @@ _PAIRS_AT_ONCE = 1 << 22
 
 
 def keep_mask(case: Case, device: str) -> Tensor | None:
-    """Which (query, key) pairs count: bool (B or 1, 1, Lq, Lk), True = keep; None where all do."""
+    """The (query, key) pairs that count: bool (B or 1, 1, Lq, Lk), True = keep; None where all count."""
     import torch
 
     whole: Tensor | None = None
@@ -39,9 +41,9 @@ def keep_mask(case: Case, device: str) -> Tensor | None:
 def additive_mask(
     case: Case, dtype: torch.dtype, device: str, scoring: Scoring | None = None
 ) -> Tensor | None:
-    """What is added to the scores: (B or 1, H or 1, Lq, Lk), -inf where a pair is dropped; None for nothing.
+    """The numbers to add to the scores: (B or 1, H or 1, Lq, Lk), -inf where a pair is dropped.
 
-    With ``scoring`` the rule's bias is in it.
+    None where nothing is added. With ``scoring`` they include the rule's bias.
     """
     import torch
 
@@ -61,7 +63,7 @@ def additive_mask(
 def plus_bias(
     added: Tensor | None, scoring: Scoring, rows: slice, cols: slice, dtype: torch.dtype
 ) -> Tensor | None:
-    """What is added for some rows and columns and the rule's bias for them; None where neither is.
+    """The sum of ``added`` and the rule's bias for some rows and columns; None where there is neither.
 
     added: (B or 1, 1, rows, cols), in ``dtype``. With a bias the result is (B or 1, H, rows, cols).
     """
@@ -72,7 +74,7 @@ def plus_bias(
 
 
 def mask_rows(case: Case, rows: Rows) -> Tensor | None:
-    """What the mask adds to the scores of some query rows: float64 (B or 1, 1, rows, Lk) on the CPU.
+    """The numbers that the mask adds to some query rows: float64 (B or 1, 1, rows, Lk) on the CPU.
 
     -inf where a pair is dropped; None where nothing is added.
     """
@@ -95,10 +97,10 @@ def empty_rows(case: Case, device: str) -> Tensor | None:
 
 
 def is_plain_causal(case: Case, scoring: Scoring) -> bool:
-    """Whether the mask is causal from the upper left, with nothing else added: neither bias nor sink.
+    """Tell whether the mask is causal from the upper left, without bias or sink.
 
-    A kernel's own causal mask, ``is_causal`` of torch's, is then all that it needs. Of a square either
-    alignment is that.
+    A kernel's own causal mask, such as torch's ``is_causal``, is then enough. Where Lq = Lk, both alignments
+    are the same.
     """
     mask = case.mask
     upper_left = mask.is_only_causal and (mask.causal == "upper_left" or case.Lq == case.Lk)
@@ -106,11 +108,11 @@ def is_plain_causal(case: Case, scoring: Scoring) -> bool:
 
 
 def softmax_mask(setup: Setup, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """What :func:`attnbench.kit.softmax.masked_softmax` takes: the mask, without bias, and the empty rows.
+    """The mask, without bias, and the empty rows for :func:`attnbench.kit.attention.masked_softmax`.
 
-    Of shapes (B or 1, 1, Lq, Lk), in ``dtype``, and (B or 1, 1, Lq, 1), bool; each None where there is none.
-    The mask is 0 in rows whose weights are set to 0 anyway: a softmax over nothing but -inf is NaN, and so
-    would be its gradient. With a sink no row is empty.
+    Shapes: (B or 1, 1, Lq, Lk) in ``dtype``, and (B or 1, 1, Lq, 1) bool; each None where there is none. The
+    mask is 0 in empty rows, since a softmax over -inf alone is NaN and so is its gradient; ``masked_softmax``
+    sets their weights to 0. With a sink no row is empty.
     """
     case = setup.case
     mask = additive_mask(case, dtype, case.device)
@@ -121,7 +123,48 @@ def softmax_mask(setup: Setup, dtype: torch.dtype) -> tuple[Tensor | None, Tenso
 
 
 def _row_chunks(case: Case) -> Iterator[Rows]:
-    """All query rows, a few at a time: a mask of float64 pairs is larger than the mask it becomes."""
+    """All query rows, a few at a time: a mask in float64 takes more memory than the mask it becomes."""
     at_once = max(1, _PAIRS_AT_ONCE // (case.B * case.Lk))
     for start in range(0, case.Lq, at_once):
         yield np.arange(start, min(start + at_once, case.Lq))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some query rows and the key blocks they see, each with the numbers to add to its scores, or None."""
+
+    rows: slice
+    blocks: tuple[tuple[slice, Tensor | None], ...]
+
+
+def chunks_of(setup: Setup, dtype: torch.dtype, shape: tuple[int, int]) -> tuple[Chunk, ...]:
+    """All blocks in which a pair is kept.
+
+    shape: rows and columns of a block. Equal blocks share one tensor: those on a causal diagonal are equal,
+    as are those of a bias that depends on the distance alone. Together they take O(L) memory.
+    """
+    case = setup.case
+    height, width = shape
+    made: dict[tuple[tuple[int, ...], bytes], Tensor] = {}
+    chunks = []
+    for top in range(0, case.Lq, height):
+        rows = slice(top, min(top + height, case.Lq))
+        mask = mask_rows(case, np.arange(rows.start, rows.stop))
+        blocks: list[tuple[slice, Tensor | None]] = []
+        for left in range(0, case.Lk, width):
+            cols = slice(left, min(left + width, case.Lk))
+            part = None if mask is None else mask[..., cols]
+            if part is not None and bool((part == -float("inf")).all()):
+                continue
+            if part is not None:
+                part = None if bool((part == 0).all()) else part.to(case.device, dtype)
+            added = plus_bias(part, setup.scoring, rows, cols, dtype)
+            blocks.append((cols, None if added is None else _shared(added, made)))
+        chunks.append(Chunk(rows, tuple(blocks)))
+    return tuple(chunks)
+
+
+def _shared(block: Tensor, made: dict[tuple[tuple[int, ...], bytes], Tensor]) -> Tensor:
+    block = block.contiguous()
+    digest = hashlib.sha256(block.cpu().numpy().tobytes()).digest()
+    return made.setdefault((tuple(block.shape), digest), block)

@@ -1,29 +1,34 @@
-"""The scores of any rule as one function, whichever form the rule is written in."""
+"""The scores of any rule as one function, and the ways to bind a rule to parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnbench.kit.heads import matmul_shared, repeat_heads
+from attnbench.kit.dtypes import case_dtype
+from attnbench.kit.layer import matmul_shared, repeat_heads
+from attnbench.types.backend import Setup
+from attnbench.types.shapes import rule_parameter_shapes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.rule import DotForm, Scoring
+    from attnbench.types.backend import Call
+    from attnbench.types.case import Case
+    from attnbench.types.rule import DotForm, Rule, Scoring
 
     Scores = Callable[[Tensor, Tensor, slice], Tensor]
 
 
 def scores_of(scoring: Scoring, scale_queries: bool = True) -> Scores:
-    """``scores(q, k, cols)``: (B, H, rows, cols), without bias and mask.
+    """Make ``scores(q, k, cols)``, which gives (B, H, rows, cols), without bias and mask.
 
     q (B, H, rows, D); k (B, Hkv, cols, D), or the keys of the rows for a rule that pairs keys with
-    queries; ``cols`` says which columns these are (``slice(0, Lk)`` for all). A dot form never
-    repeats keys to H heads; a free form does.
+    queries; ``cols``: the columns of these keys, ``slice(0, Lk)`` for all. A dot form never repeats keys to H
+    heads; a free form does.
 
-    scale_queries: multiply the queries of a dot form by its scale, D numbers a row, rather than the
-    scores, Lk numbers a row. A compiler that fuses the latter into the softmax does better without.
+    scale_queries: multiply the queries of a dot form by its scale, D numbers a row, instead of the scores,
+    Lk numbers a row. Turn it off for a compiler that fuses the scale into the softmax.
     """
     if scoring.dot is not None:
         return _dot_scores(scoring.dot, scale_queries)
@@ -43,7 +48,7 @@ def map_keys(dot: DotForm, k: Tensor) -> Tensor:
 
 
 def soft_cap(dot: DotForm, scores: Tensor) -> Tensor:
-    """``cap * tanh(scores / cap)``, or the scores where there is no cap."""
+    """Compute ``cap * tanh(scores / cap)``; without a cap return the scores."""
     if dot.cap is None:
         return scores
     return (scores * (1 / dot.cap)).tanh() * dot.cap
@@ -60,3 +65,33 @@ def _dot_scores(dot: DotForm, scale_queries: bool) -> Scores:
         return soft_cap(dot, product)
 
     return scores
+
+
+def form_of(case: Case, rule: Rule) -> Scoring:
+    """Bind the rule to parameters of zeros, for ``supports``.
+
+    The result tells which parts the rule has on this case (dot form, cap, bias, sink); ignore its numbers.
+    """
+    import torch
+
+    shapes = rule_parameter_shapes(case, rule)
+    zeros = {name: torch.zeros(shape, dtype=case_dtype(case)) for name, shape in shapes.items()}
+    return rule.bind(case, zeros)
+
+
+def derived(setup: Setup, make: Callable[[Setup], Call]) -> Call:
+    """Return ``make(setup)`` in a forward pass; else a function that calls ``make`` anew in each call.
+
+    A gradient reaches a parameter through a graph, and a backward pass uses the graph up. In ``backward`` and
+    ``both`` each call therefore computes anew everything that comes from parameters: the rule's binding with
+    its bias, joined or split matrices. Make masks outside of ``make``: they depend on the case alone.
+    """
+    if setup.case.pass_ == "forward":
+        return make(setup)
+    return lambda a, b, c: make(bound_anew(setup))(a, b, c)
+
+
+def bound_anew(setup: Setup) -> Setup:
+    """Bind the rule to its parameters once more, so that the binding has a fresh graph."""
+    scoring = setup.rule.bind(setup.case, setup.rule_parameters)
+    return Setup(setup.case, setup.rule, scoring, setup.rule_parameters, setup.projections)

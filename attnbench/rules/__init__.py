@@ -1,33 +1,20 @@
-"""The scoring rules that come with attnbench: a plugin like any other."""
+"""The scoring rules that come with attnbench: a plugin like any other.
+
+A rule is a :class:`Rule` in a module of this package; it is listed nowhere else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attnbench.hookspecs import hookimpl
-from attnbench.rules.additive import ADDITIVE, ADDITIVE_SUM
-from attnbench.rules.alibi import ALIBI
-from attnbench.rules.concat_linear import CONCAT_LINEAR
-from attnbench.rules.cosine import COSINE
-from attnbench.rules.dot import DOT, SCALED_DOT
-from attnbench.rules.general import GENERAL
-from attnbench.rules.sinks import SINKS
-from attnbench.rules.softcap import SOFTCAP
+from attnbench.hookspecs import defined_in, hookimpl
 from attnbench.types.rule import Rule
+
+FIRST = ("dot", "general", "additive", "concat_linear", "cosine", "alibi", "softcap")
+"""Modules in the order of listing: plain products, learned scores, additions to a scaled product."""
 
 
 @hookimpl
 def attnbench_rules() -> Iterable[Rule]:
-    """Plain products first, then learned scores, then what is put around a scaled product."""
-    return (
-        DOT,
-        SCALED_DOT,
-        GENERAL,
-        ADDITIVE,
-        ADDITIVE_SUM,
-        CONCAT_LINEAR,
-        COSINE,
-        ALIBI,
-        SOFTCAP,
-        SINKS,
-    )
+    """Bring every rule of this package."""
+    return defined_in(__name__, Rule, FIRST)

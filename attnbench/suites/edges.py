@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -12,10 +13,6 @@ from attnbench.types.case import Case
 from attnbench.types.suite import Suite
 
 VALUES: dict[str, tuple[Any, ...]] = {
-    "rule": (
-        "scaled_dot", "dot", "general", "additive", "additive_sum", "concat_linear", "cosine", "alibi",
-        "softcap", "sinks",
-    ),
     "mask": (
         "none", "causal", "causal:lower_right", "window:9", "causal:lower_right+window:16", "causal+padding",
         "bool", "float",
@@ -60,9 +57,11 @@ def possible(row: dict[str, Any]) -> bool:
     return size <= (min(limit, MOST_HALF) if row.get("dtype") == "float16" else limit)
 
 
-def edges() -> Suite:
-    """The suite; the compiling backends run on a handful of its attention cases."""
-    rows = covering_rows(VALUES, possible, WEIGHTS)
+def edges(rules: Iterable[str]) -> Suite:
+    """Make the suite for rules of these names; backends that compile run on a handful of its cases."""
+    # What comes first is met most often.
+    by_use = sorted(rules, key=lambda name: name != "scaled_dot")
+    rows = covering_rows({"rule": tuple(by_use)} | VALUES, possible, WEIGHTS)
     cases = [_case(row) for row in rows]
     for row in covering_rows(USUAL_LAYER, possible):
         width = row["heads"][0] * row["features"][0]

@@ -25,7 +25,7 @@ class Setup:
     In a case whose pass is ``backward`` or ``both`` the floating tensors in ``rule_parameters`` and
     ``projections`` are leaves that require gradients, and ``scoring`` is bound to them. A graph is used up
     by a backward pass, so what is derived from parameters is then derived inside of each call:
-    :func:`attnbench.kit.derived.derived` sees to that. What depends on the case alone is still prepared.
+    :func:`attnbench.kit.scores.derived` sees to that. What depends on the case alone is still prepared.
 
     scoring: the rule bound to this case and its parameters.
     rule_parameters: by name, each (H, ...), in the case's dtype on its device.

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.backends import cuda
 
-from attnbench.backends.compiling import PRECOMPILED_HEADERS
+from attnbench.backends.compiled import PRECOMPILED_HEADERS
 
 # A dozen cases are compiled: worth it. Read when torch's compiler is imported.
 os.environ.setdefault(PRECOMPILED_HEADERS, "1")

@@ -1,15 +1,25 @@
-"""Every backend, rule, operation and mask on small shapes: the oracle's output to rounding."""
+"""Every backend, rule, operation and mask on small shapes gives the oracle's output to rounding.
+
+In half precision the check decides. The same cases find common mistakes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solved import BACKENDS, QUICK, RULES, refusal, solved
+from judging import problem
+from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved
 
-from attnbench.backends import chunks
+from attnbench.backends import chunked
 from attnbench.backends import numpy as numpy_backend
+from attnbench.kit.attention import masked_softmax
+from attnbench.kit.masks import additive_mask, empty_rows, plus_bias
+from attnbench.kit.scores import scores_of
 from attnbench.types.errors import BadCase
 
 SHAPES = ("B2-H4-Hkv2-Lq17-Lk33-D8", "B1-H3-Lq33-Lk17-D8-Dv5", "B2-H4-Hkv1-L16-D16")
@@ -75,9 +85,9 @@ def test_the_module_gives_the_oracles_output(sizes: str, mask: str, dtype: str) 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", ["chunked", "numpy"])
 def test_many_small_blocks_give_the_same(name: str, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "ELEMENTS", 1 << 10)
-    monkeypatch.setattr(chunks, "LONGEST_COLS", 9)
-    monkeypatch.setattr(chunks, "FEWEST_ROWS", 4)
+    monkeypatch.setattr(chunked, "ELEMENTS", 1 << 10)
+    monkeypatch.setattr(chunked, "LONGEST_COLS", 9)
+    monkeypatch.setattr(chunked, "FEWEST_ROWS", 4)
     monkeypatch.setattr(numpy_backend, "ELEMENTS", 64)
     monkeypatch.setattr(numpy_backend, "FEWEST_ROWS", 3)
     for text in texts("attention", mask, "float64"):
@@ -123,3 +133,84 @@ def test_any_case(
     if refusal(BACKENDS[name], case.case) is None:
         output = case.run(BACKENDS[name]).numpy()
         np.testing.assert_allclose(output, np.asarray(case.expected, np.float64), rtol=0, atol=1e-12)
+
+
+HALF = (
+    "attention/{}/B2-H4-Hkv2-L33-D40/causal",
+    "attention/{}/B1-H4-Lq24-Lk65-D32-Dv20/float",
+    "multihead/{}/B2-H2-L24-D16-E32-bias/bool",
+)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("form", HALF)
+@pytest.mark.parametrize("name", QUICK)
+def test_rounding_explains_the_error(name: str, form: str, dtype: str) -> None:
+    for rule in RULES:
+        text = f"{form.format(rule)}/{dtype}"
+        if refusal(BACKENDS[name], solved(text).case) is None:
+            assert problem(name, text, draws=2) == "", text
+
+
+Kernel = Callable[[Solved, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+FOUND = 1e-6
+
+
+def right_scores(case: Solved, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return scores_of(case.setup.scoring)(q, k, slice(0, case.case.Lk))
+
+
+def finish(case: Solved, scores: torch.Tensor, v: torch.Tensor, *, leave_out: str = "") -> torch.Tensor:
+    """Bias, mask, softmax, values, with one part left out or done wrongly."""
+    c, scoring = case.case, case.setup.scoring
+    added = None if leave_out == "mask" else additive_mask(c, torch.float64, "cpu")
+    if leave_out == "-inf" and added is not None:
+        added = added.clamp_min(-3)
+    if leave_out != "bias":
+        added = plus_bias(added, scoring, slice(0, c.Lq), slice(0, c.Lk), torch.float64)
+    empty = None if leave_out == "empty rows" else empty_rows(c, "cpu")
+    sink = None if leave_out == "sink" else scoring.sink
+    if leave_out == "order" and added is not None:
+        weights = masked_softmax(scores, None, None, sink).masked_fill(added == -torch.inf, 0)
+    else:
+        weights = masked_softmax(scores, added, empty, sink)
+    heads = torch.arange(c.H) % c.Hkv if leave_out == "groups" else torch.arange(c.H) // c.group
+    if leave_out == "last key":
+        weights = weights * (torch.arange(c.Lk) < max(1, c.Lk - 1))
+    return weights @ v[:, heads]
+
+
+def with_scale(factor: float) -> Kernel:
+    return lambda case, q, k, v: finish(case, right_scores(case, q * factor, k), v)
+
+
+def without(part: str) -> Kernel:
+    return lambda case, q, k, v: finish(case, right_scores(case, q, k), v, leave_out=part)
+
+
+KERNELS: dict[str, Kernel] = {
+    "right": without(""),
+    "another scale": with_scale(1.001),
+    "no mask": without("mask"),
+    "a mask that isn't -inf": without("-inf"),
+    "mask after the softmax": without("order"),
+    "no bias": without("bias"),
+    "no sink": without("sink"),
+    "NaN in empty rows": without("empty rows"),
+    "heads in the wrong groups": without("groups"),
+    "the last key forgotten": without("last key"),
+    "zeros": lambda case, q, k, v: torch.zeros(case.expected.shape, dtype=q.dtype),
+    "mean of v": lambda case, q, k, v: finish(case, right_scores(case, q, k) * 0, v),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_wrong_kernel_is_off_somewhere_and_the_right_one_nowhere(kernel: str) -> None:
+    worst = 0.0
+    for mask in MASKS:
+        for text in texts("attention", mask, "float64"):
+            case = solved(text)
+            output = KERNELS[kernel](case, *case.inputs).numpy()
+            error = np.abs(output - case.expected).max()
+            worst = max(worst, float("inf") if np.isnan(error) else float(error))
+    assert (worst > FOUND) == (kernel != "right"), f"off by {worst:.3g}"

@@ -21,7 +21,7 @@ from attnbench.types.case import PASSES
 
 NAMES = (
     "eager", "sdpa_flash", "sdpa_math", "sdpa_efficient", "sdpa_cudnn", "bmm", "weighted_sum",
-    "per_head_loop", "fused_multihead", "nn_multihead_attention", "chunked", "fused_additive",
+    "per_head_loop", "fused_multihead", "nn_multihead_attention", "chunked",
     "flex", "compiled", "numpy",
 )  # fmt: skip
 
@@ -55,8 +55,8 @@ def test_listing_backends_imports_no_torch() -> None:
     program = (
         "import sys\n"
         "from attnbench.backends import attnbench_backends\n"
-        "from attnbench.kit import dtypes, forms, heads, layer, masks, scores, sinks, softmax\n"
-        "assert len(list(attnbench_backends())) == 15\n"
+        "from attnbench.kit import attention, dtypes, layer, masks, scores\n"
+        "assert len(list(attnbench_backends())) == 14\n"
         "print([m for m in ('torch', 'pandas', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from judging import problem
 from solved import BACKENDS, refusal, solved
-from verdicts import problem
 
-from attnbench.backends.compiling import no_compiler
+from attnbench.backends.compiled import no_compiler
 from attnbench.cases.identity import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 

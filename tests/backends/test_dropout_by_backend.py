@@ -13,9 +13,8 @@ from solved import BACKENDS, QUICK, refusal, solved
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import masked_softmax, softmax_of
 from attnbench.kit.masks import additive_mask, empty_rows
-from attnbench.kit.softmax import masked_softmax
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def test_none_of_hundreds_is_refused() -> None:
 
 def test_the_flash_kernel_of_the_cpu_says_that_it_drops_nothing() -> None:
     assert refusal(BACKENDS["sdpa_flash"], solved(CASES[2]).case) == (
-        "torch's flash kernel for the CPU drops no weights"
+        "torch's flash kernel for the CPU has no dropout"
     )
 
 

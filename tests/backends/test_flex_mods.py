@@ -13,7 +13,7 @@ from torch.nn.attention import flex_attention
 from torch.nn.attention.flex_attention import create_mask
 
 from attnbench.backends import flex
-from attnbench.backends.flex_mods import block_mask, score_mod
+from attnbench.backends.flex import block_mask, score_mod
 from attnbench.kit.masks import additive_mask, keep_mask
 from attnbench.types.backend import Setup
 

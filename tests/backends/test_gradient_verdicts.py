@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from gradient_tools import upstream_of, wide
+from judging import upstream_of, wide
 from solved import BACKENDS, Solved, solved, stored_of
 
 from attnbench.check.errors import compare, pool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from gradient_tools import upstream_of, wide
+from judging import upstream_of, wide
 from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved
 
 from attnbench.check.gradients import (
@@ -20,7 +20,7 @@ from attnbench.check.gradients import (
     plain_gradients,
     with_gradients,
 )
-from attnbench.kit.derived import derived
+from attnbench.kit.scores import derived
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES, Case
 from attnbench.types.rule import DotForm, Rule, Scoring
@@ -187,12 +187,9 @@ def test_flash_on_a_cpu_refuses_what_needs_a_gradient_of_its_mask() -> None:
     def said(rule: str, pass_: str) -> str | None:
         return refusal(BACKENDS["sdpa_flash"], solved(f"attention/{rule}/H2-L8-D8/none/float32/{pass_}").case)
 
-    assert (
-        said("sinks", "both") == "torch's kernel gives no gradient of its mask, which sinks has its sink in"
-    )
-    assert said("alibi", "backward") == (
-        "torch's kernel gives no gradient of its mask, which alibi has its bias in"
-    )
+    words = "torch's kernel computes no gradient of its mask, which carries the {}"
+    assert said("sinks", "both") == words.format("sink of sinks")
+    assert said("alibi", "backward") == words.format("bias of alibi")
     assert said("sinks", "forward") is None
     assert said("scaled_dot", "both") is None
 

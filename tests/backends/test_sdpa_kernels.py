@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from ran import operators
+from judging import operators
 from solved import BACKENDS, refusal, solved
 from torch.nn.functional import scaled_dot_product_attention
 

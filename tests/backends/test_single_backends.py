@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ran import operators
+from judging import operators
 from solved import BACKENDS, QUICK, RULES, refusal, solved, solved_by
 
 from attnbench.backends import weighted_sum
-from attnbench.backends.chunks import Chunk, block_shape, chunks_of
+from attnbench.backends.chunked import block_shape
 from attnbench.cases.identity import parse_case
-from attnbench.kit.masks import additive_mask
+from attnbench.kit.masks import Chunk, additive_mask, chunks_of
 from attnbench.types.backend import Setup
 
 
@@ -35,11 +35,9 @@ def put_together(chunks: tuple[Chunk, ...], case: Setup) -> torch.Tensor:
     "mask", ["none", "causal", "causal:lower_right+window:3", "padding:0,9", "bool", "float"]
 )
 @pytest.mark.parametrize("rule", ["dot", "alibi"])
-def test_blocks_say_what_the_whole_mask_says(rule: str, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("ELEMENTS", 96), ("LONGEST_COLS", 4), ("FEWEST_ROWS", 3)):
-        monkeypatch.setattr(f"attnbench.backends.chunks.{name}", value)
+def test_blocks_say_what_the_whole_mask_says(rule: str, mask: str) -> None:
     case = setup(f"attention/{rule}/B2-H4-Lq13-Lk11-D4/{mask}/float64")
-    chunks = chunks_of(case, torch.float64)
+    chunks = chunks_of(case, torch.float64, (3, 4))
     whole = additive_mask(case.case, torch.float64, "cpu", case.scoring)
     assert len(chunks) > 3
     expected = torch.zeros(2, 4, 13, 11, dtype=torch.float64) if whole is None else whole.expand(2, 4, 13, 11)
@@ -50,7 +48,7 @@ def test_blocks_that_are_alike_are_one_and_dropped_ones_are_gone() -> None:
     case = setup("attention/alibi/B1-H4-L1024-D4/causal/float32")
     case = replace(case, case=replace(case.case, H=64, Hkv=64))
     rows, cols = block_shape(case)
-    chunks = chunks_of(case, torch.float32)
+    chunks = chunks_of(case, torch.float32, (rows, cols))
     blocks = [(chunk.rows, span, added) for chunk in chunks for span, added in chunk.blocks]
     assert all(span.start < rows_.stop for rows_, span, _ in blocks)
     distinct = {id(added) for *_, added in blocks}
@@ -93,7 +91,7 @@ def test_weighted_sum_stops_where_memory_would(monkeypatch: pytest.MonkeyPatch) 
     backend = BACKENDS["weighted_sum"]
     assert refusal(backend, parse_case("attention/dot/H8-L512-D64/float32")) is None
     words = refusal(backend, parse_case("attention/dot/B2-H8-L1024-D64/float32"))
-    assert words == "writes down B·H·Lq·Lk·Dv weighted values, 4.0 GiB here; it stops at 1 GiB"
+    assert words == "stores B·H·Lq·Lk·Dv weighted values, 4.0 GiB here; at most 1 GiB is allowed"
     assert refusal(backend, parse_case("attention/dot/H8-L1024-D32/bfloat16")) is None
     monkeypatch.setattr(weighted_sum, "LARGEST_BYTES", 100)
     assert refusal(backend, parse_case("attention/dot/H8-L16-D8")) is not None
@@ -102,9 +100,9 @@ def test_weighted_sum_stops_where_memory_would(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ("H4-Hkv2-L8-D8-E32", "the module has no GQA: Hkv must be H; here Hkv = 2 and H = 4"),
-        ("H4-L8-D8-Dv4-E32", "the module's values are as wide as its queries; here D = 8 and Dv = 4"),
-        ("H4-L8-D8-E24", "the module's width is E = H·D; here E = 24 and H·D = 32"),
+        ("H4-Hkv2-L8-D8-E32", "the module has no shared heads: Hkv must be H; here Hkv = 2 and H = 4"),
+        ("H4-L8-D8-Dv4-E32", "the module needs Dv = D; here D = 8 and Dv = 4"),
+        ("H4-L8-D8-E24", "the module needs E = H·D; here E = 24 and H·D = 32"),
         ("H4-L8-D8-E32-noout", "the module always has an output projection"),
         ("H4-L8-D8-E32", None),
     ],

@@ -17,7 +17,7 @@ RULES = {
 }  # fmt: skip
 ON_CPU = {
     "eager", "sdpa_flash", "sdpa_math", "bmm", "weighted_sum", "per_head_loop", "fused_multihead",
-    "nn_multihead_attention", "chunked", "fused_additive", "numpy",
+    "nn_multihead_attention", "chunked", "numpy",
 }  # fmt: skip
 NEED_A_COMPILER = {"flex", "compiled"}
 ABSENT_ON_CPU = {"sdpa_efficient", "sdpa_cudnn"}

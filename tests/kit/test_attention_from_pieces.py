@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import cases, randn, weights_of_row
 
-from attnbench.kit.heads import matmul_shared, repeat_heads
+from attnbench.kit.attention import masked_softmax, with_sink_column, with_zero_row
+from attnbench.kit.layer import matmul_shared, repeat_heads
 from attnbench.kit.masks import additive_mask, empty_rows
-from attnbench.kit.scores import scores_of
-from attnbench.kit.sinks import with_sink_column, with_zero_row
-from attnbench.kit.softmax import masked_softmax
+from attnbench.kit.scores import form_of, scores_of
+from attnbench.rules import attnbench_rules
 from attnbench.types.case import Case
-from attnbench.types.rule import DotForm, Scoring
+from attnbench.types.rule import DotForm, Rule, Scoring
 
 DOTS = st.builds(
     DotForm,
@@ -151,3 +151,26 @@ def test_a_row_that_keeps_nothing_is_nan_unless_it_is_named_and_0_where_it_is() 
     empty = torch.tensor([[[[True], [False]]]])
     assert masked_softmax(scores, dropped, empty).tolist() == [[[[0, 0], [1, 0]]]]
     assert masked_softmax(scores, dropped, empty, torch.zeros(1)).tolist() == [[[[0, 0], [0.5, 0]]]]
+
+
+@pytest.mark.parametrize("rule", attnbench_rules(), ids=lambda rule: rule.name)
+def test_scores_of_every_rule_are_those_of_its_reference(rule: Rule) -> None:
+    """Also of some columns alone; and ``form_of`` tells the parts that the rule has."""
+    case = Case("attention", rule.name, 2, 4, 2, 6, 6, 3, 3, dtype="float64")
+    rng = np.random.default_rng(1)
+    own = {p.name: torch.from_numpy(p.draw(rng, case.H, p.shape)) for p in rule.parameters(case)}
+    scoring, form = rule.bind(case, own), form_of(case, rule)
+    assert (form.dot is not None) == (scoring.dot is not None) == rule.has_dot_form
+    assert [part is None for part in (form.bias, form.sink)] == [
+        part is None for part in (scoring.bias, scoring.sink)
+    ]
+    q, k, _ = inputs(case)
+    scores, bias = scores_of(scoring), scoring.bias
+    whole = scores(q, k, slice(0, 6))
+    some = scores(q, k if rule.pairs_keys else k[:, :, 2:5], slice(2, 5))
+    torch.testing.assert_close(some, whole[..., 2:5])
+    whole = whole if bias is None else whole + bias(slice(0, 6), slice(0, 6))
+    for b, h in np.ndindex(2, 4):
+        of_head = {name: x[h].numpy() for name, x in own.items()}
+        expected = rule.reference(q[b, h].numpy(), k[b, h // 2].numpy(), of_head, np.arange(6.0))
+        np.testing.assert_allclose(whole[b, h].numpy(), expected, atol=1e-13)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from small import layer_setup, randn, rule
 
-from attnbench.kit.attention import attention
-from attnbench.kit.derived import derived
-from attnbench.kit.dropout import softmax_of
+from attnbench.kit.attention import attention, softmax_of
+from attnbench.kit.scores import derived
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case, Layer
 from attnbench.types.mask import Mask

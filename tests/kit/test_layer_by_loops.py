@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from small import cases, layer_setup, randn, rule
 
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
-from attnbench.kit.forms import form_of
 from attnbench.kit.layer import around, for_operation, merge_heads, output_projection, split_heads
+from attnbench.kit.scores import form_of
 from attnbench.types.backend import Setup
 from attnbench.types.case import DTYPES, Case, Layer
 from attnbench.types.rule import DotForm, Parameter, Rule, Scoring

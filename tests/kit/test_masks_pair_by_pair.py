@@ -13,6 +13,7 @@ from small import cases, keeps
 
 from attnbench.kit import masks
 from attnbench.kit.masks import additive_mask, empty_rows, is_plain_causal, keep_mask, mask_rows, plus_bias
+from attnbench.masks import added_rows
 from attnbench.types.case import Case
 from attnbench.types.mask import Mask
 from attnbench.types.rule import Scoring
@@ -51,6 +52,11 @@ def test_what_is_added_agrees_with_what_is_kept(case: Case, dtype: torch.dtype) 
     assert added[kept].isfinite().all()
     if case.mask.explicit != "float":
         assert not added[kept].any()
+    else:
+        # Exact even in bfloat16: that is how they are drawn.
+        drawn = added_rows(case, np.arange(case.Lq))
+        assert drawn is not None
+        assert np.array_equal(added, np.broadcast_to(drawn[:, 0], added.shape))
 
 
 @given(cases())

@@ -8,10 +8,13 @@ import pytest
 
 from attnbench.cases.identity import case_id
 from attnbench.cases.mask_text import mask_text
-from attnbench.suites.edges import MOST, MOST_HALF, MOST_TANH, VALUES, edges, possible
+from attnbench.rules import attnbench_rules
+from attnbench.suites.edges import MOST, MOST_HALF, MOST_TANH, edges, possible
+from attnbench.suites.edges import VALUES as OTHERS
 from attnbench.types.case import Case
 
-SUITE = edges()
+VALUES = {"rule": tuple(rule.name for rule in attnbench_rules())} | OTHERS
+SUITE = edges(VALUES["rule"])
 
 
 def conditions(case: Case) -> dict[str, Any]:

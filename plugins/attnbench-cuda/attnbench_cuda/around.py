@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnbench.kit.derived import derived
 from attnbench.kit.layer import for_operation
-from attnbench.kit.scores import map_keys, map_queries
+from attnbench.kit.scores import derived, map_keys, map_queries
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attnbench.kit.forms import form_of
+from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench_cuda.around import with_maps
 from attnbench_cuda.device import needs_gpu

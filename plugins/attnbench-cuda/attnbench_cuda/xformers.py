@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from attnbench.kit.attention import with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype
-from attnbench.kit.forms import form_of
 from attnbench.kit.masks import is_plain_causal, plus_bias, softmax_mask
-from attnbench.kit.sinks import with_sink_column, with_zero_row
+from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps

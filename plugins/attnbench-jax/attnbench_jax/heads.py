@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from attnbench.kit.derived import derived
+from attnbench.kit.attention import with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.kit.masks import is_plain_causal, plus_bias, softmax_mask
-from attnbench.kit.scores import map_keys, map_queries
-from attnbench.kit.sinks import with_sink_column, with_zero_row
+from attnbench.kit.scores import derived, map_keys, map_queries
 from attnbench_jax.bridge import compiled
 from attnbench_jax.process import configure
 

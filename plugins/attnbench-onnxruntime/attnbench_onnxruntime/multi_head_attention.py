@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnbench import Backend, Setup
-from attnbench.kit.forms import form_of
 from attnbench.kit.layer import around
+from attnbench.kit.scores import form_of
 from attnbench_onnxruntime.operator_call import attention, refuse_scale
 from attnbench_onnxruntime.session import CONTRIB
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnbench import Setup
+from attnbench.kit.attention import with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype
-from attnbench.kit.forms import form_of
 from attnbench.kit.masks import plus_bias, softmax_mask
-from attnbench.kit.scores import map_keys, map_queries
-from attnbench.kit.sinks import with_sink_column, with_zero_row
+from attnbench.kit.scores import form_of, map_keys, map_queries
 from attnbench_openvino.request import bound, compile_attention
 
 if TYPE_CHECKING:

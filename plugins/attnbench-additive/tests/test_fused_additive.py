@@ -1,28 +1,37 @@
-"""fused_additive where its short cuts could show: far out, mixed, at exactly 0, in small tiles."""
+"""fused_additive by the tests of attnbench's own backends, and where its shortcuts could show."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import test_backends_against_oracle as oracle
+import test_backends_manners as manners
+import test_gradients_by_backend as grads
+import test_laws_by_backend as laws
 import torch
-from gradient_tools import upstream_of, wide
+from attnbench_additive import FUSED_ADDITIVE, attnbench_backends, backend, tiles
+from attnbench_additive.backend import pairs_in_blocks, walk_of
+from attnbench_additive.quotients import FEATURES, factors, far_of_groups, reach, weight_sums
+from attnbench_additive.tiles import product, tile_shapes
+from judging import errors_of, problem, upstream_of, wide
 from solved import BACKENDS, Solved, refusal, solved, solved_by
-from verdicts import errors_of, problem
 
-from attnbench.backends import additive_pairs, additive_tiles, fused_additive
-from attnbench.backends.additive_factors import FEATURES, factors, reach, weight_sums
-from attnbench.backends.additive_products import product
-from attnbench.backends.additive_tiles import tile_shapes
-from attnbench.backends.chunks import Chunk, chunks_of, pairs_in_blocks
 from attnbench.cases.identity import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 from attnbench.check.plain import PLAIN
+from attnbench.kit.masks import Chunk, chunks_of
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.types.backend import Setup
 
-BACKEND = BACKENDS["fused_additive"]
+torch.set_num_threads(1)
+
+NAME = "fused_additive"
+BACKEND = BACKENDS[NAME] = FUSED_ADDITIVE
 CASE = "attention/{}/H2-Lq40-Lk70-D16/{}/{}/both"
 RULES = ("additive", "additive_sum")
 FAR = ("all", "some", "one", "opposed")
@@ -46,6 +55,55 @@ def gradients(case: Solved) -> dict[str, torch.Tensor]:
     setup, inputs = with_gradients(case.setup), leaf_inputs(case.inputs)
     call = passed(BACKEND.prepare(setup), setup, upstream_of(case, inputs[0].dtype))
     return dict(zip(call.names[1:], call(*inputs)[1:], strict=True))
+
+
+SHARED = (
+    manners.test_inputs_stay_and_outputs_are_fresh_dense_and_repeatable,
+    manners.test_slices_of_larger_buffers_give_the_same_without_inference_mode,
+    manners.test_a_forkable_backend_leaves_no_thread_behind,
+    manners.test_quadratic_copies_are_what_is_declared,
+    manners.test_declarations_fit_together,
+    grads.test_nothing_accumulates_and_a_retained_backward_repeats,
+    grads.test_backward_alone_gives_what_both_give,
+    grads.test_inputs_written_anew_need_a_forward_and_then_count,
+    laws.test_batches_permute_with_their_output,
+    laws.test_queries_permute_with_their_rows,
+    laws.test_keys_permute_with_their_values,
+    laws.test_a_single_key_gives_its_value,
+)
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=lambda shared: shared.__name__)
+def test_by_the_tests_of_all_backends(shared: Callable[[str], None]) -> None:
+    shared(NAME)
+
+
+@pytest.mark.parametrize("operation", ["attention", "multihead"])
+@pytest.mark.parametrize("mask", oracle.MASKS)
+def test_outputs_and_gradients_are_right(mask: str, operation: str) -> None:
+    for dtype in ("float64", "float32"):
+        oracle.test_the_output_is_the_oracles(NAME, operation, mask, dtype)
+        if mask in grads.MASKS:
+            grads.test_gradients_are_those_of_the_plain_reference(NAME, operation, mask, dtype)
+
+
+@pytest.mark.parametrize("form", oracle.HALF)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rounding_explains_the_error_in_half_precision(form: str, dtype: str) -> None:
+    oracle.test_rounding_explains_the_error(NAME, form, dtype)
+
+
+@pytest.mark.parametrize("sizes", ["H1-L1-D1", "B2-H3-Lq1-Lk65-D13", "H2-Lq64-Lk1-D8", "B3-H2-L2-D3-Dv7"])
+def test_odd_sizes(sizes: str) -> None:
+    oracle.test_odd_sizes(NAME, sizes)
+    grads.test_odd_sizes(NAME, sizes)
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    program = "import sys, attnbench_additive as a; a.attnbench_backends(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    assert tuple(attnbench_backends()) == (FUSED_ADDITIVE,)
 
 
 def rms(x: torch.Tensor) -> float:
@@ -92,7 +150,7 @@ def test_far_pairs_were_far_and_ordinary_ones_are_not() -> None:
         own, (q, k, _) = case.setup.rule_parameters, case.inputs
         a = (q @ own["w_query"].mT)[0]
         b = (k @ own["w_key"].mT + own["bias"][:, None])[0]
-        found[name] = additive_pairs.far_of_groups(a, b, own["v"])
+        found[name] = far_of_groups(a, b, own["v"])
     assert found["near"] is None
     assert found["far"] is not None
     assert found["far"].far_queries.sum(1).tolist() == found["far"].far_keys.sum(1).tolist() == [1, 1]
@@ -140,8 +198,8 @@ def test_many_small_tiles_give_the_same(mask: str, monkeypatch: pytest.MonkeyPat
     text = f"attention/additive/B2-H4-Hkv2-Lq17-Lk33-D8-Dv5/{mask}/float64/both"
     case = solved(text)
     whole, of_whole = case.run(BACKEND), gradients(case)
-    monkeypatch.setattr(additive_tiles, "LARGE", (8, 9))
-    monkeypatch.setattr(additive_tiles, "SMALL", (4, 9))
+    monkeypatch.setattr(tiles, "LARGE", (8, 9))
+    monkeypatch.setattr(tiles, "SMALL", (4, 9))
     torch.testing.assert_close(case.run(BACKEND), whole, rtol=1e-12, atol=1e-13)
     for part, gradient in gradients(case).items():
         torch.testing.assert_close(gradient, of_whole[part], rtol=1e-11, atol=1e-12)
@@ -176,8 +234,8 @@ def test_tiles_are_small_where_that_is_less_work_and_no_others_are_made(
         asked.append(shape)
         return made[shape]
 
-    monkeypatch.setattr(fused_additive, "chunks_of", counted)
-    walk = fused_additive.walk_of(case, torch.float32)
+    monkeypatch.setattr(backend, "chunks_of", counted)
+    walk = walk_of(case, torch.float32)
     assert [shape[0] for shape in asked] == [rows]
     assert walk.chunks is made[asked[0]]
 
@@ -185,7 +243,7 @@ def test_tiles_are_small_where_that_is_less_work_and_no_others_are_made(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("rule", RULES)
 def test_the_check_has_nothing_to_say(rule: str, dtype: str) -> None:
-    assert problem("fused_additive", f"attention/{rule}/H2-L150-D64/none/{dtype}", 2) == ""
+    assert problem(NAME, f"attention/{rule}/H2-L150-D64/none/{dtype}", 2) == ""
 
 
 def test_memory_grows_with_length_and_no_faster() -> None:
@@ -206,7 +264,6 @@ def test_memory_grows_with_length_and_no_faster() -> None:
 def test_other_rules_are_refused_and_so_is_dropout() -> None:
     assert refusal(BACKEND, solved("attention/scaled_dot/H1-L4-D4/none/float32").case) == "rule"
     assert not BACKEND.dropout
-    assert fused_additive.FUSED_ADDITIVE is BACKEND
 
 
 def test_the_reach_leaves_a_denominator_its_digits() -> None:

@@ -1,13 +1,13 @@
-"""How much faster than the broadcast form ``fused_additive`` is, and how much memory either takes.
+"""Compare time and memory of ``fused_additive`` with those of the broadcast form.
 
 Run on a quiet machine, one thread::
 
-    python tests/benchmarks/additive.py [--rounds N] [--length L] [--long L] [--pass forward|both]
+    python plugins/attnbench-additive/tests/measure.py [--rounds N] [--length L] [--long L] [--pass PASS]
 
-Calls of both take turns, on inputs written anew in each round; outputs are compared once. Prints medians,
-the median of the rounds' ratios and each one's least and largest, the extra memory of a call; then the
-same of ``fused_additive`` alone on a case of length ``--long``, where the broadcast form has no room.
-B1 H8 D64 float32. That outputs are right is for ``attnbench check`` to say.
+Calls of both take turns, on new inputs in each round; the script compares their outputs once. It prints
+medians, the median ratio of the rounds with its range, and the extra memory of a call. Then it measures
+``fused_additive`` alone on a case of length ``--long``, which is too long for the broadcast form. Sizes: B1
+H8 D64 float32. ``attnbench check`` checks the outputs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import torch
+from attnbench_additive import FUSED_ADDITIVE
 
-from attnbench.backends import attnbench_backends
+from attnbench.backends.eager import EAGER
 from attnbench.cases.identity import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, with_gradients
 from attnbench.inputs.draw import draw_activations, draw_parameters
@@ -32,7 +33,7 @@ from attnbench.rules import attnbench_rules
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.types.backend import Setup
 
-BACKENDS = {backend.name: backend for backend in attnbench_backends()}
+BACKENDS = {backend.name: backend for backend in (EAGER, FUSED_ADDITIVE)}
 RULES = {rule.name: rule for rule in attnbench_rules()}
 
 

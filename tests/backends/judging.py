@@ -1,0 +1,54 @@
+"""The check's verdict on a backend, gradients of a solved case, and the operators that torch ran."""
+
+from __future__ import annotations
+
+import torch
+from solved import BACKENDS, Solved, solved, stored_of
+from torch.profiler import ProfilerActivity, profile
+
+from attnbench.check.errors import Errors, compare, pool
+from attnbench.check.gradients import recast
+from attnbench.check.plain import PLAIN
+from attnbench.check.verdict import scale_of, verdict
+from attnbench.types.backend import Backend
+
+
+def errors_of(backend: Backend, draws: list[Solved]) -> Errors:
+    dtype = draws[0].case.dtype
+    return pool([compare(stored_of(each.run(backend)), each.expected, dtype) for each in draws])
+
+
+def problem(name: str, text: str, draws: int) -> str:
+    """The problem that the check finds in a backend, "" for none."""
+    cases = [solved(text, draw) for draw in range(draws)]
+    case = cases[0].case
+    _, words = verdict(
+        errors_of(BACKENDS[name], cases),
+        errors_of(PLAIN, cases),
+        output=scale_of([each.expected for each in cases]),
+        values=scale_of([each.inputs[2].double().numpy() for each in cases]),
+        dtype=case.dtype,
+        rows=case.Lq,
+        rows_of=case.Lq,
+        draws=draws,
+    )
+    return words
+
+
+def upstream_of(case: Solved, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(case.expected.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def wide(case: Solved) -> Solved:
+    """The same numbers in float64."""
+    setup, inputs = recast(case.setup, case.inputs, "float64")
+    return Solved(setup.case, setup, inputs, case.expected)
+
+
+def operators(case: Solved, backend: Backend) -> set[str]:
+    """Names of the operators that one call runs, preparation left out."""
+    with torch.inference_mode():
+        call, inputs = backend.prepare(case.setup), case.fresh_inputs()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            call(*inputs)
+    return {event.name for event in profiler.events()}
