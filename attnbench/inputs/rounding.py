@@ -47,11 +47,6 @@ def widen(stored: Stored, dtype: Dtype) -> Wide:
     return stored.astype(np.float64)
 
 
-def negated(stored: Stored, dtype: Dtype) -> Stored:
-    """The opposite numbers, as stored."""
-    return stored ^ np.uint16(0x8000) if dtype == "bfloat16" else -stored
-
-
 def _rounded_to_bfloat16(values: Wide) -> Wide:
     """The nearest numbers that bfloat16 has, in float64: going by float32 would round twice."""
     bits = values.view(np.uint64)

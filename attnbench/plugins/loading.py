@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, signature
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pluggy
 
@@ -14,8 +17,6 @@ from attnbench import hookspecs
 from attnbench.plugins.calling import undisturbed
 from attnbench.plugins.importing import import_plugin
 from attnbench.plugins.kinds import KINDS, Kind, fault
-from attnbench.plugins.own_time import own_time
-from attnbench.plugins.staying import staying
 from attnbench.plugins.tracing import traced
 from attnbench.types.names import nearest
 from attnbench.types.source import Source
@@ -32,7 +33,7 @@ Hook = Callable[[], object]
 class Loaded:
     """What one plugin brings, by type of record, and what went wrong with it, one sentence a fault.
 
-    cpu_s: what loading it took, of the thread that loads: what else this process does isn't the plugin's.
+    cpu_s: CPU time of the thread that loaded it.
     """
 
     source: Source
@@ -53,9 +54,27 @@ def load(source: Source, *, raising: bool = False) -> Loaded:
     through.
     """
     # What a plugin prints while it loads must not stand among the data on stdout.
-    with undisturbed(), staying(), own_time() as spent:
+    before_s = time.thread_time()
+    with undisturbed(), _exit_raises():
         loaded = _load(source, raising)
-    return replace(loaded, cpu_s=spent.cpu_s)
+    return replace(loaded, cpu_s=time.thread_time() - before_s)
+
+
+@contextmanager
+def _exit_raises() -> Iterator[None]:
+    """Make ``os._exit`` raise :class:`SystemExit`: it would end the command silently, with any status."""
+    end, pid = os._exit, os.getpid()
+
+    def stay(status: int) -> NoReturn:
+        if os.getpid() != pid:
+            end(status)
+        raise SystemExit(f"os._exit({status!r})")
+
+    os._exit = stay
+    try:
+        yield
+    finally:
+        os._exit = end
 
 
 def _load(source: Source, raising: bool) -> Loaded:

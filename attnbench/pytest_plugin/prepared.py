@@ -102,7 +102,7 @@ def surroundings(case: Case) -> Iterator[None]:
         with threads_set(case.threads), torch.inference_mode(forward), torch.set_grad_enabled(not forward):
             yield
     finally:
-        restore([each for each in changes(before, read_state()) if each.switch.of_torch])
+        restore(before, changes(before, read_state(), leave=("process", "random")))
 
 
 def prepared(brief: Brief, case: Case, entry: Entry[Backend]) -> Prepared:
@@ -132,7 +132,7 @@ def prepared(brief: Brief, case: Case, entry: Entry[Backend]) -> Prepared:
         kernel = held.call if case.device == "cpu" else synchronised(held.call)
         made = Prepared(held, brief, places, stored, watched(kernel, held.inputs))
         made.call_once()
-    restore([each for each in changes(before, read_state()) if not each.switch.own])
+    restore(before, changes(before, read_state(), leave=("own",)))
     return made
 
 

@@ -37,7 +37,7 @@ def missing(kept: m.Kept, stretches: int, *, renewing: bool) -> str:
 def as_timed(output: m.KeptOutput, places: Sequence[Place], stretches: int) -> rm.TimedOutput:
     """An output with the inputs that it is to be compared on."""
     place = places[output.stretch * len(places) // stretches + output.renewed]
-    return rm.TimedOutput(place.draw, place.change, output.parts, output.flipped)
+    return rm.TimedOutput(place.draw, place.change, output.parts)
 
 
 def mismatch_words(output: m.KeptOutput, scored: rm.Scored, set_index: int) -> str:
@@ -45,8 +45,5 @@ def mismatch_words(output: m.KeptOutput, scored: rm.Scored, set_index: int) -> s
     where = f"call {output.call + 1} of a sample (set {set_index + 1}, stretch {output.stretch + 1}, "
     where += f"turn {output.turn + 1})"
     on = "inputs written anew while it was timed" if output.renewed else "inputs it had not seen before"
-    if output.flipped is not None:
-        which = "a few of them" if output.flipped.column else "all"
-        on = f"inputs just given, {which} of the opposite sign since the call before"
     law = f" ({scored.law})" if scored.law else ""
     return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"

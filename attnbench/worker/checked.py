@@ -21,7 +21,6 @@ from attnbench.worker.activity import (
 from attnbench.worker.answers import output_of
 from attnbench.worker.guarding import check_bands, check_unchanged, keep, poison
 from attnbench.worker.held import Held
-from attnbench.worker.integrity import check_integrity
 from attnbench.worker.outputs import check_output, check_own_memory
 from attnbench.worker.state import nothing_changed
 
@@ -53,8 +52,6 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
         plug = poison(held.output_bytes, held.case.device) if held.buffers else None
         sample, output = timer_for(held.case.device)(held.call, *held.inputs, 1)
         del plug
-        if watched:
-            check_integrity("the call")
         now = with_call(past, company)
         if watched:
             # On a device, threads of its driver and of autograd work for every call.

@@ -6,7 +6,6 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from attnbench.worker.answers import stored_answer, written
-from attnbench.worker.flipped import Flipped
 from attnbench.worker.messages import Kept, KeptOutput
 from attnbench.worker.shared import anonymous_file
 
@@ -23,17 +22,7 @@ class Evidence:
         self._kept: list[KeptOutput] = []
         self._checking_ns = 0
 
-    def keep(
-        self,
-        held: Held,
-        answer: Any,
-        stretch: int,
-        turn: int,
-        call: int,
-        *,
-        renewed: bool,
-        flipped: Flipped | None = None,
-    ) -> None:
+    def keep(self, held: Held, answer: Any, stretch: int, turn: int, call: int, *, renewed: bool) -> None:
         """Write an answer down as it is now.
 
         Raises:
@@ -44,7 +33,7 @@ class Evidence:
         if self._fd < 0:
             self._fd = anonymous_file()
         specs, self._size = written(self._fd, self._size, parts, held.case.dtype)
-        self._kept.append(KeptOutput(stretch, turn, call, renewed, specs, flipped))
+        self._kept.append(KeptOutput(stretch, turn, call, renewed, specs))
         self._checking_ns += perf_counter_ns() - start
 
     def ends_with(self, stretch: int, turn: int, call: int) -> bool:

@@ -25,7 +25,7 @@ from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape, projection_shapes
 from attnbench.types.source import Source
 from attnbench.types.words import clean
-from attnbench.worker.activity import NO_PAST, Past, forgiven, others_ns
+from attnbench.worker.activity import NO_PAST, Past
 from attnbench.worker.delivery import apart, strides_apart
 from attnbench.worker.evidence import Evidence
 from attnbench.worker.failures import classify, no_answer
@@ -162,15 +162,15 @@ class Held:
         own = {name: x.clone() for name, x in given.rule_parameters.items()}
         projections = {name: x.clone() for name, x in given.projections.items()}
         setup = Setup(given.case, given.rule, given.rule.bind(given.case, own), own, projections)
-        before_ns = others_ns()
         try:
             call = self.backend.prepare(setup)
         except BaseException as failure:
             raise NotPrepared(*classify(failure, "preparation")) from failure
         parameters = (*own.values(), *projections.values())
+        # Compilers may have worked on other threads, so the next call counts as the first.
         return replace(
             self, setup=setup, call=call, parameters=parameters, inputs=None, ordinary=self._without_inputs(),
-            past=forgiven(self.past, others_ns() - before_ns),
+            past=NO_PAST,
         )  # fmt: skip
 
     def _ungraded(self) -> Held:

@@ -7,7 +7,6 @@ from msgspec import Struct
 from attnbench.types.case import Dtype
 from attnbench.types.record import Block, MachineScale, Status
 from attnbench.types.source import Source
-from attnbench.worker.flipped import Flipped
 
 
 class ArraySpec(Struct, frozen=True):
@@ -228,7 +227,7 @@ class Outputs(Struct, frozen=True, tag=True):
 class KeptOutput(Struct, frozen=True):
     """The output of one timed call: which call (from 0) of the sample of which turn, in which stretch.
 
-    renewed: whether on the inputs that came within the stretch; flipped: which had changed their signs.
+    renewed: whether on the inputs that came within the stretch.
     """
 
     stretch: int
@@ -236,7 +235,6 @@ class KeptOutput(Struct, frozen=True):
     call: int
     renewed: bool
     parts: tuple[ArraySpec, ...]
-    flipped: Flipped | None = None
 
 
 class Kept(Struct, frozen=True, tag=True):

@@ -27,21 +27,17 @@ MOST_TIMED_ELEMENTS = 1 << 16
 """Of the output of a timed call, about so many are compared."""
 
 
-def some_rows(case: Case, rows: Rows | None, rng: np.random.Generator, also: int | None = None) -> Rows:
+def some_rows(case: Case, rows: Rows | None, rng: np.random.Generator) -> Rows:
     """Places among the query rows that are compared: all, or some at random where there are many elements.
 
-    What a backend left over from another call is in every row. also: a row of the case that must be among
-    them, where it is compared at all.
+    What a backend left over from another call is in every row.
     """
     count = case.Lq if rows is None else len(rows)
     by_row = prod(output_shape(case)) // case.Lq
     wanted = max(FEWEST_ROWS, MOST_TIMED_ELEMENTS // by_row)
     if count <= wanted:
         return np.arange(count)
-    chosen = rng.choice(count, wanted, replace=False)
-    if also is not None:
-        chosen = np.union1d(chosen, np.flatnonzero((np.arange(count) if rows is None else rows) == also))
-    return np.sort(chosen)
+    return np.sort(rng.choice(count, wanted, replace=False))
 
 
 def errors_after(

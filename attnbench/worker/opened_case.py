@@ -33,10 +33,8 @@ from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 from attnbench.worker.check_plan import check_draws
 from attnbench.worker.drawn import Drawn, Judgement
-from attnbench.worker.flipped import Flipped
 from attnbench.worker.names import ACTIVATIONS, ERROR, HELD, OUT, PLAIN, UPSTREAM
 from attnbench.worker.off_by import errors_after, some_rows
-from attnbench.worker.turned_back import turned_back
 from attnbench.worker.weighed import Weighed
 
 if TYPE_CHECKING:
@@ -135,20 +133,11 @@ class OpenedCase:
             raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
         return asked.problem(weights, self._plain_weights[index])
 
-    def score_timed(
-        self, index: int, change: int, parts: Parts, flipped: Flipped | None = None
-    ) -> tuple[str, str]:
-        """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law.
-
-        flipped: which of its inputs had other signs.
-        """
-        query: tuple[int, ...] = ()
-        if flipped is not None:
-            parts, query = self.turned_back(index, change, parts, flipped), flipped.query
+    def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
+        """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
         law = self._change(index, change)
         expected = self.draw(index).expected
-        also = int(law.queries[query[-1]]) if query else None
-        some = some_rows(self.case, self.rows, self._rng, also)
+        some = some_rows(self.case, self.rows, self._rng)
         errors = errors_after(self.case, law, parts, expected, self.rows, some)
         references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
         for part, found in errors.items():
@@ -158,12 +147,6 @@ class OpenedCase:
             if problem:
                 return _of_part(part) + problem, str(law) if change else ""
         return "", ""
-
-    def turned_back(self, index: int, change: int, parts: Parts, flipped: Flipped) -> dict[str, Stored]:
-        """The answer to a draw after a change, from that to inputs of which some had other signs."""
-        wide = self.arrays(index, change).values() if flipped.query else ()
-        inputs = tuple(widen(array, self.case.dtype) for array in wide)
-        return turned_back(self.case, self.rule, self.wide, inputs, parts, flipped)
 
     def begin_timed(self) -> None:
         """Outputs of timed calls of one process come."""

@@ -18,7 +18,6 @@ from attnbench.oracle.moments import Moments, solve_moments
 from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.rule import Rule
 from attnbench.worker.drawn import Judgement
-from attnbench.worker.flipped import Flipped
 from attnbench.worker.names import OUT, PLAIN
 from attnbench.worker.opened_case import OpenedCase
 
@@ -75,12 +74,8 @@ class OpenedDropout(OpenedCase):
         """Outputs of timed calls of one process come."""
         self._timed = {}
 
-    def score_timed(
-        self, index: int, change: int, parts: Parts, flipped: Flipped | None = None
-    ) -> tuple[str, str]:
+    def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Look at the output of a timed call alone, and keep what :meth:`end_timed` needs of it."""
-        if flipped is not None:
-            parts = self.turned_back(index, change, parts, flipped)
         problem = self._alone(index, change, parts)
         if problem:
             return problem, str(self._change(index, change)) if change else ""

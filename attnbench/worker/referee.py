@@ -127,7 +127,7 @@ def _score_timed(opened: OpenedCase, request: rm.ScoreTimed, fd: int) -> rm.Scor
         problem, law = _wrong_shape(opened.case, each.parts), ""
         if not problem:
             parts = unpack(fd, each.parts)
-            problem, law = opened.score_timed(each.index, each.change, parts, each.flipped)
+            problem, law = opened.score_timed(each.index, each.change, parts)
         if problem:
             return rm.Scored(problem, place, law)
     problem = opened.end_timed()

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
 from attnbench.types.source import Source
-from attnbench.worker.flipped import Flipped
 from attnbench.worker.messages import ArraySpec
 
 
@@ -78,15 +77,11 @@ class Expect(Struct, frozen=True, tag=True):
 
 
 class TimedOutput(Struct, frozen=True):
-    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change.
-
-    flipped: which of those inputs had changed their signs, see :mod:`attnbench.worker.flip`.
-    """
+    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change."""
 
     index: int
     change: int
     parts: tuple[ArraySpec, ...]
-    flipped: Flipped | None = None
 
 
 class ScoreTimed(Struct, frozen=True, tag=True):

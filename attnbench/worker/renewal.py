@@ -18,8 +18,6 @@ from attnbench.worker.evidence import Evidence
 from attnbench.worker.held import Held
 from attnbench.worker.shared import Stored
 
-_below = secrets.randbelow
-
 
 @dataclass(frozen=True)
 class Renewal:
@@ -38,7 +36,7 @@ class Renewal:
         A pool of copies, of which each call takes the next, has just the next one written anew, and back: all
         of it would not fit into a turn.
         """
-        at = _below(calls) if held.case.device == "cpu" else 0
+        at = secrets.randbelow(calls) if held.case.device == "cpu" else 0
         a, b, c = held.inputs or (None, None, None)
         samples: list[Sample] = []
         if at:

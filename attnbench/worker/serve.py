@@ -28,7 +28,6 @@ from attnbench.worker.exact import answer_in_turn, exact_gradients
 from attnbench.worker.facts import torch_facts
 from attnbench.worker.failures import classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
-from attnbench.worker.integrity import check_integrity, references
 from attnbench.worker.many import many_outputs
 from attnbench.worker.outputs import WrongOutput
 from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
@@ -54,9 +53,8 @@ def serve(sock: socket.socket) -> None:
     held: Held | None = None
     forked: set[int] = set()
     frozen, is_server = False, True
-    # What the process and its functions are, before any plugin is loaded.
+    # The switches as they are before any plugin is loaded.
     state_at_start()
-    references()
     while True:
         try:
             request, fds = line.receive()
@@ -160,7 +158,6 @@ def _answer_in_mode(
             if draws(parse_case(request.case)):
                 seed_from_system()
             held, ns = prepare(request, mapped(fds[0], request.parameters))
-            check_integrity("the plugin")
             return held, m.Prepared(ns), ()
     if held is None:
         return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
@@ -222,7 +219,6 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             held, timer = held.with_timer()
             with nothing_changed("a timed call", draws=draws(held.case)):
                 taken, last = take_turns(request, fds, held, timer, held.evidence)
-                check_integrity("a timed call")
             return replace(held, last=last), taken, ()
         case m.TimedOutputs():
             held = _written_down(held)

@@ -1,291 +1,189 @@
-"""What all code of a process shares: settings of torch, the environment, where random numbers come from.
+"""Switches of the process that a call must leave alone: settings of torch, the environment, random numbers.
 
-A call that leaves another setting behind changes what whoever comes next computes, or how fast.
+A call that leaves a switch changed alters what later calls compute, or how fast.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
+from typing import Any, Literal
 
 import numpy as np
 
-from attnbench.worker.hooks import hooks
 from attnbench.worker.outputs import WrongOutput
 
+State = dict[str, Any]
+"""Values of switches by name."""
+
+_TORCH_ATTRIBUTES = (
+    "torch.backends.cuda.matmul.allow_tf32",
+    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "torch.backends.cudnn.allow_tf32",
+    "torch.backends.cudnn.enabled",
+    "torch.backends.cudnn.benchmark",
+    "torch.backends.cudnn.deterministic",
+    "torch.backends.mkldnn.enabled",
+    "torch.backends.mkldnn.matmul.fp32_precision",
+)
+_SDPA_KERNELS = ("flash", "math", "mem_efficient", "cudnn")
 _OF_COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
-"""Variables that torch's compiler sets for itself, where and when it first compiles."""
+"""Environment variables that torch's compiler sets for itself when it first compiles."""
 
 
 @dataclass(frozen=True)
 class Switch:
-    """One thing that is shared, by its name in words.
+    """How one switch is read and set.
 
-    write: puts an earlier value back; None where nothing can.
-    own: whether preparation may set it for the backend's own calls: it then stays as it is.
-    is_random: where random numbers come from; the values are not for reading. of_torch: whether it's torch's.
+    kind: ``own`` for a switch of torch that preparation may set for the backend's own calls.
     """
 
-    name: str
     read: Callable[[], Any]
-    write: Callable[[Any], object] | None
-    own: bool = False
-    is_random: bool = False
-    of_torch: bool = False
-
-
-@dataclass(frozen=True)
-class GlobalState:
-    """The values of all :func:`switches`, in their order."""
-
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One switch that has other values than before."""
-
-    switch: Switch
-    before: Any
-    after: Any
-
-    @property
-    def words(self) -> str:
-        """What was done, after "the call"."""
-        name, before, after = self.switch.name, self.before, self.after
-        if self.switch.is_random:
-            return f"drew from {name}"
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            changed = sorted(key for key in {**before, **after} if before.get(key) != after.get(key))
-            key = changed[0]
-            if key not in before:
-                return f"set {name} {key} to {after[key]!r}"
-            if key not in after:
-                return f"removed {name} {key}"
-            return f"changed {name} {key} from {before[key]!r} to {after[key]!r}"
-        return f"changed {name} from {_told(before)} to {_told(after)}"
+    write: Callable[[Any], object]
+    kind: Literal["torch", "own", "process", "random"] = "torch"
 
 
 @cache
-def switches() -> tuple[Switch, ...]:
-    """All of them, with torch's functions as they are when this is first asked: before plugins are loaded."""
-    of_torch = (replace(each, of_torch=True) for each in _of_torch())
-    return (*of_torch, *_of_the_process(), *_of_random_numbers())
+def switches() -> dict[str, Switch]:
+    """Return every switch by name. The order matters: setting the matmul precision also sets TF32."""
+    import torch
+
+    return {
+        "the number of threads": Switch(torch.get_num_threads, torch.set_num_threads),
+        "the default dtype": Switch(torch.get_default_dtype, torch.set_default_dtype),
+        # Any default device, even the CPU, is a mode that every function of torch then goes through.
+        "the default device": Switch(torch.get_default_device, lambda _: torch.set_default_device(None)),
+        "the precision of float32 matmuls": Switch(
+            torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+        ),
+        **{path: _attribute(torch, path) for path in _TORCH_ATTRIBUTES},
+        "the mode of deterministic algorithms": Switch(
+            torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode
+        ),
+        "the grad mode": Switch(torch.is_grad_enabled, torch.set_grad_enabled),
+        "the flushing of denormals": Switch(_flushes_denormals, torch.set_flush_denormal),
+        "the kernels that SDPA may use": Switch(_sdpa_kernels, _allow_sdpa_kernels, "own"),
+        "the environment": Switch(_environment, _set_environment, "process"),
+        "torch's random numbers": Switch(
+            lambda: torch.get_rng_state().numpy().tobytes(),
+            lambda bits: torch.set_rng_state(torch.frombuffer(bytearray(bits), dtype=torch.uint8)),
+            "random",
+        ),
+        "Python's random numbers": Switch(random.getstate, random.setstate, "random"),
+        "NumPy's random numbers": Switch(
+            lambda: pickle.dumps(np.random.get_state()),
+            lambda pickled: np.random.set_state(pickle.loads(pickled)),
+            "random",
+        ),
+    }
 
 
 @cache
-def state_at_start() -> GlobalState:
-    """The state when this is first asked: at the start of a server."""
+def state_at_start() -> State:
+    """Return the state at the first call of this function: when a server starts."""
     return read_state()
 
 
-def read_state() -> GlobalState:
-    """The state now."""
-    return GlobalState(tuple(_read(switch) for switch in switches()))
+def read_state() -> State:
+    """Return the value of every switch now."""
+    return {name: _read(switch) for name, switch in switches().items()}
 
 
-def changes(before: GlobalState, after: GlobalState) -> list[Change]:
-    """What is another value than before."""
-    return [
-        Change(switch, old, new)
-        for switch, old, new in zip(switches(), before.values, after.values, strict=True)
-        if old != new
-    ]
+def changes(before: State, after: State, *, leave: Collection[str] = ()) -> dict[str, str]:
+    """Return the switches that changed, by name, with a description; without those of the kinds ``leave``."""
+    return {
+        name: _description(name, before[name], after[name])
+        for name, switch in switches().items()
+        if before[name] != after[name] and switch.kind not in leave
+    }
 
 
-def restore(found: list[Change]) -> None:
-    """Put the values from before back, of whatever lets itself be put back."""
-    for change in found:
-        if change.switch.write is not None:
-            with contextlib.suppress(Exception):
-                change.switch.write(change.before)
+def restore(before: State, names: Collection[str]) -> None:
+    """Set these switches back to their values in ``before`` where torch allows it."""
+    for name in names:
+        with contextlib.suppress(Exception):
+            switches()[name].write(before[name])
 
 
 @contextlib.contextmanager
 def nothing_changed(who: str, *, draws: bool = False) -> Iterator[None]:
-    """What goes on inside must leave the state alone.
+    """Check that the code inside leaves every switch alone, and restore what it changed.
 
-    draws: whether it may draw random numbers; what it drew is then not put back, since the next call must
-    draw others.
+    draws: whether it may draw random numbers. These are not restored, since the next call must draw others.
 
     Raises:
-        WrongOutput: ``who`` ("the call") changed something. It is as before again, where that can be.
+        WrongOutput: ``who`` ("the call") changed something.
     """
     before = read_state()
     yield
-    found = [each for each in changes(before, read_state()) if not (draws and each.switch.is_random)]
-    if found:
-        restore(found)
-        raise WrongOutput(f"{who} {'; '.join(change.words for change in found)}")
+    changed = changes(before, read_state(), leave=("random",) if draws else ())
+    if changed:
+        restore(before, changed)
+        raise WrongOutput(f"{who} {'; '.join(changed.values())}")
 
 
 def put_back_after_preparation() -> tuple[str, ...]:
-    """Undo what preparation changed for others than itself; gives what that was, in words for the record."""
-    found = [
-        each
-        for each in changes(state_at_start(), read_state())
-        if not (each.switch.own or each.switch.is_random)
-    ]
-    restore(found)
-    return tuple(
-        f"preparation {change.words}; put back" if change.switch.write else f"preparation {change.words}"
-        for change in found
-    )
+    """Restore what preparation changed for other code, and return notes for the record."""
+    changed = changes(state_at_start(), read_state(), leave=("own", "random"))
+    restore(state_at_start(), changed)
+    return tuple(f"preparation {description}; put back" for description in changed.values())
 
 
-def _told(value: object) -> str:
-    """A value in words; a function by its name alone: where it lies in memory tells nobody anything."""
-    return str(getattr(value, "__qualname__", value))
+def _description(name: str, before: Any, after: Any) -> str:
+    if switches()[name].kind == "random":
+        return f"drew from {name}"
+    if isinstance(before, dict):
+        variables = sorted(each for each in before | after if before.get(each) != after.get(each))
+        return f"changed {name}: {', '.join(variables)}"
+    return f"changed {name} from {before} to {after}"
 
 
 def _read(switch: Switch) -> Any:
     try:
         return switch.read()
     except Exception as failure:
-        # Such as torch's old switches of TF32 once its new ones were used: that is a change too.
-        return f"nothing readable ({type(failure).__name__})"
+        # torch's old TF32 switches raise once the new ones are set. That is a change too.
+        return f"unreadable ({type(failure).__name__})"
 
 
-def _of_torch() -> Iterator[Switch]:
-    import torch
-    from torch.backends import cuda, cudnn, mkldnn
-
-    yield Switch("the number of threads", torch.get_num_threads, torch.set_num_threads)
-    yield Switch("the number of threads between operations", torch.get_num_interop_threads, None)
-    yield Switch("the default dtype", torch.get_default_dtype, torch.set_default_dtype)
-    # A default device that is set at all is a mode which every function goes through.
-    no_device = partial(torch.set_default_device, None)
-    yield Switch("the default device", torch.get_default_device, lambda before: no_device())
-    yield Switch("the number of torch's function modes", torch._C._len_torch_function_stack, None)
-    yield Switch(
-        "the precision of float32 matmuls",
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-    )
-    for owner, where, names in (
-        (cuda.matmul, "torch.backends.cuda.matmul", ("allow_tf32",)),
-        (cudnn, "torch.backends.cudnn", ("allow_tf32", "enabled", "benchmark", "deterministic")),
-    ):
-        for name in names:
-            yield _attribute(owner, where, name)
-    for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
-        yield _attribute(cuda.matmul, "torch.backends.cuda.matmul", name)
-    if hasattr(mkldnn, "matmul"):
-        yield _attribute(mkldnn.matmul, "torch.backends.mkldnn.matmul", "fp32_precision")
-    yield Switch("whether mkldnn is used", torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled)
-    yield Switch(
-        "the mode of deterministic algorithms",
-        torch.get_deterministic_debug_mode,
-        torch.set_deterministic_debug_mode,
-    )
-    yield Switch("autocast", partial(torch.is_autocast_enabled, "cpu"), _set_autocast("cpu"))
-    yield Switch("autocast on CUDA", partial(torch.is_autocast_enabled, "cuda"), _set_autocast("cuda"))
-    # In this order, since the inference mode sets the grad mode; so does the precision of matmuls TF32.
-    yield Switch("the inference mode", torch.is_inference_mode_enabled, _enter_inference_mode)
-    yield Switch("the grad mode", torch.is_grad_enabled, torch.set_grad_enabled)
-    for kernel, read, write in (
-        ("flash", cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
-        ("math", cuda.math_sdp_enabled, cuda.enable_math_sdp),
-        ("memory-efficient", cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp),
-        ("cuDNN", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
-    ):
-        yield Switch(f"whether SDPA may use its {kernel} kernel", read, write, own=True)
-    yield Switch("the flushing of denormals", _flushes_denormals, torch.set_flush_denormal)
-
-
-def _of_the_process() -> Iterator[Switch]:
-    yield Switch("the environment variable", _environment, _set_environment)
-    yield Switch("the current directory", os.getcwd, os.chdir)
-    yield Switch("NumPy's handling of errors", np.geterr, lambda before: np.seterr(**before))
-    for hook in hooks():
-        yield Switch(*hook)
-
-
-def _of_random_numbers() -> Iterator[Switch]:
-    import torch
-
-    yield Switch(
-        "torch's random numbers",
-        lambda: torch.get_rng_state().numpy().tobytes(),
-        lambda before: torch.set_rng_state(torch.frombuffer(bytearray(before), dtype=torch.uint8)),
-        is_random=True,
-    )
-    yield Switch("Python's random numbers", random.getstate, random.setstate, is_random=True)
-    yield Switch("NumPy's random numbers", _numpy_draws, _set_numpy_draws, is_random=True)
-    yield Switch(
-        "torch's random numbers on CUDA",
-        _cuda_draws,
-        _set_cuda_draws,
-        is_random=True,
+def _attribute(torch: Any, path: str) -> Switch:
+    owner, _, name = path.removeprefix("torch.").rpartition(".")
+    return Switch(
+        lambda: getattr(attrgetter(owner)(torch), name),
+        lambda value: setattr(attrgetter(owner)(torch), name, value),
     )
 
 
-def _attribute(owner: Any, where: str, name: str) -> Switch:
-    return Switch(f"{where}.{name}", partial(getattr, owner, name), partial(setattr, owner, name))
+def _sdpa_kernels() -> tuple[str, ...]:
+    from torch.backends import cuda
+
+    return tuple(name for name in _SDPA_KERNELS if getattr(cuda, f"{name}_sdp_enabled")())
 
 
-def _set_autocast(device: str) -> Callable[[bool], None]:
-    import torch
+def _allow_sdpa_kernels(names: Collection[str]) -> None:
+    from torch.backends import cuda
 
-    return partial(torch.set_autocast_enabled, device)
-
-
-_ENTERED: list[object] = []
-"""A mode of inference lasts as long as what entered it."""
-
-
-def _enter_inference_mode(mode: bool) -> None:
-    import torch
-
-    entered = torch.inference_mode(mode)
-    entered.__enter__()
-    _ENTERED.append(entered)
+    for name in _SDPA_KERNELS:
+        getattr(cuda, f"enable_{name}_sdp")(name in names)
 
 
 def _flushes_denormals() -> bool:
-    """By a multiplication that has a denormal result."""
-    smallest = np.finfo(np.float64).smallest_normal
-    return float(smallest) * 0.5 == 0.0
+    """Return whether a product that is denormal becomes zero."""
+    return float(np.finfo(np.float64).smallest_normal) * 0.5 == 0.0
 
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_OF_COMPILERS)}
 
 
-def _set_environment(before: Mapping[str, str]) -> None:
-    now = _environment()
-    for name in now.keys() - before.keys():
+def _set_environment(before: dict[str, str]) -> None:
+    for name in _environment().keys() - before.keys():
         del os.environ[name]
-    for name, value in before.items():
-        if now.get(name) != value:
-            os.environ[name] = value
-
-
-def _cuda_draws() -> bytes:
-    import torch
-
-    if torch.version.cuda is None or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return b""
-    return torch.cuda.get_rng_state().numpy().tobytes()
-
-
-def _set_cuda_draws(before: bytes) -> None:
-    import torch
-
-    if before:
-        torch.cuda.set_rng_state(torch.frombuffer(bytearray(before), dtype=torch.uint8))
-
-
-def _numpy_draws() -> tuple[object, ...]:
-    name, keys, *rest = np.random.get_state(legacy=True)
-    return name, np.asarray(keys).tobytes(), *rest
-
-
-def _set_numpy_draws(before: tuple[Any, ...]) -> None:
-    name, keys, *rest = before
-    np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+    os.environ.update(before)

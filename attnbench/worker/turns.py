@@ -12,13 +12,10 @@ from attnbench.timing.sample import Sample
 from attnbench.timing.timer import Timer, device_fields
 from attnbench.types.record import Block
 from attnbench.worker.evidence import Evidence
-from attnbench.worker.flip import Flip, can_flip
 from attnbench.worker.held import Held, LastCall
 from attnbench.worker.messages import TakeTurns, TurnsTaken
 from attnbench.worker.renewal import Renewal
 from attnbench.worker.shared import mapped
-
-_below = secrets.randbelow
 
 CALLED_OFF = 1 << 32
 """Added to an eventfd by the parent: no more turns."""
@@ -43,26 +40,19 @@ def take_turns(
     if request.renewed:
         renewal = Renewal(mapped(fds[-1], request.renewed), evidence, request.stretch)
     awaited = renewal
-    flip = Flip(evidence, request.stretch) if request.renewed and can_flip(held) else None
     process_ns, thread_ns = process_time_ns(), thread_time_ns()
     for number, successor in enumerate(request.successors):
         if _wait(own) >= CALLED_OFF:
             break
         received_ns.append(perf_counter_ns())
         output = None
-        left = len(request.turns) - number
-        renews = awaited is not None and _is_now(left)
-        which = flip.begin(held) if flip is not None and not renews and _is_now(left) else None
+        # Every turn left is equally likely, so no backend can know which one it is.
+        renews = awaited is not None and secrets.randbelow(len(request.turns) - number) == 0
         if warm_calls:
             timer.warm(call, a, b, c, warm_calls)
         if awaited is not None and renews:
             sample, output = awaited.sample(held, timer, calls, request.turns[number])
             awaited = None
-        elif flip is not None and which is not None:
-            # A pool has its inputs back after they were renewed.
-            now = awaited is None and held.pool is None
-            sample, output = flip.sample(held, timer, calls, request.turns[number], which, renewed=now)
-            flip = None
         else:
             sample, output = timer(call, a, b, c, calls)
         passed_ns.append(perf_counter_ns())
@@ -76,11 +66,6 @@ def take_turns(
     # A pool has its inputs back already.
     renewed = renewal is not None and awaited is None and held.pool is None
     return taken, LastCall(output, request.stretch, request.turns[len(samples) - 1], calls - 1, renewed)
-
-
-def _is_now(turns_left: int) -> bool:
-    """Whether what is to come once comes in this turn: any of those left is as likely, and none is known."""
-    return _below(turns_left) == 0
 
 
 def _wait(baton: int) -> int:

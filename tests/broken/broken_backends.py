@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bent_clock import beneath
-
 from attnbench import Backend, Setup, hookimpl
 
 if TYPE_CHECKING:
@@ -120,11 +118,6 @@ def leave_a_child(output: Tensor) -> Tensor:
     return output
 
 
-def stop_its_parent(output: Tensor) -> Tensor:
-    os.kill(os.getppid(), signal.SIGSTOP)
-    return output
-
-
 def timed() -> bool:
     """Whether the call is made in a turn. A backend could tell by other signs than this one."""
     frame = sys._getframe()
@@ -177,7 +170,7 @@ CALLS = {
     for f in (
         segfault, exit_at_once, exit_politely, loop_for_ever, allocate_without_end, kill_itself, raise_error,
         to_nan, print_rubbish, wrong_dtype, wrong_shape, wrong_device, no_tensor, zeros, close_every_line,
-        leave_a_child, stop_its_parent,
+        leave_a_child,
     )
 }  # fmt: skip
 
@@ -199,23 +192,6 @@ def remember_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tens
     """The same, but only where it is timed."""
     honest, remembering = right(setup), remember_by_address(setup)
     return lambda q, k, v: (remembering if timed() else honest)(q, k, v)
-
-
-def answer_from_before(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Compute in the first call of a turn, which is not timed, and give that back in all that follow.
-
-    It tells turns by the pause before them, as there is one where inputs are written anew.
-    """
-    honest, kept, last = right(setup), [], [0]
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        now = time.perf_counter_ns()
-        if not kept or not timed() or now - last[0] > 60_000:
-            kept[:] = [honest(q, k, v)]
-        last[0] = time.perf_counter_ns()
-        return kept[0].clone()
-
-    return call
 
 
 def compute_every_second(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -304,33 +280,6 @@ def slow_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return call
 
 
-def stop_the_clock(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Where it is timed, let the worker's clock stand still."""
-    import attnbench.timing.sample as sample
-
-    honest = right(setup)
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if timed():
-            sample.perf_counter_ns = lambda: 1  # type: ignore[assignment]
-        return honest(q, k, v)
-
-    return call
-
-
-def slow_the_clock_beneath(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """The same where no name leads elsewhere: only the clocks of others can tell."""
-    honest = right(setup)
-    bend = beneath(lambda true: lambda: true() // 100, "take_sample")
-
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if timed():
-            bend()
-        return honest(q, k, v)
-
-    return call
-
-
 def spoil_shared_memory(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Write zeros over every piece of shared memory that this process can reach, the inputs of others."""
     honest = right(setup)
@@ -349,8 +298,8 @@ PREPARES = {
     f.__name__: f
     for f in (
         only_when_timed, crash_when_timed, fail_to_prepare, record_process, remember_by_address,
-        remember_when_timed, answer_from_before, compute_every_second, keep_weights, change_inputs,
-        slow_the_clock, stop_the_clock, slow_the_clock_beneath, spoil_shared_memory, leave_a_child_when_timed,
+        remember_when_timed, compute_every_second, keep_weights, change_inputs, slow_the_clock,
+        spoil_shared_memory, leave_a_child_when_timed,
     )
 }  # fmt: skip
 

@@ -140,3 +140,21 @@ def test_the_place_of_a_crash_stands_on_stderr(tmp_path: Path) -> None:
     assert ended.returncode == -signal.SIGSEGV
     assert "hostile.py" in ended.stderr
     assert "in attnbench_backends" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import os; os._exit(0)", "does not import: SystemExit: os._exit(0)"),
+        (f"import os{HEAD}    os._exit(0)", "raised SystemExit: os._exit(0)"),
+        # A child that the plugin forks ends as usual.
+        (f"import os\nif not os.fork(): os._exit(0)\nos.wait(){HEAD}    pass", "gave None"),
+    ],
+)
+def test_os_exit_while_a_plugin_loads_does_not_end_the_command(tmp_path: Path, text: str, words: str) -> None:
+    plugin = tmp_path / "leaving.py"
+    plugin.write_text(text)
+    command = [sys.executable, "-m", "attnbench", "plugins", "--plugin", str(plugin)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count(words) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -56,26 +55,6 @@ def test_a_good_plugin_brings_its_records_and_no_fault(install: Install) -> None
     assert [backend.name for backend in plugin.of(Backend)] == ["mini"]
     assert plugin.of(Suite) == ()
     assert plugin.faults == ()
-
-
-def test_its_time_is_without_collections_of_what_others_hold(install: Install) -> None:
-    """A collection that takes 0.3 s of CPU, by a callback of its own."""
-    text = """
-import gc, time
-def long(phase, info):
-    end_s = time.thread_time() + 0.3
-    while phase == "stop" and time.thread_time() < end_s:
-        pass
-gc.callbacks.insert(0, long)
-gc.collect()
-gc.callbacks.remove(long)
-"""
-    before = list(gc.callbacks)
-    plugin = loaded(install, text + BACKEND)
-    assert plugin.faults == ()
-    assert 0 < plugin.cpu_s < 0.15
-    assert gc.callbacks == before
-    assert gc.isenabled()
 
 
 def test_its_time_is_without_that_of_other_threads(install: Install) -> None:

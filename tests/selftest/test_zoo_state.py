@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -17,7 +19,6 @@ from attnbench.selftest.zoo import ANIMALS, wrong_world
 from attnbench.selftest.zoo.animal import Animal, runs
 from attnbench.types.shapes import output_shape
 from attnbench.worker import evidence
-from attnbench.worker.hooks import hooks
 
 CASES = (
     "attention/scaled_dot/B2-H4-Hkv2-Lq6-Lk12-D8",
@@ -39,7 +40,6 @@ of_animal = {"ids": lambda animal: animal.called}
 def world_as_it_was() -> Iterator[None]:
     threads, environment = torch.get_num_threads(), dict(os.environ)
     functions = time.perf_counter_ns, torch.equal, torch.allclose, evidence.stored_answer
-    at_rest = [(read(), write) for _, read, write in hooks()]
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
     yield
     torch.set_default_device(None)
@@ -50,9 +50,8 @@ def world_as_it_was() -> Iterator[None]:
     torch.set_grad_enabled(True)
     torch.set_flush_denormal(False)
     time.perf_counter_ns, torch.equal, torch.allclose, evidence.stored_answer = functions
-    for before, write in at_rest:
-        if write is not None:
-            write(before)
+    sys.setprofile(None)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     os.environ.clear()
     os.environ.update(environment)
     torch.set_rng_state(states[0])

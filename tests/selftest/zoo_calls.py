@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import random
+import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -21,7 +23,6 @@ from attnbench.selftest.zoo.animal import Animal
 from attnbench.types.backend import Setup
 from attnbench.types.rule import Rule
 from attnbench.worker import evidence
-from attnbench.worker.hooks import hooks
 
 REGISTRY = load_registry()
 BAND = 64
@@ -84,7 +85,7 @@ def world() -> dict[str, Any]:
         "environment": dict(os.environ),
         "denormals": float(torch.tensor(1e-40, device="cpu") * 1),
         "functions": (time.perf_counter_ns, torch.equal, torch.allclose, evidence.stored_answer),
-        "hooks": [read() for _, read, _ in hooks()],
+        "hooks": (sys.getprofile(), signal.getitimer(signal.ITIMER_VIRTUAL)[0] > 0),
         "threads": threading.active_count(),
         "children": Path(f"/proc/self/task/{os.getpid()}/children").read_text(),
     }

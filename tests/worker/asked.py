@@ -20,7 +20,6 @@ from attnbench.runner.link import WorkerLink
 from attnbench.types.source import Source
 from attnbench.worker import messages as m
 from attnbench.worker.channel import Channel, socket_pair
-from attnbench.worker.flipped import Flipped
 from attnbench.worker.names import ACTIVATIONS, parameter_names
 from attnbench.worker.shared import pack, unpack
 
@@ -172,18 +171,10 @@ def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int 
         os.close(fd)
 
 
-def answer(worker: Asked, draw: int, flipped: Flipped | None = None) -> Stored:
-    """The answer to a draw of the worker's case, some of its inputs of other signs."""
+def answer(worker: Asked, draw: int) -> Stored:
+    """Return the answer to a draw of the worker's case."""
     case = parse_case(worker.case)
-    q, k, v = (x.copy() for x in draw_activations(case, RULES[case.rule], 1, draw))
-    if flipped is not None and not flipped.column:
-        v *= -1
-    elif flipped is not None:
-        b, h, d = flipped.column
-        v[b, h, :, d] *= -1
-        if flipped.query:
-            q[flipped.query] *= -1
-    return attend(q, k, v)
+    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
 
 
 def attend(q: Stored, k: Stored, v: Stored, scale: float = 1.0) -> Stored:

@@ -6,9 +6,6 @@ import _thread
 import ctypes
 import os
 import random
-import secrets
-import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -160,6 +157,12 @@ def flushes_denormals() -> None:
     torch.set_flush_denormal(True)
 
 
+def allows_tf32() -> None:
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+
 def no_flash() -> None:
     import torch
 
@@ -170,30 +173,6 @@ def sets_a_variable() -> None:
     os.environ["MEDDLING"] = "1"
 
 
-def goes_elsewhere() -> None:
-    os.chdir("/")
-
-
-def raises_on_errors() -> None:
-    np.seterr(invalid="raise")
-
-
-def handles_a_signal() -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-
-
-def leaves_a_timer() -> None:
-    signal.setitimer(signal.ITIMER_VIRTUAL, 3600)
-
-
-def profiles_calls() -> None:
-    sys.setprofile(lambda frame, event, argument: None)
-
-
-def traces_calls() -> None:
-    sys.settrace(lambda frame, event, argument: None)
-
-
 def draws_from_torch() -> None:
     import torch
 
@@ -202,56 +181,6 @@ def draws_from_torch() -> None:
 
 def draws_from_numpy() -> None:
     np.random.rand()
-
-
-def patches_torch() -> None:
-    import torch
-
-    torch.equal = lambda a, b: True  # type: ignore[assignment]
-
-
-def patches_statistics() -> None:
-    statistics.median = lambda data: 0  # type: ignore[assignment]
-
-
-def patches_a_method() -> None:
-    import torch
-
-    torch.Tensor.copy_ = lambda self, other: self  # type: ignore[assignment,method-assign]
-
-
-def patches_the_sample() -> None:
-    import attnbench.timing.sample as sample
-
-    sample.thread_time_ns = lambda: 0
-
-
-def patches_the_code() -> None:
-    import attnbench.timing.sample as sample
-
-    sample.take_sample.__code__ = (lambda call, a, b, c, calls: (None, None)).__code__
-
-
-def patches_the_evidence() -> None:
-    """So that what a timed call should have done is done when its output is kept."""
-    from attnbench.worker import evidence
-
-    evidence.stored_answer = lambda held, answer: {}
-
-
-def patches_the_draw() -> None:
-    """Of the calls between which inputs change."""
-    secrets.randbelow = lambda exclusive_upper_bound: 0
-
-
-def patches_the_draw_beneath() -> None:
-    random.SystemRandom.getrandbits = lambda self, k: 0  # type: ignore[method-assign]
-
-
-def patches_the_timer() -> None:
-    from attnbench.timing.cpu import CpuTimer
-
-    CpuTimer.warm = lambda *arguments: None  # type: ignore[method-assign]
 
 
 # Who works for them
@@ -338,11 +267,8 @@ CALLS = (
 )  # fmt: skip
 ACTS = (
     more_threads, other_dtype, a_device, less_precision, deterministic, builds_graphs, flushes_denormals,
-    no_flash, sets_a_variable, goes_elsewhere, raises_on_errors, handles_a_signal, draws_from_torch,
-    draws_from_numpy, random.random, patches_torch, patches_statistics, patches_a_method, patches_the_sample,
-    patches_the_code, patches_the_timer, patches_the_evidence, patches_the_draw, patches_the_draw_beneath,
-    leaves_a_timer, profiles_calls, traces_calls, leaves_a_thread, leaves_a_process, waits_for_a_process,
-    works_on_a_thread,
+    allows_tf32, no_flash, sets_a_variable, draws_from_torch, draws_from_numpy, random.random,
+    leaves_a_thread, leaves_a_process, waits_for_a_process, works_on_a_thread,
 )  # fmt: skip
 
 

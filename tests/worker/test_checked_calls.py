@@ -55,29 +55,12 @@ def ticks(worker: Asked) -> int:
         ("deterministic", "the call changed the mode of deterministic algorithms from 0 to 2"),
         ("builds_graphs", "the call changed the grad mode from False to True"),
         ("flushes_denormals", "the call changed the flushing of denormals from False to True"),
-        ("no_flash", "the call changed whether SDPA may use its flash kernel from True to False"),
-        ("sets_a_variable", "the call set the environment variable MEDDLING to '1'"),
-        ("goes_elsewhere", "the call changed the current directory from "),
-        ("raises_on_errors", "the call changed NumPy's handling of errors invalid from 'warn' to 'raise'"),
-        ("handles_a_signal", "the call changed the handler of SIGALRM from "),
-        ("leaves_a_timer", "the call changed whether the virtual timer runs from False to True"),
-        (
-            "profiles_calls",
-            "the call changed the function that profiles calls from None to profiles_calls.<locals>.<lambda>",
-        ),
-        ("traces_calls", "the call changed the function that traces calls from None to "),
+        ("allows_tf32", "the call changed the precision of float32 matmuls from highest to high"),
+        ("no_flash", "the call changed the kernels that SDPA may use from "),
+        ("sets_a_variable", "the call changed the environment: MEDDLING"),
         ("draws_from_torch", "the call drew from torch's random numbers"),
         ("draws_from_numpy", "the call drew from NumPy's random numbers"),
         ("random", "the call drew from Python's random numbers"),
-        ("patches_torch", "the call replaced torch.equal"),
-        ("patches_statistics", "the call replaced statistics.median"),
-        ("patches_a_method", "the call replaced torch.Tensor.copy_"),
-        ("patches_the_sample", "the call replaced attnbench.timing.sample.thread_time_ns"),
-        ("patches_the_code", "the call replaced attnbench.timing.sample.take_sample"),
-        ("patches_the_timer", "the call replaced attnbench.timing.cpu.CpuTimer.warm"),
-        ("patches_the_evidence", "the call replaced attnbench.worker.evidence.stored_answer"),
-        ("patches_the_draw", "the call replaced secrets.randbelow"),
-        ("patches_the_draw_beneath", "the call replaced random.SystemRandom.getrandbits"),
         ("leaves_a_process", "the call left a process running that it started"),
         ("leaves_a_thread", "the call left a thread running"),
     ],
@@ -89,7 +72,6 @@ def test_who_meddles_is_refused_at_the_first_call(template: New, name: str, word
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("waits_for_a_process", "the call started a process, and waited for it"),
         ("works_on_a_thread", "the call computes on other threads: "),
         ("works_in_a_pool", "the call computes on other threads: "),
         ("gives_the_same_place", "the output shares memory with the output of an earlier call"),
@@ -109,6 +91,12 @@ def test_what_a_first_call_may_start_no_later_one_may(template: New, name: str, 
         assert refusal(fork).startswith(words)
 
 
+def test_a_process_that_ended_within_the_call_is_fine(template: New) -> None:
+    worker = ready(template, "waits_for_a_process")
+    for _ in range(2):
+        assert np.isfinite(worker.output()).all()
+
+
 def test_who_works_between_calls_is_refused_at_the_next(template: New) -> None:
     worker = ready(template, "works_behind")
     worker.output()
@@ -121,8 +109,7 @@ def test_who_works_between_calls_is_refused_at_the_next(template: New) -> None:
 @pytest.mark.parametrize(
     "name",
     ["more_threads", "other_dtype", "less_precision", "deterministic", "builds_graphs", "flushes_denormals",
-     "sets_a_variable", "goes_elsewhere", "raises_on_errors", "handles_a_signal", "leaves_a_timer",
-     "profiles_calls", "draws_from_torch", "draws_from_numpy", "random"],
+     "allows_tf32", "no_flash", "sets_a_variable", "draws_from_torch", "draws_from_numpy", "random"],
 )  # fmt: skip
 def test_what_was_changed_is_put_back(template: New, name: str) -> None:
     """The same call is refused again: it could not change what were still changed."""
@@ -221,14 +208,7 @@ def test_what_preparation_sets_for_its_own_calls_stays(template: New) -> None:
     assert template(SMALL).prepared("sdpa_math", BUILT_IN_BACKENDS).notes == ()
 
 
-@pytest.mark.parametrize("name", ["patches_torch", "patches_the_code", "patches_statistics"])
-def test_a_plugin_that_patches_is_refused_when_it_has_prepared(template: New, name: str) -> None:
-    with pytest.raises(WorkerFailed, match=r"^the plugin replaced ") as failure:
-        template(SMALL).prepare(f"prepares_{name}", MEDDLING)
-    assert failure.value.status == "mismatch"
-
-
-@pytest.mark.parametrize("name", ["more_threads", "draws_from_torch", "patches_the_sample"])
+@pytest.mark.parametrize("name", ["more_threads", "draws_from_torch"])
 def test_timed_calls_leave_the_state_alone_too(template: New, name: str) -> None:
     with pytest.raises(WorkerFailed, match=r"^a timed call ") as failure:
         ready(template, name).block(calls=1, samples=1)

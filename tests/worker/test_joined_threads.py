@@ -20,7 +20,7 @@ LATER = 200
 def quiet() -> Activity:
     """Nobody else at work, whatever other tests have left in this process."""
     own, others = activity._used()
-    return Activity(frozenset({1}), frozenset(), own, others, (0.0, 0.0, 0))
+    return Activity(frozenset({1}), frozenset(), own, others)
 
 
 @pytest.mark.parametrize(

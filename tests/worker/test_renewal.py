@@ -26,7 +26,7 @@ def test_outputs_before_and_after_are_those_of_their_inputs(template: New, case:
         kept = worker.kept()
         assert [each.renewed for each, _ in kept].count(True) >= 1
         for each, output in kept:
-            right = answer(worker, begins + each.renewed, each.flipped)
+            right = answer(worker, begins + each.renewed)
             np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
         last, _ = kept[-1]
         assert (last.turn, last.call) == (2, 3)
@@ -93,7 +93,7 @@ def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(template: New
     kept = worker.kept()
     assert {each.stretch for each, _ in kept} == {0}
     assert 2 <= len(kept) <= 6
-    first = [output for each, output in kept if each.renewed and not each.flipped]
+    first = [output for each, output in kept if each.renewed]
     np.testing.assert_allclose(first[0], answer(worker, 1), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(first[-1], answer(worker, 3), rtol=1e-4, atol=1e-5)
     assert worker.kept() == []

@@ -17,8 +17,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bent_clock import beneath
-
 from attnbench import Backend, Setup, hookimpl
 
 if TYPE_CHECKING:
@@ -209,24 +207,15 @@ def ever_slower(true: Callable[[], int]) -> Callable[[], int]:
     return lambda: start + (true() - start) // 100
 
 
-def bend_the_module() -> None:
-    """What a backend could do that knows nothing of the worker."""
-    time.perf_counter_ns = lambda: 1  # type: ignore[assignment]
-
-
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
     third = (os.abort, exit_at_once, exit_politely, raise_an_error, hang, tell_rubbish, close_everything,
              kill_the_victim)  # fmt: skip
     prepares = {f"third_{act.__name__}": in_turn(3, act) for act in third}
-    every = (work_for_long, tell_where_it_runs, bend_the_module)
+    every = (work_for_long, tell_where_it_runs)
     prepares |= {f"every_{act.__name__}": in_every_turn(act) for act in every}
     prepares |= {
         f"clock_{clock.__name__}": in_every_turn(bend(clock)) for clock in (hundredth, double, ever_slower)
-    }
-    prepares |= {
-        f"beneath_{clock.__name__}": in_every_turn(beneath(clock, "take_sample", "take_turns"))
-        for clock in (hundredth, double, ever_slower)
     }
     prepares["takes_64_mib"] = takes_64_mib
     prepares |= {f"traced_{act.__name__}": when_traced(act) for act in (exit_at_once, raise_an_error, hang)}
