@@ -97,7 +97,8 @@ def check_idle(past: Past, now: Activity) -> None:
     if past.calls and used > max(IDLE_LEAST_NS, IDLE_SHARE * past.cpu_ns):
         raise WrongOutput(
             f"it worked on after the call before: {used / 1e6:.1f} ms of CPU time on other threads, "
-            f"after a call of {past.cpu_ns / 1e6:.1f} ms"
+            f"after a call of {past.cpu_ns / 1e6:.1f} ms",
+            "activity",
         )
 
 
@@ -116,15 +117,16 @@ def check_company(before: Activity, past: Past, threads: int) -> None:
     if _left(before, now, past, threads):
         now = _settled(before, _LOOKS_BEFORE_REFUSAL)
     if left := _left(before, now, past, threads):
-        raise WrongOutput(f"the call left {left}")
+        raise WrongOutput(f"the call left {left}", "activity")
     if not past.calls:
         return
     if now.ended != before.ended:
-        raise WrongOutput("the call started a process, and waited for it")
+        raise WrongOutput("the call started a process, and waited for it", "activity")
     if threads == 1 and used > OTHERS_SHARE * spent + OTHERS_LEAST_NS:
         raise WrongOutput(
             f"the call computes on other threads: {used / 1e6:.1f} ms of its {spent / 1e6:.1f} ms of CPU "
-            "time, with one thread allowed"
+            "time, with one thread allowed",
+            "activity",
         )
 
 
@@ -149,7 +151,7 @@ def _check_parent() -> None:
         return
     if stands_still(status):
         os.kill(parent, signal.SIGCONT)
-        raise WrongOutput("the call stopped the process that its own was forked from")
+        raise WrongOutput("the call stopped the process that its own was forked from", "activity")
 
 
 def stands_still(status: str) -> bool:

@@ -121,7 +121,7 @@ def nothing_changed(who: str, *, draws: bool = False) -> Iterator[None]:
     found = [each for each in changes(before, read_state()) if not (draws and each.switch.is_random)]
     if found:
         restore(found)
-        raise WrongOutput(f"{who} {'; '.join(change.words for change in found)}")
+        raise WrongOutput(f"{who} {'; '.join(change.words for change in found)}", "state")
 
 
 def put_back_after_preparation() -> tuple[str, ...]:

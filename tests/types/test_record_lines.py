@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from attnbench.types import record as r
 from attnbench.types.accuracy import Accuracy
+from attnbench.types.checks import CHECKS
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(max_size=20)
@@ -43,6 +44,7 @@ RECORDS = st.builds(
     notes=st.lists(TEXTS, max_size=3),
     ran=st.lists(TEXTS, max_size=3),
     kernel_of=TEXTS,
+    failed_check=st.sampled_from([*CHECKS]),
 )
 SETS = st.builds(
     r.SetLine,
