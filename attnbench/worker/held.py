@@ -159,7 +159,7 @@ class Held:
         What was made inside of it can't be part of a graph.
         """
         both = replace(self.case, pass_="both")
-        _decline("unsupported", "asking what it supports", self.backend.supports(both, self.rule))
+        _decline("unsupported", "supports()", self.backend.supports(both, self.rule))
         given = self.setup
         own = {name: x.clone() for name, x in given.rule_parameters.items()}
         projections = {name: x.clone() for name, x in given.projections.items()}
@@ -259,13 +259,15 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
     missing = [name for name in backend.requires if not _importable(name)]
     if missing:
         raise NotPrepared("unavailable", f"needs {', '.join(missing)}, which is not installed")
+    asking = "available()"
     try:
         absent = backend.available(case.device)
+        asking = "supports()"
         reason = backend.supports(case, rule)
     except BaseException as failure:
-        raise NotPrepared(*classify(failure, "asking what it supports"), "supports") from failure
-    _decline("unavailable", "asking whether it is available", absent)
-    _decline("unsupported", "asking what it supports", reason)
+        raise NotPrepared(*classify(failure, asking), "supports") from failure
+    _decline("unavailable", "available()", absent)
+    _decline("unsupported", "supports()", reason)
 
 
 def _decline(status: Status, asking: str, answer: str | None) -> None:
