@@ -81,8 +81,8 @@ def verdict(
     were compared, of ``rows_of``. draws: how many outputs. axes: their names, where these are no outputs.
     """
     rms_unit, max_unit = EPS[dtype] * output.rms, EPS[dtype] * output.largest
-    counted_rms = min(reference.rms, MOST_RMS[dtype] * EPS[dtype] * values.rms)
-    counted_max = min(reference.max_abs, 4 * MOST_RMS[dtype] * EPS[dtype] * values.largest)
+    most_rms, most_max = _most_counted(values, dtype)
+    counted_rms, counted_max = min(reference.rms, most_rms), min(reference.max_abs, most_max)
     accuracy = Accuracy(
         rms_error=errors.rms,
         max_error=errors.max_abs,
@@ -95,12 +95,23 @@ def verdict(
         draws=draws,
     )
     problem = _problem(errors, accuracy, axes)
-    if problem and (counted_rms < reference.rms or counted_max < reference.max_abs or reference.not_finite):
+    if problem and reference_off(reference, values, dtype):
         problem += (
             f". The plain reference is itself off by {reference.rms:.3g} RMS, more than {dtype} explains: "
             "do the rule's torch and NumPy forms agree?"
         )
     return accuracy, problem
+
+
+def reference_off(reference: Errors, values: Scale, dtype: Dtype) -> bool:
+    """Whether the plain computation is farther off than its dtype explains: the rule's forms disagree."""
+    rms, largest = _most_counted(values, dtype)
+    return reference.rms > rms or reference.max_abs > largest or bool(reference.not_finite)
+
+
+def _most_counted(values: Scale, dtype: Dtype) -> tuple[float, float]:
+    unit = MOST_RMS[dtype] * EPS[dtype]
+    return unit * values.rms, 4 * unit * values.largest
 
 
 def _problem(errors: Errors, accuracy: Accuracy, axes: Sequence[str]) -> str:

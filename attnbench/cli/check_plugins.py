@@ -40,7 +40,7 @@ def check_plugins(
         BadInput: they bring neither.
     """
     from attnbench.api import loaded
-    from attnbench.testing.judging import judged, plan, reported
+    from attnbench.testing.judge import judged, plan, reported
     from attnbench.testing.locating import brought_by
 
     found = brought_by(words, registry)

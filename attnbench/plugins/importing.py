@@ -11,9 +11,6 @@ from types import ModuleType
 
 from attnbench.types.source import Source
 
-CHANGED = "has changed since it was loaded first"
-"""What is said of a file that is another than the one whose plugin a run began with."""
-
 
 def file_digest(content: bytes) -> str:
     """The first digits of the SHA-256 of a plugin's file: its version."""
@@ -23,7 +20,7 @@ def file_digest(content: bytes) -> str:
 def refuse_changed(source: Source) -> None:
     """Raise :class:`ImportError` where a file is not what it was when its plugin was first loaded."""
     if file_digest(Path(source.path).read_bytes()) != source.version:
-        raise ImportError(f"{source.distribution} {CHANGED}: begin anew")
+        raise ImportError(f"{source.distribution} has changed since it was loaded first: begin anew")
 
 
 def import_plugin(source: Source) -> ModuleType:

@@ -92,7 +92,9 @@ def _take(
         failed[order[max(0, done - 1)]] = WorkerFailed("timeout", slow)
     if not failed:
         problems = {name: turns_problem(taken[name], asked[name], begun_ns, ended_ns) for name in taken}
-        failed |= {name: WorkerFailed("error", problem) for name, problem in problems.items() if problem}
+        failed |= {
+            name: WorkerFailed("error", problem, "clock") for name, problem in problems.items() if problem
+        }
     if failed:
         return Stretch({}, failed)
     return Stretch(_with_asked(order, taken, begun_ns, ended_ns, overslept_ns, waited), {})

@@ -16,6 +16,7 @@ from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
 from attnbench.runner.workshop import Workshop
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
 from attnbench.types.backend import Backend
+from attnbench.types.checks import Check
 from attnbench.types.shapes import output_shape
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
@@ -51,14 +52,14 @@ def score_output(
     index: int,
     timeout_s: float,
     asked: m.Compute | m.ComputeInTurn = _ONE_CALL,
-) -> tuple[str, int]:
-    """Have the output of a call compared; gives what is plainly wrong ("" for nothing), and the call's ns."""
+) -> tuple[rm.Scored, int]:
+    """Have the output of a call compared; gives what is plainly wrong, if anything, and the call's ns."""
     output, fd = link.ask(asked, m.Output, timeout_s)
     if fd < 0:
         raise WorkerFailed("crashed", "answered without its output")
     with compared(referee, fd):
         scored, _ = referee.ask(rm.Score(who, index, output.parts), rm.Scored, fd)
-    return scored.problem, output.ns
+    return scored, output.ns
 
 
 @contextmanager
@@ -69,7 +70,7 @@ def compared(referee: RefereeLink, fd: int) -> Iterator[None]:
     except RefereeGaveUp as failure:
         if not referee.alive:
             raise
-        raise WorkerFailed("mismatch", f"its output can't be compared: {failure}") from failure
+        raise WorkerFailed("mismatch", f"its output can't be compared: {failure}", "output_form") from failure
     finally:
         os.close(fd)
 
@@ -77,9 +78,9 @@ def compared(referee: RefereeLink, fd: int) -> Iterator[None]:
 def check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> int:
     """Have the output on one draw compared; gives the ns of the call."""
     give_checked(shop, brief, link, index)
-    problem, ns = score_output(link, brief.referee, name, index, shop.options.timeout_s)
-    if problem:
-        raise MismatchFound(problem, None, (brief.family(index),))
+    scored, ns = score_output(link, brief.referee, name, index, shop.options.timeout_s)
+    if scored.problem:
+        raise MismatchFound(scored.problem, None, (brief.family(index),), scored.check)
     return ns
 
 
@@ -131,7 +132,7 @@ def check_draws(
         _tally_calls(shop, brief, link, name, draws[-1])
     judged, _ = brief.referee.ask(rm.Judge(name, tuple(left_out)), rm.Judged)
     if judged.problem:
-        raise MismatchFound(judged.problem, judged.accuracy, judged.failed, judged.dropout)
+        raise MismatchFound(judged.problem, judged.accuracy, judged.failed, judged.check, judged.dropout)
     return judged
 
 
@@ -148,7 +149,7 @@ def _tally_calls(shop: Workshop, brief: Brief, link: WorkerLink, name: str, inde
             request = rm.TallyOutputs(name, index, answered.outputs)
             scored, _ = brief.referee.ask(request, rm.Scored, fd)
         if scored.problem:
-            raise WorkerFailed("mismatch", scored.problem)
+            raise WorkerFailed("mismatch", scored.problem, scored.check)
         left -= count
 
 
@@ -161,9 +162,11 @@ class MismatchFound(WorkerFailed):
         reason: str,
         accuracy: Accuracy | None,
         families: tuple[str, ...],
+        check: Check,
         dropout: DropoutNumbers | None = None,
+        case: str = "",
     ) -> None:
-        super().__init__("mismatch", reason)
+        super().__init__("mismatch", reason, check, case)
         self.accuracy = accuracy
         self.families = families
         self.dropout = dropout

@@ -31,6 +31,7 @@ from attnbench.timing.caches import last_level_cache_bytes
 from attnbench.types.accuracy import Accuracy
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.checks import Check
 from attnbench.types.record import CaseLine, Line, Record, SetLine, Status
 from attnbench.worker import referee_messages as rm
 
@@ -70,9 +71,9 @@ class Contest:
         """The case's id."""
         return case_id(self.case)
 
-    def record(self, backend: str, status: Status, reason: str = "") -> None:
+    def record(self, backend: str, status: Status, reason: str = "", check: Check = "") -> None:
         """Write the record of a backend that has no timing."""
-        self.put(Record(self.id, self.case.rule, backend, status, reason))
+        self.put(Record(self.id, self.case.rule, backend, status, reason, failed_check=check))
 
     def put(self, record: Record) -> None:
         """Write a record, once for each backend."""
@@ -82,13 +83,15 @@ class Contest:
 
     def record_failure(self, backend: str, failure: WorkerFailed) -> None:
         """Write the record of a backend that failed."""
+        record = Record(
+            self.id, self.case.rule, backend, failure.status, failure.reason,
+            failed_check=failure.check, failed_case=failure.case,
+        )  # fmt: skip
         if isinstance(failure, MismatchFound):
-            record = Record(self.id, self.case.rule, backend, failure.status, failure.reason)
             on = list(failure.families)
             accuracy = _in_numbers(failure.accuracy)
-            self.put(replace(record, accuracy=accuracy, dropout=failure.dropout, failed_on=on))
-        else:
-            self.record(backend, failure.status, failure.reason)
+            record = replace(record, accuracy=accuracy, dropout=failure.dropout, failed_on=on)
+        self.put(record)
 
 
 def _in_numbers(accuracy: Accuracy | None) -> Accuracy | None:
@@ -125,7 +128,7 @@ def decide(contest: Contest) -> None:
             examine_plain(shop, brief)
             canary = _canary(contest, brief)
             if canary:
-                _record_all(contest, entries, "unsupported", canary)
+                _record_all(contest, entries, "unsupported", canary, "trivial_answer")
                 return
             passed = _examine(contest, brief, entries)
             contest.clock.spend("check")
@@ -143,7 +146,7 @@ def decide(contest: Contest) -> None:
     except WorkerFailed as failure:
         # No backend's fault: what is wrong with the reference's output is an error for all of them.
         status = "error" if failure.status == "mismatch" else failure.status
-        _record_all(contest, entries, status, f"the plain reference failed: {failure.reason}")
+        _record_all(contest, entries, status, f"the plain reference failed: {failure.reason}", "reference")
 
 
 def _right_nearby(contest: Contest, entries: list[Entry[Backend]], limit: int) -> list[Entry[Backend]]:
@@ -171,9 +174,11 @@ def _canary(contest: Contest, brief: Brief) -> str:
     return f"the case tells nothing: its check is passed by who computes no attention but gives {answer}"
 
 
-def _record_all(contest: Contest, entries: list[Entry[Backend]], status: Status, reason: str) -> None:
+def _record_all(
+    contest: Contest, entries: list[Entry[Backend]], status: Status, reason: str, check: Check = ""
+) -> None:
     for entry in entries:
-        contest.record(entry.name, status, reason)
+        contest.record(entry.name, status, reason, check)
 
 
 def _not_refused(contest: Contest) -> list[Entry[Backend]]:
@@ -275,11 +280,16 @@ def _outcome(
     for line in lines:
         if name in line.failed:
             failure = line.failed[name]
-            return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
+            return Record(
+                brief.case, contest.case.rule, name, failure.status, failure.reason,
+                failed_check=failure.failed_check,
+            )  # fmt: skip
     try:
         peak = measure_peak(contest.shop, brief, entrant)
     except WorkerFailed as failure:
-        return Record(brief.case, contest.case.rule, name, failure.status, failure.reason)
+        return Record(
+            brief.case, contest.case.rule, name, failure.status, failure.reason, failed_check=failure.check
+        )
     record = timed_record(brief, contest.case, entrant, lines, contest.shop.options, best, peak)
     if record.limit_share is None and contest.scale.problem:
         return replace(record, notes=[*record.notes, contest.scale.problem])

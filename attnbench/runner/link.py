@@ -18,6 +18,7 @@ import msgspec
 from attnbench.runner.interpreter import HERE, Interpreter
 from attnbench.runner.proc import oom_kills, threads_of, wait_until_ended
 from attnbench.runner.thread_limits import sleep_environment, thread_environment
+from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import Status
 from attnbench.worker import messages as m
@@ -33,12 +34,17 @@ HIGHEST_PRIORITY = -20
 
 
 class WorkerFailed(Exception):  # noqa: N818
-    """A worker did not do what was asked. status and reason are what its record says."""
+    """A worker did not do what was asked. status, reason and the failed check are what its record says.
 
-    def __init__(self, status: Status, reason: str) -> None:
+    case: the id of the case beside a case that shows it; "" where it is the case itself.
+    """
+
+    def __init__(self, status: Status, reason: str, check: Check = "", case: str = "") -> None:
         super().__init__(reason)
         self.status: Status = status
         self.reason = reason
+        self.check: Check = check
+        self.case = case
 
 
 class WorkerLink:
@@ -95,7 +101,7 @@ class WorkerLink:
             raise WorkerFailed("crashed", f"answered {doing} with something that is no message") from rubbish
         if isinstance(reply, m.Failed):
             close_all(received)
-            raise WorkerFailed(reply.status, reply.reason)
+            raise WorkerFailed(reply.status, reply.reason, reply.check)
         if not isinstance(reply, expects):
             close_all(received)
             self.kill()

@@ -22,6 +22,7 @@ from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.runner.workshop import Workshop
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.checks import Check
 from attnbench.types.rule import Rule
 from attnbench.worker import messages as m
 from attnbench.worker import referee_messages as rm
@@ -95,9 +96,11 @@ def _check(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> WorkerFailed 
             template.kill()
     except MismatchFound as failure:
         families = tuple(f if f == WEIGHTS else f"near:{f}" for f in failure.families)
-        return MismatchFound(_on(brief, failure), None, families)
+        return MismatchFound(_on(brief, failure), None, families, failure.check, case=brief.case)
     except WorkerFailed as failure:
-        return None if failure.status == "unsupported" else WorkerFailed(failure.status, _on(brief, failure))
+        if failure.status == "unsupported":
+            return None
+        return WorkerFailed(failure.status, _on(brief, failure), failure.check, brief.case)
     return None
 
 
@@ -126,12 +129,13 @@ def _check_weights(shop: Workshop, brief: Brief, link: WorkerLink, name: str) ->
         guarded = "guards" not in shop.options.without
         give_draw(link, brief.draws[0], shop.options.timeout_s, guarded=guarded)
         problem = _scored_weights(shop, brief, link, name)
+        check: Check = "weights"
     except WorkerFailed as failure:
         if failure.status != "mismatch":
             raise
-        problem = failure.reason
+        problem, check = failure.reason, failure.check
     if problem:
-        raise MismatchFound(f"the weights: {problem}", None, (WEIGHTS,))
+        raise MismatchFound(f"the weights: {problem}", None, (WEIGHTS,), check)
 
 
 def _scored_weights(shop: Workshop, brief: Brief, link: WorkerLink, who: str) -> str:

@@ -18,6 +18,7 @@ from attnbench.runner.options import Options
 from attnbench.runner.sets import Entrant
 from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.case import Case
+from attnbench.types.checks import Check
 from attnbench.types.record import Record, SetLine
 from attnbench.types.sides import baseline_of
 
@@ -50,7 +51,7 @@ def fastest(brief: Brief, entrants: Sequence[Entrant], lines: Sequence[SetLine])
     for entrant in entrants:
         name = entrant.examined.name
         timing = None if name in failed else summarise(lines, name)
-        if timing is not None and not _doubt(brief, entrant, lines, timing, limit):
+        if timing is not None and not _doubt(brief, entrant, lines, timing, limit)[0]:
             times[name] = timing.median_ms
     return min(sorted(times), key=lambda name: times[name], default=None)
 
@@ -73,7 +74,7 @@ def timed_record(
     against = None if name == baseline else compare(lines, name, baseline)
     to_best = None if best is None else compare(lines, name, best)
     limit = limits(lines)
-    doubt = _doubt(brief, entrant, lines, timing, limit)
+    doubt, check = _doubt(brief, entrant, lines, timing, limit)
     time, ratio = timing.interval, None if against is None else against.interval
     share = None
     if limit is not None:
@@ -84,6 +85,7 @@ def timed_record(
         backend=name,
         status="suspect" if doubt else "ok",
         reason=doubt,
+        failed_check=check,
         median_ms=timing.median_ms,
         low_ms=None if time is None else time.low,
         high_ms=None if time is None else time.high,
@@ -131,16 +133,20 @@ def timed_record(
 
 def _doubt(
     brief: Brief, entrant: Entrant, lines: Sequence[SetLine], timing: Timing, limit: Limit | None
-) -> str:
-    """Why a backend's time can't be believed; "" where it can."""
+) -> tuple[str, Check]:
+    """Return why a backend's time can't be believed, and the check that failed; "" where it can."""
     name = entrant.examined.name
-    problem = clock_problem(lines, name, warm_calls=entrant.plan.warm_calls)
-    problem = problem or hidden_work(lines, name, brief.threads)
-    if problem or limit is None:
-        return problem
+    if problem := clock_problem(lines, name, warm_calls=entrant.plan.warm_calls):
+        return problem, "clock"
+    if problem := hidden_work(lines, name, brief.threads):
+        return problem, "hidden_work"
+    if limit is None:
+        return "", ""
     read_ns = 1e9 * brief.bytes_moved / limit.bytes_per_s
-    problem = kept_answers(lines, name, brief.threads, read_ns)
-    return problem or limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
+    if problem := kept_answers(lines, name, brief.threads, read_ns):
+        return problem, "kept_answers"
+    problem = limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
+    return problem, "limit" if problem else ""
 
 
 def _notes(timing: Timing, against: Comparison | None) -> list[str]:

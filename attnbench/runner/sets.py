@@ -148,7 +148,7 @@ class SetUnderWay:
         try:
             yield
         except WorkerFailed as failure:
-            self._failed[name] = Failure(failure.status, failure.reason)
+            self._failed[name] = Failure(failure.status, failure.reason, failure.check)
 
     def _start(self, entrants: list[Entrant]) -> None:
         """Start and warm up in random order, on all cores at once; then move to the measured ones."""
@@ -218,7 +218,7 @@ class SetUnderWay:
             if not done.failed:
                 return
             for name, failure in done.failed.items():
-                self._failed[name] = Failure(failure.status, failure.reason)
+                self._failed[name] = Failure(failure.status, failure.reason, failure.check)
             # Some have the stretch's second inputs by now.
             self._renew_inputs(number)
 
@@ -247,7 +247,7 @@ class SetUnderWay:
             if name not in self._failed:
                 handed = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
         except WorkerFailed as failure:
-            return Failure(failure.status, failure.reason)
+            return Failure(failure.status, failure.reason, failure.check)
         finally:
             self._stable.release(self._entrants[name], link)
         return self._verify(*handed) if handed else None
@@ -264,11 +264,12 @@ class SetUnderWay:
                 scored, _ = referee.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
                 self._checking_s += perf_counter() - begun
         except WorkerFailed as failure:
-            return Failure(failure.status, failure.reason)
+            return Failure(failure.status, failure.reason, failure.check)
         except RefereeGaveUp as failure:
             return failure
         if scored.problem:
-            return Failure("mismatch", mismatch_words(kept.outputs[scored.place], scored, self._index))
+            reason = mismatch_words(kept.outputs[scored.place], scored, self._index)
+            return Failure("mismatch", reason, scored.check)
         return len(kept.outputs), kept.checking_ns
 
 

@@ -1,7 +1,7 @@
-"""A process of its own in which a backend is looked at closely, since whatever it does may end a process.
+"""A process of its own for a close look at a backend, since a backend may end its process.
 
-``python -m attnbench.testing.apart`` reads one :class:`Asked` as JSON and writes an answer a line, each as
-soon as it is known, so that a process that ends loses no more than the answer that it was at.
+``python -m attnbench.testing.apart`` reads one :class:`Asked` as JSON and writes a :class:`Reply` a line as
+soon as it is known. A process that ends early loses only the reply it was working on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +32,7 @@ class Look(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A backend, the cases to diagnose, and those to compute again and again."""
+    """A backend, the cases to diagnose, and the cases to compute repeatedly."""
 
     backend: str
     source: Source
@@ -41,36 +41,30 @@ class Asked(Struct, frozen=True):
 
 
 class Diagnosed(Struct, frozen=True, tag=True):
-    """What to do about a look, in words; "" where nothing is known."""
+    """The diagnosis of a case. do: what to do, "" for unknown; mistake: the known one that it equals."""
 
     case: str
     do: str
+    mistake: str = ""
 
 
 class Unsteady(Struct, frozen=True, tag=True):
-    """Answers changed. explained: no more than rounding does."""
+    """The failure of cases that are computed repeatedly. case: "" where it ended with an exception."""
 
     case: str
     what: str
-    explained: bool
 
 
-class Raised(Struct, frozen=True, tag=True):
-    """Computing cases again ended with an exception, in words."""
-
-    words: str
-
-
-Reply = Diagnosed | Unsteady | Raised
+Reply = Diagnosed | Unsteady
 
 
 def look(asked: Asked) -> list[Reply]:
-    """Ask it of a new process; gives what came back, which may be less than was asked for."""
+    """Ask a new process; return its replies, of which some may be missing."""
     if not asked.looks and not asked.again:
         return []
     limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again))
     replies: list[Reply] = []
-    for line in _said(msgspec.json.encode(asked), limit_s).splitlines():
+    for line in _written(msgspec.json.encode(asked), limit_s).splitlines():
         try:
             replies.append(msgspec.json.decode(line, type=Reply))
         except msgspec.DecodeError:
@@ -78,10 +72,10 @@ def look(asked: Asked) -> list[Reply]:
     return replies
 
 
-def _said(asked: bytes, limit_s: float) -> bytes:
-    """What the process has written when it ends, or when it is ended after so many seconds.
+def _written(asked: bytes, limit_s: float) -> bytes:
+    """Return what the process has written when it ends or its time is over.
 
-    To a file: of a pipe the end comes only when all that the backend has forked have closed it too.
+    It writes to a file: a pipe would stay open until all processes that the backend has forked close it.
     """
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(
@@ -100,28 +94,31 @@ def _said(asked: bytes, limit_s: float) -> bytes:
 
 
 def main() -> None:
-    """Answer what stdin asks; what plugins print goes nowhere."""
+    """Answer the question on stdin. What plugins print is discarded."""
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
     out = os.dup(1)
     os.dup2(2, 1)
     _answer(asked, lambda reply: os.write(out, msgspec.json.encode(reply) + b"\n"))
 
 
-def _answer(asked: Asked, tell: Any) -> None:
-    from attnbench.testing.diagnosis import diagnose
-    from attnbench.testing.steady import unsteady
+def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
+    from attnbench.testing.diagnose import diagnose
+    from attnbench.testing.trial import unsteady
 
     for one in asked.looks:
         try:
-            do = diagnose(one.case, asked.backend, asked.source, one.rule_source, one.families)
+            found = diagnose(one.case, asked.backend, asked.source, one.rule_source, one.families)
         except Exception as failure:
-            do = f"Asked for it again, alone, it raised {one_line(failure)}."
-        tell(Diagnosed(one.case, do))
+            reply(
+                Diagnosed(one.case, f"Called again, in a process of its own, it raised {one_line(failure)}.")
+            )
+        else:
+            reply(Diagnosed(one.case, found.do, found.mistake))
     try:
-        for case, what, explained in unsteady(asked.again, asked.backend, asked.source):
-            tell(Unsteady(case, what, explained))
+        for case, what in unsteady(asked.again, asked.backend, asked.source):
+            reply(Unsteady(case, what))
     except Exception as failure:
-        tell(Raised(one_line(failure)))
+        reply(Unsteady("", f"computing several cases in turn in one process raised {one_line(failure)}"))
 
 
 if __name__ == "__main__":

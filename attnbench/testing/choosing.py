@@ -1,26 +1,31 @@
-"""From all that a backend declares to the cases that it is judged on."""
+"""Choosing the cases that judge a backend: asking its ``supports``, and covering what it takes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import combinations
 
 from attnbench.cases.identity import case_id
-from attnbench.testing.asking import Answer, ask
+from attnbench.testing.cases import SAMPLED_MORE, Candidate, candidates, device_of, large_cases, rules_of
 from attnbench.testing.findings import Finding
-from attnbench.testing.large import large_cases
-from attnbench.testing.space import SAMPLED_MORE, Candidate, candidates, rules_of
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
+from attnbench.types.words import clean, one_line
+from attnbench.worker.failures import no_answer
 
 MOST, MOST_COMPILED = 30, 5
 """Small cases of a backend, and of one that compiles for seconds a case."""
 DROPOUT = 0.2
 FEW = 40
-"""Of cases taken, below which more are asked about: what a backend takes may be rare."""
+"""With fewer cases taken than this, more are asked about: the cases that a backend takes may be rare."""
+
+RAISES_NOTHING = (
+    "supports() is called with any case: return None, or the reason as a string, and raise nothing."
+)
 
 Features = frozenset[tuple[str, str]]
 
@@ -48,32 +53,104 @@ class Choice:
     findings: tuple[Finding, ...]
 
 
-def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
-    """The cases to judge a backend on: of those that it takes, in which every two features meet.
+@dataclass(frozen=True)
+class Answer:
+    """What ``supports`` says of a case. reason: why it declines, None where it takes the case.
 
-    What its ``supports`` declines is not asked for; nothing is computed here.
+    fault: what is wrong with the answer itself, "" for nothing. do: what to do about that.
     """
-    asked = [(one, ask(backend, one.case, rules[one.case.rule])) for one in candidates(backend, rules)]
+
+    reason: str | None
+    fault: str = ""
+    do: str = ""
+
+
+def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
+    """Choose cases that a backend takes, in which every two features meet. Computes nothing."""
+    found = candidates(backend, rules)
+    asked = [(one, ask(backend, one.case, rules[one.case.rule])) for one in found]
     if sum(answer.reason is None for _, answer in asked) < FEW:
-        more = candidates(backend, rules, SAMPLED_MORE)[len(asked) :]
+        more = candidates(backend, rules, SAMPLED_MORE)[len(found) :]
         asked += [(one, ask(backend, one.case, rules[one.case.rule])) for one in more]
     taken = [one for one, answer in asked if answer.reason is None]
-    most = MOST_COMPILED if backend.compiles else MOST
-    cases = [ConformanceCase(one.case) for one in _covering(taken, most)]
+    cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
     cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
-    if taken:
-        large = large_cases(backend, rules_of(backend, rules))
-        cases += [ConformanceCase(case, large=True) for case in large]
-    findings = [*_faults(backend, asked), *_never_taken(backend, rules, asked)]
-    return Choice(tuple(cases), len(asked) - len(taken), len(asked), tuple(findings))
+    for alternatives in large_cases(backend, rules_of(backend, rules)) if taken else ():
+        answers = ((case, ask(backend, case, rules[case.rule])) for case in alternatives)
+        first = next((case for case, answer in answers if answer == Answer(None)), None)
+        cases += [] if first is None else [ConformanceCase(first, large=True)]
+    faults = [
+        _of_declarations(backend, answer.fault, answer.do, case_id(one.case))
+        for one, answer in asked
+        if answer.fault
+    ]
+    findings = (*faults, *_never_taken(backend, rules, asked))
+    return Choice(tuple(cases), len(asked) - len(taken), len(asked), findings)
 
 
-def _covering(taken: list[Candidate], most: int) -> list[Candidate]:
-    """Few of them in which every two features meet that meet in any; the most telling first."""
+def ask(backend: Backend, case: Case, rule: Rule) -> Answer:
+    """Return what ``supports`` says of a case, asked twice.
+
+    Where it raises the case counts as taken, and the run then fails. An answer that is neither None nor a
+    reason in words declines the case here; a run refuses it with the same words.
+    """
+    first, again = _ask(backend, case, rule), _ask(backend, case, rule)
+    if not first.fault and not again.fault and (first.reason is None) != (again.reason is None):
+        return Answer(
+            first.reason,
+            "supports() takes a case at the first call and declines it at the second, or the reverse",
+            "Let its answer depend on the case and the rule alone: several processes call it.",
+        )
+    return first
+
+
+def _ask(backend: Backend, case: Case, rule: Rule) -> Answer:
+    try:
+        reason: object = backend.supports(case, rule)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
+        return Answer(None, f"supports() raised {one_line(failure)}", RAISES_NOTHING)
+    if reason is None:
+        return Answer(None)
+    if fault := no_answer(reason):
+        return Answer(clean(reason), f"supports() {fault}", RAISES_NOTHING)
+    return Answer(clean(reason))
+
+
+def absent(backend: Backend) -> str:
+    """Return why a backend can't run on this machine at all; "" where it can."""
+    missing = [name for name in backend.requires if not _importable(name)]
+    if missing:
+        return f"needs {', '.join(missing)}, which is not installed"
+    device = device_of(backend)
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            return "this machine has no CUDA device"
+    try:
+        reason = backend.available(device)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
+        return f"available() raised {one_line(failure)}"
+    return "" if reason is None else clean(reason)
+
+
+def _importable(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ImportError:
+        return False
+
+
+def _covering(taken: list[Candidate], backend: Backend) -> list[Candidate]:
+    """Return few cases in which every two features meet that meet in any, the most telling first."""
     left = {one.case: _pairs(one) for one in taken}
     missing = frozenset().union(*left.values()) if left else frozenset()
     chosen: list[Candidate] = []
-    while missing and len(chosen) < most:
+    while missing and len(chosen) < (MOST_COMPILED if backend.compiles else MOST):
         # Of equals the first: those that were made to cover come before the random ones.
         best = max(taken, key=lambda one: len(left[one.case] & missing))
         missing -= left[best.case]
@@ -82,7 +159,7 @@ def _covering(taken: list[Candidate], most: int) -> list[Candidate]:
 
 
 def _pairs(one: Candidate) -> frozenset[Features]:
-    # Of rules each shall be there; that each meets all else would take three times the cases.
+    # Each rule must occur; pairs of a rule with every other feature would take three times the cases.
     features = [(name, str(value)) for name, value in one.features.items() if name != "rule"]
     alone = frozenset([("rule", one.case.rule)])
     return frozenset([alone, *(frozenset(pair) for pair in combinations(features, 2))])
@@ -97,46 +174,28 @@ def _with_dropout(backend: Backend, taken: list[Candidate], rules: Mapping[str, 
     return []
 
 
-def _faults(backend: Backend, asked: list[tuple[Candidate, Answer]]) -> list[Finding]:
-    """What is wrong with the answers of ``supports``, one finding for each kind."""
-    return [
-        Finding(backend.name, answer.fault, answer.do, (case_id(one.case),), about="declarations")
-        for one, answer in asked
-        if answer.fault
-    ]
-
-
 def _never_taken(
     backend: Backend, rules: Mapping[str, Rule], asked: list[tuple[Candidate, Answer]]
 ) -> list[Finding]:
-    """What is declared, and refused by ``supports`` wherever it occurs."""
-    unknown = [name for name in backend.rules or () if name not in rules]
+    """Return findings on what is declared, and declined by ``supports`` wherever it occurs."""
     found = [
-        Finding(
-            backend.name,
-            f"it declares the rule {name!r}, which no plugin that is loaded brings",
-            "Bring the rule too (attnbench_rules), load the plugin that does, or take it out of rules.",
-            about="declarations",
+        _of_declarations(
+            backend,
+            f"it declares the rule {name!r}, but no loaded plugin brings this rule",
+            "Bring the rule too (attnbench_rules), load the plugin that brings it, or remove it from rules.",
         )
-        for name in unknown
+        for name in backend.rules or ()
+        if name not in rules
     ]
-    reasons = Counter(answer.reason for _, answer in asked if answer.reason)
-    usual = f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
     if found and not asked:
-        # Nobody was asked, for want of a rule: supports() has no part in it.
+        # Without a rule there was no case to ask about: supports() is not at fault.
         return found
+    reasons = Counter(answer.reason for _, answer in asked if answer.reason)
     if all(answer.reason is not None for _, answer in asked):
-        return [
-            *found,
-            Finding(
-                backend.name,
-                f"supports() declined all {len(asked)} combinations of what it declares{usual}, so nothing "
-                "could be checked",
-                "Give None for the cases that it can run; small ones of 1 to 70 queries and keys are "
-                "asked for.",
-                about="declarations",
-            ),
-        ]
+        usual = f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
+        problem = f"supports() declined all {len(asked)} combinations of its declarations{usual}"
+        do = "Return None for the cases that it can run; the kit's small cases have 1 to 70 queries and keys."
+        return [*found, _of_declarations(backend, f"{problem}, so nothing could be checked", do)]
     for field, feature, wanted in (
         ("operations", "operation", backend.operations),
         ("rules", "rule", backend.rules or ()),
@@ -144,17 +203,13 @@ def _never_taken(
         ("passes", "pass", backend.passes),
     ):
         for value in wanted:
-            answers = [answer for one, answer in asked if one.features[feature] == value]
-            if answers and all(answer.reason is not None for answer in answers):
-                reason = answers[0].reason
-                found.append(
-                    Finding(
-                        backend.name,
-                        f"it declares {value!r} among its {field}, and supports() declines every case of it: "
-                        f"{reason}",
-                        f"Take {value!r} out of {field}, which says so without starting it, or give None"
-                        " for it.",
-                        about="declarations",
-                    )
-                )
+            answers = [answer.reason for one, answer in asked if one.features[feature] == value]
+            if answers and None not in answers:
+                problem = f"it declares {value!r} among its {field}, but supports() declines every such case"
+                do = f"Remove {value!r} from {field}, or return None for such cases."
+                found.append(_of_declarations(backend, f"{problem}: {answers[0]}", do))
     return found
+
+
+def _of_declarations(backend: Backend, problem: str, do: str, *cases: str) -> Finding:
+    return Finding(backend.name, problem, do, cases, about="declarations", check="supports")

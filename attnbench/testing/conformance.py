@@ -8,13 +8,11 @@
     class TestMyKernel(BackendConformance):
         backend = "my_kernel"
 
-All cases of the class that a session has selected are judged together, when the first of them is run.
+The first test of the class judges all of its cases that the session has selected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -23,28 +21,28 @@ import pytest
 
 from attnbench.testing.choosing import ConformanceCase
 from attnbench.testing.findings import About, Report
-from attnbench.testing.judging import plan, records_of, reported
-from attnbench.testing.locating import Found, located
+from attnbench.testing.judge import plan, records_of, reported
+from attnbench.testing.locating import located
 from attnbench.types.backend import Backend
 from attnbench.types.errors import AttnbenchError, BadInput
 
 CASE = "conformance_case"
 _REPORT = pytest.StashKey[Report]()
-"""Of a class: a fixture of its scope would have to be none of an instance."""
+"""Of a class: a fixture of class scope can't belong to an instance."""
 
 
 class BackendConformance:
-    """Inherit from it and say which backend: each case of the kit becomes a test, and ``supports`` one.
+    """Base class: each case of the kit becomes a test of ``backend``, and so does ``supports``.
 
-    backend: the name of one that is installed, the file of a plugin that brings one, or a Backend that is a
-        name at the top of a module. large: whether to have the few large cases too.
+    backend: the name of an installed one, the file of a plugin that brings one, or a Backend at the top
+        level of a module. large: whether to include the few large cases.
     """
 
     backend: ClassVar[str | Path | Backend]
     large: ClassVar[bool] = True
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Make a test of each case; one that fails where the backend can't be found."""
+        """Make a test of each case; fail where the backend can't be found."""
         if CASE not in metafunc.fixturenames:
             return
         try:
@@ -55,7 +53,7 @@ class BackendConformance:
 
     @pytest.fixture
     def conformance_report(self, request: pytest.FixtureRequest) -> Report:
-        """All that is known of the backend after the cases that this session has selected; made once."""
+        """Report on the cases that this session has selected; made once for a class."""
         node: pytest.Class = request.node.getparent(pytest.Class)
         report = node.stash.get(_REPORT, None)
         if report is None:
@@ -66,15 +64,15 @@ class BackendConformance:
         return report
 
     def test_what_it_declares(self, conformance_report: Report) -> None:
-        """``supports`` answers in words, always the same, and takes some of all that is declared."""
+        """``supports`` gives valid, repeatable answers and takes some cases of every declaration."""
         _fail_for(conformance_report, "declarations")
 
     def test_case(self, conformance_case: ConformanceCase, conformance_report: Report) -> None:
-        """The case is computed rightly, as ``attnbench check`` sees it."""
+        """The case passes ``attnbench check``."""
         _fail_for(conformance_report, "answers", conformance_case.id)
 
     def test_answers_stay_the_same(self, conformance_report: Report) -> None:
-        """Answers to the same inputs stay, also after calls on other cases of other shapes."""
+        """The same inputs give the same answers, also after calls on other cases."""
         _fail_for(conformance_report, "steadiness")
 
 
@@ -88,26 +86,17 @@ def _fail_for(report: Report, about: About, case: str = "") -> None:
 
 def _cases(cls: type[BackendConformance]) -> tuple[ConformanceCase, ...]:
     if not hasattr(cls, "backend"):
-        raise BadInput("say which backend it is for: backend = 'name'")
-    with _one(cls) as found:
-        choices = plan(found.registry, found.backends).choices.values()
+        raise BadInput("it names no backend: add backend = 'name'")
+    with located(cls.backend) as found:
+        choices = plan(found.registry, (found.only(),)).choices.values()
         return tuple(one for choice in choices for one in choice.cases if cls.large or not one.large)
 
 
 def _report(cls: type[BackendConformance], wanted: set[str]) -> Report:
     from attnbench.api import make_options
 
-    with _one(cls) as found:
-        planned = plan(found.registry, found.backends)
+    with located(cls.backend) as found:
+        planned = plan(found.registry, (found.only(),))
         asked = {case: names for case, names in planned.cases(cls.large).items() if case in wanted}
         records = records_of(asked, found.registry, make_options(timed=False))
         return reported(planned, records, found.registry)
-
-
-@contextmanager
-def _one(cls: type[BackendConformance]) -> Iterator[Found]:
-    with located(cls.backend) as found:
-        if len(found.backends) != 1:
-            names = ", ".join(found.backends) or "none"
-            raise BadInput(f"{cls.backend} brings {len(found.backends)} backends ({names}): name one of them")
-        yield found

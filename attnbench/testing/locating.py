@@ -1,44 +1,32 @@
-"""From what an author names (a name, file, module or Backend) to plugins that can be loaded elsewhere."""
+"""Finding the backend that an author names (by name, file, module or Backend) in other processes too."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
 
 from attnbench.plugins.registry import Registry, load_registry, load_wanted
 from attnbench.plugins.sources import named, wanted
 from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput
 from attnbench.types.names import unknown_name
-
-_UNDER_WAY: list[str] = []
-"""Backends whose files are being read: whoever asks meanwhile is one of those files."""
+from attnbench.types.source import Source
 
 STAND_IN_FOR = "stand_in_for_"
 
-STAND_IN = '''"""Stands in for a plugin: brings a backend that is a name in {home}."""
-import sys
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+_STAND_IN = '''"""Stands in for a plugin: brings a backend that is a name in another module."""
 from attnbench import hookimpl
-for entry in {path!r}:
-    if entry not in sys.path:
-        sys.path.append(entry)
-if {file!r}:
-    spec = spec_from_file_location({module!r}, {file!r})
-    home = module_from_spec(spec)
-    sys.modules[{module!r}] = home
-    spec.loader.exec_module(home)
-else:
-    home = import_module({module!r})
+from attnbench.testing.locating import home_again
+home = home_again({module!r}, {file!r}, {path!r}, {backend!r})
 @hookimpl
 def attnbench_backends():
     return [home.{name}]
@@ -46,25 +34,35 @@ if {rules!r}:
     attnbench_rules = home.attnbench_rules
 '''
 
+_importing: list[str] = []
+"""Backends whose modules are being imported for a check. A check that starts meanwhile is in such a file."""
+
 
 @dataclass(frozen=True)
 class Found:
-    """Backends by name, in a registry that has them; rules: those that the plugin brings itself."""
+    """Backends by name, in a registry that has them. rules: those that the plugin brings itself."""
 
     registry: Registry
     backends: tuple[str, ...]
     rules: tuple[str, ...] = ()
 
+    def only(self) -> str:
+        """Return the name of the only backend. Raises :class:`BadInput` where there are more or none."""
+        if len(self.backends) != 1:
+            names = ", ".join(self.backends) or "none"
+            raise BadInput(f"the plugin brings {len(self.backends)} backends ({names}): name one of them")
+        return self.backends[0]
+
 
 @contextmanager
 def located(what: str | Path | Backend) -> Iterator[Found]:
-    """What to check: the name of a backend, the file or module of a plugin, or a Backend.
+    """Find what to check: the name of a backend, the file or module of a plugin, or a Backend.
 
-    Of a plugin all its backends, and its rules. A Backend need belong to no plugin, but has to be a name in a
-    module that other processes can import. What is written for that lasts as long as the context.
+    A plugin stands for all its backends and rules. A Backend need not belong to a plugin, but it must be a
+    name at the top level of a module with a file. A file written for that lasts as long as the context.
 
     Raises:
-        BadInput: there is no such thing, or it can't be found from elsewhere, in one sentence.
+        BadInput: there is no such thing, or other processes can't find it.
     """
     if isinstance(what, Backend):
         with _of_object(what) as found:
@@ -81,7 +79,7 @@ def located(what: str | Path | Backend) -> Iterator[Found]:
 
 
 def brought_by(words: Sequence[str], registry: Registry) -> Found:
-    """All backends and rules of the plugins that words name, in a registry that has them.
+    """Return all backends and rules of the plugins that words name, in a registry that has them.
 
     Raises:
         BadInput: they bring neither.
@@ -99,7 +97,7 @@ def brought_by(words: Sequence[str], registry: Registry) -> Found:
 
 @contextmanager
 def _of_object(backend: Backend) -> Iterator[Found]:
-    if backend.name in _UNDER_WAY:
+    if backend.name in _importing:
         raise BadInput(
             f"check_backend({backend.name!r}) is called while its own file is imported: put the call under "
             "if __name__ == '__main__': or into a test"
@@ -110,96 +108,79 @@ def _of_object(backend: Backend) -> Iterator[Found]:
         yield Found(registry, (backend.name,))
         return
     home, name = _home(backend)
-    _UNDER_WAY.append(backend.name)
-    try:
-        with TemporaryDirectory(prefix="attnbench-") as folder:
-            file = Path(folder) / f"{STAND_IN_FOR}{home.__name__.rpartition('.')[2].strip('_')}.py"
-            file.write_text(_stand_in(home, name, registry), encoding="utf-8")
-            found = _loaded(file, backend, home)
-            try:
-                yield found
-            finally:
-                sys.path[:] = [entry for entry in sys.path if entry != folder]
-    finally:
-        _UNDER_WAY.remove(backend.name)
+    hook = getattr(home, "attnbench_rules", None)
+    new = hook is not None and any(rule.name not in registry.rules for rule in hook())
+    with TemporaryDirectory(prefix="attnbench-") as folder:
+        file = Path(folder) / f"{STAND_IN_FOR}{home.__name__.rpartition('.')[2].strip('_')}.py"
+        text = _STAND_IN.format(
+            module=home.__name__, file=str(Path(str(home.__file__)).resolve()),
+            path=[entry for entry in sys.path if entry], backend=backend.name, name=name, rules=new,
+        )  # fmt: skip
+        file.write_text(text, encoding="utf-8")
+        try:
+            yield _loaded(named(str(file)), backend, Path(str(home.__file__)).name)
+        finally:
+            sys.path[:] = [entry for entry in sys.path if entry != folder]
 
 
-def _loaded(file: Path, backend: Backend, home: ModuleType) -> Found:
-    source = named(str(file))
+def _loaded(source: Source, backend: Backend, home: str) -> Found:
     kept, more, _ = wanted()
-    # First, so that it stands before an installed one of the same name.
+    # First, so that it takes precedence over an installed one of the same name.
     registry = load_registry([source, *kept, *more])
     entry = registry.backends.get(backend.name)
     if entry is None or entry.source != source:
         faults = [fault for fault in registry.faults if str(source) in fault]
-        why = faults[0].partition(": ")[2] if faults else f"{backend.name!r} is not what it brings there"
-        raise BadInput(f"the backend {backend.name!r} of {_where(home)} can't be loaded again: {why}")
+        why = faults[0].partition(": ")[2] if faults else f"it brings no {backend.name!r} there"
+        raise BadInput(f"the backend {backend.name!r} of {home} can't be loaded again: {why}")
     return Found(registry, (backend.name,))
 
 
+def home_again(module: str, file: str, path: Sequence[str], backend: str) -> ModuleType:
+    """Import the module of a backend in this process, by its name or else from its file.
+
+    path: of the process in which the author named the backend, added to this one's.
+    """
+    sys.path += [entry for entry in path if entry not in sys.path]
+    _importing.append(backend)
+    try:
+        if module != "__main__":
+            try:
+                home = import_module(module)
+            except ImportError:
+                home = None
+            if home is not None and Path(str(home.__file__)).resolve() == Path(file):
+                return home
+        name = f"{Path(file).stem}_again"
+        spec = spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        home = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(home)
+        return home
+    finally:
+        _importing.remove(backend)
+
+
 def _home(backend: Backend) -> tuple[ModuleType, str]:
-    """The module in which a backend is a name, and that name."""
-    found = [sys.modules[name] for name in _modules_of(backend) if name in sys.modules]
-    for module in [*found, *list(sys.modules.values())]:
+    """Return the module in which a backend is a name, and that name."""
+    functions = (backend.prepare, backend.supports, backend.available, backend.weights)
+    modules = [_module_of(function) for function in functions if function is not None]
+    # Functions that a Backend has by default come from attnbench.
+    names = dict.fromkeys(name for name in modules if not name.startswith("attnbench.types"))
+    likely = [sys.modules[name] for name in names if name in sys.modules]
+    for module in [*likely, *list(sys.modules.values())]:
         for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is backend and name.isidentifier():
-                if getattr(module, "__file__", None) is None:
-                    break
+            if value is backend and name.isidentifier() and getattr(module, "__file__", None):
                 return module, name
     raise BadInput(
-        f"the backend {backend.name!r} is no name at the top of a file, so the processes that judge it "
-        "can't find "
-        f"it (its functions are of {', '.join(_modules_of(backend))}): write MY_BACKEND = Backend(...) "
-        "at the top "
-        "of a module and pass that, or pass the path of a file with the hook attnbench_backends; what "
-        "is defined "
-        "in a notebook or at a prompt has to be written to a file (%%writefile my_kernel.py)"
+        f"other processes can't find the backend {backend.name!r}: it is not a name at the top level of a "
+        f"file (its functions come from {', '.join(names)}). Write MY_BACKEND = Backend(...) at the top "
+        "level of a module and pass that, or pass the path of a file with the hook attnbench_backends. In a "
+        "notebook, write the cell to a file first (%%writefile my_kernel.py)"
     )
 
 
-def _modules_of(backend: Backend) -> list[str]:
-    functions: list[Callable[..., Any] | None] = [
-        backend.prepare, backend.supports, backend.available, backend.weights,
-    ]  # fmt: skip
-    names = []
-    for function in functions:
-        while isinstance(function, partial):
-            function = function.func
-        name = getattr(function, "__module__", None)
-        if name and not name.startswith("attnbench.types"):
-            names.append(name)
-    return list(dict.fromkeys(names))
-
-
-def _stand_in(home: ModuleType, name: str, registry: Registry) -> str:
-    file = "" if _importable_elsewhere(home) else str(Path(str(home.__file__)).resolve())
-    module = f"{Path(file).stem}_again" if file else home.__name__
-    hook = getattr(home, "attnbench_rules", None)
-    new = hook is not None and any(rule.name not in registry.rules for rule in hook())
-    return STAND_IN.format(
-        home=_where(home), path=[entry for entry in sys.path if entry], file=file, module=module, name=name,
-        rules=new,
-    )  # fmt: skip
-
-
-def _importable_elsewhere(module: ModuleType) -> bool:
-    """Whether its name leads to it in a process that has the same path."""
-    spec = getattr(module, "__spec__", None)
-    if module.__name__ == "__main__" or spec is None:
-        return False
-    from importlib.util import find_spec
-
-    top = module.__name__.partition(".")[0]
-    try:
-        found = find_spec(top) if top not in sys.modules else sys.modules[top].__spec__
-    except (ImportError, ValueError):
-        return False
-    folders = {str(Path(entry or ".").resolve()) for entry in sys.path}
-    if found is None or found.origin is None:
-        return False
-    origin = Path(found.origin).resolve()
-    return str(origin.parent) in folders or str(origin.parent.parent) in folders
-
-
-def _where(module: ModuleType) -> str:
-    return Path(str(module.__file__)).name
+def _module_of(function: object) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__module__", ""))

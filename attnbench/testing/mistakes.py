@@ -1,7 +1,7 @@
-"""Common mistakes as code that makes them, to hold a wrong answer against.
+"""Common mistakes as code that makes them, to compare a wrong answer with.
 
-Most are animals of the zoo, those whose outputs (or gradients) are wrong; a few are added that a first try
-often has. Each computes the case in float64, so that what comes out is the mistake and nothing else.
+Most are mutants whose outputs or gradients are wrong; a few mistakes of first tries are added here. Each
+computes the case in float64, so that its answer shows the mistake and nothing else.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 def _inverted(case: Case) -> Added:
-    """What is kept dropped, and what is dropped kept."""
+    """Drop the pairs that are kept, and keep the pairs that are dropped."""
     return np.where(np.isfinite(added(case)), -np.inf, 0.0)
 
 
 def _heads_for_positions(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
-    """(B, H, Lq, Dv) in memory read as (B, Lq, H, Dv)."""
+    """Read the memory of (B, H, Lq, Dv) as (B, Lq, H, Dv)."""
     out = weights @ v
     return out.reshape(out.shape[0], out.shape[2], out.shape[1], out.shape[3]).transpose(1, 2)
 
@@ -50,7 +50,7 @@ def _transposed(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
 
 
 def _summed(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
-    """Weights that are shared evenly: scores forgotten."""
+    """Share the weights evenly, without the scores."""
     return normalised(setup, scores.to(added.dtype) * 0 + added).to(scores.dtype)
 
 
@@ -80,7 +80,7 @@ FIRST_TRIES: tuple[Animal, ...] = (
 )
 
 _WITHOUT = frozenset({"one_element_1_percent_off", "one_row_a_64th_off", "one_row_halved", "sigmoid"})
-"""Animals that nobody makes by mistake."""
+"""Mutants that nobody writes by mistake."""
 
 VALUES: tuple[Animal, ...] = tuple(
     animal
@@ -101,7 +101,7 @@ GRADIENTS: tuple[Animal, ...] = tuple(a for a in wrong_gradients.ANIMALS if a.tr
 
 
 def mistakes_for(case: Case, rule: Rule) -> Iterator[Animal]:
-    """Those that can show in a case; of two that come to the same the more particular is first."""
+    """Yield the mistakes that can show in a case, the more particular before the more general."""
     for animal in VALUES if case.pass_ == "forward" else (*GRADIENTS, *VALUES):
         if case.operation in animal.operations and animal.applies(case, rule):
             yield animal

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 MEASURED = (
-    "case", "rule", "backend", "status", "reason", "median_ms", "low_ms", "high_ms", "confidence", "ratio",
-    "ratio_low", "ratio_high", "ratio_confidence", "p_value", "p_adjusted", "verdict", "verdict_reason",
-    "baseline", "delta", "best", "ratio_to_best", "rms_error", "max_error", "error_budget",
+    "case", "rule", "backend", "status", "failed_check", "reason", "median_ms", "low_ms", "high_ms",
+    "confidence", "ratio", "ratio_low", "ratio_high", "ratio_confidence", "p_value", "p_adjusted", "verdict",
+    "verdict_reason", "baseline", "delta", "best", "ratio_to_best", "rms_error", "max_error", "error_budget",
     "max_error_budget", "tflops", "gbps", "limit_share", "peak_extra_bytes", "faults_per_call", "prepare_ms",
     "first_call_ms", "sets", "pairs", "pairs_left_out", "timed_calls", "verified_calls", "rows", "rows_of",
     "draws", "dropout_p", "dropout_p_least", "dropout_p_most", "dropout_calls", "kernel_of", "ran", "notes",

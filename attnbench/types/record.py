@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct, field
 
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.types.checks import Check
 
 FORMAT_VERSION = 1
 
@@ -103,11 +104,12 @@ class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
     contenders: dict[str, Contender]
 
 
-class Failure(Struct, frozen=True):
-    """Why a contender dropped out while it was measured."""
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """Why a contender dropped out while it was measured. failed_check: as in a record."""
 
     status: Status
     reason: str
+    failed_check: Check = ""
 
 
 class MachineScale(Struct, frozen=True):
@@ -173,7 +175,9 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     notes: what a reader should know, in words. accuracy: of the output, or of the gradient that is farthest
     off; parts: of the output and each gradient, where there are several. dropout: what takes the place of
     both in a case with dropout. failed_on: families of inputs on which the check failed, those of the case
-    beside it as ``near:FAMILY``; ``dropout`` where outputs are not those of dropout.
+    beside it as ``near:FAMILY``; ``dropout`` where outputs are not those of dropout. failed_check: the check
+    that failed, see :mod:`attnbench.types.checks`. failed_case: the id of the case beside it that shows the
+    failure, "" where it is the case itself.
     ran: what one call ran, in order: torch's operations that compute and kernels of a device, with counts
     (``bmm x2``). kernel_of: the other backend whose kernel is among them, "" where there is none.
     """
@@ -215,6 +219,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
     failed_on: list[str] = field(default_factory=list)
+    failed_check: Check = ""
+    failed_case: str = ""
     dropout: DropoutNumbers | None = None
 
 

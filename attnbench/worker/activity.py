@@ -72,7 +72,8 @@ def check_idle(past: Past, now: Activity) -> None:
     if past.calls and used > max(IDLE_LEAST_NS, IDLE_SHARE * past.cpu_ns):
         raise WrongOutput(
             f"it worked on after the call before: {used / 1e6:.1f} ms of CPU time on other threads, "
-            f"after a call of {past.cpu_ns / 1e6:.1f} ms"
+            f"after a call of {past.cpu_ns / 1e6:.1f} ms",
+            "activity",
         )
 
 
@@ -95,11 +96,12 @@ def check_company(before: Activity, past: Past, threads: int) -> None:
             break
         time.sleep(_LOOK_S)
     else:
-        raise WrongOutput(f"the call left {left}")
+        raise WrongOutput(f"the call left {left}", "activity")
     if past.calls and threads == 1 and used > OTHERS_SHARE * spent + OTHERS_LEAST_NS:
         raise WrongOutput(
             f"the call computes on other threads: {used / 1e6:.1f} ms of its {spent / 1e6:.1f} ms of CPU "
-            "time, with one thread allowed"
+            "time, with one thread allowed",
+            "activity",
         )
 
 

@@ -9,6 +9,7 @@ from attnbench.check.errors import Errors
 from attnbench.inputs.laws import Triple
 from attnbench.inputs.rounding import Stored
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.types.checks import Check
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -34,8 +35,8 @@ class Judgement:
     """The verdict on all that somebody has computed for the check.
 
     accuracy: in numbers, of ordinary inputs; parts: of each part of the answer, where there are several.
-    problem: what is wrong in words, "" for nothing. failed: the families in which anything is. dropout: what
-    takes the place of both numbers in a case with dropout.
+    problem: what is wrong in words, "" for nothing; check: the check that failed. failed: the families in
+    which anything is. dropout: what takes the place of both numbers in a case with dropout.
     """
 
     accuracy: Accuracy | None
@@ -43,3 +44,4 @@ class Judgement:
     problem: str
     failed: tuple[str, ...]
     dropout: DropoutNumbers | None = None
+    check: Check = ""

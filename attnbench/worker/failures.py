@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attnbench.check.gradients import NoGradient
+from attnbench.types.checks import Check
 from attnbench.types.record import Status
 from attnbench.types.words import clean, one_line
 
@@ -20,6 +22,13 @@ def classify(failure: BaseException, doing: str) -> tuple[Status, str]:
     if isinstance(failure, SystemExit):
         return "crashed", f"{doing} called exit({_code(failure.code)})"
     return "error", f"{doing} raised {words}"
+
+
+def check_of(failure: BaseException) -> Check:
+    """Return the check that an exception of a backend's code fails; "" for most."""
+    if isinstance(failure, ModuleNotFoundError):
+        return "requires"
+    return "graph" if isinstance(failure, NoGradient) else ""
 
 
 def no_answer(answer: object) -> str:

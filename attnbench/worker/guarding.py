@@ -64,9 +64,11 @@ def check_unchanged(inputs: Sequence[Tensor], before: Kept) -> None:
     """Raise :class:`WrongOutput` where a call has changed bits of its inputs, or written to them at all."""
     for name, tensor, copy, version in zip(_ORDINALS, inputs, before.copies, before.versions, strict=True):
         if not same_bits(tensor, copy):
-            raise WrongOutput(f"the call changed its {name} input")
+            raise WrongOutput(f"the call changed its {name} input", "inputs_changed")
         if _version(tensor) != version:
-            raise WrongOutput(f"the call wrote to its {name} input, and put the values back")
+            raise WrongOutput(
+                f"the call wrote to its {name} input, and put the values back", "inputs_changed"
+            )
 
 
 def check_bands(buffers: Sequence[Tensor]) -> None:
@@ -74,7 +76,7 @@ def check_bands(buffers: Sequence[Tensor]) -> None:
     for name, buffer in zip(_ORDINALS, buffers, strict=False):
         band = BAND_BYTES // buffer.element_size()
         if not (bool(buffer[:band].isnan().all()) and bool(buffer[-band:].isnan().all())):
-            raise WrongOutput(f"the call wrote outside its {name} input")
+            raise WrongOutput(f"the call wrote outside its {name} input", "bounds")
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

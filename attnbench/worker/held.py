@@ -20,6 +20,7 @@ from attnbench.timing.rotation import Pool, RotatingTimer
 from attnbench.timing.timer import Timer, timer_for
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
+from attnbench.types.checks import Check
 from attnbench.types.record import Status
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape, projection_shapes
@@ -28,7 +29,7 @@ from attnbench.types.words import clean
 from attnbench.worker.activity import NO_PAST, Past
 from attnbench.worker.delivery import apart, strides_apart
 from attnbench.worker.evidence import Evidence
-from attnbench.worker.failures import classify, no_answer
+from attnbench.worker.failures import check_of, classify, no_answer
 from attnbench.worker.guarding import between_bands
 from attnbench.worker.messages import Prepare
 from attnbench.worker.names import ACTIVATIONS, UPSTREAM, rule_key
@@ -44,10 +45,11 @@ T = TypeVar("T", Backend, Rule)
 class NotPrepared(Exception):  # noqa: N818
     """Preparation ended with a status other than ok."""
 
-    def __init__(self, status: Status, reason: str) -> None:
+    def __init__(self, status: Status, reason: str, check: Check = "") -> None:
         super().__init__(reason)
         self.status: Status = status
         self.reason = reason
+        self.check: Check = check
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Held:
         What was made inside of it can't be part of a graph.
         """
         both = replace(self.case, pass_="both")
-        _decline("unsupported", "asking what it supports", self.backend.supports(both, self.rule))
+        _decline("unsupported", "supports()", self.backend.supports(both, self.rule))
         given = self.setup
         own = {name: x.clone() for name, x in given.rule_parameters.items()}
         projections = {name: x.clone() for name, x in given.projections.items()}
@@ -165,7 +167,7 @@ class Held:
         try:
             call = self.backend.prepare(setup)
         except BaseException as failure:
-            raise NotPrepared(*classify(failure, "preparation")) from failure
+            raise NotPrepared(*classify(failure, "preparation"), check_of(failure)) from failure
         parameters = (*own.values(), *projections.values())
         # Compilers may have worked on other threads, so the next call counts as the first.
         return replace(
@@ -248,7 +250,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, i
             setup = with_gradients(setup)
         call = backend.prepare(setup)
     except BaseException as failure:
-        raise NotPrepared(*classify(failure, "preparation")) from failure
+        raise NotPrepared(*classify(failure, "preparation"), check_of(failure)) from failure
     held = Held(setup, backend, call, parameters=tuple(tensors.values()))
     return held, time.perf_counter_ns() - start
 
@@ -257,19 +259,21 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
     missing = [name for name in backend.requires if not _importable(name)]
     if missing:
         raise NotPrepared("unavailable", f"needs {', '.join(missing)}, which is not installed")
+    asking = "available()"
     try:
         absent = backend.available(case.device)
+        asking = "supports()"
         reason = backend.supports(case, rule)
     except BaseException as failure:
-        raise NotPrepared(*classify(failure, "asking what it supports")) from failure
-    _decline("unavailable", "asking whether it is available", absent)
-    _decline("unsupported", "asking what it supports", reason)
+        raise NotPrepared(*classify(failure, asking), "supports") from failure
+    _decline("unavailable", "available()", absent)
+    _decline("unsupported", "supports()", reason)
 
 
 def _decline(status: Status, asking: str, answer: str | None) -> None:
     """Raise :class:`NotPrepared` for a reason in words, and for what is no answer."""
     if fault := no_answer(answer):
-        raise NotPrepared("error", f"{asking} {fault}")
+        raise NotPrepared("error", f"{asking} {fault}", "supports")
     if answer is not None:
         raise NotPrepared(status, clean(answer))
 

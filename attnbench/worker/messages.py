@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from attnbench.types.case import Dtype
+from attnbench.types.checks import Check
 from attnbench.types.record import Block, MachineScale, Status
 from attnbench.types.source import Source
 
@@ -178,10 +179,11 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Failed(Struct, frozen=True, tag=True):
-    """It was not done. status is what the record will say, with the reason in words."""
+    """It was not done. status, reason and the failed check are what the record will say."""
 
     status: Status
     reason: str
+    check: Check = ""
 
 
 class Forked(Struct, frozen=True, tag=True):

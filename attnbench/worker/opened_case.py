@@ -11,7 +11,7 @@ import numpy as np
 from attnbench.cases.identity import parse_case
 from attnbench.check.errors import Errors, compare_wide, errors_of, pool, worse
 from attnbench.check.gradient_scale import gradient_scale
-from attnbench.check.verdict import Scale, scale_of, together, verdict
+from attnbench.check.verdict import Scale, reference_off, scale_of, together, verdict
 from attnbench.check.weights import WeightErrors
 from attnbench.inputs.draw import draw_activations, draw_parameters, draw_upstream, widened
 from attnbench.inputs.families import DELIVERIES, NORMAL, draw_family
@@ -30,6 +30,7 @@ from attnbench.oracle.rows import choose_rows
 from attnbench.oracle.solve import solve
 from attnbench.types.accuracy import Accuracy
 from attnbench.types.case import Case
+from attnbench.types.checks import Check
 from attnbench.types.rule import Rule
 from attnbench.worker.check_plan import check_draws
 from attnbench.worker.drawn import Drawn, Judgement
@@ -171,6 +172,7 @@ class OpenedCase:
             by_family.setdefault(self._family(index), []).append(index)
         numbers: dict[str, Accuracy] = {}
         failed: dict[str, str] = {}
+        check: Check = ""
         for family, draws in by_family.items():
             for part in scores[draws[0]]:
                 # What families show are mistakes of the output; few of their draws say nothing of gradients.
@@ -179,6 +181,8 @@ class OpenedCase:
                 accuracy, problem = self._verdict(part, [scores[i][part] for i in draws], draws, draws)
                 if family == NORMAL:
                     numbers[part] = accuracy
+                if problem:
+                    check = check or self._check_of(part, [scores[i][part] for i in draws], draws)
                 if problem and family not in failed:
                     where = "" if family == NORMAL else f"on inputs of the family {family}: "
                     failed[family] = where + _of_part(part) + problem
@@ -188,6 +192,7 @@ class OpenedCase:
             parts=numbers if len(numbers) > 1 else {},
             problem=next(iter(failed.values()), ""),
             failed=tuple(failed),
+            check=check,
         )
 
     def passes(self, index: int, output: Stored) -> bool:
@@ -232,13 +237,7 @@ class OpenedCase:
         missing = set(references) - set(plain)
         if missing or not references:
             raise ValueError(f"no plain reference of draws {sorted(missing or draws)} to judge by")
-        if part == OUT:
-            output = together([self._scale(i, OUT) for i in draws])
-            values = together([self._scale(i, "") for i in draws])
-        else:
-            drawn = [self.draw(i) for i in draws]
-            exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
-            output = values = gradient_scale(exact, held, self.case.dtype, summed=part.startswith("b_"))
+        output, values = self._scales_of(part, draws)
         sampled = self.rows is not None and part == OUT and not in_place
         return verdict(
             pool(errors),
@@ -250,6 +249,26 @@ class OpenedCase:
             rows_of=self.case.Lq,
             draws=len(draws),
         )
+
+    def _scales_of(self, part: str, draws: Sequence[int]) -> tuple[Scale, Scale]:
+        """The scale of a part of the exact answers, and of the values it is made of."""
+        if part == OUT:
+            return together([self._scale(i, OUT) for i in draws]), together(
+                [self._scale(i, "") for i in draws]
+            )
+        drawn = [self.draw(i) for i in draws]
+        exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
+        scale = gradient_scale(exact, held, self.case.dtype, summed=part.startswith("b_"))
+        return scale, scale
+
+    def _check_of(self, part: str, errors: Sequence[Errors], draws: Sequence[int]) -> Check:
+        """Name the check that a part with such errors failed."""
+        plain = pool([self._scores[PLAIN][index][part] for index in draws])
+        if reference_off(plain, self._scales_of(part, draws)[1], self.case.dtype):
+            return "rule_forms"
+        if part != OUT:
+            return "gradients"
+        return "not_finite" if pool(errors).not_finite else "values"
 
     def _plain_verdict(self, index: int) -> tuple[Accuracy, str]:
         """On the plain reference's own output on a draw: its limits are those of all others."""

@@ -16,6 +16,7 @@ from attnbench.inputs.laws import undone
 from attnbench.inputs.rounding import Stored, widen
 from attnbench.oracle.moments import Moments, solve_moments
 from attnbench.types.accuracy import DropoutNumbers
+from attnbench.types.checks import Check
 from attnbench.types.rule import Rule
 from attnbench.worker.drawn import Judgement
 from attnbench.worker.names import OUT, PLAIN
@@ -66,9 +67,11 @@ class OpenedDropout(OpenedCase):
         if not tally.not_finite and len(tally.sums) < self.calls:
             raise ValueError(f"{len(tally.sums)} outputs to judge where {self.calls} are needed")
         numbers, problem = judge_tally(tally, **self._limits(index))
+        check: Check = ""
         if problem:
-            problem += self._hint(index)
-        return Judgement(None, {}, problem, (DROPOUT,) if problem else (), _finite(numbers))
+            hint = self._hint(index)
+            problem, check = problem + hint, "rule_forms" if hint else "dropout"
+        return Judgement(None, {}, problem, (DROPOUT,) if problem else (), _finite(numbers), check)
 
     def begin_timed(self) -> None:
         """Outputs of timed calls of one process come."""

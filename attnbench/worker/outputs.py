@@ -10,6 +10,7 @@ import numpy as np
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
+from attnbench.types.checks import Check
 from attnbench.types.shapes import Shape
 
 if TYPE_CHECKING:
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 
 
 class WrongOutput(Exception):  # noqa: N818
-    """A call did not give what the case asks for, or changed what it must leave alone, in words."""
+    """A call did not give what the case asks for, or changed what it must leave alone.
+
+    check: the name of the check that it failed.
+    """
+
+    def __init__(self, reason: str, check: Check = "output_form") -> None:
+        super().__init__(reason)
+        self.check: Check = check
 
 
 def check_output(output: Any, case: Case, shape: Shape, layout: Layout) -> None:
@@ -88,7 +96,7 @@ def check_own_memory(output: Tensor, others: Iterable[tuple[str, Tensor]]) -> No
     """
     for words, other in others:
         if shares_memory(output, other):
-            raise WrongOutput(f"the output shares memory with {words}")
+            raise WrongOutput(f"the output shares memory with {words}", "aliasing")
 
 
 def _addresses(tensor: Tensor) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from attnbench.cases.identity import parse_case
 from attnbench.masks import kept_pairs, kept_rows
 from attnbench.plugins.loading import load
 from attnbench.types.case import Case
+from attnbench.types.checks import Check
 from attnbench.types.rule import Rule
 from attnbench.types.shapes import output_shape
 from attnbench.types.source import Source
@@ -96,23 +97,28 @@ def _answer(
             opened.expect(request.index, unpack(fds[0], request.gradients))
             return rm.Scored(""), ()
         case rm.Score():
-            problem = _wrong_shape(opened.case, request.parts)
-            parts = {} if problem else unpack(fds[0], request.parts)
-            return rm.Scored(problem or opened.score(request.who, request.index, parts)), ()
+            if problem := _wrong_shape(opened.case, request.parts):
+                return rm.Scored(problem, check="output_form"), ()
+            problem = opened.score(request.who, request.index, unpack(fds[0], request.parts))
+            check: Check = "dropout" if opened.case.dropout else "not_finite"
+            return rm.Scored(problem, check=check if problem else ""), ()
         case rm.ScoreWeights():
             weights = unpack(fds[0], request.parts)[WEIGHTS]
-            return rm.Scored(opened.score_weights(request.who, request.index, weights)), ()
+            problem = opened.score_weights(request.who, request.index, weights)
+            return rm.Scored(problem, check="weights" if problem else ""), ()
         case rm.ScoreTimed():
             return _score_timed(opened, request, fds[0]), ()
         case rm.TallyOutputs() if isinstance(opened, OpenedDropout):
             for parts_of_one in request.outputs:
                 if problem := _wrong_shape(opened.case, parts_of_one):
-                    return rm.Scored(problem), ()
+                    return rm.Scored(problem, check="output_form"), ()
                 opened.tally(request.who, request.index, unpack(fds[0], parts_of_one))
             return rm.Scored(""), ()
         case rm.Judge():
             judged = opened.judge(request.who, request.left_out)
-            return rm.Judged(judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout), ()
+            return rm.Judged(
+                judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout, judged.check
+            ), ()
         case rm.TryCanaries():
             unseen = isinstance(opened, OpenedDropout) and opened.unseen()
             return rm.Tried(canary_that_passes(opened), unseen), ()
@@ -129,9 +135,11 @@ def _score_timed(opened: OpenedCase, request: rm.ScoreTimed, fd: int) -> rm.Scor
             parts = unpack(fd, each.parts)
             problem, law = opened.score_timed(each.index, each.change, parts)
         if problem:
-            return rm.Scored(problem, place, law)
+            return rm.Scored(problem, place, law, "timed_values")
     problem = opened.end_timed()
-    return rm.Scored(problem, len(request.outputs) - 1 if problem else 0)
+    if problem:
+        return rm.Scored(problem, len(request.outputs) - 1, check="timed_values")
+    return rm.Scored("")
 
 
 def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.types.checks import Check
 from attnbench.types.source import Source
 from attnbench.worker.messages import ArraySpec
 
@@ -135,7 +136,7 @@ class Arrays(Struct, frozen=True, tag=True):
 
 class Scored(Struct, frozen=True, tag=True):
     """Outputs were compared. problem: "" where each alone is within the limits known so far; else which of
-    them isn't (``place``), and what is wrong with it.
+    them isn't (``place``), what is wrong with it, and which check failed.
 
     law: the change in force then, in words; "" for none.
     """
@@ -143,13 +144,14 @@ class Scored(Struct, frozen=True, tag=True):
     problem: str
     place: int = 0
     law: str = ""
+    check: Check = ""
 
 
 class Judged(Struct, frozen=True, tag=True):
     """The verdict: the numbers of ordinary inputs, and "" or the reason why it isn't passed.
 
     failed: the families in which it isn't. parts: the numbers of each part of the answer, where it has
-    several. dropout: the numbers of a case with dropout, which has no others.
+    several. dropout: the numbers of a case with dropout, which has no others. check: the check that failed.
     """
 
     accuracy: Accuracy | None
@@ -157,6 +159,7 @@ class Judged(Struct, frozen=True, tag=True):
     failed: tuple[str, ...] = ()
     parts: dict[str, Accuracy] = {}
     dropout: DropoutNumbers | None = None
+    check: Check = ""
 
 
 class Tried(Struct, frozen=True, tag=True):

@@ -26,7 +26,7 @@ from attnbench.worker.checked import check_held_output, checked_call, draws
 from attnbench.worker.ending import kill_group
 from attnbench.worker.exact import answer_in_turn, exact_gradients
 from attnbench.worker.facts import torch_facts
-from attnbench.worker.failures import classify
+from attnbench.worker.failures import check_of, classify
 from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
 from attnbench.worker.many import many_outputs
 from attnbench.worker.outputs import WrongOutput
@@ -111,15 +111,15 @@ def _answer(
             put_back_after_preparation()
         return held, reply, out
     except NotPrepared as refusal:
-        return held, m.Failed(refusal.status, clean(refusal.reason)), ()
+        return held, m.Failed(refusal.status, clean(refusal.reason), refusal.check), ()
     except WrongOutput as wrong:
-        return held, m.Failed("mismatch", clean(str(wrong))), ()
+        return held, m.Failed("mismatch", clean(str(wrong)), wrong.check), ()
     except BaseException as failure:
         calls = m.Compute | m.ComputeMany | m.WarmUp | m.TakeTurns | m.TraceCall
         doing = "the call" if isinstance(request, calls) else type(request).__name__
         if isinstance(request, m.ComputeWeights):
             doing = "computing the weights"
-        return held, m.Failed(*classify(failure, doing)), ()
+        return held, m.Failed(*classify(failure, doing), check_of(failure)), ()
 
 
 @contextlib.contextmanager

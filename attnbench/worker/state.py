@@ -126,7 +126,7 @@ def nothing_changed(who: str, *, draws: bool = False) -> Iterator[None]:
     changed = changes(before, read_state(), leave=("random",) if draws else ())
     if changed:
         restore(before, changed)
-        raise WrongOutput(f"{who} {'; '.join(changed.values())}")
+        raise WrongOutput(f"{who} {'; '.join(changed.values())}", "state")
 
 
 def put_back_after_preparation() -> tuple[str, ...]:

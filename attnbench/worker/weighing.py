@@ -35,5 +35,5 @@ def computed_weights(held: Held) -> dict[str, Stored]:
     try:
         check_output(weights, case, (case.B, case.H, case.Lq, case.Lk), "BHLD")
     except WrongOutput as wrong:
-        raise WrongOutput(str(wrong).replace("the output", "what it gives", 1)) from wrong
+        raise WrongOutput(str(wrong).replace("the output", "what it gives", 1), "weights") from wrong
     return {WEIGHTS: as_stored(weights, case)}

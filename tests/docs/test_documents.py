@@ -79,7 +79,7 @@ def test_the_suite_of_the_readme_is_one(tmp_path: Path) -> None:
 
 
 PRINTED = (
-    "This is what comes out of a known mistake",  # by a check
+    "Your output equals the known mistake",  # by a check
     '"""All that the backend `my_kernel` declares',  # by attnbench new, as are the next two
     '    """Cases are made of what `Backend` declares',
     "attnbench run attention/scaled_dot/H8-L1024-D64 --backend eager",

@@ -85,6 +85,7 @@ def test_weights_are_held_against_the_oracles_wherever_they_are_declared(
     for name, words in wrong.items():
         record = found[name]
         assert (record.status, record.failed_on) == ("mismatch", ["weights"]), record.reason
+        assert record.failed_check == "weights"
         assert ": the weights: " in record.reason
         assert words in record.reason
     assert found["weights_raise"].status == "error"

@@ -52,7 +52,7 @@ def test_wrong_dropout_is_a_mismatch(checked: dict[str, Record], name: str, said
 
 def test_the_record_says_that_it_is_dropout_that_failed_and_by_how_much(checked: dict[str, Record]) -> None:
     record = checked["drop_p_a_fifth_larger"]
-    assert record.failed_on == ["dropout"]
+    assert (record.failed_on, record.failed_check) == (["dropout"], "dropout")
     assert record.dropout is not None
     assert record.dropout.p > record.dropout.p_most > 0.1
 

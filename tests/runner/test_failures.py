@@ -104,6 +104,21 @@ def test_each_failure_has_its_status_and_reason(
     assert "\n" not in record.reason
 
 
+def test_each_mismatch_names_the_check_that_failed(records: dict[str, Record]) -> None:
+    expected = {
+        "to_nan": "not_finite",
+        "zeros": "values",
+        "wrong_shape": "output_form",
+        "no_tensor": "output_form",
+        "change_inputs": "inputs_changed",
+        "leave_a_child": "activity",
+        "only_when_timed": "timed_values",
+        "raise_error": "",
+        HARMLESS: "",
+    }
+    assert {name: records[name].failed_check for name in expected} == expected
+
+
 def test_only_ok_and_suspect_carry_a_timing(records: dict[str, Record]) -> None:
     for record in records.values():
         assert (record.median_ms is not None) == (record.status in ("ok", "suspect")), record

@@ -47,7 +47,7 @@ def test_a_wrong_gradient_of_k_is_named(timed: tuple[str, dict[str, Record]]) ->
     record = records["wrong_dk"]
     assert record.status == "mismatch"
     assert record.reason.startswith("the gradient of k: RMS error")
-    assert record.failed_on == ["normal"]
+    assert (record.failed_on, record.failed_check) == (["normal"], "gradients")
     assert record.median_ms is None
 
 

@@ -42,6 +42,7 @@ def test_who_is_right_at_known_lengths_only_is_wrong(records: dict[str, Record])
     assert "RMS error" in record.reason
     assert "near:normal" in record.failed_on
     assert all(family.startswith("near:") for family in record.failed_on)
+    assert (record.failed_check, record.failed_case) == ("values", found[1])
     # Numbers of another case would be taken for those of this one.
     assert record.accuracy is None
 
@@ -57,7 +58,7 @@ def test_who_fails_there_is_told_with_its_own_status(records: dict[str, Record])
 @pytest.mark.parametrize("backend", ["eager", "refuses_elsewhere"])
 def test_who_is_right_there_or_says_that_it_can_not_goes_on(records: dict[str, Record], backend: str) -> None:
     assert (records[backend].status, records[backend].reason) == ("ok", "")
-    assert records[backend].failed_on == []
+    assert (records[backend].failed_on, records[backend].failed_check) == ([], "")
 
 
 def test_what_compiles_is_not_asked(odd_plugins: None, tmp_path: Path) -> None:

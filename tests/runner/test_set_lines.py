@@ -270,7 +270,7 @@ def untimed(record: Record) -> Record:
     """The same outcome with nothing but a status, its reason and what ran: what can be told untimed."""
     return Record(
         record.case, record.rule, record.backend, record.status, record.reason,
-        ran=record.ran, kernel_of=record.kernel_of,
+        ran=record.ran, kernel_of=record.kernel_of, failed_check=record.failed_check,
     )  # fmt: skip
 
 

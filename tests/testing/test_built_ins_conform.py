@@ -9,7 +9,7 @@ from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.testing.choosing import choose
 from attnbench.testing.findings import Report
-from attnbench.testing.judging import plan, records_of, reported, rules_in
+from attnbench.testing.judge import plan, records_of, reported, rules_in
 
 REGISTRY = load_registry(source for source in installed() if source.distribution == "attnbench")
 BUILT_IN = tuple(REGISTRY.backends)

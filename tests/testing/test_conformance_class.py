@@ -66,7 +66,7 @@ def test_a_test_for_each_case(
             "*TestMine::test_case?attention/scaled_dot/B2-H*-Lq17-Lk65-D16/none/float32/cpu/forward? FAILED*",
             "*TestMine::test_answers_stay_the_same PASSED*",
             "problem: wrong answers: RMS error *",
-            "*(not divided by √D): multiply the products by setup.scoring.dot.scale.",
+            "*“not divided by √D”: multiply the products by setup.scoring.dot.scale.",
             "SKIPPED*this machine has no CUDA device",
         ]
     )
@@ -76,7 +76,7 @@ def test_a_test_for_each_case(
     ("tests", "words"),
     [
         (Unknown, r"Unknown: no backend 'no_such_kernel'.* Name a file as my_kernel\.py\."),
-        (Unsaid, "Unsaid: say which backend it is for: backend = 'name'"),
+        (Unsaid, "Unsaid: it names no backend: add backend = 'name'"),
     ],
 )
 def test_one_that_can_not_be_found_says_why(tests: type[BackendConformance], words: str) -> None:
@@ -108,7 +108,7 @@ def test_the_command_says_the_same(one_case: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
     assert result.exit_code == 1
     assert result.stdout.startswith("one_case: 0 of 1 cases right; supports() declined ")
-    assert "(not divided by √D): multiply the products by setup.scoring.dot.scale." in result.stdout
+    assert "“not divided by √D”: multiply the products by setup.scoring.dot.scale." in result.stdout
     again = f"one of these cases again: attnbench check CASE --backend one_case --plugin {one_case}"
     assert again in result.stdout
     assert f"stored in {tmp_path / 'run.jsonl'}" in result.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import named
-from attnbench.testing.apart import Asked, Diagnosed, Look, Raised, look
+from attnbench.testing.apart import Asked, Diagnosed, Look, Unsteady, look
 
 CASE = "attention/scaled_dot/B1-H1-Lq4-Lk4-D4/none/float32/cpu/forward"
 LEAVES = """
@@ -36,7 +36,7 @@ def test_what_a_backend_leaves_running_ends_with_it(tmp_path: Path) -> None:
     file.write_text(LEAVES.format(alive=str(alive), late=str(late)))
     rule = load_registry().rules["scaled_dot"].source
     replies = look(Asked("leaves", named(str(file)), (Look(CASE, rule, ("normal",)),), ((CASE, rule),)))
-    assert [type(reply) for reply in replies] == [Diagnosed, Raised]
+    assert [type(reply) for reply in replies] == [Diagnosed, Unsteady]
     with alive.open() as all_are_gone:
         fcntl.flock(all_are_gone, fcntl.LOCK_EX)
     assert not late.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from attnbench.types import record as r
 from attnbench.types.accuracy import Accuracy
+from attnbench.types.checks import CHECKS
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(max_size=20)
@@ -43,6 +45,7 @@ RECORDS = st.builds(
     notes=st.lists(TEXTS, max_size=3),
     ran=st.lists(TEXTS, max_size=3),
     kernel_of=TEXTS,
+    failed_check=st.sampled_from([*CHECKS]),
 )
 SETS = st.builds(
     r.SetLine,
@@ -123,3 +126,8 @@ def test_the_error_budget_is_a_ratio_even_where_the_reference_is_exact(
     largest = Accuracy(9.0, error, 3.0, reference, 1.0, 1.0, 1, 1, 1)
     assert (rms.error_budget, rms.max_error_budget) == (pytest.approx(budget), 3)
     assert (largest.error_budget, largest.max_error_budget) == (3, pytest.approx(budget))
+
+
+def test_the_documentation_lists_every_check() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
+    assert all(f"| `{name}` | {sentence} |" in text for name, sentence in CHECKS.items())

@@ -37,7 +37,7 @@ def refused(worker: Asked, *args: object, **options: object) -> tuple[str, str]:
         ("any", BROKEN, "error", "broken-things 2.1 (does_not_load): does not import: "
          "OSError: a library is missing from this machine"),
         ("not_here", OUTSPOKEN, "unavailable", "no kernel for cpu"),
-        ("asks_in_vain", OUTSPOKEN, "error", "asking what it supports raised LookupError: no idea"),
+        ("asks_in_vain", OUTSPOKEN, "error", "supports() raised LookupError: no idea"),
     ],
 )  # fmt: skip
 def test_backends_that_can_not_be_prepared(

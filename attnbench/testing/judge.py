@@ -1,4 +1,4 @@
-"""The judge of ``attnbench check`` on the kit's cases, and what is made of its records."""
+"""Judging backends on the kit's cases, as ``attnbench check`` does, and reporting the result."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from attnbench.plugins.importing import CHANGED
+from attnbench.cases.identity import parse_case
+from attnbench.plugins.importing import file_digest
+from attnbench.plugins.registry import load_wanted
 from attnbench.plugins.sources import installed
-from attnbench.testing.absent import absent
-from attnbench.testing.apart import Asked, Diagnosed, Raised, Unsteady, look
-from attnbench.testing.choosing import Choice, choose
-from attnbench.testing.findings import Counts, Finding, Report, merged
-from attnbench.testing.locating import STAND_IN_FOR
-from attnbench.testing.telling import findings_of, looks
+from attnbench.testing.apart import Asked, Diagnosed, Unsteady, look
+from attnbench.testing.choosing import Choice, ConformanceCase, absent, choose
+from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
+from attnbench.testing.locating import STAND_IN_FOR, located
+from attnbench.testing.problems import findings_of, looks
+from attnbench.types.backend import Backend
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
 from attnbench.types.source import Source
@@ -29,18 +31,18 @@ if TYPE_CHECKING:
 BY_ANY = "eager"
 """Computes any rule in the plainest way."""
 COMPUTED_AGAIN = 4
-"""Small cases with right answers that are computed again and again in one process."""
+"""Small cases with right answers that are computed repeatedly in one process."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to ask of each backend, by name. unavailable: by name, why one can't run here."""
+    """The cases of each backend, by name. unavailable: by name, why a backend can't run here."""
 
     choices: Mapping[str, Choice]
     unavailable: Mapping[str, str]
 
     def cases(self, large: bool) -> dict[str, tuple[str, ...]]:
-        """By the id of a case the backends that are asked for it."""
+        """Return the backends that are judged on each case, by its id."""
         asked: dict[str, tuple[str, ...]] = {}
         for name, choice in self.choices.items():
             for one in choice.cases:
@@ -49,15 +51,65 @@ class Plan:
         return asked
 
 
-def plan(registry: Registry, backends: Sequence[str], brought: Sequence[str] = ()) -> Plan:
-    """Choose the cases of each backend; nothing is computed.
+def check_backend(
+    backend: str | Path | Backend,
+    *,
+    large: bool = True,
+    raises: bool = True,
+    timeout: float | None = None,
+    memory_limit: int | None = None,
+) -> Report:
+    """Check a backend on the kit's cases: those that it declares and its ``supports`` takes.
 
-    brought: rules that a plugin brings, which are judged on a backend that computes any: whether their torch
-        and NumPy forms agree.
+    Each case is judged as by ``attnbench check``, in processes of its own, in about half a second.
+
+    backend: the name of an installed one; the file or module of a plugin, of which all backends are checked
+        (and rules, with a plain backend); or a :class:`~attnbench.Backend` at the top level of a module.
+    large: whether to include the few large cases. raises: False to get a report of failures too.
+    timeout: the longest wait for one answer, s. memory_limit: what it may allocate, bytes.
+
+    Raises:
+        NotConforming: it has problems, or can't run on this machine, so that nothing was checked; an
+            AssertionError with all findings.
+        BadInput: there is no such backend, or other processes can't find it.
+        MeasuringFailed: the machinery could not go on.
+    """
+    from attnbench.api import make_options
+
+    options = make_options(timeout=timeout, memory_limit=memory_limit, timed=False)
+    with located(backend) as found:
+        planned = plan(found.registry, found.backends, found.rules)
+        records = records_of(planned.cases(large), found.registry, options)
+        report = reported(planned, records, found.registry)
+    if raises and not report.ok:
+        raise NotConforming(report)
+    return report
+
+
+def conformance_cases(backend: str | Path | Backend, *, large: bool = True) -> tuple[ConformanceCase, ...]:
+    """Return the cases that :func:`check_backend` judges a backend on. Computes nothing.
+
+    The same declarations and answers of ``supports`` give the same cases.
+
+    Raises:
+        BadInput: there is no such backend, or more than one.
+    """
+    if isinstance(backend, Backend):
+        chosen = choose(backend, rules_in(load_wanted()))
+    else:
+        with located(backend) as found:
+            chosen = choose(found.registry.backend(found.only()), rules_in(found.registry))
+    return tuple(one for one in chosen.cases if large or not one.large)
+
+
+def plan(registry: Registry, backends: Sequence[str], brought: Sequence[str] = ()) -> Plan:
+    """Choose the cases of each backend. Computes nothing.
+
+    brought: rules that a plugin brings. A backend that computes any rule shows whether their torch and NumPy
+        forms agree.
     """
     rules = rules_in(registry)
-    unavailable = {name: absent(registry.backend(name)) for name in backends}
-    unavailable = {name: reason for name, reason in unavailable.items() if reason}
+    unavailable = {name: reason for name in backends if (reason := absent(registry.backend(name)))}
     choices = {name: choose(registry.backend(name), rules) for name in backends if name not in unavailable}
     if brought and BY_ANY not in choices:
         entry = registry.backend(BY_ANY)
@@ -66,7 +118,7 @@ def plan(registry: Registry, backends: Sequence[str], brought: Sequence[str] = (
 
 
 def rules_in(registry: Registry) -> dict[str, Rule]:
-    """The rules of a registry by name."""
+    """Return the rules of a registry by name."""
     return {name: entry.record for name, entry in registry.rules.items()}
 
 
@@ -77,34 +129,26 @@ def judged(
     out: Path,
     progress: Progress | None = None,
 ) -> Path:
-    """Make a run that only checks; gives its file.
+    """Make a run that only checks; return its file.
 
-    out: a folder, or the file itself where it ends in .jsonl.
-
-    asked: by the id of a case the backends that are asked for it.
+    asked: the backends of each case, by its id. out: a folder, or a file that ends in .jsonl.
 
     Raises:
         MeasuringFailed, Interrupted: as any run.
     """
-    from attnbench.cases.identity import parse_case
     from attnbench.runner.order import Order, command_line
     from attnbench.runner.run import start_run
 
     names = tuple(dict.fromkeys(name for names in asked.values() for name in names))
-    order = Order(
-        cases=tuple(parse_case(case) for case in asked),
-        backends=names,
-        named=names,
-        command=command_line(),
-        asked=asked,
-    )
+    cases = tuple(parse_case(case) for case in asked)
+    order = Order(cases=cases, backends=names, named=names, command=command_line(), asked=asked)
     return start_run(order, registry, options, out, progress)
 
 
 def records_of(
     asked: Mapping[str, tuple[str, ...]], registry: Registry, options: Options
 ) -> tuple[Record, ...]:
-    """The records of such a run, of which nothing is kept."""
+    """Return the records of such a run; its file is deleted."""
     from attnbench.api import load
 
     if not asked:
@@ -114,7 +158,7 @@ def records_of(
 
 
 def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Report:
-    """All that is known of the backends of a plan after these records; wrong ones are looked at closely."""
+    """Report on the backends of a plan after these records; wrong answers get a close look."""
     counts: list[Counts] = []
     findings: list[Finding] = []
     for name, choice in planned.choices.items():
@@ -142,7 +186,7 @@ def _command(name: str, source: Source, rules: Collection[Source]) -> str:
 
 
 def _word(source: Source) -> str:
-    """What names a plugin on a command line that is given here."""
+    """Return what names a plugin on a command line that is given here."""
     if not source.path:
         return source.module
     path = Path(source.path)
@@ -155,25 +199,15 @@ def _closely(name: str, own: list[Record], right: list[Record], registry: Regist
     wrong = looks(own, sources)
     again = [] if entry.record.compiles else [(r.case, sources[r.rule]) for r in _steady_cases(right)]
     replies = look(Asked(name, entry.source, tuple(wrong.values()), tuple(again)))
-    by_shown = {reply.case: reply.do for reply in replies if isinstance(reply, Diagnosed)}
-    diagnoses = {case: by_shown.get(one.case, "") for case, one in wrong.items()}
+    by_shown = {reply.case: reply for reply in replies if isinstance(reply, Diagnosed)}
+    diagnoses = {case: by_shown[one.case] for case, one in wrong.items() if one.case in by_shown}
     findings = findings_of(own, diagnoses, entry.record, rules_in(registry))
-    for reply in replies:
-        if isinstance(reply, Unsteady):
-            findings.append(_of_change(name, reply))
-        elif isinstance(reply, Raised):
-            problem = f"computing several cases in one process, in turns, it raised {reply.words}"
-            do = "What prepare() makes must belong to its own call: keep nothing for all cases in a global."
-            if CHANGED in reply.words:
-                do = "Leave the file as it is until the check has ended, and check again."
-            findings.append(Finding(name, problem, do, about="steadiness"))
-    return findings
+    changed = [reply for reply in replies if isinstance(reply, Unsteady)]
+    return findings + [_of_repetition(name, reply, entry.source) for reply in changed]
 
 
 def _steady_cases(right: Sequence[Record]) -> list[Record]:
-    """A few of different shapes and passes, none of them large or with dropout."""
-    from attnbench.cases.identity import parse_case
-
+    """Choose a few of different shapes and passes, none of them large or with dropout."""
     found: dict[tuple[int, int, int, str], Record] = {}
     for record in right:
         case = parse_case(record.case)
@@ -182,14 +216,9 @@ def _steady_cases(right: Sequence[Record]) -> list[Record]:
     return list(found.values())[:COMPUTED_AGAIN]
 
 
-def _of_change(name: str, change: Unsteady) -> Finding:
-    if change.explained:
-        return Finding(name, f"{change.what}, within rounding", "", (change.case,), True, "steadiness")
-    return Finding(
-        name,
-        f"{change.what}: they differ by more than rounding explains",
-        "Keep nothing from one call to the next, by shape or by address; what prepare() makes belongs "
-        "to its case.",
-        (change.case,),
-        about="steadiness",
-    )
+def _of_repetition(name: str, reply: Unsteady, source: Source) -> Finding:
+    do = "Keep nothing from one call to the next, and nothing for all cases in a global."
+    if source.path and file_digest(Path(source.path).read_bytes()) != source.version:
+        do = "Its file has changed meanwhile: check again, and leave the file as it is until the end."
+    cases = (reply.case,) if reply.case else ()
+    return Finding(name, reply.what, do, cases, about="steadiness", check="repeatability")

@@ -1,0 +1,233 @@
+"""Findings from records: what went wrong, and what an author can do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from attnbench.cases.identity import parse_case
+from attnbench.testing.advice import BY_CHECK, BY_FAMILY
+from attnbench.testing.apart import Diagnosed, Look
+from attnbench.testing.choosing import RAISES_NOTHING
+from attnbench.testing.findings import About, Finding
+from attnbench.types.backend import Backend
+from attnbench.types.case import Case
+from attnbench.types.record import Record
+from attnbench.types.rule import Rule
+from attnbench.types.shapes import activation_shapes
+from attnbench.types.source import Source
+
+LET_THROUGH = "supports() let this case through"
+MOST_LOOKS = 6
+"""Cases that get a close look; for a mistake that shows everywhere the first say as much as all."""
+MOST_COMPUTED = 2**24
+"""The largest B·H·Lq·Lk·D for which an answer is compared with all known mistakes."""
+MOST_SHARED = 2
+
+BY_VALUE = ("values", "not_finite", "gradients", "dropout", "weights", "timed_values")
+"""Checks that an output of the right form fails by its numbers."""
+LOOKED_AT = ("values", "not_finite", "gradients")
+
+_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+_ENDINGS = {
+    "crashed": "its process ended",
+    "timeout": "it gave no answer in time",
+    "out_of_memory": "it ran out of memory",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A record of a failure."""
+
+    record: Record
+
+    @property
+    def shown(self) -> Case:
+        """The case that shows it: the record's own, or the one beside it."""
+        return parse_case(self.record.failed_case or self.record.case)
+
+    @property
+    def reason(self) -> str:
+        """The reason, without the id of the case beside it."""
+        beside = self.record.failed_case
+        return self.record.reason.partition(f"{beside}: ")[2] if beside else self.record.reason
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of inputs on which the check failed, there or on the record's own case."""
+        return tuple(dict.fromkeys(name.removeprefix("near:") for name in self.record.failed_on))
+
+    @property
+    def by_value(self) -> bool:
+        """Whether an answer had the right form and wrong numbers."""
+        return self.record.failed_check in BY_VALUE
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """What failures of one finding have in common: of those that are not by value also the reason."""
+        record = self.record
+        # The same exception names the sizes of each case.
+        plain = "" if self.by_value else _NUMBERS.sub("n", self.reason)
+        return record.status, "" if self.by_value else record.failed_check, plain
+
+
+def failures(records: Iterable[Record]) -> list[Failure]:
+    """Return the failures among records: those with a status other than right, declined or absent."""
+    return [Failure(r) for r in records if r.status not in ("ok", "unsupported", "unavailable")]
+
+
+def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:
+    """Choose the wrong answers to diagnose, by the case of the record; plain cases come first.
+
+    sources: by rule.
+    """
+    found: dict[str, Look] = {}
+    order: dict[str, tuple[int, int]] = {}
+    for failure in failures(records):
+        record, case = failure.record, failure.shown
+        computed = case.B * case.H * case.Lq * case.Lk * case.D
+        if record.failed_check in LOOKED_AT and not case.dropout and computed <= MOST_COMPUTED:
+            look = Look(record.failed_case or record.case, sources[record.rule], failure.families)
+            found[record.case], order[record.case] = look, _trouble(case)
+    return {name: found[name] for name in sorted(found, key=lambda name: order[name])[:MOST_LOOKS]}
+
+
+def _trouble(case: Case) -> tuple[int, int]:
+    """Rank a case by how much in it can be wrong."""
+    mask = case.mask
+    parts = [mask.causal, mask.window, mask.padding, mask.explicit, case.group > 1, case.layer]
+    return sum(map(bool, parts)) + 3 * (case.pass_ != "forward"), case.Lq * case.Lk
+
+
+def findings_of(
+    records: Sequence[Record], diagnoses: Mapping[str, Diagnosed], backend: Backend, rules: Mapping[str, Rule]
+) -> list[Finding]:
+    """Return the mistakes of one backend; failures of one kind are one finding.
+
+    diagnoses: by the case of the record, where an answer got a close look.
+    """
+    right = [record.case for record in records if record.status == "ok"]
+    groups: dict[tuple[str, ...], list[Failure]] = {}
+    for failure in failures(records):
+        known = diagnoses.get(failure.record.case)
+        kind = (known.mistake, known.do) if known is not None and known.do else failure.kind
+        groups.setdefault(kind, []).append(failure)
+    any_known = any(known.do for known in diagnoses.values())
+    found = []
+    # Known mistakes come first: other wrong answers may be the same.
+    for group in sorted(groups.values(), key=lambda each: each[0].record.case not in diagnoses):
+        known = diagnoses.get(group[0].record.case)
+        shared_words = shared((failure.record.case for failure in group), right)
+        found.append(_finding(group, known, shared_words, backend, rules, any_known))
+    return found
+
+
+def _finding(
+    group: Sequence[Failure],
+    known: Diagnosed | None,
+    common: str,
+    backend: Backend,
+    rules: Mapping[str, Rule],
+    any_known: bool,
+) -> Finding:
+    """Say what failures have in common, and what to do."""
+    first = group[0]
+    record = first.record
+    about: About = "answers"
+    check, reason, mistake = record.failed_check, first.reason, ""
+    ended = "" if reason.endswith("?") else "."
+    if known is not None and known.do:
+        problem, mistake = f"wrong answers: {reason}{ended}", known.mistake
+        do = _joined(known.do, common)
+    elif check == "rule_forms":
+        problem = f"wrong answers: {reason}{ended}"
+        do = f"The rule {record.rule!r}: {BY_CHECK[check]}"
+    elif first.by_value:
+        problem = f"wrong answers in cases that supports() let through: {reason}{ended}"
+        family = next((f"{BY_FAMILY[name]}." for name in first.families if name in _OWN_ADVICE), "")
+        others_first = "Fix the problems above first: this may be one of them." if any_known else ""
+        do = _joined(common, family or others_first or _decline("such a case"))
+    elif record.status == "mismatch":
+        problem, do = f"{reason}.", _joined(BY_CHECK.get(check, ""), common)
+    elif check == "supports":
+        problem, do, about = reason, RAISES_NOTHING, "declarations"
+    elif check == "reference":
+        problem, do = f"{reason}.", ""
+    else:
+        ending = _ENDINGS.get(record.status)
+        what = reason if ending is None else f"{ending}: {reason}"
+        problem = f"{LET_THROUGH}, and {what}."
+        do = _joined(common, BY_CHECK.get(check, ""))
+        if check not in BY_CHECK:
+            given = "" if ending else _given(first, backend, rules)
+            do = _joined(common, _decline("it"), given)
+    cases = tuple(failure.record.case for failure in group)
+    return Finding(record.backend, problem, do, cases, about=about, check=check, mistake=mistake)
+
+
+_OWN_ADVICE = ("dropout", "weights")
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _decline(what: str) -> str:
+    return f"Make it work, or let supports() return the reason why it can't run {what}."
+
+
+def _given(failure: Failure, backend: Backend, rules: Mapping[str, Rule]) -> str:
+    """Name the shapes of a call's inputs: many exceptions come from exchanged axes."""
+    case = failure.shown
+    shapes: tuple[tuple[int, ...], ...] = activation_shapes(case, rules[case.rule])
+    names = ("queries", "keys", "values") if case.layer is not None else ("q", "k", "v")
+    if case.layer is None and backend.layout == "BLHD":
+        shapes = tuple((s[0], s[2], s[1], s[3]) for s in shapes)
+    named = ", ".join(f"{name} {shape}" for name, shape in zip(names, shapes, strict=True))
+    layout = "" if case.layer is not None else f", in its layout {backend.layout}"
+    return f"Inputs were {named}{layout}."
+
+
+def shared(failing: Iterable[str], right: Iterable[str]) -> str:
+    """Name in one sentence what all failing cases have and no right case has; "" where nothing is."""
+    wrong = [_features(parse_case(case)) for case in failing]
+    fine = [_features(parse_case(case)) for case in right]
+    if not wrong or not fine:
+        return ""
+    common = [
+        f"{words} ({condition})"
+        for words, condition in wrong[0].items()
+        if all(words in other for other in wrong) and not any(words in other for other in fine)
+    ]
+    if not common:
+        return ""
+    return f"It fails in all cases with {', or '.join(common[:MOST_SHARED])}, and is right in all others."
+
+
+def _features(case: Case) -> dict[str, str]:
+    """Return what kernels treat specially in a case: in words, with the condition that ``supports`` tests."""
+    mask = case.mask
+    found = [
+        (case.Hkv < case.H, "fewer key/value heads than query heads", "case.Hkv != case.H"),
+        (case.Lq != case.Lk, "different lengths of queries and keys", "case.Lq != case.Lk"),
+        (case.Lq == 1, "one query", "case.Lq == 1"),
+        (case.Dv != case.D, "values of another width than keys", "case.Dv != case.D"),
+        (case.D % 8, "a number of features that is not a multiple of 8", "case.D % 8"),
+        (case.B > 1, "several batch elements", "case.B > 1"),
+        (not mask.is_none, "a mask", "not case.mask.is_none"),
+        (mask.causal, "a causal mask", "case.mask.causal is not None"),
+        (mask.causal, f"a causal mask aligned {mask.causal}", f"case.mask.causal == {mask.causal!r}"),
+        (mask.window, "a window", "case.mask.window is not None"),
+        (mask.padding, "padding", "case.mask.padding is not None"),
+        (mask.explicit, "an explicit mask", "case.mask.explicit is not None"),
+        (mask.explicit, f"a {mask.explicit} mask", f"case.mask.explicit == {mask.explicit!r}"),
+        (case.layer is not None, "a layer", "case.layer is not None"),
+        (case.pass_ != "forward", "gradients", "case.pass_ != 'forward'"),
+        (case.dropout, "dropout", "case.dropout"),
+        (max(case.Lq, case.Lk) > 128, "long sequences", "max(case.Lq, case.Lk) > 128"),
+        (True, f"the dtype {case.dtype}", f"case.dtype == {case.dtype!r}"),
+        (True, f"the rule {case.rule}", f"case.rule == {case.rule!r}"),
+    ]
+    return {words: condition for there, words, condition in found if there}

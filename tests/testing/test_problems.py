@@ -1,0 +1,153 @@
+"""From records to findings; nothing is judged here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from attnbench import Backend
+from attnbench.plugins.registry import load_registry
+from attnbench.testing.apart import Diagnosed
+from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
+from attnbench.testing.judge import rules_in
+from attnbench.testing.problems import MOST_LOOKS, findings_of, looks, shared
+from attnbench.types.checks import Check
+from attnbench.types.record import Record, Status
+
+REGISTRY = load_registry()
+RULES = rules_in(REGISTRY)
+SOURCES = {name: entry.source for name, entry in REGISTRY.rules.items()}
+MINE = Backend("mine", "a test", prepare=print)
+CASE = "attention/dot/B1-H2-Lq9-Lk12-D8/{}/float32/cpu/forward"
+NEAR = "attention/dot/B1-H2-Lq7-Lk8-D8/causal:lower_right/float32/cpu/forward/seed5"
+
+
+def record(mask: str, status: Status = "mismatch", check: Check = "", reason: str = "it failed") -> Record:
+    on = ["normal"] if check == "values" else []
+    return Record(CASE.format(mask), "dot", "mine", status, reason, failed_check=check, failed_on=on)
+
+
+def found(*records: Record, backend: Backend = MINE, **diagnoses: str) -> list[Finding]:
+    by_case = {CASE.format(mask): Diagnosed(CASE.format(mask), do) for mask, do in diagnoses.items()}
+    return findings_of(records, by_case, backend, RULES)
+
+
+def test_only_failures_are_problems() -> None:
+    assert found(record("none", "ok"), record("bool", "unsupported"), record("float", "unavailable")) == []
+
+
+def test_cases_of_one_mistake_are_one_finding() -> None:
+    wrong = [
+        record(mask, check="values", reason=f"RMS error {i}") for i, mask in enumerate(("none", "causal"))
+    ]
+    (finding,) = found(*wrong, none="Do this.", causal="Do this.")
+    assert finding.cases == tuple(CASE.format(mask) for mask in ("none", "causal"))
+    assert (finding.check, finding.do) == ("values", "Do this.")
+
+
+def test_an_unknown_mistake_refers_to_the_known_one() -> None:
+    known, other = found(record("bool", check="values"), record("none", check="values"), none="Do this.")
+    assert known.do == "Do this."
+    assert other.do == "Fix the problems above first: this may be one of them."
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("crashed", "and its process ended: it failed."),
+        ("timeout", "and it gave no answer in time: it failed."),
+        ("out_of_memory", "and it ran out of memory: it failed."),
+        ("error", "and it failed."),
+    ],
+)
+def test_a_call_that_fails_is_declined_or_fixed(status: Status, words: str) -> None:
+    (finding,) = found(record("bool", status), record("none", "ok"))
+    assert finding.problem == f"supports() let this case through, {words}"
+    assert finding.do.startswith(
+        "It fails in all cases with a mask (not case.mask.is_none), or an explicit mask"
+    )
+    assert "let supports() return the reason" in finding.do
+
+
+def test_exceptions_that_differ_in_numbers_only_are_one_finding() -> None:
+    (finding,) = found(*(record(f"window:{n}", "error", reason=f"size {n} is odd") for n in (2, 3)))
+    assert len(finding.cases) == 2
+
+
+def test_shapes_are_given_in_the_declared_layout() -> None:
+    near = Record(CASE.format("none"), "dot", "mine", "error", f"beside, {NEAR}: it failed", failed_case=NEAR)
+    (finding,) = found(near)
+    assert "Inputs were q (1, 2, 7, 8), k (1, 2, 8, 8), v (1, 2, 8, 8), in its layout BHLD." in finding.do
+    (finding,) = found(record("none", "error"), backend=replace(MINE, layout="BLHD"))
+    assert "Inputs were q (1, 9, 2, 8), k (1, 12, 2, 8)" in finding.do
+
+
+@pytest.mark.parametrize(
+    ("status", "check", "words"),
+    [
+        ("mismatch", "aliasing", "Allocate the output in each call"),
+        ("mismatch", "state", "Set switches in preparation or with a context manager"),
+        ("mismatch", "activity", "Use case.threads threads"),
+        ("mismatch", "rule_forms", "The rule 'dot': its torch form and its NumPy form differ"),
+        ("error", "graph", "Keep the graph"),
+        ("error", "requires", "declare it, as requires=('name',)"),
+        ("error", "supports", "raise nothing"),
+    ],
+)
+def test_each_check_has_its_advice(status: Status, check: Check, words: str) -> None:
+    (finding,) = found(record("none", status, check))
+    assert finding.check == check
+    assert words in finding.do
+
+
+def test_dropout_and_weights_have_advice_of_their_own() -> None:
+    for check, words in (("dropout", "Drop each weight by itself"), ("weights", "Return the weights")):
+        wrong = Record(
+            CASE.format("none"), "dot", "mine", "mismatch", "x", failed_on=[check], failed_check=check
+        )
+        assert found(wrong)[0].do.startswith(words)
+
+
+def test_plain_wrong_answers_get_a_close_look() -> None:
+    near = Record(
+        CASE.format("bool+padding"), "dot", "mine", "mismatch", "x", failed_check="values", failed_case=NEAR,
+        failed_on=["near:normal", "near:loud"],
+    )  # fmt: skip
+    skipped = [
+        record("causal", "error"),
+        record("float", check="inputs_changed"),
+        record("bool", check="rule_forms"),
+    ]
+    close = looks([near, record("none", check="values"), *skipped], SOURCES)
+    assert [look.case for look in close.values()] == [CASE.format("none"), NEAR]
+    assert close[near.case].families == ("normal", "loud")
+    large = CASE.format("none").replace("Lq9-Lk12", "Lq4096-Lk4096")
+    too_large = Record(large, "dot", "mine", "mismatch", "x", failed_check="values", failed_on=["normal"])
+    assert looks([too_large], SOURCES) == {}
+    many = [record(f"window:{n}", check="values") for n in range(2, 20)]
+    assert len(looks(many, SOURCES)) == MOST_LOOKS
+
+
+def test_common_features_of_failing_cases() -> None:
+    heads, plain = "attention/dot/H4-Hkv2-L9-D8", "attention/dot/H4-L9-D8"
+    assert "fewer key/value heads than query heads (case.Hkv != case.H)" in shared([heads], [plain])
+    assert shared([heads, plain], ["attention/dot/H4-L9-D8/causal"]) == ""
+    assert shared([heads], []) == ""
+    assert "case.dtype == 'bfloat16'" in shared([plain + "/bfloat16"], [plain])
+
+
+def test_the_words_of_a_report() -> None:
+    counts = Counts("mine", 1, 2, 3, 4, command="attnbench check CASE --backend mine")
+    report = Report((counts,), merged(Finding("mine", "wrong", "Fix it.", (case,)) for case in "abcde"))
+    assert str(report) == (
+        "mine: 1 of 2 cases right; supports() declined 3 of 4 combinations of what it declares\n"
+        "  problem: wrong\n    Fix it.\n    a\n    b\n    c\n    and 2 more cases\n"
+        "  one of these cases again: attnbench check CASE --backend mine"
+    )
+    assert not report.ok
+    assert isinstance(NotConforming(report), AssertionError)
+    assert Report((counts,), ()).ok
+    absent = Report((Counts("mine", 0, 0, 0, 0, "no such device"),), ())
+    assert not absent.ok
+    assert str(absent) == "mine: nothing was checked, since it can't run here: no such device"
