@@ -9,11 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
-from math import isfinite
 from typing import Any
 
 from attnbench import __version__
@@ -29,7 +27,6 @@ from attnbench.reports.html.words import (
     leads_of,
     machine_of,
     short_names,
-    standings,
     suite_of,
 )
 from attnbench.reports.judged import BASELINE, Judged
@@ -44,21 +41,6 @@ _PACKAGES = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}
 _VEGA_LITE = "6."
 _LEFT_OUT = ("±", "prepare", "first call", "rms error", "max error")
 """Columns that few readers look for; --csv has them."""
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """An outcome: ``first`` are the cells before the case, ``rest`` those after the status."""
-
-    run: int
-    backend: str
-    case: str
-    name: str
-    status: str
-    verdict: str
-    why: str
-    first: tuple[tuple[str, str], ...]
-    rest: tuple[tuple[str, str], ...]
 
 
 def check_packages() -> None:
@@ -149,7 +131,6 @@ def _section(run: Run, place: int) -> dict[str, Any]:
         "cut_off": f"The run was cut off; {isolated(go_on)}." if unfinished else "",
         "findings": findings(judged, leads, manifest),
         "leads": leads,
-        "standings": standings(judged, "slower" if manifest.sides else "faster"),
         "failed": failed,
         "quiet": quiet,
         "names": short_names(one.record.case for one in judged),
@@ -162,48 +143,27 @@ def _table(judged: Sequence[Sequence[Judged]]) -> dict[str, Any]:
     """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
     every = [one for those in judged for one in those]
     columns = [column for column in all_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
-    wanted = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
-    first = [column for column in columns if column.head in wanted]
-    rest = [column for column in columns if column.head not in wanted]
+    first = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
     names = short_names(one.record.case for one in every)
-
-    def cells(chosen: Sequence[Any], one: Judged) -> tuple[tuple[str, str], ...]:
-        return tuple((column.cell(one) or "", _key(column.value(one))) for column in chosen)
+    places = {case: place for place, case in enumerate(names)}
 
     def order(one: Judged) -> tuple[int, int, float]:
         record = one.record
         return places[record.case], STATUSES.index(record.status), record.median_ms or 0.0
 
-    places = {case: place for place, case in enumerate(names)}
-    rows = [
-        TableRow(
-            run=number,
-            backend=name_text(one.record),
-            case=one.record.case,
-            name=names[one.record.case],
-            status=one.record.status,
-            verdict=one.verdict or "",
-            why=". ".join(filter(None, (one.record.reason, one.why, *one.record.notes))),
-            first=cells(first, one),
-            rest=cells(rest, one),
-        )
-        for number, those in enumerate(judged, start=1)
-        for one in sorted(those, key=order)
-    ]
-    statuses, verdicts = {row.status for row in rows}, {row.verdict for row in rows}
+    statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
     return {
-        "rows": rows,
-        "first": [column.head for column in first],
-        "rest": [column.head for column in rest],
-        "backends": list(dict.fromkeys(row.backend for row in rows)),
+        "rows": [
+            (number, one) for number, those in enumerate(judged, start=1) for one in sorted(those, key=order)
+        ],
+        "first": [column for column in columns if column.head in first],
+        "rest": [column for column in columns if column.head not in first],
+        "names": names,
+        "backend_of": name_text,
+        "backends": list(dict.fromkeys(name_text(one.record) for one in every)),
         "statuses": [status for status in STATUSES if status in statuses],
         "verdicts": [word for word in (*WORDS, BASELINE) if word in verdicts],
     }
-
-
-def _key(value: float | None) -> str:
-    """The text that a cell is sorted by; "" for a cell that comes last in any order."""
-    return "" if value is None or not isfinite(value) else repr(value)
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from attnbench.reports.formats import plain
 from attnbench.reports.judged import Judged
 from attnbench.types.record import STATUSES, Manifest, Record
 from attnbench.types.sides import BASE, HEAD
-from attnbench.types.verdict import WORDS
 from attnbench.types.words import count_of
 
 _QUIET = ("unsupported", "unavailable")
@@ -48,17 +46,6 @@ class Lead:
     following: str
     takes: str
     sure: str
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A backend against its baseline over all cases: how many verdicts of each kind, the range of ratios."""
-
-    backend: str
-    baseline: str
-    verdicts: dict[str, int]
-    ratios: str
-    failed: str
 
 
 @dataclass(frozen=True)
@@ -188,37 +175,6 @@ def _bounds(record: Record) -> tuple[float | None, float | None]:
     return (1.0, 1.0) if record.backend == record.baseline else (record.ratio_low, record.ratio_high)
 
 
-def standings(judged: Sequence[Judged], foremost: str) -> list[Standing]:
-    """Every backend but the baseline, the one with most verdicts ``foremost`` first."""
-    ratio_cells = {column.head: column.cell for column in all_columns(judged)}
-    backends: dict[str, list[Judged]] = {}
-    for one in judged:
-        backends.setdefault(one.record.backend, []).append(one)
-    found = []
-    for name, those in backends.items():
-        baseline = next((one.record.baseline for one in those if one.record.baseline), None) or ""
-        if name == baseline:
-            continue
-        compared = sorted((one for one in those if one.verdict is not None), key=_ratio)
-        cell = ratio_cells.get("ratio") or ratio_cells.get(f"×{baseline}")
-        ends = [cell(one) or "" for one in (compared[0], compared[-1])] if compared and cell else []
-        statuses = Counter(one.record.status for one in those)
-        found.append(
-            Standing(
-                name,
-                baseline,
-                {word: sum(one.verdict == word for one in those) for word in WORDS},
-                " to ".join(dict.fromkeys(ends)),
-                ", ".join(f"{statuses[s]} {s.replace('_', ' ')}" for s in STATUSES[1:] if statuses[s]),
-            )
-        )
-    return sorted(found, key=lambda one: -one.verdicts[foremost])
-
-
-def _ratio(judged: Judged) -> float:
-    return judged.record.ratio or 0.0
-
-
 def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
     """Failed outcomes, grouped by status, backend and reason; then those that could not run here."""
 
@@ -256,7 +212,7 @@ def facts(manifest: Manifest, path: str, finished: bool) -> dict[str, list[tuple
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     for name, value in values.items():
-        words = before + re.sub("_", " ", str(name))
+        words = before + str(name).replace("_", " ")
         if isinstance(value, Mapping):
             yield from _flat(value, f"{words}: ")
         elif value is not None and value != "":
