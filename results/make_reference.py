@@ -115,7 +115,6 @@ def draw() -> None:
         PICTURE.parent.mkdir(exist_ok=True)
         tab.screenshot(path=str(PICTURE))
         for name in CHARTS:
-            tab.locator(f"#chart-{name}").scroll_into_view_if_needed()
             tab.wait_for_selector(f"#chart-{name}[data-drawn]")
             tab.locator(f"#chart-{name}").screenshot(path=str(PICTURE.with_stem(f"report-{name}")))
         browser.close()

@@ -74,7 +74,7 @@ def command(
     finally:
         if benchmark_json is not None:
             write_benchmark_json(files, benchmark_json)
-        targets.write(run, files, trace=trace)
+        targets.write(run, trace=trace)
 
 
 def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> None:

@@ -67,15 +67,15 @@ class Files:
             if sum(path.resolve() == other.resolve() for other in named) > 1:
                 raise BadInput(f"{str(path)!r} is named for two formats: give each a file of its own")
         if self.html is not None:
-            from attnbench.reports.html.bundle import check_packages
+            from attnbench.reports.html.page import check_packages
 
             check_packages()
 
-    def write(self, run: Run, files: Sequence[Path], *, trace: bool) -> None:
-        """Write them; ``files``: what the run was read from.
+    def write(self, run: Run, *, trace: bool) -> None:
+        """Write the files.
 
         Raises:
-            BadInput: one can't be written, or a package that a page needs isn't installed.
+            BadInput: a file cannot be written, or a package that a page needs is not installed.
         """
         from attnbench.reports.render import render
 
@@ -84,7 +84,9 @@ class Files:
         if self.markdown is not None:
             _write(self.markdown, _markdown(run, trace=trace))
         if self.html is not None:
-            _write(self.html, _page(run, files))
+            from attnbench.reports.html.page import page
+
+            _write(self.html, page(run))
 
 
 def by_run(run: Run) -> Iterator[tuple[str, list[Judged]]]:
@@ -101,16 +103,6 @@ def _markdown(run: Run, *, trace: bool) -> str:
         return render(run.judged, "markdown", trace=trace)
     parts = (f"{head}\n\n{render(judged, 'markdown', trace=trace)}" for head, judged in by_run(run))
     return "\n".join(parts)
-
-
-def _page(run: Run, files: Sequence[Path]) -> str:
-    from attnbench.reports.html.page import page
-    from attnbench.reports.html.shown import shown
-    from attnbench.runner.run_file import expand, read_runs
-
-    # Read again with the samples, which a Run doesn't hold: leads and limits are made of them.
-    stored = [one for path in expand(list(files)) for one in read_runs(path)]
-    return page(shown(stored, run.judged_by_file))
 
 
 def _write(target: Path, text: str) -> None:

@@ -23,7 +23,7 @@ BENCHMARKS = Path(__file__).parents[1] / "stored" / "golden"
 def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run in ``run.jsonl`` of the working folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(page_module, "script", lambda: "window.vegaEmbed = null;")
+    monkeypatch.setattr(page_module, "vega", lambda: "window.vegaEmbed = null;")
     manifest = Manifest(
         format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[],
         cases=[CASE], backends=["eager", "bmm"], named=[], compiled_on=None, protocol={}, plugins=[],
@@ -58,8 +58,8 @@ def test_several_runs_stand_in_one_page_and_each_under_its_line(
     assert printed.exit_code == 0
     assert Path("both.md").read_text().strip() == printed.stdout.strip()
     page = Path("both.html").read_text()
-    assert "Run 1: Another" in page
-    assert "Run 2: Zen" in page
+    assert "Run 1: other.jsonl on Another" in page
+    assert "Run 2: run.jsonl on Zen" in page
 
 
 @pytest.mark.parametrize(

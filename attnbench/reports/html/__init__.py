@@ -1,1 +1,1 @@
-"""One page that holds a report: sentences, a table, charts, and how it was measured."""
+"""The HTML page of ``attnbench report --html``."""

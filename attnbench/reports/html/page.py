@@ -1,7 +1,7 @@
-"""The page: one file that needs nothing else, and asks for nothing.
+"""The page: one file that holds all it needs.
 
-Its policy (Content-Security-Policy) lets a browser run the scripts that are in it by their hashes, and load
-nothing from anywhere: even a name that got past the escaping could neither run nor tell.
+Its Content-Security-Policy lets a browser run the scripts of the page, by their hashes, and load nothing.
+So a name that got past the escaping could neither run nor send anything.
 """
 
 from __future__ import annotations
@@ -9,42 +9,74 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
 from attnbench import __version__
 from attnbench.reports.columns import all_columns, name_text
 from attnbench.reports.footer import footer
-from attnbench.reports.html.against_baseline import standings
-from attnbench.reports.html.bundle import check_packages, script
-from attnbench.reports.html.chart import Chart, Marks
-from attnbench.reports.html.facts import environment_facts, protocol_facts, run_facts
-from attnbench.reports.html.lead_table import lead_rows
-from attnbench.reports.html.lengths import memory_chart, time_chart
-from attnbench.reports.html.pareto import pareto_chart
-from attnbench.reports.html.ratios import ratio_chart
-from attnbench.reports.html.records import outcomes
-from attnbench.reports.html.roofline import roofline_chart
-from attnbench.reports.html.sentences import summary
-from attnbench.reports.html.shown import Shown
-from attnbench.reports.html.words import isolated
+from attnbench.reports.html.charts import COLOURS, SHAPES, charts
+from attnbench.reports.html.rows import chart_rows
+from attnbench.reports.html.words import (
+    facts,
+    failures,
+    findings,
+    isolated,
+    leads_of,
+    machine_of,
+    short_names,
+    suite_of,
+)
+from attnbench.reports.judged import BASELINE, Judged
+from attnbench.reports.run import Run
+from attnbench.types.errors import BadInput, go_on_words
+from attnbench.types.record import STATUSES
+from attnbench.types.verdict import WORDS
 
-PAGE_ROWS = 100
-"""Rows of the table that stand at once."""
-_ASSETS = "assets"
+ROWS_AT_FIRST = 200
+"""Rows of the table that are shown before a reader asks for all."""
+_PACKAGES = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}
+_VEGA_LITE = "6."
+_LEFT_OUT = ("±", "prepare", "first call", "rms error", "max error")
+"""Columns that few readers look for; --csv has them."""
 
 
-def page(runs: Sequence[Shown]) -> str:
-    """Runs as a page.
+def check_packages() -> None:
+    """Raise :class:`BadInput` if a package that a page needs is not installed."""
+    missing = [name for module, name in _PACKAGES.items() if find_spec(module) is None]
+    if missing:
+        raise BadInput(f"a page needs {' and '.join(missing)}: pip install 'attnbench[html]'")
+
+
+@cache
+def vega() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert-python. It defines ``vegaEmbed``."""
+    import vl_convert
+
+    version = [name for name in vl_convert.get_vegalite_versions() if name.startswith(_VEGA_LITE)][-1]
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
+
+
+def page(run: Run) -> str:
+    """Render runs as a page. Each is judged by itself.
 
     Raises:
-        BadInput: a package that a page needs isn't installed.
+        BadInput: a package that a page needs is not installed.
     """
     check_packages()
     import jinja2
 
-    drawn = charts(runs)
-    scripts = [harmless(text) for text in (script(), _asset("table.js"), _asset("page.js"))]
+    judged = run.judged_by_file
+    several = len(judged) > 1
+    rows = [
+        row
+        for number, one in enumerate(judged, start=1)
+        for row in chart_rows(one, f"run {number}: " if several else "")
+    ]
+    timed = sorted(rows, key=lambda row: "ms" not in row)
+    scripts = [_closed(vega()), _closed(_asset("page.js"))]
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -52,88 +84,102 @@ def page(runs: Sequence[Shown]) -> str:
         lstrip_blocks=True,
         loader=jinja2.FunctionLoader(_asset),
     )
+    drawn = charts(rows)
     return environment.get_template("page.html").render(
-        title=_title(runs),
+        title=_title(run),
         version=__version__,
-        policy=policy(scripts),
+        policy=_policy(scripts),
         style=_asset("page.css"),
         scripts=scripts,
-        runs=[_section(run) for run in runs],
-        several=len(runs) > 1,
-        table=outcomes(runs),
-        page_rows=PAGE_ROWS,
+        runs=[_section(run, place) for place in range(len(judged))],
+        several=several,
+        rows_at_first=ROWS_AT_FIRST,
         charts=drawn,
-        chart_data={
-            chart.name: {"spec": chart.spec, "views": _views(chart)} for chart in drawn if chart.views
+        # tojson escapes <, > and &, so no name can end the script element.
+        data={
+            "rows": rows,
+            "backends": list(dict.fromkeys(row["backend"] for row in timed)),
+            "colours": COLOURS,
+            "shapes": SHAPES,
+            "specs": {chart.name: chart.spec for chart in drawn},
         },
+        **_table(judged),
     )
 
 
-def charts(runs: Sequence[Shown]) -> list[Chart]:
-    """All charts, those that have nothing to show too."""
-    records = [record for run in runs for record in run.records]
-    # Those without a time are never drawn, and must not use up colours.
-    marks = Marks(name_text(one) for one in sorted(records, key=lambda one: one.median_ms is None))
-    return [
-        ratio_chart(runs),
-        time_chart(runs, marks),
-        memory_chart(runs, marks),
-        roofline_chart(runs, marks),
-        pareto_chart(runs, marks),
-    ]
+def _title(run: Run) -> str:
+    manifests = run.manifests
+    suites = dict.fromkeys(suite_of(manifest) for manifest in manifests)
+    machines = dict.fromkeys(isolated(machine_of(manifest)) for manifest in manifests)
+    what = ", ".join(filter(None, suites)) or ", ".join(path.name for path in dict.fromkeys(run.paths))
+    return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(filter(None, machines)))))
 
 
-def policy(scripts: Sequence[str]) -> str:
-    """What the page may do: run these scripts, and nothing from outside."""
-    hashes = " ".join(f"'sha256-{_digest(text)}'" for text in scripts)
+def _section(run: Run, place: int) -> dict[str, Any]:
+    """One run as the template takes it."""
+    manifest, path, judged = run.manifests[place], run.paths[place], run.judged_by_file[place]
+    leads = [] if manifest.sides else leads_of(judged)
+    failed, quiet = failures(judged)
+    unfinished = path in run.unfinished
+    go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
+    return {
+        "path": str(path),
+        "suite": isolated(suite_of(manifest) or path.name),
+        "machine": isolated(machine_of(manifest) or "an unnamed machine"),
+        "started": manifest.started[:16].replace("T", " "),
+        "torch": isolated(str(manifest.environment.get("torch") or "")),
+        "cut_off": f"The run was cut off; {isolated(go_on)}." if unfinished else "",
+        "findings": findings(judged, leads, manifest),
+        "leads": leads,
+        "failed": failed,
+        "quiet": quiet,
+        "names": short_names(one.record.case for one in judged),
+        "conventions": footer(judged, {column.head for column in all_columns(judged)}),
+        "facts": facts(manifest, str(path), not unfinished),
+    }
+
+
+def _table(judged: Sequence[Sequence[Judged]]) -> dict[str, Any]:
+    """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
+    every = [one for those in judged for one in those]
+    columns = [column for column in all_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
+    first = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
+    names = short_names(one.record.case for one in every)
+    places = {case: place for place, case in enumerate(names)}
+
+    def order(one: Judged) -> tuple[int, int, float]:
+        record = one.record
+        return places[record.case], STATUSES.index(record.status), record.median_ms or 0.0
+
+    statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
+    return {
+        "rows": [
+            (number, one) for number, those in enumerate(judged, start=1) for one in sorted(those, key=order)
+        ],
+        "first": [column for column in columns if column.head in first],
+        "rest": [column for column in columns if column.head not in first],
+        "names": names,
+        "backend_of": name_text,
+        "backends": list(dict.fromkeys(name_text(one.record) for one in every)),
+        "statuses": [status for status in STATUSES if status in statuses],
+        "verdicts": [word for word in (*WORDS, BASELINE) if word in verdicts],
+    }
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts
+    )
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def harmless(text: str) -> str:
-    """A script that nothing in it can end: HTML looks for its end without knowing of strings."""
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+def _closed(script: str) -> str:
+    """A script in which no string can end its element: HTML looks for the end without knowing strings."""
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _asset(name: str) -> str:
-    return files("attnbench.reports.html").joinpath(_ASSETS, name).read_text(encoding="utf-8")
-
-
-def _title(runs: Sequence[Shown]) -> str:
-    if len(runs) == 1:
-        return f"attnbench: {isolated(runs[0].path.name)}"
-    return f"attnbench: {len(runs)} runs"
-
-
-def _section(run: Shown) -> dict[str, Any]:
-    """A run as the template takes it."""
-    judged = list(run.judged)
-    heads = {column.head for column in all_columns(judged)}
-    return {
-        "number": run.number,
-        "path": str(run.path),
-        "file": run.path.name,
-        "machine": isolated(run.machine),
-        "torch": isolated(run.torch),
-        "started": run.manifest.started[:16].replace("T", " "),
-        "sentences": summary(run),
-        "leads": lead_rows(run.leads),
-        "standings": standings(judged, run.foremost),
-        "conventions": footer(judged, heads),
-        "facts": [
-            ("Run", run_facts(run)),
-            ("Environment", environment_facts(run)),
-            ("Protocol", protocol_facts(run)),
-        ],
-    }
-
-
-def _views(chart: Chart) -> list[dict[str, Any]]:
-    # Not by dataclasses.asdict, which copies every row.
-    return [vars(view) | {"tables": [vars(table) for table in view.tables]} for view in chart.views]
+    return files("attnbench.reports.html").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,75 +1,220 @@
-"""Sentences as pieces: plain words, and names that came from files."""
+"""The words of the page: findings, the fastest backend of each case, failures, facts of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import groupby
+from typing import Any
 
-Tone = Literal["plain", "good", "unsure", "bad"]
+from attnbench.cases.sizes import human_bytes
+from attnbench.reports.columns import all_columns, name_text, time_text
+from attnbench.reports.footer import counted
+from attnbench.reports.formats import plain
+from attnbench.reports.judged import Judged
+from attnbench.types.record import STATUSES, Manifest, Record
+from attnbench.types.sides import BASE, HEAD
+from attnbench.types.words import count_of
+
+_QUIET = ("unsupported", "unavailable")
 
 
 @dataclass(frozen=True)
-class Name:
-    """The name of a backend or a case, as it stands in a file: set apart from the words around it."""
+class Finding:
+    """A sentence of the page.
 
+    subject: the name at its beginning, "" for none. tone: ``good``, ``unsure``, ``bad`` or ``plain``.
+    """
+
+    subject: str
     text: str
+    tone: str = "plain"
 
 
-Piece = str | Name
+@dataclass(frozen=True)
+class Lead:
+    """The fastest backend of a case and the next one.
+
+    takes: time of the next over the fastest's, as text. sure: ``clear`` if the ratio interval of every other
+    backend lies above the fastest's, ``not clear`` if not, ``alone`` if no other backend has a time.
+    """
+
+    case: str
+    best: str
+    time: str
+    following: str
+    takes: str
+    sure: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Outcomes of one backend that have the same status and reason."""
+
+    status: str
+    backend: str
+    reason: str
+    cases: tuple[str, ...]
 
 
 def isolated(text: str) -> str:
-    """A text of a file in the midst of ours, set apart: letters from right to left, and marks that turn the
-    direction, end with it (Unicode's UAX 9, 2.7). ASCII has neither and stays as it is.
+    """Wrap a name that may switch the writing direction, so that it cannot reverse the text around it.
+
+    Source: Unicode Standard Annex 9, section 2.7.
     """
     return text if text.isascii() else f"\u2068{text}\u2069"
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence, and the cases that it counts, to be unfolded.
-
-    tone: good, something is proved; unsure, something is not; bad, something failed, or became
-    slower.
-    """
-
-    pieces: tuple[Piece, ...]
-    tone: Tone = "plain"
-    cases: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """As plain text."""
-        return "".join(piece.text if isinstance(piece, Name) else piece for piece in self.pieces)
+def machine_of(manifest: Manifest) -> str:
+    """The CUDA devices of a run that used them, or else its CPU; "" if the file does not name it."""
+    devices = manifest.environment.get("cuda_devices")
+    if isinstance(devices, list) and any("cuda" in case.split("/") for case in manifest.cases):
+        return ", ".join(str(device) for device in dict.fromkeys(devices))
+    return str(manifest.environment.get("cpu") or "")
 
 
-def sentence(*pieces: Piece | Iterable[Piece], tone: Tone = "plain", cases: Sequence[str] = ()) -> Sentence:
-    """A sentence of pieces and of runs of pieces."""
-    flat: list[Piece] = []
-    for piece in pieces:
-        flat += [piece] if isinstance(piece, str | Name) else list(piece)
-    return Sentence(tuple(piece for piece in flat if piece), tone, tuple(cases))
+def suite_of(manifest: Manifest) -> str:
+    """The words after ``attnbench run``, up to its first option: suites, files or cases."""
+    words = manifest.command[2:] if manifest.command[1:2] == ["run"] else []
+    first_option = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    return " ".join(words[:first_option])
 
 
-def listed(names: Sequence[str], last: str = "and") -> list[Piece]:
-    """Names as a list: a, b and c."""
-    pieces: list[Piece] = []
-    for place, name in enumerate(names):
-        if place:
-            pieces.append(f" {last} " if place == len(names) - 1 else ", ")
-        pieces.append(Name(name))
-    return pieces
+def short_names(cases: Iterable[str]) -> dict[str, str]:
+    """Ids of cases without the parts that all of them share, so that they fit into a table."""
+    parts = {case: [segment.split("-") for segment in case.split("/")] for case in cases}
+    words = [{word for segment in segments for word in segment} for segments in parts.values()]
+    shared = set.intersection(*words) if len(parts) > 1 else set()
+    kept = {
+        case: ["-".join(word for word in segment if word not in shared) for segment in segments]
+        for case, segments in parts.items()
+    }
+    return {case: (" ".join(filter(None, kept[case])) if shared else "") or case for case in kept}
 
 
-def share(count: int, whole: int, what: str, whose: str = "") -> str:
-    """A part of a whole: 2 of 12 cases; all 12 cases; both cases; the one case.
+def findings(judged: Sequence[Judged], leads: Sequence[Lead], manifest: Manifest) -> list[Finding]:
+    """The scope of a run, then its fastest backends or, in a live comparison, what became slower."""
+    records = [one.record for one in judged]
+    if not records:
+        return [Finding("", "The run has no outcome yet.", "bad")]
+    found = [Finding("", f"{count_of(len({r.backend for r in records}), 'backend')} on {counted(records)}.")]
+    if manifest.protocol.get("timed") is False:
+        found.append(Finding("", "Nothing was timed: this run only checked outputs."))
+    if manifest.sides:
+        base, head = (isolated(str(manifest.sides.get(side, {}).get("name") or "?")) for side in (BASE, HEAD))
+        found.append(
+            Finding("", f"@{BASE} is {base}; @{HEAD} is {head}. Each backend is compared with itself.")
+        )
+        slower = Counter(one.record.backend for one in judged if one.verdict == "slower")
+        return found + [
+            Finding(name, f"became slower in {count_of(count, 'case')}.", "bad")
+            for name, count in slower.most_common()
+        ]
+    return found + _lead_findings(leads)
 
-    whose: "its", where the whole is not that of the run.
-    """
-    its = f"{whose} " if whose else ""
-    if whole == 1:
-        return f"{its or 'the '}one {what}"
-    if count == whole == 2:
-        return f"both {its}{what}s"
-    return f"all {its}{whole:,} {what}s" if count == whole else f"{count:,} of {its}{whole:,} {what}s"
+
+def _lead_findings(leads: Sequence[Lead]) -> list[Finding]:
+    total = count_of(len(leads), "case")
+    clear: dict[str, list[str]] = {}
+    for lead in leads:
+        if lead.sure == "clear":
+            clear.setdefault(lead.best, []).append(lead.takes)
+    found = []
+    for best, takes in sorted(clear.items(), key=lambda one: -len(one[1])):
+        least, most = min(takes, key=float), max(takes, key=float)
+        by = least if least == most else f"{least} to {most}"
+        text = f"is the fastest in {len(takes):,} of {total}. The next backend takes {by} times as long."
+        found.append(Finding(best, text, "good"))
+    unclear = sum(lead.sure == "not clear" for lead in leads)
+    if unclear:
+        text = (
+            f"The lead is not clear in {unclear:,} of {total}: intervals overlap, or there are too few sets."
+        )
+        found.append(Finding("", text, "unsure"))
+    return found
+
+
+def leads_of(judged: Sequence[Judged]) -> list[Lead]:
+    """The fastest backend of each case that has a time, in the order of the run."""
+    columns = {column.head: column for column in all_columns(judged)}
+    cases: dict[str, list[Judged]] = {}
+    for one in judged:
+        if one.record.status == "ok" and one.record.median_ms is not None:
+            cases.setdefault(one.record.case, []).append(one)
+    found = []
+    for case, those in cases.items():
+        best, *others = sorted(those, key=_order)
+        clear = all(_above(other.record, best.record) for other in others)
+        takes = columns["×best"].cell(others[0]) if others and "×best" in columns else None
+        found.append(
+            Lead(
+                case,
+                name_text(best.record),
+                time_text(best.record) or "",
+                name_text(others[0].record) if others else "",
+                takes or "",
+                "alone" if not others else "clear" if clear and takes else "not clear",
+            )
+        )
+    return found
+
+
+def _order(judged: Judged) -> tuple[bool, float, float]:
+    record = judged.record
+    return record.backend != record.best, record.ratio_to_best or 0.0, record.median_ms or 0.0
+
+
+def _above(record: Record, best: Record) -> bool:
+    """Return True if the ratio interval of a record lies above the best's, both over the same baseline."""
+    low, high = _bounds(record)[0], _bounds(best)[1]
+    return low is not None and high is not None and low > high
+
+
+def _bounds(record: Record) -> tuple[float | None, float | None]:
+    return (1.0, 1.0) if record.backend == record.baseline else (record.ratio_low, record.ratio_high)
+
+
+def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
+    """Failed outcomes, grouped by status, backend and reason; then those that could not run here."""
+
+    def kind(record: Record) -> tuple[int, str, str]:
+        return STATUSES.index(record.status), record.backend, record.reason
+
+    records = sorted((one.record for one in judged if one.record.status != "ok"), key=kind)
+    groups = [list(those) for _, those in groupby(records, key=kind)]
+    found = [
+        Failed(those[0].status, those[0].backend, those[0].reason, tuple(one.case for one in those))
+        for those in groups
+    ]
+    return [one for one in found if one.status not in _QUIET], [one for one in found if one.status in _QUIET]
+
+
+def facts(manifest: Manifest, path: str, finished: bool) -> dict[str, list[tuple[str, str]]]:
+    """The facts of a run as pairs of name and text, in three parts."""
+    plugins = ", ".join(f"{one.distribution} {one.version} ({one.name})" for one in manifest.plugins)
+    run = {
+        "file": path,
+        "run": manifest.run_id,
+        "started": manifest.started,
+        "finished": finished,
+        "attnbench": manifest.attnbench,
+        "command": " ".join(manifest.command),
+        "plugins": plugins,
+        "side": manifest.sides,
+    }
+    return {
+        "Run": list(_flat(run)),
+        "Environment": list(_flat(manifest.environment)),
+        "Protocol": list(_flat(manifest.protocol)),
+    }
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        words = before + str(name).replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{words}: ")
+        elif value is not None and value != "":
+            of_bytes = str(name).endswith("bytes") and isinstance(value, int | float)
+            yield words, human_bytes(value) if of_bytes else plain(value)

@@ -1,129 +1,120 @@
-// Light or dark, and the charts: each is drawn when it is about to be seen, by Vega-Lite.
+// Sorts and filters the table of outcomes, then draws the charts with Vega-Lite.
 "use strict";
 (() => {
-  const root = document.documentElement;
-  const button = document.getElementById("theme");
-  const dark = () =>
-    root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const tell = () => button.setAttribute("aria-pressed", String(dark()));
-  button.addEventListener("click", () => {
-    root.dataset.theme = dark() ? "light" : "dark";
-    tell();
+  const byId = (id) => document.getElementById(id);
+
+  // The table. Cells are read once; rows are only moved and hidden, so thousands stay quick.
+  const table = byId("records");
+  const heads = [...table.tHead.rows[0].cells];
+  const size = Number(table.dataset.first);
+  const names = heads.map((head) => head.textContent.trim());
+  const rows = [...table.tBodies[0].rows].map((row, place) => ({ row, place }));
+  const count = (number) => `${number.toLocaleString("en")} ${number === 1 ? "outcome" : "outcomes"}`;
+  let order = rows;
+  let all = false;
+
+  const key = ({ row }, column) => row.cells[column].dataset.k ?? row.cells[column].textContent.trim();
+  const text = (one) => (one.text ??= `${one.row.textContent} ${one.row.dataset.case}`.toLowerCase());
+
+  const filter = () => {
+    const words = byId("f-words").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const exact = [...document.querySelectorAll("#filters select")]
+      .filter((select) => select.value !== "")
+      .map((select) => [names.indexOf(select.name), select.value]);
+    const found = order.filter(
+      (one) => exact.every(([column, value]) => key(one, column) === value) && words.every((word) => text(one).includes(word)),
+    );
+    const shown = new Set(all ? found : found.slice(0, size));
+    for (const one of rows) one.row.hidden = !shown.has(one);
+    byId("count").textContent =
+      found.length === rows.length ? count(rows.length) : `${found.length.toLocaleString("en")} of ${count(rows.length)}`;
+    byId("more").hidden = shown.size === found.length;
+    byId("more").textContent = `Show all ${found.length.toLocaleString("en")}; ${shown.size} are shown`;
+  };
+
+  const sort = (column) => {
+    const direction = heads[column].getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+    for (const head of heads) head.removeAttribute("aria-sort");
+    heads[column].setAttribute("aria-sort", direction);
+    const keys = rows.map((one) => key(one, column));
+    const numeric = keys.every((one) => !isNaN(Number(one)));
+    const sign = direction === "ascending" ? 1 : -1;
+    order = [...rows].sort((a, b) => {
+      const [left, right] = [keys[a.place], keys[b.place]];
+      // Empty cells come last in both directions.
+      if (left === "" || right === "") return (left === "") - (right === "") || a.place - b.place;
+      return sign * (numeric ? left - right : left < right ? -1 : left > right ? 1 : 0) || a.place - b.place;
+    });
+    table.tBodies[0].append(...order.map((one) => one.row));
+    filter();
+  };
+
+  heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => sort(column)));
+  byId("filters").addEventListener("input", filter);
+  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  byId("filters").addEventListener("reset", () => setTimeout(filter));
+  byId("more").addEventListener("click", () => {
+    all = true;
+    filter();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
-  tell();
+  filter();
+  performance.mark("interactive");
 
-  // Read when the first chart is drawn: of thousands of records it is megabytes.
-  let read;
-  // Vega looks names up in plain objects, where this one is no key: a character that isn't seen makes it one.
-  const safe = (key, value) => (value === "__proto__" ? "__proto__\u2060" : value);
-  const charts = () => (read ??= JSON.parse(document.getElementById("chart-data").textContent, safe));
-
-  // Colours that follow the page: text and lines take the colour of the words around them.
+  // The charts. Text and lines take the colour of the page, light or dark.
   const ink = "currentColor";
   const config = {
     background: null,
     font: "system-ui, sans-serif",
     axis: {
-      labelColor: ink, titleColor: ink, domainColor: ink, tickColor: ink, gridColor: ink,
-      gridOpacity: 0.12, domainOpacity: 0.4, tickOpacity: 0.4, labelFontSize: 11.5, titleFontWeight: 500,
-      titleFontSize: 12,
+      labelColor: ink, titleColor: ink, domainColor: ink, tickColor: ink, gridColor: ink, gridOpacity: 0.12,
+      domainOpacity: 0.4, tickOpacity: 0.4, labelFontSize: 11.5, titleFontWeight: 500, titleFontSize: 12,
     },
     legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontWeight: 500 },
     view: { stroke: ink, strokeOpacity: 0.12 },
   };
+  // Vega looks names up in plain objects, where this one is not a key; an invisible character makes it one.
+  const safe = (_, value) => (value === "__proto__" ? "__proto__\u2060" : value);
+  const data = () => (data.read ??= JSON.parse(byId("chart-data").textContent, safe));
+  const unique = (chosen, field) => [...new Set(chosen.map((row) => row[field]))];
 
-  const filled = (node, view) => {
-    if (Array.isArray(node)) return node.map((one) => filled(one, view));
+  const fill = (node, values) => {
+    if (Array.isArray(node)) return node.map((one) => fill(one, values));
     if (node === null || typeof node !== "object") return node;
-    if ("$view" in node) return node.$view === "values" ? view.values : view.holds[node.$view];
-    return Object.fromEntries(Object.entries(node).map(([key, one]) => [key, filled(one, view)]));
+    if ("$" in node) return values(node.$);
+    return Object.fromEntries(Object.entries(node).map(([name, one]) => [name, fill(one, values)]));
   };
 
-  const element = (name, words, parent) => {
-    const made = document.createElement(name);
-    if (words !== undefined) made.textContent = words;
-    parent?.append(made);
-    return made;
-  };
-
-  // What may be as long as a file has it, and is broken; numbers stay whole.
-  const NAMES = ["backend", "case"];
-
-  const tableOf = (table, view) => {
-    const made = element("table");
-    element("caption", table.caption, made);
-    const head = element("tr", undefined, element("thead", undefined, made));
-    for (const [, name] of table.columns) element("th", name, head).scope = "col";
-    const body = element("tbody", undefined, made);
-    const rows = table.rows ?? view.values.filter((row) => (row.kind ?? "point") === "point");
-    for (const row of rows) {
-      const line = element("tr", undefined, body);
-      table.columns.forEach(([key], place) => {
-        const cell = element(place ? "td" : "th", row[key] ?? "", line);
-        if (!place) cell.scope = "row";
-        if (NAMES.includes(key)) cell.className = "name";
-      });
-    }
-    return made;
-  };
-
-  const regionOf = (table, view) => {
-    const region = element("div");
-    region.className = "scroll";
-    region.tabIndex = 0;
-    region.setAttribute("role", "region");
-    region.setAttribute("aria-label", table.caption);
-    region.append(tableOf(table, view));
-    return region;
-  };
-
-  const folded = (table, view) => {
-    const made = element("details");
-    element("summary", `As a table: ${table.caption}`, made);
-    // Made when it is asked for: most are not.
-    made.addEventListener("toggle", () => {
-      if (made.open && !made.querySelector("table")) made.append(regionOf(table, view));
-    });
-    return made;
-  };
-
-  const drawNow = async (figure) => {
-    const { spec, views } = charts()[figure.dataset.chart];
-    const view = views[Number(figure.querySelector("select")?.value ?? 0)];
-    figure.querySelector(".about").textContent = view.about;
-    figure.querySelector(".numbers").replaceChildren(...view.tables.map((one) => (one.open ? regionOf(one, view) : folded(one, view))));
+  const draw = async (figure) => {
+    const name = figure.dataset.chart;
+    const { backends, colours, shapes, specs } = data();
+    const view = safe("", figure.querySelector("select")?.value ?? figure.querySelector(".view").textContent);
+    const chosen = data().rows.filter((row) => row[`in_${name}`] === view);
+    const places = unique(chosen, "backend").map((backend) => backends.indexOf(backend)).sort((a, b) => a - b);
+    const values = (field) => {
+      if (field === "rows") return chosen;
+      if (field === "height") return 170 + 28 * unique(chosen, "line").length;
+      if (field === "backend") return places.map((place) => backends[place]);
+      if (field === "colours") return places.map((place) => colours[place % colours.length]);
+      // Past the last colour they begin again, with other shapes.
+      if (field === "shapes")
+        return places.map((place) => shapes[(place + Math.floor(place / colours.length)) % shapes.length]);
+      return unique(chosen, field);
+    };
     const canvas = figure.querySelector(".canvas");
-    canvas.style.minWidth = view.holds.width ? `${view.holds.width}px` : "";
-    canvas.setAttribute("aria-label", `${figure.querySelector("h2").textContent}: ${view.about}`);
-    const options = { actions: false, renderer: "svg", ast: true, config, tooltip: { theme: "custom" } };
+    // A map has a column for each backend, and scrolls in its frame if the window is too narrow.
+    if (name === "ratios") canvas.style.minWidth = `${180 + 46 * places.length}px`;
     figure.drawn?.finalize();
-    figure.drawn = await vegaEmbed(canvas, filled(spec, view), options);
-    figure.dataset.drawn = view.label;
+    const options = { actions: false, renderer: "svg", ast: true, config, tooltip: { theme: "custom" } };
+    figure.drawn = await vegaEmbed(canvas, fill(specs[name], values), options);
+    figure.dataset.drawn = view;
   };
 
-  // One after the other: of two at once in one place the slower would stay, whichever was chosen last.
-  const draw = (figure) => (figure.queue = (figure.queue ?? Promise.resolve()).then(() => drawNow(figure)));
-
-  const seen = new IntersectionObserver(
-    (entries) => {
-      for (const { target, isIntersecting } of entries) {
-        if (isIntersecting) {
-          seen.unobserve(target);
-          draw(target);
-        }
-      }
-    },
-    { rootMargin: "400px" },
-  );
-  const figures = [...document.querySelectorAll("figure[data-chart]")].filter((one) => one.querySelector(".canvas"));
+  const figures = [...document.querySelectorAll("figure[data-chart]")];
+  // One after the other: of two draws in one place the slower would win.
+  let queue = Promise.resolve();
+  const later = (figure) => (queue = queue.then(() => new Promise(requestAnimationFrame)).then(() => draw(figure)));
   for (const figure of figures) {
-    figure.querySelector("select")?.addEventListener("change", () => draw(figure));
-    seen.observe(figure);
+    figure.querySelector("select")?.addEventListener("change", () => later(figure));
+    later(figure);
   }
-  // Paper has no scrolling: what is printed is drawn before.
-  addEventListener("beforeprint", () => {
-    for (const figure of figures) if (!figure.drawn) draw(figure);
-  });
-  performance.mark("interactive");
 })();

@@ -1,0 +1,172 @@
+"""The data of the charts: one flat row for each outcome.
+
+A chart shows the rows that have its field, ``in_ratios`` for the chart ``ratios``. The value of the field is
+the label of the view that shows the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attnbench.cases.identity import parse_case
+from attnbench.cases.sizes import human_bytes
+from attnbench.reports.columns import COUNTED_BYTES, name_text, ratio_text, time_text
+from attnbench.reports.html.words import short_names
+from attnbench.reports.judged import BASELINE, Judged
+from attnbench.reports.units import number
+from attnbench.types.record import Record
+from attnbench.types.words import count_of
+
+Row = dict[str, Any]
+
+CASES_IN_A_VIEW = 30
+_LETTERS_IN_A_LINE = 24
+_NOT_RUN = "–"
+_CELLS = {
+    "out_of_memory": "memory", "crashed": "crash", "mismatch": "wrong", "ok": "no ratio",
+    "unsupported": _NOT_RUN, "unavailable": _NOT_RUN,
+}  # fmt: skip
+_LENGTHS = re.compile(r"Lq(\d+)-Lk(\d+)")
+
+
+def chart_rows(judged: Sequence[Judged], before: str = "") -> list[Row]:
+    """The rows of one run. before: what the labels of its views begin with."""
+    names = short_names(one.record.case for one in judged)
+    places = {case: place for place, case in enumerate(names)}
+    rows = [_row(one, names[one.record.case], places[one.record.case], len(places)) for one in judged]
+    told = {row["backend"] for row in rows if row["cell"] != _NOT_RUN}
+    rows = [row for row in rows if row["backend"] in told]
+    _add_families(rows)
+    _add_fronts(rows)
+    return [
+        {
+            key: f"{before}{value}" if key.startswith("in_") else value
+            for key, value in row.items()
+            if value is not None
+        }
+        for row in rows
+    ]
+
+
+def _row(judged: Judged, name: str, place: int, cases: int) -> Row:
+    record = judged.record
+    row: Row = {"case": record.case, "name": name, "line": _in_two_lines(name), "backend": name_text(record)}
+    row |= _ratio(judged, place, cases)
+    if record.status != "ok" or record.median_ms is None:
+        return row
+    low = record.median_ms if record.low_ms is None else record.low_ms
+    high = record.median_ms if record.high_ms is None else record.high_ms
+    row |= {"ms": record.median_ms, "low": low, "high": high, "time": time_text(record)}
+    memory = record.peak_extra_bytes
+    if memory is not None and memory >= COUNTED_BYTES:
+        row |= {"mib": memory / 2**20, "memory": human_bytes(memory)}
+    if record.accuracy is not None:
+        budget = record.accuracy.error_budget
+        row |= {"error": budget, "budget": number(budget)}
+    return row | _roofline(record)
+
+
+def _ratio(judged: Judged, place: int, cases: int) -> Row:
+    """The cell of an outcome in the map of ratios: its number, or its status in a word."""
+    record, verdict = judged.record, judged.verdict
+    ratio, bounds = ratio_text(record) if verdict is not None else ("", "")
+    begin = place - place % CASES_IN_A_VIEW
+    end = min(begin + CASES_IN_A_VIEW, cases)
+    mark = "?" if verdict == "unclear" else ""
+    return {
+        "in_ratios": f"cases {begin + 1} to {end} of {cases}"
+        if cases > CASES_IN_A_VIEW
+        else count_of(cases, "case"),
+        "ratio": record.ratio if verdict is not None else None,
+        "interval": bounds or None,
+        "outcome": verdict or record.status.replace("_", " "),
+        "cell": f"{ratio.rstrip('?')}{mark}" if ratio else _CELLS.get(record.status, record.status),
+        "sure": verdict in ("faster", "slower", "same", BASELINE),
+    }
+
+
+def _roofline(record: Record) -> Row:
+    """Operations per byte and per second, and the limit that was measured in the run at this intensity.
+
+    Source: Williams, Waterman, Patterson, Roofline, CACM 52 (2009), 65.
+    """
+    if not record.tflops or not record.gbps or not record.limit_share:
+        return {}
+    case = parse_case(record.case)
+    threads = f", {count_of(case.threads, 'thread')}" if case.device == "cpu" else ""
+    return {
+        "in_roofline": f"{case.dtype}, {case.device}{threads}",
+        "intensity": 1e3 * record.tflops / record.gbps,
+        "gflops": 1e3 * record.tflops,
+        "limit": float(number(1e3 * record.tflops / record.limit_share, 0.0, most=3)),
+        "share": f"{100 * record.limit_share:.2g} %",
+    }
+
+
+def _add_families(rows: Sequence[Row]) -> None:
+    """Add ``length`` and the view to rows with a time whose case has others that differ in length alone."""
+    lengths: dict[str, set[int]] = {}
+    timed = [row for row in rows if "ms" in row]
+    for row in timed:
+        for family, length in _families(row["case"]).items():
+            lengths.setdefault(family, set()).add(length)
+    labels = short_names(family for family, found in lengths.items() if len(found) > 1)
+    for row in timed:
+        for family, length in _families(row["case"]).items():
+            if family in labels:
+                row |= {"length": length, "in_time": labels[family]}
+                row["in_memory"] = labels[family] if "mib" in row else None
+                break
+
+
+def _families(case: str) -> Mapping[str, int]:
+    """The id of a case with a star for each length that may vary, and that length."""
+    found = _LENGTHS.search(case)
+    if found is None:
+        return {}
+    queries, keys = found.groups()
+    if queries == keys:
+        return {_LENGTHS.sub("Lq*-Lk*", case): int(keys)}
+    return {
+        _LENGTHS.sub(f"Lq{queries}-Lk*", case): int(keys),
+        _LENGTHS.sub(f"Lq*-Lk{keys}", case): int(queries),
+    }
+
+
+def _add_fronts(rows: Sequence[Row]) -> None:
+    """Add the view and ``front`` to rows of cases in which two backends or more have a time and an error.
+
+    front: True if no other backend of the case is both as fast and as exact, and better in one.
+    """
+    cases: dict[str, list[Row]] = {}
+    for row in rows:
+        if "ms" in row and "error" in row:
+            cases.setdefault(row["name"], []).append(row)
+    for name, those in cases.items():
+        if len(those) > 1:
+            # By errors as they are shown: of 1.000 and 1.004 neither counts as the more exact.
+            front = pareto_front((row["ms"], float(row["budget"])) for row in those)
+            for row in those:
+                row |= {"in_pareto": name, "front": (row["ms"], float(row["budget"])) in front}
+
+
+def pareto_front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
+    """The points (time, error) that no other point equals or beats in both."""
+    front: set[tuple[float, float]] = set()
+    least = float("inf")
+    for time, error in sorted(points):
+        if error < least:
+            front.add((time, error))
+            least = error
+    return front
+
+
+def _in_two_lines(name: str) -> str:
+    """Break a long name at the blank or stroke nearest to its middle, so that charts fit on a phone."""
+    breaks = [place for place, letter in enumerate(name) if letter in " /"]
+    if len(name) <= _LETTERS_IN_A_LINE or not breaks:
+        return name
+    place = min(breaks, key=lambda place: abs(place - len(name) / 2))
+    return f"{name[: place + 1].rstrip()}\n{name[place + 1 :]}"

@@ -1,0 +1,213 @@
+"""The page as a document: what it says, what its charts show, and that names from files are inert."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_runs import DOUBTFUL, HOSTILE, TIMES, WHOLE, case, failed, hostile_run, run_of, together
+
+from attnbench.api import load
+from attnbench.reports.html import page as page_module
+from attnbench.reports.html.charts import charts
+from attnbench.reports.html.page import page
+from attnbench.reports.html.rows import chart_rows, pareto_front
+from attnbench.reports.html.words import Finding, findings, leads_of, short_names
+from attnbench.reports.run import Run
+from attnbench.types.errors import BadInput
+
+REFERENCES = Path(__file__).parents[2] / "results"
+VOID = {"meta", "link", "input", "wbr", "br"}
+
+
+class Document(HTMLParser):
+    """The elements of a page with their attributes, and the text in each kind."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts[self.open[-1]][-1] += data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(autouse=True)
+def without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vega takes seconds to gather, and nothing here runs it."""
+    monkeypatch.setattr(page_module, "vega", lambda: "window.vegaEmbed = null;")
+
+
+def findings_of(run: Run) -> list[Finding]:
+    (judged,), (manifest,) = run.judged_by_file, run.manifests
+    return findings(judged, leads_of(judged), manifest)
+
+
+def rows_of(run: Run) -> list[dict[str, Any]]:
+    (judged,) = run.judged_by_file
+    return chart_rows(judged)
+
+
+@pytest.mark.parametrize(("suite", "cases"), [("smoke", 12), ("gpt2", 4), ("lengths", 5)])
+def test_a_page_of_a_reference_run_is_whole(suite: str, cases: int) -> None:
+    run = load(REFERENCES / f"reference-{suite}.jsonl")
+    text = page(run)
+    document = Document(text)
+    assert document.open == []
+    assert suite in document.texts["title"][0]
+    assert "AMD EPYC" in document.texts["title"][0]
+    (table,) = re.findall(r'<table id="records".*?</table>', text, re.DOTALL)
+    assert table.count("<tr") == 1 + len(run.records)
+    heads = re.findall(r"<button[^>]*>(.*?)</button>", table)
+    assert heads[:5] == ["backend", "time", "×eager", "verdict", "case"]
+    leads = text.partition("The fastest backend of each case")[2].partition("</table>")[0]
+    assert leads.count('scope="row"') == cases
+    names = {figure["data-chart"] for figure in document.of("figure")}
+    assert names >= {"ratios", "pareto", "roofline"}
+    assert suite != "lengths" or names >= {"time", "memory"}
+
+
+def test_a_clear_lead_needs_intervals_that_do_not_overlap() -> None:
+    (clear,) = (one for one in findings_of(WHOLE) if one.tone == "good")
+    assert (clear.subject, clear.text) == (
+        "quick", "is the fastest in 3 of 3 cases. The next backend takes 3.00 times as long.",
+    )  # fmt: skip
+    unclear = findings_of(run_of({case(64): {"eager": 1.0, "b": 0.9}}, off=DOUBTFUL))
+    assert [one.tone for one in unclear] == ["plain", "unsure"]
+    alone = leads_of(run_of({case(64): {"eager": 1.0}}).judged)
+    assert [lead.sure for lead in alone] == ["alone"]
+
+
+def test_what_ended_early_or_has_no_outcome_says_so() -> None:
+    assert "attnbench run --resume made.jsonl" in page(run_of(TIMES, finished=False))
+    assert "The run has no outcome yet." in page(run_of({}))
+
+
+def test_a_live_comparison_says_what_became_slower() -> None:
+    sides = {"base": {"name": "main"}, "head": {"name": "5e6f7"}}
+    slower = failed(
+        case(64), "b@head", "ok", "", median_ms=2.0, low_ms=1.9, high_ms=2.1, baseline="b@base", delta=0.02,
+        ratio=2.0, ratio_low=1.9, ratio_high=2.1, p_value=0.0005, sets=12,
+    )  # fmt: skip
+    said = findings_of(run_of({}, slower, sides=sides))
+    assert "@base is main; @head is 5e6f7" in said[1].text
+    assert (said[2].subject, said[2].tone) == ("b@head", "bad")
+
+
+def test_failures_stand_with_their_reasons_the_wrong_ones_first() -> None:
+    text = page(WHOLE).partition("<summary>Failures</summary>")[2].partition("</table>")[0]
+    words = ["mismatch", "rms error 3.2e-01", "suspect", "213 ns", "crashed", "signal 11"]
+    places = [text.index(word) for word in words]
+    assert places == sorted(places)
+    assert "runs on cuda only" not in text
+
+
+def test_hostile_names_and_reasons_are_text() -> None:
+    document = Document(page(hostile_run()))
+    assert document.open == []
+    assert "img" not in {tag for tag, _ in document.elements}
+    assert HOSTILE in document.texts["code"]
+    assert sum("alert" in script for script in document.texts["script"]) == 1
+    assert not any(name.startswith("on") for _, attributes in document.elements for name in attributes)
+
+
+def test_the_policy_allows_the_scripts_of_the_page_and_nothing_else() -> None:
+    text = page(hostile_run())
+    document = Document(text)
+    (policy,) = (one["content"] or "" for one in document.of("meta") if one.get("http-equiv"))
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    scripts = zip(document.texts["script"], document.of("script"), strict=True)
+    hashes = {
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script, attributes in scripts
+        if "type" not in attributes
+    }
+    assert set(rules["script-src"].split()) == hashes
+    assert not re.search(r'(?:src|href)="(?!#|data:)', text)
+
+
+def test_several_runs_stand_in_one_page_with_views_of_their_own() -> None:
+    text = page(together(WHOLE, run_of(TIMES, name="other.jsonl", cpu="Another machine")))
+    assert "Run 2: made on Another machine" in text
+    (ratios,) = re.findall(r'<figure[^>]*id="chart-ratios".*?</figure>', text, re.DOTALL)
+    assert re.findall(r'<option value="([^"]*)"', ratios) == ["run 1: 3 cases", "run 2: 3 cases"]
+    assert 'name="run"' in text
+
+
+def test_charts_show_only_what_was_measured() -> None:
+    rows = rows_of(WHOLE)
+    assert [chart.name for chart in charts(rows)] == ["ratios", "time", "memory", "pareto", "roofline"]
+    cells = {(row["case"], row["backend"]): row["cell"] for row in rows}
+    assert cells[case(128), "wrong"] == "wrong"
+    assert "sdpa_cudnn" not in {row["backend"] for row in rows}
+    one_length = charts(rows_of(run_of({case(64): {"eager": 1.0, "b": 0.5}})))
+    assert [chart.name for chart in one_length] == ["ratios", "pareto", "roofline"]
+    # Vega-Lite writes a list that names are sorted by into an expression.
+    assert '"sort"' not in json.dumps([chart.spec for chart in charts(rows)])
+
+
+@pytest.mark.parametrize("name", ["ratios", "time", "memory", "pareto", "roofline"])
+def test_vega_lite_draws_every_chart(name: str) -> None:
+    vl_convert = pytest.importorskip("vl_convert")
+    rows = rows_of(WHOLE)
+    (chart,) = (one for one in charts(rows) if one.name == name)
+    shown = [row for row in rows if row.get(f"in_{name}") == chart.views[0]]
+    values = {"rows": shown, "height": 300, "colours": ["red"] * 9, "shapes": ["circle"] * 9}
+
+    def filled(node: Any) -> Any:
+        if isinstance(node, list):
+            return [filled(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        if "$" in node:
+            return values.get(node["$"]) or list(dict.fromkeys(row[node["$"]] for row in shown))
+        return {key: filled(one) for key, one in node.items()}
+
+    svg = vl_convert.vegalite_to_svg(json.dumps(filled(chart.spec) | {"width": 600}), vl_version="6.1")
+    marks = re.findall(r"role-mark.*?</g>", svg, re.DOTALL)
+    assert sum(len(re.findall("<path|<line|<text", group)) for group in marks) >= 5
+
+
+def test_the_front_is_what_no_other_beats_in_both() -> None:
+    points = [(1.0, 1.0), (2.0, 0.5), (2.0, 1.0), (0.5, 2.0)]
+    assert pareto_front(points) == {(1.0, 1.0), (2.0, 0.5), (0.5, 2.0)}
+
+
+def test_short_names_leave_out_what_all_cases_share() -> None:
+    ids = [case(64), case(128), case(64, dtype="bfloat16")]
+    assert list(short_names(ids).values()) == [
+        "Lq64-Lk64 float32",
+        "Lq128-Lk128 float32",
+        "Lq64-Lk64 bfloat16",
+    ]
+    assert short_names([case(64)]) == {case(64): case(64)}
+
+
+def test_without_its_packages_a_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(BadInput, match=r"pip install 'attnbench\[html\]'"):
+        page(WHOLE)
