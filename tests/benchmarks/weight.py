@@ -1,8 +1,8 @@
 """Print how large attnbench is: ``python tests/benchmarks/weight.py [--run]``.
 
 A code line holds something else than a comment, a docstring or blank space. A room is a top folder of a
-package; files beside the rooms count as ``.``. With ``--run`` the script also runs one tiny case, and counts the
-files and functions of attnbench that the parent process calls. Module bodies do not count.
+package; files beside the rooms count as ``.``. With ``--run`` the script also runs one tiny case, and counts
+the files and functions of attnbench that the parent process calls. Module bodies do not count.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ INPUTS = HERE / "inputs"
 
 HEAD_LINES = 40
 HEAD_CHARACTERS = 2_500
-WHOLE_CHARACTERS = 16_000
+WHOLE_CHARACTERS = 10_000
 """A text up to this length is stored whole. Of a longer text, only this head and the SHA-256 are stored."""
 
 ENVIRONMENT = {
@@ -85,8 +85,8 @@ NORMALISATIONS = (
     Normalisation(" --verbose", r"[\d.]+ (s|ms|µs)\b", r"N \1", "times on this machine"),
     Normalisation("", r"(?m)^Traceback .*\n(  .*\n)+", "Traceback\n", "paths and lines of the code"),
 )
-"""All replacements but those of paths. :func:`normalised` also rounds the numbers of ``explain`` and ``rules``
-to six digits, because the last digits depend on the processor."""
+"""All replacements but those of paths. :func:`normalised` also rounds the numbers of ``explain`` and
+``rules`` to six digits, because the last digits depend on the processor."""
 
 
 @dataclass(frozen=True)
