@@ -46,7 +46,7 @@ INPUTS = HERE / "inputs"
 
 HEAD_LINES = 40
 HEAD_CHARACTERS = 2_500
-WHOLE_CHARACTERS = 16_000
+WHOLE_CHARACTERS = 10_000
 """A text up to this length is stored whole. Of a longer text, only this head and the SHA-256 are stored."""
 
 ENVIRONMENT = {
