@@ -1,0 +1,52 @@
+"""A plugin that brings something of every kind."""
+
+from attnbench import Backend, EnvironmentFact, Metric, Reporter, hookimpl
+
+
+def prepare(setup):
+    import torch
+
+    scale = setup.case.D**-0.5
+
+    def attend(q, k, v):
+        scores = q @ k.mT * (scale if setup.case.rule == "scaled_dot" else 1)
+        return torch.softmax(scores, -1) @ v
+
+    return attend
+
+
+def wrong(setup):
+    return lambda q, k, v: v + 1
+
+
+def supports(case, rule):
+    return None if case.mask.is_none and case.Hkv == case.H else "no masks and no shared heads"
+
+
+@hookimpl
+def attnbench_backends():
+    yield Backend(
+        name="mine", summary="a right one", prepare=prepare, supports=supports, rules=("dot", "scaled_dot")
+    )
+    yield Backend(
+        name="wrong", summary="a wrong one", prepare=wrong, supports=supports, rules=("dot", "scaled_dot")
+    )
+
+
+@hookimpl
+def attnbench_metrics():
+    yield Metric("price", "what a call costs", "n$/call", lambda record, case: record.median_ms * 2)
+    yield Metric("shaky", "fails on every record", "shaky", lambda record, case: 1 / 0)
+
+
+@hookimpl
+def attnbench_reporters():
+    yield Reporter(
+        "lines", "a line for each record", lambda rows, runs: f"{len(rows)} rows, {len(runs)} runs"
+    )
+    yield Reporter("broken", "fails", lambda rows, runs: rows[0]["nothing"])
+
+
+@hookimpl
+def attnbench_environment_facts():
+    yield EnvironmentFact("turbo", "whether it is on", lambda: True)

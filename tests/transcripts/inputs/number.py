@@ -1,0 +1,6 @@
+from attnbench import hookimpl
+
+
+@hookimpl
+def attnbench_backends():
+    yield 1
