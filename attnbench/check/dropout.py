@@ -209,7 +209,7 @@ class _Projected:
         fourth = np.where(self.tells, self.fourth - 3, 0).sum(axis, keepdims=True)
         return _Projected(
             self.values.sum(axis, keepdims=True) / np.sqrt(rows),
-            self.tells.any(axis, keepdims=True),
+            np.asarray(self.tells.any(axis, keepdims=True)),
             3 + fourth / rows**2,
             # Rounding may shift all of them the same way.
             self.off.sum(axis, keepdims=True) / np.sqrt(rows),
