@@ -240,10 +240,11 @@ def _projected(tally: Tally, dropping: Dropping, rms_limit: float) -> _Projected
     size = np.sqrt(np.mean(np.square(moments.mean) + moments.variance, axis=-1))
     # What the dtype explains without dropout (weights are 1 / (1 - p) larger), and the rounding of an output
     # that dropout makes larger, and of 1 / (1 - p) itself.
-    rounding = length * (rms_limit / (1 - case.dropout) + EPS[case.dtype] * size)
-    rounding = rounding + EPS[case.dtype] * np.abs(answer)
+    alike = length * rms_limit / (1 - case.dropout) + EPS[case.dtype] * np.abs(answer)
+    anew = length * EPS[case.dtype] * size
+    rounding = alike + anew
     sigma = np.sqrt(dropping.variance * moments.squares)
-    tells: NDArray[np.bool_] = np.asarray(sigma > _LEAST_SPREAD * rounding)
+    tells: NDArray[np.bool_] = np.asarray(sigma > _LEAST_SPREAD * np.maximum(alike, anew))
     sigma, squares = np.where(tells, sigma, 1), np.where(tells, moments.squares, 1)
     fourth = np.where(tells, 3 + dropping.excess * moments.fourths / squares**2, 3)
     along = np.array(tally.along).reshape(-1, *tells.shape)
