@@ -1,124 +1,104 @@
-"""Whether outputs of many calls on the same inputs are those of dropout on the weights.
+"""The check of dropout: the mean and the variance of many calls on the same inputs, against p.
 
-One output can't be compared with the oracle's: it differs from call to call. Their mean and their spread can,
-since both are known exactly (:mod:`attnbench.oracle.moments`). Every test has limits that right outputs cross
-with a known small chance, whatever the number of keys (:mod:`attnbench.check.tails`); together they refuse
-right outputs in at most 1 of 10⁹ records (``FALSE_ALARMS``):
+One output cannot be compared with the oracle's, because it differs from call to call. The mean and the
+variance of outputs can: both are known exactly (:mod:`attnbench.oracle.moments`). The check compares:
 
-- no two outputs are equal;
-- the mean of all outputs is the oracle's answer, as a whole (its scale) and in each element;
-- the spread between calls is what p gives: over all rows, at each query, in each head and batch element;
-- random numbers are independent: sums over calls, batch elements, heads or queries spread as sums of
-  independent numbers do. Masks that are used again, or shared, make them spread more.
+- the mean of all outputs: its scale, and each element;
+- the variance over all rows, at each query, and in each head;
+- the variance of sums over calls, batch elements, heads or queries. It is larger than that of independent
+  numbers where masks are used again or shared.
 
-The last two look at each row along its two directions (``Moments.directions``). What counts as right besides
-1 - p is a chance to keep of a number of 8 bits next to it, since kernels draw bytes; and what rounding
-explains, by the limits of the check without dropout.
+The variances are those of each row's projection on the row's own answer (``Moments.directions``), in units
+of what p gives. The limits are proved bounds for any number of keys. Right outputs cross one of them in at
+most 1 of 10⁹ judgements (``FALSE_ALARMS``). Rounding widens the limits, as far as the check of these inputs
+without dropout allows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnbench.check.dropout_spread import (
-    along,
-    dropout_of,
-    rounding_of,
-    sides_of,
-    spread,
-    spread_depth,
-    spread_of_totals,
-    spread_problems,
-    spread_words,
-    telling,
-)
-from attnbench.check.dropout_tally import Tally, place_of
-from attnbench.check.tails import Dropping, mean_limit
-from attnbench.inputs.rounding import Stored
-from attnbench.oracle.moments import Moments
+from attnbench.check.errors import element
+from attnbench.inputs.rounding import EPS
+from attnbench.oracle.moments import Moments, in_groups
 from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.case import Case
 
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
+
 FALSE_ALARMS = 1e-9
-"""The chance at most that right outputs are refused, of one record.
+"""The largest chance that right outputs are refused, of one judgement."""
 
-A quarter of it is for elements, an eighth each for scale and equal outputs, half for the tests of spread.
-"""
+_LIMITS = 14
+"""Both sides of scale, elements, and variance over all, queries, heads; one side of sums over four axes."""
 
-FEWEST_CALLS, MOST_CALLS, ROWS_TIMES_CALLS = 32, 1024, 1 << 15
+_LEAST_SPREAD = 4.0
+"""In units of what rounding explains: rows that spread less say nothing about dropout."""
+
+_FEWEST_CALLS, _MOST_CALLS, _ROWS_TIMES_CALLS = 32, 1024, 1 << 15
+_AXES = ("calls", "batch elements", "heads", "queries")
+_STEPS = np.geomspace(1e-5, 0.999, 160)
 
 
 def dropout_calls(case: Case, rows: int | None = None) -> int:
-    """Calls to compare, 32 to 1024: so that about 32768 rows, of outputs of all calls, are compared.
+    """Calls to compare, 32 to 1024, so that about 32768 rows of all outputs are compared.
 
-    rows: query rows of which outputs are compared; None for all.
+    rows: query rows that are compared; None for all.
     """
     groups = case.H if case.layer is None or not case.layer.out else 1
     by_call = case.B * groups * (case.Lq if rows is None else rows)
-    return min(MOST_CALLS, max(FEWEST_CALLS, math.ceil(ROWS_TIMES_CALLS / by_call)))
+    return min(_MOST_CALLS, max(_FEWEST_CALLS, math.ceil(_ROWS_TIMES_CALLS / by_call)))
 
 
-def judge_dropout(
-    outputs: Sequence[Stored], moments: Moments, case: Case, *, rms_limit: float, max_limit: float
-) -> tuple[DropoutNumbers | None, str]:
-    """The check in numbers, and why it failed in words ("" if it didn't); see :func:`judge_tally`."""
-    tally = Tally(case, moments)
-    for output in outputs:
-        tally.add(output)
-    return judge_tally(tally, rms_limit=rms_limit, max_limit=max_limit)
+@dataclass(frozen=True)
+class Dropping:
+    """A weight is kept and divided by 1 - p with probability ``keep``, else it is 0.
 
-
-def judge_tally(tally: Tally, *, rms_limit: float, max_limit: float) -> tuple[DropoutNumbers | None, str]:
-    """The check in numbers (None where an output isn't finite), and why it failed in words ("" if it didn't).
-
-    tally: of the outputs of at least two calls. rms_limit, max_limit: what rounding explains, from the check
-    of these inputs without dropout: those of the plain reference's own ``Accuracy``.
+    In units of the weight this is a random number x of mean 1 + scale. keep is 1 - p, or about that where
+    random numbers have few bits.
     """
-    case, calls = tally.case, len(tally.sums)
-    if tally.not_finite:
-        return None, tally.not_finite
-    if not case.dropout or calls < 2:
-        raise ValueError(f"{calls} outputs with dropout {case.dropout:g}: two or more, with some, are needed")
-    problem = ""
-    for keep in keep_chances(case.dropout):
-        dropping = Dropping(case.dropout, keep)
-        found = next(_problems(tally, dropping, rms_limit, max_limit), "")
-        if not found:
-            return _numbers(tally, dropping, rms_limit), ""
-        problem = problem or found
-    return _numbers(tally, Dropping(case.dropout, 1 - case.dropout), rms_limit), problem
 
+    p: float
+    keep: float
 
-def judge_one(tally: Tally, *, rms_limit: float, max_limit: float) -> str:
-    """Whether the output of one call can be that of dropout: why not in words, "" where it can.
+    @property
+    def scale(self) -> float:
+        """The mean of x, less 1."""
+        return self.keep / (1 - self.p) - 1
 
-    tally: of that call alone. It tells an answer to other inputs, or without any dropout, from a right one
-    wherever rows are enough, but nothing of how calls differ. Right outputs are refused with a chance of
-    ``FALSE_ALARMS`` at most.
-    """
-    if tally.not_finite:
-        return tally.not_finite
-    if len(tally.sums) != 1:
-        raise ValueError(f"{len(tally.sums)} outputs where one is judged")
-    problem = ""
-    for keep in keep_chances(tally.case.dropout):
-        found = next(_problems_of_one(tally, Dropping(tally.case.dropout, keep), rms_limit, max_limit), "")
-        if not found:
-            return ""
-        problem = problem or found
-    return problem
+    @property
+    def variance(self) -> float:
+        """The variance of x."""
+        return self.keep * (1 - self.keep) / (1 - self.p) ** 2
 
+    @property
+    def excess(self) -> float:
+        """The fourth cumulant of x over its squared variance; cumulants of independent numbers add up."""
+        pq = self.keep * (1 - self.keep)
+        return (1 - 6 * pq) / pq
 
-def telling_rows(tally: Tally, *, rms_limit: float) -> int:
-    """Rows in which dropout can be seen, of none or more outputs; where none can, a check tells nothing."""
-    return int(telling(tally, Dropping(tally.case.dropout, 1 - tally.case.dropout), rms_limit).rows[0].sum())
+    @property
+    def proxy(self) -> float:
+        """s for which sums X of independent c_j (x_j - E x) have E exp(tX) <= exp(t² s Var X / 2), any t.
+
+        Kearns & Saul 1998, Large deviation methods for approximate probabilistic inference: for one 0/1
+        number of chance q it is (1 - 2q) / (2 ln((1 - q) / q)), over its variance q (1 - q) here; 1 at 1/2.
+        """
+        q = 1 - self.keep
+        if abs(q - 0.5) < 1e-6:
+            return 1.0
+        return (1 - 2 * q) / (2 * math.log((1 - q) / q)) / (q * (1 - q))
 
 
 def keep_chances(p: float) -> list[float]:
-    """With which a weight may be kept: 1 - p, and what kernels make of it that draw bytes.
+    """Chances to keep a weight that count as right: 1 - p, and those of kernels that draw bytes.
 
     FlashAttention keeps where a byte is at most floor(255 (1 - p)). None is more than p/4 away.
     """
@@ -128,110 +108,288 @@ def keep_chances(p: float) -> list[float]:
     return list(dict.fromkeys([keep, *near]))
 
 
-def _problems(tally: Tally, dropping: Dropping, rms_limit: float, max_limit: float) -> Iterator[str]:
-    yield from _equal(tally, dropping, rms_limit)
-    yield from _scale_problem(tally, dropping, rms_limit)
-    sides = sides_of(tally, dropping, rms_limit)
-    yield from spread_problems(sides, dropping, len(tally.sums), FALSE_ALARMS / 2)
-    yield from _element_problem(tally, dropping, max_limit)
+def spread_limits(count: Array, fourth: Array, proxy: float, depth: float) -> tuple[Array, Array]:
+    """The least and the most of a mean of ``count`` independent squares, each of a sum of variance 1.
 
-
-def _problems_of_one(tally: Tally, dropping: Dropping, rms_limit: float, max_limit: float) -> Iterator[str]:
-    yield from _scale_problem(tally, dropping, rms_limit)
-    depth = spread_depth(FALSE_ALARMS / 2)
-    for side in sides_of(tally, dropping, rms_limit):
-        found = spread_of_totals(side, dropping, depth)
-        if found.worst() is not None:
-            yield f"the spread about the oracle's answer {spread_words(found, (), dropping.p)}"
-    yield from _element_problem(tally, dropping, max_limit)
-
-
-def _equal(tally: Tally, dropping: Dropping, rms_limit: float) -> Iterator[str]:
-    """Two outputs that are equal, where chance doesn't explain it.
-
-    The difference D of a row's deviations in two calls has E D² = 2 and E D⁴ = 2 E X⁴ + 6, in units of the
-    variance. By Paley and Zygmund D² > 2t with a chance of (1 - t)² 2 / (E X⁴ + 3) at least; at t = 1/32,
-    which is above rounding, that is more than 1.8 / (E X⁴ + 3). Rows are independent.
+    The mean is beyond either with a chance of e^-depth at most. fourth: the mean of their fourth moments,
+    E X⁴. With Z = X² and y > 0, P(mean Z >= a) <= (E exp(yZ) exp(-ya))^count by Markov's inequality.
+    E exp(yZ) is at most (1 - 2ys)^(-1/2) for the proxy s, and at most
+    1 + y + y² E X⁴ / 2 + 2 (2ys)³ / (1 - 2ys), since E X^2k <= 2 k! (2s)^k. The least a for any y is taken.
+    Below, Z >= 0 gives exp(-count (1 - a)² / (2 E X⁴)).
     """
-    first: dict[bytes, int] = {}
-    for call, digest in enumerate(tally.digests):
-        other = first.setdefault(digest, call)
-        if other == call:
-            continue
-        side, _ = sides_of(tally, dropping, rms_limit)
-        calls = len(tally.sums)
-        log_chance = 2 * math.log(calls) + float(np.log1p(-1.8 / (side.fourth[side.tells] + 3)).sum())
-        if log_chance < math.log(FALSE_ALARMS / 8):
-            yield f"calls {other} and {call} of {calls} gave the same output: each must drop other weights"
-        return
+    below = 1 - np.sqrt(2 * fourth * depth / count)
+    above = np.full(np.shape(count), np.inf)
+    for step in _STEPS:
+        y = step / (2 * proxy)
+        series = np.log1p(y + y**2 * fourth / 2 + 2 * step**3 / (1 - step))
+        growth = np.minimum(series, -0.5 * math.log1p(-step))
+        above = np.minimum(above, (depth / count + growth) / y)
+    return np.maximum(below, 0), above
 
 
-def _scale(tally: Tally, dropping: Dropping, rms_limit: float) -> tuple[float, float]:
-    """By how much the mean's scale differs from 1, and how far that may be from ``dropping.scale``."""
-    moments, calls = tally.moments, len(tally.sums)
-    answer, rounding = along(tally)[0], rounding_of(tally, rms_limit)[0]
-    variance = dropping.variance * moments.squares[0] / calls
-    # The best factors for a sum of rows, but that rows lost in rounding count less.
-    noise = variance + rounding**2
-    factors = answer / np.where(noise == 0, 1, noise)
-    unit = float((factors * answer).sum())
+@dataclass
+class Tally:
+    """Outputs of calls on the same inputs, added one by one.
+
+    total: (B, G, R, F), the sum of their deviations from ``moments.mean``. along: for each output its
+    deviation along ``moments.directions``, (B, G, R). not_finite: the first number that is NaN or infinite,
+    in words; nothing is added of such an output.
+    """
+
+    case: Case
+    moments: Moments
+    total: Array = field(init=False)
+    along: list[Array] = field(default_factory=list)
+    not_finite: str = ""
+
+    def __post_init__(self) -> None:
+        self.total = np.zeros(self.moments.mean.shape)
+
+    def add(self, output: Array) -> None:
+        """Add the output of one more call, in float64, of the query rows that the moments are of.
+
+        Raises:
+            ValueError: it has other rows.
+        """
+        shown = in_groups(self.case, output)
+        if shown.shape != self.moments.mean.shape:
+            raise ValueError(f"moments of {self.moments.mean.shape} for an output of shape {output.shape}")
+        finite = np.isfinite(shown)
+        if not finite.all():
+            first = tuple(int(i) for i in np.argwhere(~finite)[0])
+            place, got = _place(self.case, first), float(shown[first])
+            self.not_finite = self.not_finite or f"element {place} is not finite: got {got}"
+            return
+        deviation = shown - self.moments.mean
+        self.total += deviation
+        self.along.append(np.einsum("bgrf,bgrf->bgr", self.moments.directions, deviation))
+
+
+def judge_tally(tally: Tally, *, rms_limit: float, max_limit: float) -> tuple[DropoutNumbers | None, str]:
+    """The check in numbers (None where an output is not finite), and why it failed ("" if it did not).
+
+    tally: of one call or more. One call tells an answer to other inputs, or without dropout, from a right
+    one; it says nothing about how calls differ. rms_limit, max_limit: what rounding explains, from the check
+    of these inputs without dropout (the plain reference's ``Accuracy``).
+
+    Raises:
+        ValueError: there are no outputs, or the case has no dropout.
+    """
+    if tally.not_finite:
+        return None, tally.not_finite
+    p = tally.case.dropout
+    if not p or not tally.along:
+        raise ValueError(f"{len(tally.along)} outputs with dropout {p:g}: one or more, with some, are needed")
+    found = [_judge(tally, Dropping(p, keep), rms_limit, max_limit) for keep in keep_chances(p)]
+    return next((each for each in found if not each[1]), found[0])
+
+
+def telling_rows(tally: Tally, *, rms_limit: float) -> int:
+    """Rows in which dropout can be seen, of none or more outputs. Where there are none, a check is void."""
+    dropping = Dropping(tally.case.dropout, 1 - tally.case.dropout)
+    return int(_projected(tally, dropping, rms_limit).tells.sum())
+
+
+@dataclass(frozen=True)
+class _Projected:
+    """Deviations along the rows' directions in units of their standard deviation: variance 1 is right.
+
+    values: (N, B, G, R), 0 in rows that tell nothing. tells, fourth (E X⁴), off (how far rounding may shift a
+    value): the same shape.
+    """
+
+    values: Array
+    tells: NDArray[np.bool_]
+    fourth: Array
+    off: Array
+
+    def sums(self, axis: int) -> _Projected:
+        """Sums along one axis, each over the root of its number of rows: again of variance 1."""
+        rows = np.maximum(self.tells.sum(axis, keepdims=True), 1)
+        fourth = np.where(self.tells, self.fourth - 3, 0).sum(axis, keepdims=True)
+        return _Projected(
+            self.values.sum(axis, keepdims=True) / np.sqrt(rows),
+            np.asarray(self.tells.any(axis, keepdims=True)),
+            3 + fourth / rows**2,
+            # Rounding may shift all of them the same way.
+            self.off.sum(axis, keepdims=True) / np.sqrt(rows),
+        )
+
+
+@dataclass(frozen=True)
+class _Variance:
+    """Mean squares, and the least and the most that right outputs give, of the same shape."""
+
+    got: Array
+    least: Array
+    most: Array
+
+    def worst(self, *, below: bool = True) -> tuple[int, ...] | None:
+        """The place of the value that is farthest outside its limits; None where all are inside."""
+        least = self.least if below else np.zeros(self.got.shape)
+        # Written so that NaN counts as outside.
+        inside = (self.got >= least) & (self.got <= self.most)
+        outside = np.where(inside, -np.inf, np.maximum(self.got - self.most, least - self.got))
+        place = tuple(int(i) for i in np.unravel_index(int(np.argmax(outside)), outside.shape))
+        return None if outside[place] == -np.inf else place
+
+
+def _projected(tally: Tally, dropping: Dropping, rms_limit: float) -> _Projected:
+    case, moments = tally.case, tally.moments
+    length, answer = np.linalg.norm(moments.directions, axis=-1), _answer(moments)
+    size = np.sqrt(np.mean(np.square(moments.mean) + moments.variance, axis=-1))
+    # What the dtype explains without dropout (weights are 1 / (1 - p) larger), and the rounding of an output
+    # that dropout makes larger, and of 1 / (1 - p) itself.
+    alike = length * rms_limit / (1 - case.dropout) + EPS[case.dtype] * np.abs(answer)
+    anew = length * EPS[case.dtype] * size
+    rounding = alike + anew
+    sigma = np.sqrt(dropping.variance * moments.squares)
+    tells: NDArray[np.bool_] = np.asarray(sigma > _LEAST_SPREAD * np.maximum(alike, anew))
+    sigma, squares = np.where(tells, sigma, 1), np.where(tells, moments.squares, 1)
+    fourth = np.where(tells, 3 + dropping.excess * moments.fourths / squares**2, 3)
+    along = np.array(tally.along).reshape(-1, *tells.shape)
+    values = np.where(tells, (along - dropping.scale * answer) / sigma, 0)
+    # Without outputs there is still the question which rows would tell.
+    shape = (max(1, len(along)), *tells.shape)
+    off = np.where(tells, rounding / sigma, 0)
+    return _Projected(
+        values, np.broadcast_to(tells, shape), np.broadcast_to(fourth, shape), np.broadcast_to(off, shape)
+    )
+
+
+def _answer(moments: Moments) -> Array:
+    """The part of the answer that weights make, along the directions, (B, G, R)."""
+    return np.asarray(np.einsum("bgrf,bgrf->bgr", moments.directions, moments.dropped))
+
+
+def _judge(
+    tally: Tally, dropping: Dropping, rms_limit: float, max_limit: float
+) -> tuple[DropoutNumbers, str]:
+    of = _projected(tally, dropping, rms_limit)
+    scale, within = _scale(tally, dropping, of)
+    every = _variance(of, (), dropping)
+    problems = (
+        *_scale_problem(len(tally.along), dropping, scale, within),
+        *_variance_problems(of, every, dropping),
+        *_element_problem(tally, dropping, max_limit),
+    )
+    # In units of what p gives, where the kernel's own chance to keep is another.
+    unit = dropping.variance * (1 - dropping.p) / dropping.p
+    got, least, most = (float(each) * unit for each in (every.got, every.least, every.most))
+    numbers = DropoutNumbers(
+        calls=len(tally.along),
+        rows=int(of.tells[0].sum()),
+        rows_of=of.tells[0].size,
+        scale=1 + scale,
+        spread=got,
+        spread_least=least,
+        spread_most=most,
+        p=_p_of(got, dropping.p),
+        p_least=_p_of(least, dropping.p),
+        p_most=_p_of(most, dropping.p),
+    )
+    return numbers, next(iter(problems), "")
+
+
+def _depth(count: int) -> float:
+    """The depth of each of ``count`` limits that one test has, for ``FALSE_ALARMS`` of all tests."""
+    return math.log(_LIMITS * count / FALSE_ALARMS)
+
+
+def _scale(tally: Tally, dropping: Dropping, of: _Projected) -> tuple[float, float]:
+    """The scale of the mean of outputs, less 1, and how far it may be from ``dropping.scale``.
+
+    The estimate of least variance from all rows that tell; its limit is that of the proxy.
+    """
+    sigma = np.sqrt(dropping.variance * tally.moments.squares)
+    answer = np.where(of.tells[0], _answer(tally.moments) / np.where(sigma == 0, 1, sigma), 0)
+    unit = float(np.square(answer).sum())
     if unit == 0:
         return dropping.scale, 0.0
-    largest = np.max(np.abs(factors) * moments.fourths[0] ** 0.25, keepdims=True) * dropping.largest / calls
-    total = np.asarray(np.sum(factors**2 * variance, keepdims=True), np.float64)
-    chance = float(mean_limit(total, largest, math.log(2 * 8 / FALSE_ALARMS)).item())
-    measured = float((factors * np.mean([sums[0] for sums in tally.sums], axis=0)).sum()) / unit
-    return measured, (chance + float((np.abs(factors) * rounding).sum())) / unit
+    chance = math.sqrt(2 * dropping.proxy * _depth(1) / (len(of.values) * unit))
+    rounding = float((np.abs(answer) * of.off[0]).sum()) / unit
+    return dropping.scale + float((answer * of.values.mean(0)).sum()) / unit, chance + rounding
 
 
-def _scale_problem(tally: Tally, dropping: Dropping, rms_limit: float) -> Iterator[str]:
-    measured, within = _scale(tally, dropping, rms_limit)
+def _scale_problem(calls: int, dropping: Dropping, measured: float, within: float) -> Iterator[str]:
     # Written so that NaN is refused, here and below.
     if not abs(measured - dropping.scale) <= within:
         yield (
-            f"the mean of {len(tally.sums)} outputs is {1 + measured:.4g} times the oracle's answer, "
+            f"the mean of {_calls(calls)} is {1 + measured:.4g} times the oracle's answer, "
             f"expected {1 + dropping.scale:.4g} within {within:.2g}"
         )
 
 
 def _element_problem(tally: Tally, dropping: Dropping, max_limit: float) -> Iterator[str]:
     """The mean of each element against the oracle's answer."""
-    case, moments, calls = tally.case, tally.moments, len(tally.sums)
-    squares = moments.variance * (1 - case.dropout) / case.dropout
-    # No term is larger than the root of the sum of all squares.
-    chance = mean_limit(
-        np.asarray(squares * (dropping.variance / calls), np.float64),
-        np.asarray(np.sqrt(squares) * (dropping.largest / calls), np.float64),
-        math.log(2 * 4 * squares.size / FALSE_ALARMS),
-    )
-    allowed = chance + max_limit / (1 - case.dropout)
+    case, moments, calls = tally.case, tally.moments, len(tally.along)
+    variance = moments.variance * (1 - case.dropout) / case.dropout * dropping.variance / calls
+    allowed = np.sqrt(2 * dropping.proxy * _depth(variance.size) * variance) + max_limit / (1 - case.dropout)
     off = tally.total / calls - dropping.scale * moments.dropped
     outside = np.where(np.abs(off) <= allowed, -np.inf, np.abs(off) - allowed)
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(outside)), outside.shape))
-    if outside[worst] == -np.inf:
-        return
-    expected = float(moments.mean[worst])
-    yield (
-        f"the mean of {calls} outputs at {place_of(case, worst)} is {expected + float(off[worst]):.6g}, "
-        f"expected {expected:.6g} within {float(allowed[worst]):.3g}"
+    if outside[worst] > -np.inf or np.isnan(outside[worst]):
+        expected = float(moments.mean[worst])
+        yield (
+            f"the mean of {_calls(calls)} at {_place(case, worst)} is {expected + float(off[worst]):.6g}, "
+            f"expected {expected:.6g} within {float(allowed[worst]):.3g}"
+        )
+
+
+def _variance(of: _Projected, kept: tuple[int, ...], dropping: Dropping) -> _Variance:
+    """Mean squares over all axes of (N, B, G, R) but those ``kept``."""
+    over = tuple(axis for axis in range(4) if axis not in kept)
+    rows = np.asarray(of.tells.sum(over), np.float64)
+    held = np.maximum(rows, 1)
+    got = np.where(rows, np.square(of.values).sum(over) / held, 1)
+    fourth = np.where(rows, np.where(of.tells, of.fourth, 0).sum(over) / held, 3)
+    # By Minkowski's inequality; the numbers are off by this root mean square at most.
+    off = np.sqrt(np.square(of.off).sum(over) / held)
+    least, most = spread_limits(held, fourth, dropping.proxy, _depth(held.size))
+    return _Variance(got, np.square(np.maximum(np.sqrt(least) - off, 0)), np.square(np.sqrt(most) + off))
+
+
+def _variance_problems(of: _Projected, every: _Variance, dropping: Dropping) -> Iterator[str]:
+    p, calls = dropping.p, _calls(len(of.values))
+    for axis, name in enumerate(_AXES):
+        found = _variance(of.sums(axis), (), dropping)
+        # Where numbers are too large, so are their sums: the variance itself says more then.
+        more = found.got / found.most > every.got / every.most
+        if of.values.shape[axis] > 1 and more and found.worst(below=False) is not None:
+            yield (
+                f"different {name} do not drop weights independently: the variance of sums over {name} "
+                f"{_words(found, (), p)}"
+            )
+    if every.worst() is not None:
+        as_of = f", as of dropout {_p_of(float(every.got), p):.3g}"
+        yield f"the variance of {calls} {_words(every, (), p)}{as_of}"
+    for kept, words in (((3,), "at i={}"), ((1, 2), "at b={}, h={}")):
+        found = _variance(of, kept, dropping)
+        place = found.worst()
+        if place is not None:
+            yield f"{words.format(*place)} the variance of {calls} {_words(found, place, p)}"
+
+
+def _words(found: _Variance, place: tuple[int, ...], p: float) -> str:
+    return (
+        f"is {float(found.got[place]):.3g} times that of dropout {p:g} "
+        f"({float(found.least[place]):.3g} to {float(found.most[place]):.3g} is allowed)"
     )
 
 
-def _numbers(tally: Tally, dropping: Dropping, rms_limit: float) -> DropoutNumbers:
-    side, _ = sides_of(tally, dropping, rms_limit)
-    every = spread(side, dropping, spread_depth(FALSE_ALARMS / 2))
-    # Of what p gives, where the kernel's own chance to keep is another.
-    unit = dropping.variance * (1 - dropping.p) / dropping.p
-    got, least, most = (float(each) * unit for each in (every.got, every.least, every.most))
-    return DropoutNumbers(
-        calls=len(tally.sums),
-        rows=int(side.tells.sum()),
-        rows_of=side.tells.size,
-        scale=1 + _scale(tally, dropping, rms_limit)[0],
-        spread=got,
-        spread_least=least,
-        spread_most=most,
-        p=dropout_of(got, dropping.p),
-        p_least=dropout_of(least, dropping.p),
-        p_most=dropout_of(most, dropping.p),
-    )
+def _p_of(ratio: float, p: float) -> float:
+    """The p whose variance is ``ratio`` times that of p."""
+    variance = ratio * p / (1 - p)
+    return variance / (1 + variance) if math.isfinite(variance) else 1.0
+
+
+def _calls(count: int) -> str:
+    return "one output" if count == 1 else f"{count} outputs"
+
+
+def _place(case: Case, index: tuple[int, ...]) -> str:
+    """An index of :func:`attnbench.oracle.moments.in_groups` by the axes of the output."""
+    b, g, r, f = index
+    if case.layer is None:
+        return element(index)
+    return element((b, r, f) if case.layer.out else (b, r, g * case.Dv + f))

@@ -18,8 +18,7 @@ from attnbench.cli.plugins_here import load_plugins, plugin_option
 if TYPE_CHECKING:
     from attnbench.types.formats import Format
     from attnbench.types.mask import Mask
-    from attnbench.worked.question import Question
-    from attnbench.worked.steps import Step
+    from attnbench.worked.steps import Question, Step
 
 _FEATURES = 8
 
@@ -69,9 +68,8 @@ def command(
     attnbench explain general --tokens mine.csv --heatmap weights.png
     """
     from attnbench.worked.examples import EXAMPLES
-    from attnbench.worked.guarded import guarded
     from attnbench.worked.picture import check_picture, draw, heatmap_spec
-    from attnbench.worked.steps import worked
+    from attnbench.worked.steps import guarded, worked
 
     if heatmap is not None:
         check_picture(heatmap)
@@ -98,8 +96,7 @@ def _question(
 ) -> Question:
     from attnbench.worked.examples import example as named
     from attnbench.worked.examples import example_for
-    from attnbench.worked.token_file import read_question
-    from attnbench.worked.tokens import question_of, random_tokens
+    from attnbench.worked.tokens import question_of, random_tokens, read_question
 
     if example is not None and (tokens is not None or sentence is not None):
         raise click.UsageError("--example has inputs of its own: leave --tokens and --sentence out")

@@ -59,15 +59,17 @@ def command(
     """
     from attnbench.plugins.calling import tell
     from attnbench.types.errors import BadInput, PluginFailed
-    from attnbench.worked.behaviour import GAINS, WIDTHS, behaviours
-    from attnbench.worked.behaviour_text import (
+    from attnbench.worked.behaviour import (
+        GAINS,
+        WIDTHS,
         behaviour_rows,
         behaviour_spec,
         behaviour_text,
+        behaviours,
         shown_width,
-    )
-    from attnbench.worked.guarded import guarded
+    )  # fmt: skip
     from attnbench.worked.picture import check_picture, draw
+    from attnbench.worked.steps import guarded
 
     if plot is not None:
         check_picture(plot)

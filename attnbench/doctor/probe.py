@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -123,25 +122,11 @@ def _naive(q: Tensor) -> Tensor:
 
 
 def libraries() -> dict[str, Any]:
-    """How torch is built, and how many threads it starts if nobody says."""
+    """How torch is built."""
     import torch
 
-    return {
-        "torch": torch.__version__,
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "mkl": torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]
-        "mkldnn": torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
-        "debug": torch.version.debug,
-        "openmp_runtimes": _openmp_runtimes(Path("/proc/self/maps").read_text(errors="replace")),
-        "cuda": torch.version.cuda,
-        "default_threads": torch.get_num_threads(),
-    }
-
-
-def _openmp_runtimes(maps: str) -> list[str]:
-    """The files of OpenMP's runtimes - GNU's, LLVM's, Intel's - among those that a process has mapped."""
-    names = {line.rpartition("/")[2].strip() for line in maps.splitlines()}
-    return sorted(name for name in names if name.startswith(("libgomp", "libomp", "libiomp")))
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"torch": torch.__version__, "capability": capability, "cuda": torch.version.cuda}
 
 
 def _median_ms(call: Callable[[], object]) -> float:

@@ -6,14 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attnbench.cases.control_groups import PROC, read, whole_number
+from attnbench.cases.control_groups import read
 from attnbench.cases.free_memory import free_memory
-from attnbench.doctor.gpus import Gpus, read_gpus
 from attnbench.runner.busy import watch_cores
 from attnbench.runner.machine import allowed_cpus, cpu_quota, group_quota, split_cpus
 from attnbench.runner.thread_limits import thread_environment
@@ -28,6 +29,24 @@ _MOST_PER_CORE = 4
 disturb the whole machine.
 """
 _CPU = Path("/sys/devices/system/cpu")
+_NVIDIA = Path("/dev/nvidiactl")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the NVIDIA driver tells of one GPU; None where it does not tell.
+
+    reasons: the bits that say why its clock is lower than it could be (nvmlClocksEventReasons in nvml.h).
+    """
+
+    name: str
+    clock_mhz: int | None = None
+    largest_mhz: int | None = None
+    persistent: int | None = None
+    busy_percent: int | None = None
+    used_bytes: int | None = None
+    total_bytes: int | None = None
+    reasons: int | None = None
 
 
 @dataclass(frozen=True)
@@ -36,11 +55,10 @@ class Readings:
 
     cpus: cores that this process may use. quota: whole cores of those that its control groups leave it, at
     least 1. group_quota: cores by the least quota of those groups; None where none is seen. free_bytes: None
-    where the system doesn't tell. shares: by core, how much of its time others used; without those of which
-    the system tells nothing. own_threads: what OMP_NUM_THREADS says. swapped_pages: moved in or out while
-    cores were watched; None where it isn't told. governors: of the cores, those that are known. turbo: None
-    where unknown. steady: by core, the probe of that name. threads, libraries: probes; pinned, unpinned: of
-    the allocator; None where one failed.
+    where the system does not tell. shares: by core, the share of its time that others used. swapped_bytes:
+    moved in or out while cores were watched. governors: of the cores, those that are known. turbo: None where
+    unknown. steady: by core, the probe of that name. threads, libraries: probes; pinned, unpinned: of the
+    allocator; None where one failed. gpus_unseen: why GPUs could not be looked at; "" where they could.
     """
 
     asked_threads: int
@@ -50,9 +68,8 @@ class Readings:
     free_bytes: int | None
     shares: Mapping[int, float] = field(default_factory=dict)
     group_quota: float | None = None
-    own_threads: str = ""
     swap_used_bytes: int = 0
-    swapped_pages: int | None = 0
+    swapped_bytes: int = 0
     governors: tuple[str, ...] = ()
     turbo: bool | None = None
     steady: Mapping[int, Probed] = field(default_factory=dict)
@@ -60,16 +77,17 @@ class Readings:
     pinned: Probed | None = None
     unpinned: Probed | None = None
     libraries: Probed | None = None
-    gpus: Gpus = field(default_factory=Gpus)
+    gpus: tuple[Gpu, ...] = ()
+    gpus_unseen: str = ""
 
 
 def read_machine(threads: int, allocator: str, tell: Callable[[str], None] = lambda what: None) -> Readings:
     """Look at this machine for some seconds, and measure. tell: called with what is looked at next."""
     cpus, quota = allowed_cpus(), cpu_quota()
     tell("watching cores")
-    before = _swapped()
+    before = _swap()
     shares = watch_cores(_WATCHED_S)
-    after = _swapped()
+    after = _swap()
     tell("running loops on the cores that would be measured on")
     loops = {cpu: probe("steady", str(cpu)) for cpu in cores_measured(cpus, threads)}
     compared = min(max(2, threads), _MOST_PER_CORE * len(cpus)) if len(cpus) > 1 or threads > 1 else 1
@@ -77,7 +95,8 @@ def read_machine(threads: int, allocator: str, tell: Callable[[str], None] = lam
     of_threads = probe("threads", str(compared), threads=compared) if compared > 1 else None
     tell("calling attention with the allocator pinned and as it is")
     pinned, unpinned = probe("faults", "pinned"), probe("faults", "default")
-    tell("looking at libraries")
+    tell("looking at libraries and GPUs")
+    gpus, unseen = read_gpus()
     return Readings(
         asked_threads=threads,
         allocator=allocator,
@@ -86,10 +105,8 @@ def read_machine(threads: int, allocator: str, tell: Callable[[str], None] = lam
         free_bytes=_free_memory(),
         shares=shares,
         group_quota=group_quota(),
-        own_threads=os.environ.get("OMP_NUM_THREADS", ""),
-        swap_used_bytes=_meminfo("SwapTotal") - _meminfo("SwapFree"),
-        # Where cores could not be watched no time has passed in between.
-        swapped_pages=None if before is None or after is None or not shares else after - before,
+        swap_used_bytes=after[0],
+        swapped_bytes=after[1] - before[1],
         governors=tuple(sorted(set(filter(None, map(_governor, cpus))))),
         turbo=_turbo(),
         steady={cpu: probed for cpu, probed in loops.items() if probed is not None},
@@ -97,7 +114,8 @@ def read_machine(threads: int, allocator: str, tell: Callable[[str], None] = lam
         pinned=pinned,
         unpinned=unpinned,
         libraries=probe("libraries"),
-        gpus=read_gpus(),
+        gpus=gpus,
+        gpus_unseen=unseen,
     )
 
 
@@ -137,16 +155,52 @@ def _free_memory() -> int | None:
         return None
 
 
-def _meminfo(name: str) -> int:
-    for line in read(PROC / "meminfo").splitlines():
-        if line.startswith(f"{name}:"):
-            return 1024 * (whole_number(line.partition(":")[2].removesuffix("kB")) or 0)
-    return 0
+def _swap() -> tuple[int, int]:
+    """Bytes of swap in use, and bytes that went in or out since the machine started."""
+    import psutil
+
+    with warnings.catch_warnings():
+        # Some containers do not show how much moved.
+        warnings.simplefilter("ignore")
+        swap = psutil.swap_memory()
+    return swap.used, swap.sin + swap.sout
 
 
-def _swapped() -> int | None:
-    """Pages that went to or came from a disk since the machine started; None where it isn't told."""
-    lines = (line.partition(" ") for line in read(PROC / "vmstat").splitlines())
-    moved = [whole_number(value) for name, _, value in lines if name in ("pswpin", "pswpout")]
-    numbers = [pages for pages in moved if pages is not None]
-    return sum(numbers) if len(numbers) == 2 else None
+def read_gpus() -> tuple[tuple[Gpu, ...], str]:
+    """What the NVIDIA driver tells of each GPU, and why it could not be asked ("" where it could)."""
+    if not _NVIDIA.exists():
+        return (), ""
+    if find_spec("pynvml") is None:
+        return (), "could not be looked at: nvidia-ml-py is not installed"
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        try:
+            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            return tuple(_gpu(pynvml, handle) for handle in handles), ""
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as failure:
+        return (), f"could not be looked at: the driver says {clean(str(failure))!r}"
+
+
+def _gpu(nvml: Any, handle: Any) -> Gpu:
+    def told(name: str, *words: Any) -> Any:
+        try:
+            return getattr(nvml, f"nvmlDeviceGet{name}")(handle, *words)
+        except nvml.NVMLError:
+            return None
+
+    used, memory = told("UtilizationRates"), told("MemoryInfo")
+    return Gpu(
+        name=clean(told("Name") or "?"),
+        clock_mhz=told("ClockInfo", nvml.NVML_CLOCK_SM),
+        largest_mhz=told("MaxClockInfo", nvml.NVML_CLOCK_SM),
+        persistent=told("PersistenceMode"),
+        busy_percent=None if used is None else used.gpu,
+        used_bytes=None if memory is None else memory.used,
+        total_bytes=None if memory is None else memory.total,
+        # The older of its two names, which every driver since has.
+        reasons=told("CurrentClocksThrottleReasons"),
+    )

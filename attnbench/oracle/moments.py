@@ -7,10 +7,10 @@ x_j = m_j / (1 - p) - 1: it is p / (1 - p) or -1, so that
     E x = 0        E x² = p² / (1 - p) + p = p / (1 - p)        E x⁴ = p⁴ / (1 - p)³ + p
 
 The output is its mean, which is the answer without dropout, plus sum_j x_j w_j v_j, whose variance is
-p / (1 - p) · sum_j w_j² v_j². The features of a row have the x_j in common; so of a sum of them with factors
-u, sum_j x_j c_j with c_j = w_j (u · v_j), variance and fourth moment follow from sum_j c_j² and sum_j c_j⁴,
-and these sums are independent between rows. In ``multihead`` the last map W makes feature e of all heads:
-key j of head h adds w_hj (W_eh · v_hj), and j runs over all keys of all heads.
+p / (1 - p) · sum_j w_j² v_j². The features of a row have the x_j in common. A sum of them with factors u is
+sum_j x_j c_j with c_j = w_j (u · v_j). Its variance and fourth moment follow from sum_j c_j² and sum_j c_j⁴,
+and such sums are independent between rows. In ``multihead`` the last map W makes feature e of all heads: key
+j of head h adds w_hj (W_eh · v_hj), and j runs over all keys of all heads.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ class Moments:
 
     mean: the answer without dropout. dropped: that part of it which weights make, without what an output
     projection adds (biases, queries of a rule that concatenates). variance: of each element between calls.
-    directions: (2, B, G, R, F), two for each row, that its features are multiplied by and summed: the row's
-    own ``dropped`` at length 1, in which scale and random numbers in common show best, and a random one,
-    which nobody can aim at. squares, fourths: (2, B, G, R), sum c² and sum c⁴ of those sums.
+    directions: (B, G, R, F), the row's own ``dropped`` at length 1: scale and shared masks show best.
+    squares, fourths: (B, G, R), sum c² and sum c⁴ of the features' sum along the direction.
     """
 
     mean: Array
@@ -57,21 +56,20 @@ def solve_moments(
     parameters: Parameters,
     activations: tuple[Array, Array, Array],
     expected: Array,
-    rng: np.random.Generator,
     rows: NDArray[np.intp] | None = None,
 ) -> Moments:
     """The moments of the query rows ``rows`` (all where None), in float64.
 
     parameters, activations: float64, as :func:`attnbench.oracle.solve.solve` takes them. expected: what it
-    gave for these rows. rng: draws the random directions, unknown to backends. It costs about two to three
-    times what solving does, and E / Dv times that where there is an output projection.
+    gave for these rows. The cost is about twice that of solving; E / Dv times that with an output projection.
     """
     case_rows = np.arange(case.Lq) if rows is None else rows
     parameters, heads = heads_for(case, rule, parameters, activations, case_rows, np.float64)
     mean = in_groups(case, expected.astype(np.float64))
     nothing = np.zeros((case.B, case.H, len(case_rows), case.Dv))
     dropped = mean - in_groups(case, finish(case, rule, parameters.projections, heads.q, nothing))
-    directions = _directions(dropped, rng)
+    length = np.linalg.norm(dropped, axis=-1, keepdims=True)
+    directions = dropped / np.where(length == 0, 1, length)
     variance = np.zeros(mean.shape)
     squares, fourths = np.zeros(directions.shape[:-1]), np.zeros(directions.shape[:-1])
     for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, case_rows):
@@ -80,11 +78,9 @@ def solve_moments(
         g = h if last is None else 0
         shown = values if last is None else values @ last.T
         variance[b, g, at] += np.square(weights) @ np.square(shown)
-        for side, direction in enumerate(directions[:, b, g, at]):
-            along = direction if last is None else direction @ last
-            shares = np.square(weights * (along @ values.T))
-            squares[side, b, g, at] += shares.sum(-1)
-            fourths[side, b, g, at] += np.square(shares).sum(-1)
+        shares = np.square(weights * (directions[b, g, at] @ shown.T))
+        squares[b, g, at] += shares.sum(-1)
+        fourths[b, g, at] += np.square(shares).sum(-1)
     variance *= case.dropout / (1 - case.dropout)
     return Moments(mean, dropped, variance, directions, squares, fourths)
 
@@ -101,13 +97,6 @@ def in_groups(case: Case, output: Array) -> Array:
         return output[:, None]
     B, R, _ = output.shape
     return output.reshape(B, R, case.H, case.Dv).swapaxes(1, 2)
-
-
-def _directions(dropped: Array, rng: np.random.Generator) -> Array:
-    length = np.linalg.norm(dropped, axis=-1, keepdims=True)
-    own = dropped / np.where(length == 0, 1, length)
-    anywhere = rng.standard_normal(dropped.shape) / np.sqrt(dropped.shape[-1])
-    return np.stack([own, anywhere])
 
 
 def _last_map(case: Case, parameters: Parameters, h: int) -> Array | None:

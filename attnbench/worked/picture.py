@@ -9,8 +9,8 @@ from typing import Any
 
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.words import clean
-from attnbench.worked.shades import short
 from attnbench.worked.steps import WEIGHTS, Step
+from attnbench.worked.text import short
 
 ENDINGS = (".png", ".svg")
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"

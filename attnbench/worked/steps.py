@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -12,16 +12,47 @@ from attnbench.cases.mask_text import mask_text
 from attnbench.inputs.draw import draw_parameters
 from attnbench.masks import added_rows, keep_rows
 from attnbench.oracle.weights import softmax
+from attnbench.plugins.calling import Raised, call
+from attnbench.plugins.registry import Entry
 from attnbench.types.case import Case
-from attnbench.types.errors import BadInput, PluginFailed
+from attnbench.types.errors import AttnbenchError, BadInput, PluginFailed
+from attnbench.types.mask import EVERYTHING, Mask
 from attnbench.types.rule import Rule
 from attnbench.types.words import count_of
-from attnbench.worked.question import Question
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
+T = TypeVar("T")
+
 SCORES, MASKED, WEIGHTS, OUTPUT = "scores", "masked scores", "weights", "output"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Small inputs of attention, all in float64.
+
+    q (H, Lq, D), k (H, Lk, D), v (H, Lk, Dv): what the rule is given; for a rule that pairs keys k is
+    (H, Lq, D). queries, keys: a label for each, as printed. tokens: (L, E), where q, k and v are made of
+    tokens. matrices: the textbook's W_q, W_k and W_v, (E, D), by which tokens are multiplied; empty where
+    tokens are q, k and v themselves, or their parts where there are several heads. parameters: those of the
+    rule by name, each (H, ...); None to draw them as it does. combine: (D + Dv, any), that [query ; output]
+    is multiplied by at the end; None where the output is the end. seed: of what is drawn.
+    what: where it comes from, in words.
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    mask: Mask = EVERYTHING
+    tokens: Array | None = None
+    matrices: Mapping[str, Array] = field(default_factory=dict)
+    parameters: Mapping[str, Array] | None = None
+    combine: Array | None = None
+    seed: int = 0
+    what: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,3 +180,20 @@ def _made(name: str, given: Question, head: int) -> str:
         return f"X @ W_{name}"
     heads, D = given.q.shape[0], given.q.shape[2]
     return "X" if heads == 1 else f"columns {head * D + 1} to {(head + 1) * D} of X"
+
+
+def guarded(entry: Entry[Rule], function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function of ours that calls a rule's.
+
+    Raises:
+        PluginFailed: the rule's raised or gave what it shouldn't; in a sentence that says whose it is.
+        AttnbenchError: what the function raises on purpose.
+    """
+    try:
+        return call(function, *arguments)
+    except Raised as failure:
+        cause = failure.__cause__
+        if isinstance(cause, AttnbenchError) and not isinstance(cause, PluginFailed):
+            raise cause from None
+        said = cause if isinstance(cause, PluginFailed) else f"the rule {entry.name} raised {failure}"
+        raise PluginFailed(f"plugin {entry.source}: {said}") from failure

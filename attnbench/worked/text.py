@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnbench.reports.console import bare_table, string_console, written
-from attnbench.worked.shades import GAP, heads_beside, heatmap, short
+from attnbench.types.words import clean
 from attnbench.worked.steps import WEIGHTS, Step
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 DIGITS = 4
+GAP = "…"
+_SHADES = " ░▒▓█"
+_LONGEST_LABEL = 16
+_DOWN = 64
+"""Rows of a heatmap."""
 _MANY, _UNCUT = 1e12, 10_000
 _ROWS, _LAST = 24, 2
 """Of a long array so many rows are shown, the last ones among them."""
@@ -32,10 +37,61 @@ def steps_text(steps: Sequence[Step], *, width: int = 120, colour: bool = False,
         shape = "×".join(map(str, step.values.shape)) or "a number"
         parts.append(f"{step.name} ({shape}){of_head}: {step.text}\n" + numbers(step, width, colour, digits))
         if step.name == WEIGHTS:
-            parts.append(heatmap(step, width))
+            parts.append(heatmap([step], width))
     if len(heads) > 1:
-        parts.append(heads_beside([step for step in steps if step.name == WEIGHTS], width))
+        parts.append(heatmap([step for step in steps if step.name == WEIGHTS], width))
     return "\n".join(filter(None, parts))
+
+
+def heatmap(heads: Sequence[Step], width: int) -> str:
+    """Weights as shades: queries down, keys across, darker is larger, as many as fit.
+
+    Several heads stand side by side on one scale; "" where no two fit.
+    """
+    from rich.cells import cell_len
+
+    labels = [short(label) for label in heads[0].rows[:_DOWN]]
+    left = max(map(cell_len, labels))
+    most = max(float(head.values.max()) for head in heads) or 1.0
+    queries, keys = heads[0].values.shape
+    beside = len(heads) > 1
+    names = [f"head {head.head + 1}" for head in heads if head.head is not None]
+    if beside:
+        shown, each = keys, max(2 * keys + 2, len(names[-1]) + 1)
+        fit = (width - left - 3) // each
+        if fit < 2:
+            return ""
+        lines = [f"weights of {len(heads)} heads side by side"]
+        cut = f", the first {_DOWN} queries" if queries > _DOWN else ""
+    else:
+        shown, each, fit, lines = min(keys, max(3, (width - left - 4) // 2)), 0, 1, []
+        cut = "" if (len(labels), shown) == (queries, keys) else f", the first {len(labels)}×{shown}"
+    for start in range(0, len(heads), fit):
+        if beside:
+            lines.append(f"  {'':>{left}} {''.join(name.ljust(each) for name in names[start : start + fit])}")
+        for at, label in enumerate(labels):
+            rows = (head.values[at, :shown] for head in heads[start : start + fit])
+            cells = ("".join(_shade(value / most) * 2 for value in row) + "|" for row in rows)
+            lines.append(f"  {' ' * (left - cell_len(label))}{label} {''.join(c.ljust(each) for c in cells)}")
+    scale = f"0 |{''.join(shade * 2 for shade in _SHADES)}| {most:.2g}"
+    lines.append(f"  {'':>{left}} queries down, keys across{cut}; {scale}")
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _shade(share: float) -> str:
+    return _SHADES[min(len(_SHADES) - 1, int(share * (len(_SHADES) - 1) + 0.5))]
+
+
+def short(label: str) -> str:
+    """A label in at most 16 columns of a terminal, of which some characters take two."""
+    from rich.cells import cell_len, set_cell_size
+
+    label = clean(label)
+    return (
+        label
+        if cell_len(label) <= _LONGEST_LABEL
+        else set_cell_size(label, _LONGEST_LABEL - 1).rstrip() + GAP
+    )
 
 
 def numbers(step: Step, width: int, colour: bool, digits: int) -> str:

@@ -1,15 +1,23 @@
-"""Tokens to queries, keys and values."""
+"""A user's tokens, or q, k and v: as queries, keys and values, and from a file (CSV, JSON or NumPy)."""
 
 from __future__ import annotations
 
+import csv
+import json
+import re
+import zipfile
+import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnbench.types.errors import BadInput
-from attnbench.types.words import count_of
-from attnbench.worked.question import Question
+from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.names import unknown_name
+from attnbench.types.words import clean, count_of
+from attnbench.worked.steps import Question
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -17,6 +25,18 @@ if TYPE_CHECKING:
 MOST_TOKENS, MOST_FEATURES = 256, 1024
 LARGEST = 1e100
 """Of a number: products of two, summed over all features, stay finite."""
+KINDS = (".csv", ".json", ".npy", ".npz")
+_NAMES, _LABELS = ("tokens", "q", "k", "v"), "labels"
+_FORMS = "tokens, or q, k and v, each a list of rows of numbers"
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """What a file has: tokens alone, or q, k and v; labels where it has them; names of what else it has."""
+
+    arrays: dict[str, Array]
+    labels: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def question_of(
@@ -79,3 +99,135 @@ def checked(array: Array, what: str) -> Array:
 def random_tokens(count: int, features: int, seed: int) -> Array:
     """Tokens with independent standard normal features: for labels that come without numbers."""
     return np.random.default_rng(seed).standard_normal((count, features))
+
+
+def read_question(path: Path, *, labels: tuple[str, ...] = (), heads: int = 1, seed: int = 0) -> Question:
+    """The inputs that a file has. labels: instead of the file's.
+
+    ``.csv``: a row for each token, its label first if that is no number; a first line of names is left out.
+    ``.json``: a list of rows, or an object with ``tokens``, or with ``q``, ``k`` and ``v``, maybe ``labels``.
+    ``.npy``: tokens. ``.npz``: arrays of those names. Any other name is refused.
+
+    Raises:
+        BadFile, BadInput: it can't be read, or isn't such a file; in words.
+    """
+    ending = path.suffix.lower()
+    if ending not in KINDS:
+        raise BadInput(f"{str(path)!r}: a file that ends in {', '.join(KINDS)} is needed")
+    try:
+        read = {".csv": _csv, ".json": _json, ".npy": _numpy, ".npz": _numpy}[ending](path)
+    except OSError as failure:
+        raise BadFile(f"{str(path)!r}: {failure.strerror or failure}") from None
+    except UnicodeDecodeError:
+        raise BadFile(f"{str(path)!r} isn't text in UTF-8: save it as such") from None
+    except RecursionError:
+        raise BadFile(f"{str(path)!r} is nested too deep: {_FORMS}, are needed") from None
+    except (ValueError, TypeError, OverflowError, csv.Error) as failure:
+        raise BadFile(f"{str(path)!r} can't be read as {ending[1:]}: {failure}") from None
+    if read.arrays and read.others:
+        known = (*_NAMES, _LABELS)
+        unknown = unknown_name("part", read.others[0], known)
+        raise BadInput(f"{str(path)!r}: {unknown}" + (" --mask masks." if "mask" in read.others[0] else ""))
+    labels = labels or read.labels
+    missing = [name for name in ("q", "k", "v") if name not in read.arrays]
+    if "tokens" in read.arrays and len(missing) == 3:
+        tokens = checked(read.arrays["tokens"], f"the tokens of {str(path)!r}")
+        return question_of(tokens, labels=labels, heads=heads, seed=seed)
+    if "tokens" in read.arrays or missing:
+        there = " and ".join(map(repr, (*read.arrays, *read.others))) or "nothing"
+        raise BadInput(f"{str(path)!r} has {there}: {_FORMS}, are needed")
+    q, k, v = (cut(checked(read.arrays[name], f"{name} of {str(path)!r}"), heads) for name in "qkv")
+    if q.shape[2] != k.shape[2] or k.shape[1] not in (v.shape[1], q.shape[1]):
+        raise BadInput(
+            f"{str(path)!r}: q {read.arrays['q'].shape}, k {read.arrays['k'].shape} and v "
+            f"{read.arrays['v'].shape} don't fit: (Lq, D), (Lk, D) and (Lk, Dv) are needed"
+        )
+    queries = labels if len(labels) == q.shape[1] else tuple(f"q{i}" for i in range(1, q.shape[1] + 1))
+    keys = labels if len(labels) == v.shape[1] else tuple(f"k{i}" for i in range(1, v.shape[1] + 1))
+    if labels and labels not in (queries, keys):
+        raise BadInput(
+            f"{count_of(len(labels), 'label')} for {q.shape[1]} queries and {v.shape[1]} keys: "
+            "give one for each"
+        )
+    return Question(q, k, v, queries, keys, seed=seed)
+
+
+def _csv(path: Path) -> _Tokens:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
+    if not rows:
+        raise ValueError("it has no rows")
+    if max(map(len, rows)) == 1 and not _is_number(rows[-1][0]) and re.search(r"[;\t ]", rows[-1][0].strip()):
+        raise ValueError(f"{clean(rows[-1][0])[:40]!r} has no commas: put one between two numbers")
+    # A line in which nothing is a number has the names of the columns.
+    if len(rows) > 1 and not any(_is_number(cell) for cell in rows[0]):
+        rows = rows[1:]
+    words = [row[0] for row in rows if not _is_number(row[0])]
+    if 0 < len(words) < len(rows):
+        number = next(row[0] for row in rows if _is_number(row[0]))
+        raise ValueError(
+            f"its first column has words ({clean(words[0])[:40]!r}) and numbers ({number!r}): "
+            "all of it labels, or all of it numbers?"
+        )
+    numbers = [row[1:] for row in rows] if words else rows
+    if not any(numbers):
+        raise ValueError("it has no numbers")
+    return _Tokens({"tokens": _rows(numbers)}, tuple(row[0].strip() for row in rows) if words else ())
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _json(path: Path) -> _Tokens:
+    said: Any = json.loads(path.read_text(encoding="utf-8-sig"))
+    if isinstance(said, list):
+        return _Tokens({"tokens": _rows(said)})
+    if not isinstance(said, dict):
+        raise ValueError(f"it is {clean(said)[:40]}, and should be {_FORMS}")
+    labels = said.get(_LABELS, [])
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError("its labels are no list of words")
+    return _Tokens(
+        {name: _rows(said[name]) for name in _NAMES if name in said},
+        tuple(labels),
+        tuple(clean(name) for name in said if name not in (*_NAMES, _LABELS)),
+    )
+
+
+def _numpy(path: Path) -> _Tokens:
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return _Tokens({"tokens": loaded})
+            arrays = {name: loaded[name] for name in _NAMES if name in loaded.files}
+            labels = loaded[_LABELS].ravel() if _LABELS in loaded.files else np.array([], "U")
+            others = tuple(clean(name) for name in loaded.files if name not in (*_NAMES, _LABELS))
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error):
+        # NumPy's own words would advise to trust a pickle.
+        raise ValueError("np.save and np.savez write such files, and did not write this one") from None
+    if labels.dtype.kind != "U":
+        raise ValueError(f"its labels are {labels.dtype}, and should be words")
+    return _Tokens(arrays, tuple(map(str, labels)), others)
+
+
+def _rows(rows: Any) -> Array:
+    """Rows of one length as an array; raises ValueError and says which one isn't like the first."""
+    if not isinstance(rows, list):
+        raise ValueError(f"{clean(rows)[:40]} is no list of rows of numbers")
+    for at, row in enumerate(rows, 1):
+        if not isinstance(row, list):
+            raise ValueError(f"row {at} is {clean(row)[:40]}, and should be a list of numbers")
+        if len(row) != len(rows[0]):
+            raise ValueError(
+                f"row 1 has {count_of(len(rows[0]), 'number')}, row {at} has {len(row)}: all need as many"
+            )
+        for cell in row:
+            if not _is_number(cell):
+                raise ValueError(f"row {at} has {clean(cell)[:40]!r} where a number should be")
+    return np.array(rows, dtype=np.float64)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
-from attnbench.check.dropout import dropout_calls, judge_one, judge_tally, telling_rows
-from attnbench.check.dropout_tally import Tally
+from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
 from attnbench.inputs.laws import undone
 from attnbench.inputs.rounding import Stored, widen
 from attnbench.oracle.moments import Moments, solve_moments
@@ -64,8 +61,8 @@ class OpenedDropout(OpenedCase):
     def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
         """The verdict on all outputs that were tallied; they are forgotten."""
         index, tally = self._tallies.pop(who)
-        if not tally.not_finite and len(tally.sums) < self.calls:
-            raise ValueError(f"{len(tally.sums)} outputs to judge where {self.calls} are needed")
+        if not tally.not_finite and len(tally.along) < self.calls:
+            raise ValueError(f"{len(tally.along)} outputs to judge where {self.calls} are needed")
         numbers, problem = judge_tally(tally, **self._limits(index))
         check: Check = ""
         if problem:
@@ -91,7 +88,7 @@ class OpenedDropout(OpenedCase):
         """What is wrong with outputs of timed calls on the same draw together; "" for nothing."""
         together, self._timed = self._timed, {}
         for index, tally in together.items():
-            if len(tally.sums) > 1:
+            if len(tally.along) > 1:
                 _, problem = judge_tally(tally, **self._limits(index))
                 if problem:
                     return f"with other outputs of timed calls on the same values: {problem}"
@@ -105,7 +102,7 @@ class OpenedDropout(OpenedCase):
     def _alone(self, index: int, change: int, parts: Parts) -> str:
         tally = self._tally(index)
         self._add(tally, index, change, parts)
-        problem = judge_one(tally, **self._limits(index))
+        _, problem = judge_tally(tally, **self._limits(index))
         return problem + self._hint(index) if problem else ""
 
     def _tally(self, index: int) -> Tally:
@@ -113,16 +110,15 @@ class OpenedDropout(OpenedCase):
 
     def _add(self, tally: Tally, index: int, change: int, parts: Parts) -> None:
         output = widen(parts[OUT], self.case.dtype)
-        tally.add_wide(undone(self.case, self._change(index, change), output, self.rows))
+        tally.add(undone(self.case, self._change(index, change), output, self.rows))
 
     def _moments_of(self, index: int) -> Moments:
-        """Of a draw, solved once, with directions that nobody can know."""
+        """The moments of a draw, solved once."""
         if index not in self._moments:
             drawn = self.draw(index)
             a, b, c = (widen(array, self.case.dtype) for array in drawn.inputs)
-            rng = np.random.default_rng(secrets.randbits(128))
             self._moments[index] = solve_moments(
-                self.case, self.rule, self.wide, (a, b, c), drawn.expected[OUT], rng, self.rows
+                self.case, self.rule, self.wide, (a, b, c), drawn.expected[OUT], self.rows
             )
         return self._moments[index]
 

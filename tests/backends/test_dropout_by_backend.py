@@ -6,15 +6,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
-from dropped import judge
-from solved import BACKENDS, QUICK, refusal, solved
+from solved import BACKENDS, QUICK, Solved, refusal, solved, stored_of
 from torch import Tensor
 from torch.nn.functional import dropout
 
+from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
+from attnbench.check.errors import compare
+from attnbench.check.plain import PLAIN
+from attnbench.check.verdict import scale_of, verdict
+from attnbench.inputs.draw import Parameters
+from attnbench.inputs.rounding import widen
 from attnbench.kit.attention import masked_softmax, softmax_of
 from attnbench.kit.masks import additive_mask, empty_rows
+from attnbench.oracle.moments import solve_moments
+from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.backend import Setup
 
 if TYPE_CHECKING:
@@ -30,11 +38,30 @@ CASES = [
 ]
 
 
-def test_these_declare_it() -> None:
-    assert {name for name, backend in BACKENDS.items() if backend.dropout} == {
-        "eager", "bmm", "weighted_sum", "per_head_loop", "fused_multihead", "compiled", "sdpa_math",
-        "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "nn_multihead_attention", "numpy",
-    }  # fmt: skip
+def tally_of(each: Solved, *outputs: Tensor) -> Tally:
+    parameters = Parameters(
+        {name: x.double().numpy() for name, x in each.setup.rule_parameters.items()},
+        {name: x.double().numpy() for name, x in each.setup.projections.items()},
+    )
+    a, b, c = (x.double().numpy() for x in each.inputs)
+    tally = Tally(each.case, solve_moments(each.case, each.setup.rule, parameters, (a, b, c), each.expected))
+    for output in outputs:
+        tally.add(widen(stored_of(output), each.case.dtype))
+    return tally
+
+
+def judge(
+    each: Solved, call: Call, calls: int | None = None, mend: Callable[[Tensor], Tensor] = lambda x: x
+) -> tuple[DropoutNumbers | None, str]:
+    case = each.case
+    plain = compare(stored_of(each.run(PLAIN)), each.expected, case.dtype)
+    accuracy, _ = verdict(
+        plain, plain, output=scale_of([each.expected]), values=scale_of([each.inputs[2].double().numpy()]),
+        dtype=case.dtype, rows=case.Lq, rows_of=case.Lq, draws=1,
+    )  # fmt: skip
+    with torch.inference_mode():
+        outputs = [mend(call(*each.inputs)).clone() for _ in range(calls or dropout_calls(case))]
+    return judge_tally(tally_of(each, *outputs), rms_limit=accuracy.rms_limit, max_limit=accuracy.max_limit)
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -68,7 +95,7 @@ def test_none_of_hundreds_is_refused() -> None:
         mask, p = ("none", "causal")[seed % 2], (0.05, 0.1, 0.5)[seed % 3]
         each = solved(text.format(L=(4, 16, 31)[seed % 3], mask=mask, p=p), draw=seed)
         torch.manual_seed(seed)
-        refused.append(judge(each, BACKENDS["eager"].prepare(each.setup), seed)[1])
+        refused += [judge(each, BACKENDS["eager"].prepare(each.setup), calls)[1] for calls in (None, 1)]
     assert [words for words in refused if words] == []
 
 
@@ -133,30 +160,36 @@ def one_wrong(weights: Tensor, v: Tensor) -> Tensor:
 
 EVERY = slice(None)
 ON_WEIGHTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-    "p a fifth larger": (lambda w: dropout(w, 1.2 * P), "the spread between"),
-    "p a fifth smaller": (lambda w: dropout(w, P / 1.2), "the spread between"),
+    "p a fifth larger": (lambda w: dropout(w, 1.2 * P), "the variance of"),
+    "p a fifth smaller": (lambda w: dropout(w, P / 1.2), "the variance of"),
     "p and 1 - p exchanged": (lambda w: dropout(w, 1 - P), ""),
     "scaled by another p": (
         lambda w: w * (torch.rand(w.shape) >= 1.2 * P) / (1 - P),
         "times the oracle's answer",
     ),
     "not rescaled": (lambda w: dropout(w, P) * (1 - P), "times the oracle's answer"),
-    "no dropout": (lambda w: w, "the same output"),
-    "one mask for ever": (kept_masks(1), "the same output"),
-    "eight masks in turn": (kept_masks(8), "the same output"),
+    "no dropout": (lambda w: w, "the variance of"),
+    "one mask for ever": (kept_masks(1), "different calls"),
+    "eight masks in turn": (kept_masks(8), "different calls"),
     "renormalised": (lambda w: dropout(w, P) / dropout(w, P).sum(-1, keepdim=True), ""),
-    "heads share masks": (lambda w: w * keep(2, 1, 64, 64), "different heads are not independent"),
-    "batch elements share masks": (lambda w: w * keep(1, 4, 64, 64), "batch elements are not independent"),
+    "heads share masks": (
+        lambda w: w * keep(2, 1, 64, 64),
+        "different heads do not drop weights independently",
+    ),
+    "batch elements share masks": (
+        lambda w: w * keep(1, 4, 64, 64),
+        "batch elements do not drop weights independently",
+    ),
     "queries share masks": (lambda w: w * keep(2, 4, 1, 64), ""),
     "whole rows": (lambda w: w * keep(2, 4, 64, 1), ""),
-    "a fixed number of keys": (exactly, "the spread between"),
+    "a fixed number of keys": (exactly, "the variance of"),
     "not in the last query": (lambda w: without(w, EVERY, EVERY, -1), "at i=63"),
     "not in one head": (lambda w: without(w, EVERY, 2), ""),
-    "not in the last keys": (lambda w: without(w, EVERY, EVERY, EVERY, slice(48, 64)), "the spread between"),
+    "not in the last keys": (lambda w: without(w, EVERY, EVERY, EVERY, slice(48, 64)), "the variance of"),
 }
 ON_OUTPUTS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
-    "of the output": (lambda w, v: dropout(w @ v, P), "the spread between"),
-    "of the values": (lambda w, v: w @ dropout(v, P), "the spread between"),
+    "of the output": (lambda w, v: dropout(w @ v, P), "the variance of"),
+    "of the values": (lambda w, v: w @ dropout(v, P), "the variance of"),
     "noise instead": (lambda w, v: w @ v * (1 + 0.1 * torch.randn(())), ""),
     "one element wrong": (one_wrong, "(b=1, h=2, i=63, d=5)"),
     "NaN": (lambda w, v: dropout(w, P) @ v / torch.zeros(()), "is not finite"),
@@ -205,3 +238,47 @@ def test_dropout_of_scores_is_refused(instead: float) -> None:
         return call
 
     assert words_on(prepare)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.2])
+def test_double_and_half_p_are_refused_in_half_precision_and_on_small_cases(p: float) -> None:
+    for text in (
+        "attention/scaled_dot/B1-H2-Lq16-Lk8-D8/none/bfloat16/cpu/forward/dropout{}",
+        "multihead/scaled_dot/B1-H2-Lq8-Lk8-D4-E8-bias/none/float16/cpu/forward/dropout{}",
+    ):
+        each = solved(text.format(p))
+        other = replace(each.setup, case=replace(each.case, dropout=0.3 - p))
+        assert judge(each, BACKENDS["eager"].prepare(other))[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("right", lambda out: out),
+        ("not rescaled", lambda out: out * 0.9),
+        ("NaN", lambda out: out * torch.nan),
+        ("of other inputs", lambda out: out.flip(-2)),
+    ],
+)
+def test_one_output_alone_is_told_apart(name: str, mend: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(3)
+    each = solved(WRONG)
+    assert bool(judge(each, BACKENDS["eager"].prepare(each.setup), 1, mend)[1]) == (name != "right")
+
+
+def test_one_output_without_dropout_is_refused() -> None:
+    each = solved(WRONG)
+    assert judge(each, lambda *_: each.run(PLAIN), 1)[1]
+
+
+def test_rows_tell_something_where_rounding_is_less_than_what_is_dropped() -> None:
+    tally = tally_of(solved(WRONG))
+    assert telling_rows(tally, rms_limit=1e-6) == 2 * 4 * 64
+    assert telling_rows(tally, rms_limit=1e6) == 0
+    with pytest.raises(ValueError, match="0 outputs"):
+        judge_tally(tally, rms_limit=1e-6, max_limit=1e-5)
+
+
+def test_outputs_of_other_rows_are_an_error() -> None:
+    with pytest.raises(ValueError, match="moments of"):
+        tally_of(solved(WRONG)).add(np.zeros((2, 4, 3, 16)))

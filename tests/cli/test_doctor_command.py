@@ -10,7 +10,7 @@ from click.testing import Result
 
 from attnbench.cli import progress
 from attnbench.doctor import examine, readings
-from attnbench.doctor.finding import Finding
+from attnbench.doctor.examine import Finding
 
 Invoke = Callable[..., Result]
 FINE = Finding("memory", "fine", "8 GiB free")

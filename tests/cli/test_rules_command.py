@@ -13,8 +13,7 @@ from click.testing import Result
 from syrupy.assertion import SnapshotAssertion
 
 from attnbench.rules import attnbench_rules
-from attnbench.worked.behaviour import behaviours
-from attnbench.worked.behaviour_text import behaviour_spec
+from attnbench.worked.behaviour import behaviour_spec, behaviours
 
 Invoke = Callable[..., Result]
 

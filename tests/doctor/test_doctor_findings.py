@@ -6,16 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from attnbench.doctor.examine import examine
-from attnbench.doctor.finding import Finding
-from attnbench.doctor.gpus import Gpus
-from attnbench.doctor.readings import Readings
+from attnbench.doctor.examine import Finding, examine
+from attnbench.doctor.readings import Gpu, Readings
 
 STEADY = {"fastest_ms": 2.0, "median_ms": 2.0, "slowest_ms": 2.1, "own_share": 0.99}
-LIBRARIES = {
-    "torch": "2.13.0", "capability": "AVX512", "mkl": True, "mkldnn": True, "cuda": None,
-    "default_threads": 2, "debug": False, "openmp_runtimes": ["libgomp-1.so.1"],
-}  # fmt: skip
+LIBRARIES = {"torch": "2.13.0", "capability": "AVX512", "cuda": None}
 WELL = Readings(
     asked_threads=1, allocator="pinned", cpus=(0, 1), quota=2, free_bytes=8 * 1024**3,
     shares={0: 0.01, 1: 0.02}, steady={1: STEADY}, threads={"threads": 2, "one_ms": 2.0, "asked_ms": 1.1},
@@ -25,7 +20,8 @@ WELL = Readings(
 )  # fmt: skip
 
 
-BUSY_GPU = Gpus(({"utilization.gpu": "97", "reasons": "0x0"},))
+QUIET = Gpu("NVIDIA H200", 345, 1980, 1, 0, 4 << 20, 140 << 30, 0x1)
+BUSY_GPU = (replace(QUIET, busy_percent=97),)
 
 
 def found(name: str, **changes: object) -> Finding:
@@ -90,25 +86,19 @@ def test_default_thresholds_that_cost_page_faults(allocator: str, level: str) ->
 @pytest.mark.parametrize(
     ("changes", "name", "level"),
     [
-        ({"own_threads": "16"}, "OMP_NUM_THREADS", "note"),
-        ({"own_threads": "16,2"}, "OMP_NUM_THREADS", "note"),
-        ({"libraries": {**LIBRARIES, "default_threads": 64}}, "torch's threads", "note"),
         ({"libraries": {**LIBRARIES, "capability": "DEFAULT"}}, "torch", "note"),
         ({"libraries": None}, "torch", "bad"),
         ({"steady": {1: {**STEADY, "slowest_ms": 3.8}}}, "clock", "note"),
         ({"steady": {}}, "clock", "note"),
         ({"governors": ("performance",), "turbo": True}, "clock", "fine"),
-        ({"swapped_pages": 7}, "swap", "bad"),
+        ({"swapped_bytes": 4096}, "swap", "bad"),
         ({"swap_used_bytes": 1 << 30}, "swap", "note"),
-        ({"swapped_pages": None}, "swap", "note"),
         ({"free_bytes": 1 << 30}, "memory", "note"),
         ({"free_bytes": None}, "memory", "note"),
         ({"shares": {}}, "cores", "note"),
         ({"shares": {0: 0.0}}, "cores", "note"),
-        ({"libraries": {**LIBRARIES, "debug": True}}, "torch", "note"),
         ({"gpus": BUSY_GPU, "libraries": {**LIBRARIES, "cuda": "13.0"}}, "busy GPU 0", "bad"),
         ({"gpus": BUSY_GPU, "libraries": {**LIBRARIES, "cuda": None}}, "GPU 0", "note"),
-        ({"libraries": {**LIBRARIES, "openmp_runtimes": ["libgomp.so.1", "libiomp5.so"]}}, "OpenMP", "note"),
         ({"group_quota": 0.5, "quota": 1}, "threads", "bad"),
         ({"group_quota": 1.5, "quota": 1}, "threads", "note"),
         ({"cpus": (1,), "quota": 1}, "threads", "note"),
@@ -178,3 +168,34 @@ def test_a_slow_governor_is_named_with_its_remedy() -> None:
     assert finding.what == "governor powersave"
     assert finding.effect == "equal loops on core 1 differ by ×1.90 from the fast end to the slow"
     assert finding.remedy.startswith("as root: cpupower frequency-set --governor performance")
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "effect"),
+    [
+        ({}, "fine", ""),
+        ({"reasons": 0x2}, "fine", ""),  # a clock that somebody has set
+        ({"reasons": 0x4}, "bad", "its clock is held down by its power limit"),
+        ({"reasons": 0x21}, "bad", "its clock is held down by the driver, by heat"),
+        ({"reasons": None}, "note", "the driver does not tell whether the clock is held down"),
+        ({"persistent": 0}, "note", "without persistence mode every process loads the driver anew"),
+    ],
+)
+def test_clocks_and_persistence_of_a_gpu(changes: dict[str, int | None], level: str, effect: str) -> None:
+    gpus, cuda = (replace(QUIET, **changes),), {**LIBRARIES, "cuda": "13.0"}
+    finding = found("GPU 0", gpus=gpus, libraries=cuda)
+    assert (finding.level, finding.effect) == (level, effect)
+    assert finding.what == "NVIDIA H200, 345 of 1980 MHz"
+
+
+def test_a_gpu_whose_memory_others_hold() -> None:
+    gpus, cuda = (replace(QUIET, used_bytes=70 << 30),), {**LIBRARIES, "cuda": "13.0"}
+    finding = found("busy GPU 0", gpus=gpus, libraries=cuda)
+    assert (finding.level, finding.what) == ("note", "70 GiB of 140 GiB of its memory are taken")
+    unknown = Gpu("MIG")
+    findings = examine(replace(WELL, gpus=(unknown,), libraries=cuda))
+    assert [one.what for one in findings if "GPU" in one.name] == ["MIG, ? of ? MHz"]
+
+
+def test_gpus_that_could_not_be_looked_at() -> None:
+    assert found("GPU", gpus_unseen="could not be looked at: no library").level == "note"

@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from attnbench.doctor import readings
 from attnbench.doctor.examine import examine
 from attnbench.doctor.probe import _faulting
-from attnbench.doctor.readings import Readings, probe, read_machine
+from attnbench.doctor.readings import Gpu, Readings, probe, read_gpus, read_machine
 from attnbench.runner.machine import allowed_cpus, cpu_quota
 
 
@@ -70,3 +73,60 @@ def test_a_heap_that_grows_once_more_is_no_fault_of_its_thresholds(monkeypatch: 
     monkeypatch.setattr("attnbench.doctor.probe._naive", lambda q: q)
     monkeypatch.setattr("attnbench.doctor.probe._counted", lambda call: next(calls))
     assert _faulting(0) == {"ms": 1.0, "faults": 0.0}
+
+
+@pytest.mark.parametrize(("file", "text", "turbo"), [
+    ("intel_pstate/no_turbo", "1", False), ("intel_pstate/no_turbo", "0", True),
+    ("cpufreq/boost", "1", True), ("cpufreq/boost", "x", None),
+])  # fmt: skip
+def test_turbo_by_either_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, turbo: bool | None
+) -> None:
+    monkeypatch.setattr(readings, "_CPU", tmp_path)
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_text(f"{text}\n")
+    assert readings._turbo() is turbo
+
+
+@pytest.mark.parametrize(("asked", "tried"), [(1, 2), (5, 5), (100_000, 8)])
+def test_threads_beyond_all_sense_are_not_tried(
+    monkeypatch: pytest.MonkeyPatch, asked: int, tried: int
+) -> None:
+    words: list[tuple[str, ...]] = []
+    monkeypatch.setattr(readings, "probe", lambda *said, **_: words.append(said))
+    monkeypatch.setattr(readings, "allowed_cpus", lambda: (0, 1))
+    monkeypatch.setattr(readings, "watch_cores", lambda seconds: {})
+    read_machine(asked, "pinned")
+    assert [said for said in words if said[0] == "threads"] == [("threads", str(tried))]
+
+
+class NvmlError(Exception):
+    pass
+
+
+def unsupported(*_: object) -> None:
+    raise NvmlError("Not Supported")
+
+
+NVML = {
+    "NVMLError": NvmlError, "NVML_CLOCK_SM": 1, "nvmlInit": lambda: None, "nvmlShutdown": lambda: None,
+    "nvmlDeviceGetCount": lambda: 1, "nvmlDeviceGetHandleByIndex": lambda index: index,
+    "nvmlDeviceGetName": lambda handle: "NVIDIA H200", "nvmlDeviceGetClockInfo": lambda handle, kind: 345,
+    "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1980, "nvmlDeviceGetPersistenceMode": unsupported,
+    "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=97),
+    "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=1, total=2),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: 4,
+}  # fmt: skip
+
+
+def test_gpus_as_the_driver_tells_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "_NVIDIA", tmp_path / "nothing")
+    assert read_gpus() == ((), "")
+    monkeypatch.setattr(readings, "_NVIDIA", tmp_path)
+    monkeypatch.setattr(readings, "find_spec", lambda name: None)
+    assert read_gpus() == ((), "could not be looked at: nvidia-ml-py is not installed")
+    monkeypatch.setattr(readings, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**NVML))  # type: ignore[arg-type]
+    assert read_gpus() == ((Gpu("NVIDIA H200", 345, 1980, None, 97, 1, 2, 4),), "")
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**NVML | {"nvmlInit": unsupported}))  # type: ignore[arg-type]
+    assert read_gpus() == ((), "could not be looked at: the driver says 'Not Supported'")

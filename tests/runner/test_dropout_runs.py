@@ -37,11 +37,11 @@ def timed(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("one_mask", "gave the same output"),
-        ("none_dropped", "the spread about the oracle's answer is "),
+        ("one_mask", "different calls do not drop weights independently"),
+        ("none_dropped", "the variance of one output is "),
         ("not_rescaled", "times the oracle's answer"),
-        ("p_a_fifth_larger", "the spread between"),
-        ("heads_alike", "not independent"),
+        ("p_a_fifth_larger", "the variance of"),
+        ("heads_alike", "do not drop weights independently"),
     ],
 )
 def test_wrong_dropout_is_a_mismatch(checked: dict[str, Record], name: str, said: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from attnbench.types.errors import AttnbenchError
-from attnbench.worked.token_file import read_question
+from attnbench.worked.tokens import read_question
 
 TOKENS = np.array([[1.0, 2], [3, 4.5]])
 
@@ -120,10 +121,46 @@ def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
         read_question(tmp_path / "t.txt")
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("t.npy", b""),
+        ("t.npy", b"\x93NUMPY and no more"),
+        ("t.npy", pickle.dumps([[1, 2]])),
+        ("t.npz", b"1,2"),
+        ("t.npz", b"PK\x03\x04 and no more"),
+    ],
+)
+def test_a_numpy_file_that_is_none(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(AttnbenchError, match=r"np\.save and np\.savez .* did not write this one"):
+        read_question(tmp_path / name)
+
+
 def test_objects_in_a_numpy_file_are_not_unpacked(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([[{}]], dtype=object), allow_pickle=True)
-    with pytest.raises(AttnbenchError, match="it has object, and should have real numbers"):
+    with pytest.raises(AttnbenchError, match="did not write this one"):
         read_question(tmp_path / "o.npy")
+
+
+def test_labels_that_are_numbers(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", tokens=TOKENS, labels=[1.0, 2.0])
+    with pytest.raises(AttnbenchError, match="its labels are float64, and should be words"):
+        read_question(tmp_path / "t.npz")
+
+
+def test_json_that_is_nested_too_deep(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text("[" * 100_000)
+    with pytest.raises(AttnbenchError, match="is nested too deep"):
+        read_question(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_text_of_another_encoding(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"t.{ending}"
+    file.write_bytes("1,2".encode("utf-16"))
+    with pytest.raises(AttnbenchError, match="isn't text in UTF-8: save it as such"):
+        read_question(file)
 
 
 def test_an_archive_with_a_name_that_is_not_known(tmp_path: Path) -> None:
