@@ -74,17 +74,17 @@ def likeness(got: Parts, setup: Setup, inputs: Triple, upstream: Tensor | None) 
     wide, sources = recast(setup, inputs, "float64")
     above = None if upstream is None else upstream.double()
     best, least = Likeness(), NEAR * min(far, 1.0)
-    for animal in mistakes_for(setup.case, setup.rule):
-        in_wide = "float64" in animal.dtypes
+    for mutant in mistakes_for(setup.case, setup.rule):
+        in_wide = "float64" in mutant.dtypes
         given = (wide, sources, above) if in_wide else (setup, inputs, upstream)
         try:
-            theirs = answer_of(animal.prepare, *given)
+            theirs = answer_of(mutant.prepare, *given)
         except Exception:
             continue
         distance = _distance(got, theirs, right)
         # Of those that come to the same the first, which is the more particular.
         if distance < 0.99 * least:
-            best, least = Likeness(animal.name, animal.summary), distance
+            best, least = Likeness(mutant.name, mutant.summary), distance
     return best
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace as struct_replace
 from page_runs import HOSTILE, LENGTHS, LEVEL, TIMES, WHOLE, around, case, failed, large_run, run_of
 
 from attnbench.reports.html.chart import COLOURS, Chart, View
-from attnbench.reports.html.families import families, growth
+from attnbench.reports.html.families import families, growth, student_quantile
 from attnbench.reports.html.page import charts
 from attnbench.reports.html.pareto import on_the_front
 from attnbench.reports.html.short_ids import common_part, shortened
@@ -80,6 +80,13 @@ def test_an_exponent_and_its_interval_are_those_of_scipy() -> None:
     assert (found.exponent, found.low, found.high) == pytest.approx(
         (line.slope, line.slope - far, line.slope + far)
     )
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 10, 101])
+def test_quantiles_of_student_are_those_of_scipy(freedom: int) -> None:
+    from scipy.stats import t
+
+    assert student_quantile(0.975, freedom) == pytest.approx(t.ppf(0.975, freedom))
 
 
 def test_two_lengths_have_no_interval_and_one_has_no_exponent() -> None:

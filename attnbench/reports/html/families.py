@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, isfinite, log, sqrt
+from math import cos, fsum, isfinite, log, pi, sin, sqrt, tan
 from statistics import fmean, linear_regression
 
 from attnbench.cases.identity import case_id, parse_case
@@ -106,13 +106,35 @@ def growth(points: Sequence[tuple[int, float]]) -> Growth | None:
     exponent, start = linear_regression(x, y)
     low, high = None, None
     if len(lengths) >= FEWEST_FITTED:
-        # scipy.stats would fit too, and take longer to load than all else that a page of few records needs.
-        from scipy.special import stdtrit
-
         off = fsum((amount - start - exponent * length) ** 2 for length, amount in zip(x, y, strict=True))
         middle = fmean(x)
         spread = fsum((length - middle) ** 2 for length in x)
         freedom = len(kept) - 2
-        far = float(stdtrit(freedom, (1 + AT_LEAST) / 2)) * sqrt(off / freedom / spread)
+        far = student_quantile((1 + AT_LEAST) / 2, freedom) * sqrt(off / freedom / spread)
         low, high = exponent - far, exponent + far
     return Growth(exponent, low, high, lengths[0], lengths[-1], len(lengths))
+
+
+def student_quantile(share: float, freedom: int) -> float:
+    """The quantile of Student's t for a share of 0.5 or more and a whole number of degrees of freedom.
+
+    Bisects the closed form of the distribution: Abramowitz and Stegun, Handbook (1964), 26.7.3 and 26.7.4.
+    """
+    low, high = 0.0, pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = (1 + _student_within(middle, freedom)) / 2 < share
+        low, high = (middle, high) if below else (low, middle)
+    return tan(high) * sqrt(freedom)
+
+
+def _student_within(angle: float, freedom: int) -> float:
+    """The chance that t lies within ±tan(angle)·√freedom."""
+    odd = freedom % 2
+    term = total = sin(angle) * (cos(angle) if odd else 1)
+    if freedom == 1:
+        total = 0.0
+    for n in range(2 + odd, freedom - 1, 2):
+        term *= (n - 1) / n * cos(angle) ** 2
+        total += term
+    return 2 / pi * (angle + total) if odd else total
