@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
-from attnbench_selftest.plan import Part
 from attnbench_selftest.measure import Trial
+from attnbench_selftest.plan import Part
+
 from attnbench.types.record import Block, SetLine
 
 CALLS = 10
@@ -52,4 +52,3 @@ def slower_by(part: float, spread: float = 0.001, seed: int = 1) -> FactorOf:
     """All but the baseline (whose name ends in 0 and begins with copy) take ``part`` more."""
     noise = alike(spread, seed)
     return lambda name, index: noise(name, index) * (1.0 if name == "copy_0" else 1 + part)
-

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from attnbench_selftest.mutants import MUTANTS
+from attnbench_selftest.mutants import world as changes
 from mutant_calls import Inputs, drawn, guarded, laid, overlaps, rule_of, seen, setup_of, world
+from torch import Tensor
 
-from attnbench_selftest.mutants import MUTANTS, world as changes
 from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.shapes import output_shape
 

@@ -7,15 +7,15 @@ import sys
 from collections import Counter
 
 import pytest
+from attnbench_selftest.judge import SOURCE
+from attnbench_selftest.mutants import MUTANTS, attnbench_backends
 
 from attnbench.cases.identity import parse_case
 from attnbench.plugins.loading import load
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
-from attnbench_selftest.mutants import MUTANTS, attnbench_backends
 from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.backend import Backend
-from attnbench_selftest.judge import SOURCE
 
 BIG_WORDS = {"value", "shape", "timed", "state", "gradient"}
 
@@ -66,7 +66,6 @@ def test_asking_where_they_apply_loads_no_torch() -> None:
         "from attnbench.cases.identity import parse_case\n"
         "from attnbench.plugins.registry import load_registry\n"
         "from attnbench_selftest.mutants import MUTANTS\n"
-        "XXX\n"
         "case = parse_case('attention/alibi/B2-H4-Hkv2-Lq5-Lk70-D8/causal+padding+bool')\n"
         "rule = load_registry().rule('alibi')\n"
         "asked = [mutant.runs(case, rule) for mutant in MUTANTS]\n"

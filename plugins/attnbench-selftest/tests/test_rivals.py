@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attnbench_selftest.rivals import bootstrap_medians, mann_whitney_p, student_p, welch_p
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
@@ -11,7 +12,6 @@ from scipy import stats
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
 from attnbench.types.verdict import WORDS, SampleSets, Word
-from attnbench_selftest.rivals import bootstrap_medians, mann_whitney_p, student_p, welch_p
 
 RULES = {
     entry.record.name: entry.record
