@@ -88,6 +88,7 @@ def attnbench_backends() -> list[Backend]:
     every = ("forward", "backward", "both")
     return [
         *given,
+        Backend("reads_as_contiguous", "test data", as_contiguous),
         Backend("contiguous_undeclared", "test data", when_contiguous),
         Backend("contiguous_declared", "test data", when_contiguous, needs_contiguous=True),
         Backend("doubles_graded", "test data", when_not_graded, passes=every),  # type: ignore[arg-type]
