@@ -17,8 +17,8 @@ from attnbench.cli.process import (
 )
 
 EPILOG = (
-    "Exit status: 0 fine; 1 a check or a gate failed, the doctor found what would change a verdict, or the "
-    "self-test's data refute a target; 2 wrong usage, or files that can't be read or compared; "
+    "Exit status: 0 fine; 1 a check or a gate failed, or the doctor found what would change a "
+    "verdict; 2 wrong usage, or files that can't be read or compared; "
     "3 something crashed, hung, ran out of memory or could not be measured (so too a backend asked for by "
     "name that is ok on no case); 130 ended by Ctrl-C; 141 whoever read stdout went away.\n\n"
     "\b\n"
@@ -45,7 +45,6 @@ EPILOG = (
         "rules": "Compare rules by what they do to weights.",
         "doctor": "Look for what would disturb a run on this machine.",
         "list": "List rules, backends, suites, cases and what else plugins bring.",
-        "selftest": "Measure how often verdicts are right on this machine.",
         "plugins": "List plugins, what each brings, and what failed to load.",
         "new": "Write a complete package for a backend of your own.",
     },

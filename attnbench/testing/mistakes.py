@@ -1,6 +1,6 @@
 """Common mistakes as code that makes them, to compare a wrong answer with.
 
-Most are mutants whose outputs or gradients are wrong; a few mistakes of first tries are added here. Each
+Most are the mutants whose outputs or gradients are wrong; a few are added that a first try often has. Each
 computes the case in float64, so that its answer shows the mistake and nothing else.
 """
 
@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.selftest.zoo import (
-    wrong_gradients,
-    wrong_heads,
-    wrong_layer,
-    wrong_masks,
-    wrong_precision,
-    wrong_rules,
-    wrong_scores,
-    wrong_softmax,
-    wrong_tails,
+from attnbench.testing.mutants import (
+    gradient_mistakes,
+    head_mistakes,
+    layer_mistakes,
+    mask_mistakes,
+    precision_mistakes,
+    rule_mistakes,
+    score_mistakes,
 )
-from attnbench.selftest.zoo.animal import Animal
-from attnbench.selftest.zoo.form import Form, mistaken, normalised
-from attnbench.selftest.zoo.mask_dials import Added, added
-from attnbench.selftest.zoo.where import keeps_a_key, other_mask, scores_matter
+from attnbench.testing.mutants.masks import Added, added
+from attnbench.testing.mutants.mutant import Form, Mutant, mistaken, normalised
+from attnbench.testing.mutants.where import keeps_a_key, other_mask, scores_matter
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -62,7 +59,7 @@ def _other_memory(case: Case, rule: Rule) -> bool:
     return case.H > 1 and case.Lq > 1 and keeps_a_key(case, rule)
 
 
-FIRST_TRIES: tuple[Animal, ...] = (
+FIRST_TRIES: tuple[Mutant, ...] = (
     mistaken(
         "mask_inverted",
         "the mask is read the other way round: kept pairs dropped, dropped ones kept",
@@ -79,29 +76,20 @@ FIRST_TRIES: tuple[Animal, ...] = (
     mistaken("scores_ignored", "all keys that are kept weigh the same", Form(weights=_summed), scores_matter),
 )
 
-_WITHOUT = frozenset({"one_element_1_percent_off", "one_row_a_64th_off", "one_row_halved", "sigmoid"})
-"""Mutants that nobody writes by mistake."""
-
-VALUES: tuple[Animal, ...] = tuple(
-    animal
-    for animal in (
-        *FIRST_TRIES,
-        *wrong_scores.ANIMALS,
-        *wrong_softmax.ANIMALS,
-        *wrong_masks.ANIMALS,
-        *wrong_heads.ANIMALS,
-        *wrong_tails.ANIMALS,
-        *wrong_rules.ANIMALS,
-        *wrong_layer.ANIMALS,
-        *wrong_precision.ANIMALS,
-    )
-    if animal.trait == "value" and animal.name not in _WITHOUT
+VALUES: tuple[Mutant, ...] = (
+    *FIRST_TRIES,
+    *score_mistakes.MUTANTS,
+    *mask_mistakes.MUTANTS,
+    *head_mistakes.MUTANTS,
+    *rule_mistakes.MUTANTS,
+    *layer_mistakes.MUTANTS,
+    *precision_mistakes.MUTANTS,
 )
-GRADIENTS: tuple[Animal, ...] = tuple(a for a in wrong_gradients.ANIMALS if a.trait == "gradient")
+GRADIENTS: tuple[Mutant, ...] = gradient_mistakes.MUTANTS
 
 
-def mistakes_for(case: Case, rule: Rule) -> Iterator[Animal]:
-    """Yield the mistakes that can show in a case, the more particular before the more general."""
-    for animal in VALUES if case.pass_ == "forward" else (*GRADIENTS, *VALUES):
-        if case.operation in animal.operations and animal.applies(case, rule):
-            yield animal
+def mistakes_for(case: Case, rule: Rule) -> Iterator[Mutant]:
+    """Yield the mutants whose mistake can show in a case; of two with one answer the specific one first."""
+    for mutant in VALUES if case.pass_ == "forward" else (*GRADIENTS, *VALUES):
+        if case.operation in mutant.operations and mutant.applies(case, rule):
+            yield mutant

@@ -21,7 +21,7 @@ BAD = [
     (["list", "ruels"], "no command 'ruels'; did you mean 'rules'? Try attnbench list --help."),
     (
         ["frobnicate"],
-        "no command 'frobnicate'; there are run, check, report, compare, history, merge, explain, rules, doctor, list, selftest, plugins, new. Try attnbench --help.",
+        "no command 'frobnicate'; there are run, check, report, compare, history, merge, explain, rules, doctor, list, plugins, new. Try attnbench --help.",
     ),
     (["--helpp"], "No such option '--helpp'. Did you mean '--help'? Try attnbench --help."),
     (

@@ -109,7 +109,7 @@ def test_no_summary_of_a_command_is_cut(
     monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Result]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for group in ([], ["list"], ["selftest"]):
+    for group in ([], ["list"]):
         lines = invoke(*group, "--help").stdout.partition("Commands:\n")[2].splitlines()
         assert len(lines) > 3
         assert not [line for line in lines if line.endswith("...")]

@@ -45,8 +45,8 @@ def test_the_table_of_hooks_is_that_of_the_specification() -> None:
 
 def test_what_a_plugin_brings_is_listed_by_kind() -> None:
     registry = load_registry()
-    verdicts = next(source for source in registry.plugins if source.module == "attnbench.verdicts")
-    brought = registry.brought_by(verdicts)
+    suites = next(source for source in registry.plugins if source.module == "attnbench.suites")
+    brought = registry.brought_by(suites)
     assert list(brought) == [kind.listed for kind in KINDS]
-    assert brought["verdicts"] == list(registry.verdict_rules)
-    assert all(not names for listed, names in brought.items() if listed != "verdicts")
+    assert brought["suites"] == list(registry.suites)
+    assert all(not names for listed, names in brought.items() if listed != "suites")

@@ -53,6 +53,18 @@ def when_contiguous(setup: Setup) -> Callable[..., Tensor]:
     return call
 
 
+def as_contiguous(setup: Setup) -> Callable[..., Tensor]:
+    """Read memory on from the first element, whatever the strides: right for contiguous inputs alone."""
+    attend = attention(setup)
+
+    def plain(x: Tensor) -> Tensor:
+        strides = x.new_empty(x.shape, device="meta").stride()
+        room = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset()
+        return x.as_strided(x.shape, strides) if x.numel() <= room else x
+
+    return lambda q, k, v: attend(plain(q), plain(k), plain(v))
+
+
 def when_not_graded(setup: Setup) -> Callable[..., Tensor]:
     attend = attention(setup)
     return lambda q, k, v: attend(q, k, v * (2 if q.requires_grad else 1))
@@ -76,6 +88,7 @@ def attnbench_backends() -> list[Backend]:
     every = ("forward", "backward", "both")
     return [
         *given,
+        Backend("reads_as_contiguous", "test data", as_contiguous),
         Backend("contiguous_undeclared", "test data", when_contiguous),
         Backend("contiguous_declared", "test data", when_contiguous, needs_contiguous=True),
         Backend("doubles_graded", "test data", when_not_graded, passes=every),  # type: ignore[arg-type]

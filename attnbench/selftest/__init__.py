@@ -1,1 +1,0 @@
-"""The self-test: how often attnbench's verdicts are right, measured; other tools' beside them."""

@@ -1,0 +1,272 @@
+"""``attnbench selftest``: how often attnbench's verdicts are right on this machine, measured."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from attnbench.cli.finish import check_device
+from attnbench.cli.group import NamingGroup
+from attnbench.cli.loudness import note
+from attnbench.cli.output import colourful, width
+from attnbench.cli.parameters import OneOf, Positive, Whole
+from attnbench.cli.progress import progress
+from attnbench.runner.options import CHECKS
+from attnbench.types.case import DEVICES
+from attnbench.types.errors import BadInput
+from attnbench_selftest import RENEWAL
+
+FULL_SEEDS = 3
+WITHOUT = (*CHECKS, RENEWAL)
+
+EPILOG = (
+    "Exit status: 0 nothing refuted; 1 the data refute a target, a wrong backend passed, or a right one was "
+    "refused; 2 wrong usage; 3 something could not be measured; 130 ended by Ctrl-C, after scoring what was "
+    "measured until then."
+)
+
+
+def _file(path: Path | None) -> Path | None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
+    return path
+
+
+def _path_option(name: str, target: str, words: str) -> Callable[[Any], Any]:
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(name, target, type=kind, metavar="FILE", help=words)
+
+
+_KEEP = click.option(
+    "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the runs' files in this folder."
+)
+_JSON = _path_option("--json", "json_file", "Write everything found to this file.")
+
+_OPTIONS = (
+    click.option("--full", is_flag=True, help="As many trials as show the targets."),
+    click.option(
+        "--length", "lengths", multiple=True, type=OneOf("length", ("16", "512")),
+        help="Only cases of this length; repeatable.",
+    ),
+    click.option(
+        "--budget", type=Positive("seconds"), metavar="SECONDS",
+        help="Measuring time of each contender in a trial, instead of the target's.",
+    ),
+    click.option(
+        "--sets", type=Whole(1), metavar="N", help="Sets of a trial, instead of those for the budget."
+    ),
+    click.option("--trials", type=Whole(1), metavar="N", help="Trials of each kind."),
+    click.option("--device", type=OneOf("device", DEVICES), default="cpu", show_default=True),
+    click.option("--stress", is_flag=True, help="Keep every core busy meanwhile, with spinning processes."),
+    _KEEP,
+    _JSON,
+)  # fmt: skip
+
+
+def _rate_options(function: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.group("selftest", cls=NamingGroup, epilog=EPILOG)
+def command() -> None:
+    """Measure how often attnbench's verdicts are right on this machine.
+
+    Contenders whose answer is known are measured as any run is, and scored; the rules of other tools are
+    scored beside, on the same samples (attnbench list verdicts). A target is refuted where the data are next
+    to impossible for a build that meets it.
+
+    \b
+    attnbench selftest aa                    identical code: never slower
+    attnbench selftest power --length 16     planted slowdowns are found
+    attnbench selftest aa --stress --json found.json
+    attnbench selftest judge                 wrong backends are refused
+    """
+
+
+@command.command("aa", short_help="Identical code: called slower in no cell, proved the same in most.")
+@_rate_options
+@click.pass_context
+def aa(ctx: click.Context, /, **chosen: Any) -> None:
+    """Identical contenders are called slower in at most 0.2 % of cells and proved the same in 95 %.
+
+    Several copies of one kernel, each against the first: at L=16 within 0.5 s, at L=512 within 2 s.
+
+    \b
+    attnbench selftest aa --length 16 --trials 2
+    """
+    _measure(ctx, "aa", **chosen)
+
+
+@command.command("power", short_help="Planted slowdowns of 3 and 5 % are found.")
+@_rate_options
+@click.pass_context
+def power(ctx: click.Context, /, **chosen: Any) -> None:
+    """Planted slowdowns are found: 5 % in 99 % of cells and 3 % in 95 %, within small budgets.
+
+    They do real extra work. A run before calibrates how much, once for each length (on a GPU each is
+    calibrated when it is prepared); the realised slowdown is printed beside.
+
+    \b
+    attnbench selftest power --length 512
+    """
+    _measure(ctx, "power", **chosen)
+
+
+def _measure(
+    ctx: click.Context,
+    name: str,
+    *,
+    full: bool,
+    lengths: tuple[str, ...],
+    budget: float | None,
+    sets: int | None,
+    trials: int | None,
+    device: str,
+    stress: bool,
+    keep: Path | None,
+    json_file: Path | None,
+) -> NoReturn:
+    """Measure, score, print; exits."""
+    from attnbench_selftest.cells import Peers
+    from attnbench_selftest.measure import Session, busy_cores, registry
+    from attnbench_selftest.plan import SHAPES, Choices, aa_parts, power_parts
+    from attnbench_selftest.rates import exit_code, last_line
+    from attnbench_selftest.scores import score_aa, score_power
+    from attnbench_selftest.tables import rate_text
+
+    check_device(device)
+    _file(json_file)
+    chosen = tuple(int(length) for length in dict.fromkeys(lengths)) or tuple(SHAPES)
+    choices = Choices(full, chosen, device, budget, sets, trials)
+    plan, score = {"aa": (aa_parts, score_aa), "power": (power_parts, score_power)}[name]
+    parts = plan(choices)
+    found = registry()
+    for fault in found.faults:
+        click.echo(f"attnbench: plugin {fault}", err=True)
+    peers = Peers(entry.record for entry in found.verdict_rules.values())
+    note(f"selftest {name}: about {_duration(sum(part.seconds for part in parts))}")
+    with ExitStack() as stack:
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attnbench-")))
+        session = Session(folder, found, stack.enter_context(progress()))
+        with busy_cores() if stress else nullcontext():
+            measured = session.measure(parts)
+        scored = score(measured, budget is None and sets is None and not stress, peers)
+        facts = session.facts()
+    for peer, fault in peers.faults.items():
+        click.echo(f"attnbench: verdict rule {peer} ({found.verdict_rules[peer].source}) {fault}", err=True)
+    for failure in session.failures():
+        click.echo(f"attnbench: {failure}", err=True)
+    verdict = last_line(name, scored.findings)
+    click.echo(rate_text(scored, facts, width=width(), colour=colourful()))
+    click.echo(verdict)
+    if json_file is not None:
+        from dataclasses import asdict
+
+        from attnbench import __version__
+
+        everything = {
+            "selftest": name,
+            "attnbench": __version__,
+            "options": {key: str(v) if isinstance(v, Path) else v for key, v in ctx.params.items()},
+            "verdict": verdict,
+            "refuted": bool(exit_code(scored.findings)),
+            "interrupted": session.interrupted,
+            **asdict(scored),
+            **facts,
+            "contenders": list(session.failures()),
+            "rules_left_out": peers.faults,
+        }
+        text = json.dumps(everything, indent=1, ensure_ascii=False) + "\n"
+        json_file.write_text(text, encoding="utf-8")
+    if session.interrupted:
+        click.echo("attnbench: interrupted; what was measured until then is scored", err=True)
+    ctx.exit(130 if session.interrupted else exit_code(scored.findings))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@command.command("judge", short_help="Wrong backends are refused, every one, and no right one is.")
+@click.option("--full", is_flag=True, help="More cases of each, in three seeds: up to ten minutes.")
+@click.option("--seeds", type=Whole(1), metavar="N", help="The number of selections of cases.")
+@click.option(
+    "--first", type=Whole(1), metavar="N", default=1, show_default=True, help="Number of the first seed."
+)
+@click.option(
+    "--without",
+    multiple=True,
+    type=OneOf("check", WITHOUT),
+    metavar="CHECK",
+    help=f"Leave a check out, to see its worth; repeatable: {', '.join(WITHOUT)}.",
+)
+@click.option(
+    "--add",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    multiple=True,
+    metavar="FILE",
+    help="Add what an earlier --json of other seeds wrote; repeatable.",
+)
+@_KEEP
+@_JSON
+@_path_option("--markdown", "markdown_file", "Write the tables to this file.")
+@click.pass_context
+def judge(
+    ctx: click.Context,
+    /,
+    full: bool,
+    seeds: int | None,
+    first: int,
+    without: tuple[str, ...],
+    add: tuple[Path, ...],
+    keep: Path | None,
+    json_file: Path | None,
+    markdown_file: Path | None,
+) -> None:
+    """Every wrong backend is refused, and no right one.
+
+    Some two hundred wrong backends and some dozens of right ones are checked as any backend is, on cases in
+    which their mistakes can show. Every two rules, masks, dtypes, lengths, layers and passes meet in some
+    case. The tables count which check refused which backend.
+
+    Without --full: one seed, one case for each backend, about a minute.
+
+    \b
+    attnbench selftest judge
+    attnbench selftest judge --full --json judged.json
+    """
+    from attnbench_selftest.judge import SECONDS, count, judge_mutants, merged, read_finding, write_finding
+    from attnbench_selftest.judge_plan import BRIEF, FULL
+    from attnbench_selftest.mutants import MUTANTS
+    from attnbench_selftest.tables import judge_markdown, judge_text
+
+    _file(json_file)
+    _file(markdown_file)
+    earlier = [read_finding(path) for path in add]
+    numbers = range(first, first + (seeds or (FULL_SEEDS if full else 1)))
+    extent = FULL if full else BRIEF
+    note(f"selftest judge: about {SECONDS[extent] * len(numbers):.0f} s on two quiet cores")
+    with ExitStack() as stack:
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attnbench-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        tell = stack.enter_context(progress())
+        finding = judge_mutants(extent, numbers, tuple(dict.fromkeys(without)), folder, tell)
+    finding = merged([*earlier, finding])
+    found = count(MUTANTS, finding.outcomes)
+    click.echo(judge_text(found, finding.facts, width=width(), colour=colourful()))
+    click.echo(found.last_line)
+    if json_file is not None:
+        write_finding(json_file, finding)
+    if markdown_file is not None:
+        markdown_file.write_text(judge_markdown(found, finding.facts), encoding="utf-8")
+    ctx.exit(0 if found.fine else 1)

@@ -1,0 +1,221 @@
+"""The runs of ``aa`` and ``power``: made as any run is, read back from their files, and cut into trials."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from attnbench.compare.comparison import compare
+from attnbench.plugins.registry import Registry, load_registry
+from attnbench.plugins.sources import installed
+from attnbench.runner.moment import Progress
+from attnbench.runner.options import Options
+from attnbench.runner.order import Order
+from attnbench.runner.plan import sets_for
+from attnbench.runner.run import start_run
+from attnbench.runner.run_file import StoredRun, read_run
+from attnbench.types.errors import Interrupted, MeasuringFailed
+from attnbench.types.record import SetLine
+from attnbench.types.source import Source
+from attnbench.types.verdict import SampleSets
+from attnbench_selftest.contenders import PROBE, PROBE_ITERATIONS, copies, telling
+from attnbench_selftest.plan import Part
+
+CONTENDERS = Source("selftest", "attnbench_selftest.contenders", "attnbench-selftest", "0.1.0")
+"""Loaded by the self-test alone, so that no list shows its backends."""
+
+PROBE_BUDGET_S = {16: 1.0, 512: 2.0}
+LEAST_SHARE = 0.05
+"""The least share of a call that the probe's counting must take: less drowns in the noise of a set."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The sets of one measurement of some contenders, which stand for a run. cluster: the case.
+
+    Trials of one case share its templates; those of different cases share nothing.
+    """
+
+    cluster: str
+    sets: tuple[SetLine, ...]
+
+
+def trials_of(sets: Iterable[SetLine], size: int) -> list[Trial]:
+    """Groups of ``size`` consecutive sets of a case; an incomplete group at the end is left out."""
+    found: list[Trial] = []
+    for case, lines in groupby(sets, key=lambda line: line.case):
+        of_case = tuple(lines)
+        found += [
+            Trial(case, of_case[start : start + size]) for start in range(0, len(of_case) - size + 1, size)
+        ]
+    return found
+
+
+def samples(sets: Iterable[SetLine], backend: str) -> SampleSets:
+    """A backend's times per call in ns, by set."""
+    return [
+        [wall / block.calls for block in line.blocks[backend] for wall in block.wall_ns]
+        for line in sets
+        if line.blocks.get(backend)
+    ]
+
+
+def registry() -> Registry:
+    """All that is installed, and the self-test's own contenders."""
+    return load_registry([*installed(), CONTENDERS])
+
+
+@dataclass
+class Session:
+    """The runs of one command. folder: where their files go. interrupted: by Ctrl-C; no more is measured."""
+
+    folder: Path
+    registry: Registry
+    progress: Progress | None = None
+    interrupted: bool = False
+    runs: list[StoredRun] = field(default_factory=list)
+    wall_s: float = 0.0
+    load_before: tuple[float, float, float] = field(default_factory=os.getloadavg)
+
+    def measure(self, parts: Sequence[Part]) -> dict[Part, list[Trial]]:
+        """Measure parts, and before them what planted slowdowns are calibrated by.
+
+        Raises:
+            MeasuringFailed: nothing could be measured, or the calibration is too noisy.
+        """
+        # All before any part: a calibration that fails later would lose what was measured until then.
+        probes = dict.fromkeys(_probe_of(part) for part in parts if part.percent and part.device == "cpu")
+        known = {probe: self.trials(probe) for probe in probes}
+        measured = {}
+        for part in parts:
+            told: dict[int, int] = {}
+            if not self.interrupted and _probe_of(part) in known:
+                told[part.percent] = iterations_for(part.percent, known[_probe_of(part)], part.length)
+            with telling(told):
+                measured[part] = self.trials(part)
+        return measured
+
+    def trials(self, part: Part) -> list[Trial]:
+        """Measure a part; fewer trials, or none, after Ctrl-C."""
+        if self.interrupted:
+            return []
+        # Canaries are left out: timing needs no case that tells right from wrong.
+        options = Options(
+            budget_s=part.budget_s * part.together,
+            sets=part.sets * part.together,
+            baseline=part.contenders[0],
+            without=("canaries",),
+        )
+        order = Order(part.cases, part.contenders, command=("attnbench", "selftest"))
+        start = time.monotonic()
+        try:
+            path = start_run(order, self.registry, options, self.folder, self.progress)
+        except Interrupted as stop:
+            self.interrupted = True
+            path = stop.path
+        self.wall_s += time.monotonic() - start
+        stored = read_run(path)
+        self.runs.append(stored)
+        if not stored.sets and not self.interrupted:
+            reasons = sorted({f"{record.status}: {record.reason}" for record in stored.records})
+            why = "; ".join(reasons) or "no contender took part in a set"
+            raise MeasuringFailed(f"nothing could be measured: {why}")
+        return trials_of(stored.sets, part.sets)
+
+    def failures(self) -> tuple[str, ...]:
+        """Contenders that failed, with the reasons."""
+        failed = {
+            f"{record.backend} on {record.case}: {record.status}: {record.reason}"
+            for run in self.runs
+            for record in run.records
+            if record.status not in ("ok", "suspect")
+        }
+        for line in (line for run in self.runs for line in run.sets):
+            failed |= {f"{name}: {one.status}: {one.reason}" for name, one in line.failed.items()}
+        return tuple(sorted(failed))
+
+    def facts(self) -> dict[str, Any]:
+        """Where the time went, and the machine's state."""
+        blocks = (b for run in self.runs for line in run.sets for of in line.blocks.values() for b in of)
+        measuring_s = sum(sum(block.wall_ns) for block in blocks) / 1e9
+        return {
+            "wall_s": self.wall_s,
+            "measuring_s": measuring_s,
+            "setup_s": self.wall_s - measuring_s,
+            "load_before": list(self.load_before),
+            "load_after": list(os.getloadavg()),
+            "environment": self.runs[0].manifest.environment if self.runs else {},
+            "files": [str(run.path) for run in self.runs],
+        }
+
+
+def _probe_of(part: Part) -> Part:
+    """The part that tells how far planted slowdowns must count on a length.
+
+    It is a run too: in a run's turns a call is colder than in a loop, whose 3 % came out as 4 %.
+    """
+    budget_s = PROBE_BUDGET_S[part.length]
+    names = (*copies(1), PROBE)
+    return replace(
+        part, contenders=names, budget_s=budget_s, sets=sets_for(budget_s), trials=1, together=1, percent=0
+    )
+
+
+def iterations_for(percent: int, trials: Sequence[Trial], length: int) -> int:
+    """How many iterations make a call slower by so much, from the trials of a probe.
+
+    The function around the loop, a tenth of a microsecond, is counted as if it were in proportion: of a call
+    of 40 µs that makes 3.2 % of 3.
+
+    Raises:
+        MeasuringFailed: the probe was not measured, or is hardly slower than a copy.
+    """
+    (copy,) = copies(1)
+    found = compare([line for trial in trials for line in trial.sets], PROBE, copy)
+    if found is None:
+        raise MeasuringFailed("planted slowdowns could not be calibrated: their probe was not measured")
+    share = found.ratio - 1
+    if share < LEAST_SHARE:
+        raise MeasuringFailed(
+            f"planted slowdowns could not be calibrated: {PROBE_ITERATIONS[length]} iterations add "
+            f"{share:.1%} to a call; measure when the machine is quieter"
+        )
+    return round(PROBE_ITERATIONS[length] * percent / 100 / share)
+
+
+_SPIN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+parent = int(sys.argv[2])
+# It looks at its parent now and then, to end when that was killed.
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
+
+
+@contextmanager
+def busy_cores() -> Iterator[tuple[int, ...]]:
+    """Run one spinning process on each core that this process may use; gives their ids.
+
+    They end with the block, and soon after this process if it is killed.
+    """
+    spinners: list[subprocess.Popen[bytes]] = []
+    try:
+        for cpu in sorted(os.sched_getaffinity(0)):
+            command = [sys.executable, "-S", "-E", "-c", _SPIN, str(cpu), str(os.getpid())]
+            spinners.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
+        yield tuple(spinner.pid for spinner in spinners)
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+        for spinner in spinners:
+            spinner.wait()

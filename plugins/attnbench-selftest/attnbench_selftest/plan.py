@@ -1,0 +1,129 @@
+"""The measurements of each command: quick ones of under two minutes, and full ones that show the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from attnbench.cases.identity import parse_case
+from attnbench.runner.plan import sets_for
+from attnbench.types.case import Case
+from attnbench_selftest.contenders import copies, planted
+
+SERVER_S = 4.0
+CASE_S = 1.0
+TEMPLATE_S = 0.15
+CHILD_S = 0.025
+"""The costs of a run besides measuring: its start, each case, each template, each child."""
+
+SHAPES = {16: "attention/scaled_dot/B1-H4-L16-D32", 512: "attention/scaled_dot/B1-H8-L512-D64"}
+"""By length: a call of tens of microseconds, and one of milliseconds."""
+
+SLOWER_AT_MOST = 0.002
+FAMILIES_AT_MOST = 0.01
+SAME_AT_LEAST = 0.95
+FOUND_AT_LEAST = {3: 0.95, 5: 0.99}
+"""The targets of identical contenders, and by planted slowdown in percent the share that must be found."""
+
+TRIALS_TO_SHOW = {SLOWER_AT_MOST: 3146, SAME_AT_LEAST: 234, FOUND_AT_LEAST[5]: 773}
+"""By target, the fewest trials that show it with a chance of 99 %, of a build whose rates are 0.01 % for
+slower, 99 % for the same, and 99.9 % for found: binomial tails, one-sided at 95 %."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of trial, measured again and again.
+
+    contenders: the baseline first. budget_s: measuring time of each in one trial; sets: of one trial. trials:
+    how many. together: how many of them share a case and its templates. percent: how much longer the
+    contenders other than the baseline take.
+    """
+
+    length: int
+    contenders: tuple[str, ...]
+    budget_s: float
+    sets: int
+    trials: int
+    together: int
+    percent: int = 0
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        return f"L={self.length} in {self.budget_s:.2g} s"
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """A case for every ``together`` trials; they differ in the seed."""
+        case = parse_case(SHAPES[self.length])
+        return tuple(
+            replace(case, device=self.device, seed=seed) for seed in range(ceil(self.trials / self.together))
+        )
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes, in a run of its own."""
+        cases, contenders = len(self.cases), len(self.contenders)
+        trials = cases * self.together
+        return (
+            SERVER_S
+            + trials * contenders * (self.budget_s + self.sets * CHILD_S)
+            + cases * (CASE_S + TEMPLATE_S * contenders)
+        )
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The user's choices. budget_s, sets, trials: None for those of the command."""
+
+    full: bool = False
+    lengths: tuple[int, ...] = tuple(SHAPES)
+    device: str = "cpu"
+    budget_s: float | None = None
+    sets: int | None = None
+    trials: int | None = None
+
+    def apply(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """The parts as chosen."""
+        return tuple(
+            replace(
+                part,
+                device=self.device,
+                budget_s=self.budget_s or part.budget_s,
+                sets=self.sets or sets_for(self.budget_s or part.budget_s),
+                trials=self.trials or part.trials,
+                together=min(part.together, self.trials or part.trials),
+            )
+            for part in parts
+            if part.length in self.lengths
+        )
+
+
+def aa_parts(choices: Choices) -> tuple[Part, ...]:
+    """Identical contenders, at the budgets within which they must be proved the same."""
+    short, long = (9, 4, 2), (5, 3, 1)
+    if choices.full:
+        of_long = ceil(TRIALS_TO_SHOW[SAME_AT_LEAST] / 8)
+        short = (9, ceil(TRIALS_TO_SHOW[SLOWER_AT_MOST] / 8) - of_long, 4)
+        long = (9, of_long, 2)
+    return choices.apply(
+        [
+            Part(length, copies(count), budget_s, sets_for(budget_s), trials, together)
+            for length, budget_s, (count, trials, together) in ((16, 0.5, short), (512, 2.0, long))
+        ]
+    )
+
+
+def power_parts(choices: Choices) -> tuple[Part, ...]:
+    """Planted slowdowns, at the budgets within which they must be found."""
+    # length, percent, budget; of the quick form: contenders, trials.
+    quick = [(16, 5, 0.25, 8, 2), (16, 3, 1.0, 7, 1), (512, 5, 1.0, 5, 2), (512, 3, 4.0, 4, 1)]
+    parts = []
+    for length, percent, budget_s, count, trials in quick:
+        together = trials
+        if choices.full:
+            count, together = 8, 5
+            trials = ceil(TRIALS_TO_SHOW[FOUND_AT_LEAST[percent]] / count)
+        names = (*copies(1), *planted(percent, count))
+        parts.append(Part(length, names, budget_s, sets_for(budget_s), trials, together, percent))
+    return choices.apply(parts)

@@ -1,0 +1,113 @@
+"""Scores of identical contenders (``aa``) and of planted slowdowns (``power``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from math import exp
+from statistics import median
+
+from attnbench.compare.comparison import compare
+from attnbench.compare.interval import median_interval
+from attnbench.types.verdict import Word
+from attnbench_selftest.cells import (
+    FAMILY,
+    Cell,
+    Peers,
+    adjusted_words,
+    cells_of,
+    count,
+    families,
+    peer_rates,
+)
+from attnbench_selftest.measure import Trial
+from attnbench_selftest.plan import FAMILIES_AT_MOST, FOUND_AT_LEAST, SAME_AT_LEAST, SLOWER_AT_MOST, Part
+from attnbench_selftest.rates import Count, Effect, Finding, Scored, rate, shared_baseline_effect
+
+Measured = Mapping[Part, Sequence[Trial]]
+
+
+def score_aa(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
+    """How often identical contenders are called slower, and proved the same.
+
+    as_planned: whether budgets and sets are those of the targets; only then may a build fail to prove
+    contenders the same. False alarms are counted on verdicts of each cell alone, without the adjustment for
+    a run's other cells: the most there can be.
+    """
+    claims = 2 + (len(measured) if as_planned else 0)
+    same: list[Finding] = []
+    every: list[Cell] = []
+    for part, trials in measured.items():
+        cells = cells_of(trials, part.contenders[1:], part.contenders[0], peers)
+        every += cells
+        counts = count(cells, lambda cell: cell.alone == "same")
+        what = f"proved the same, {part}"
+        same.append(rate(what, "at least", SAME_AT_LEAST, counts, first=as_planned, claims=claims))
+    effect = max((shared_baseline_effect(len(p.contenders) - 1, p.sets) for p in measured), default=1.0)
+
+    def alarms(word: Word) -> Finding:
+        return rate(
+            f"identical code called {word}, of cells",
+            "at most",
+            SLOWER_AT_MOST,
+            count(every, lambda cell: cell.alone == word),
+            first=word == "slower",
+            claims=claims,
+            effect=effect,
+            peers=peer_rates([[cell] for cell in every], word),
+        )
+
+    runs = families(every)
+    any_slower = rate(
+        f"any called slower, of runs of {FAMILY} cells",
+        "at most",
+        FAMILIES_AT_MOST,
+        [Count(int("slower" in adjusted_words(run)), 1) for run in runs],
+        first=True,
+        claims=claims,
+        peers=peer_rates(runs, "slower"),
+    )
+    return Scored((alarms("slower"), any_slower, alarms("faster"), *same))
+
+
+def score_power(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
+    """How often planted slowdowns are called slower, each as the only cell that differs in a run."""
+    findings: list[Finding] = []
+    effects: list[Effect] = []
+    for part, trials in measured.items():
+        cells = cells_of(trials, part.contenders[1:], part.contenders[0], peers)
+        findings.append(
+            rate(
+                f"+{part.percent} % found, {part}",
+                "at least",
+                FOUND_AT_LEAST[part.percent],
+                count(cells, lambda cell: cell.among == "slower"),
+                first=as_planned,
+                claims=len(measured),
+                peers=peer_rates([[cell] for cell in cells], "slower"),
+            )
+        )
+        effects += _effect(part, trials)
+    return Scored(tuple(findings), tuple(effects))
+
+
+def _effect(part: Part, trials: Sequence[Trial]) -> list[Effect]:
+    """The realised slowdown: the median over all sets, and its interval over cases.
+
+    Each case has templates of its own, so sets of one case are not independent values.
+    """
+    baseline, *slower = part.contenders
+    by_case: list[float] = []
+    every: list[float] = []
+    for _, group in groupby(trials, key=lambda trial: trial.cluster):
+        sets = [line for trial in group for line in trial.sets]
+        for name in slower:
+            found = compare(sets, name, baseline)
+            if found is not None:
+                every += found.set_log_ratios
+                by_case.append(median(found.set_log_ratios))
+    if not every:
+        return []
+    interval = median_interval(by_case)
+    low, high = (exp(interval.low) - 1, exp(interval.high) - 1) if interval else (None, None)
+    return [Effect(str(part), part.percent / 100, exp(median(every)) - 1, low, high, len(every))]

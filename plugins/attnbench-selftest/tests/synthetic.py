@@ -1,0 +1,54 @@
+"""Sets with known answers: every number in them is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from attnbench_selftest.measure import Trial
+from attnbench_selftest.plan import Part
+
+from attnbench.types.record import Block, SetLine
+
+CALLS = 10
+FactorOf = Callable[[str, int], float]
+"""``factor(contender, set)``: its time over 40 µs."""
+
+
+def block(wall_ns: Sequence[int], *, stretch: int = 0, calls: int = CALLS) -> Block:
+    """Undisturbed samples."""
+    zeros = [0] * len(wall_ns)
+    return Block(stretch, list(range(len(wall_ns))), calls, list(wall_ns), list(wall_ns), zeros, zeros, zeros)
+
+
+def set_line(
+    index: int, factor: FactorOf, contenders: Sequence[str], case: str = "case", samples: int = 4
+) -> SetLine:
+    """One set; in each of two stretches every contender has the same number of equal samples."""
+    blocks = {}
+    for name in contenders:
+        wall_ns = [round(CALLS * 40_000 * factor(name, index))] * samples
+        blocks[name] = [block(wall_ns, stretch=stretch) for stretch in (0, 1)]
+    return SetLine(case, index, [0, 1], list(contenders), {}, blocks, list(contenders), {})
+
+
+def trial(part: Part, factor: FactorOf, case: str = "case", samples: int = 4) -> Trial:
+    """A trial of a part."""
+    return Trial(case, tuple(set_line(i, factor, part.contenders, case, samples) for i in range(part.sets)))
+
+
+def trials(part: Part, factor: FactorOf, samples: int = 4) -> list[Trial]:
+    """All trials of a part, each on a case of its own."""
+    return [trial(part, factor, f"case{i}", samples) for i in range(part.trials)]
+
+
+def alike(spread: float = 0.001, seed: int = 1) -> FactorOf:
+    """Identical contenders: normal noise of ``spread`` from set to set."""
+    rng = np.random.default_rng(seed)
+    return lambda name, index: float(np.exp(rng.normal(0.0, spread)))
+
+
+def slower_by(part: float, spread: float = 0.001, seed: int = 1) -> FactorOf:
+    """All but the baseline (whose name ends in 0 and begins with copy) take ``part`` more."""
+    noise = alike(spread, seed)
+    return lambda name, index: noise(name, index) * (1.0 if name == "copy_0" else 1 + part)

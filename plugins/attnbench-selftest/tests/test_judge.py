@@ -1,0 +1,69 @@
+"""The judge: refusals are counted by check, and what fails the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attnbench_selftest.judge import Finding, Judged, Outcome, count, merged, read_finding, write_finding
+from attnbench_selftest.mutants import MUTANTS
+from attnbench_selftest.tables import judge_markdown, judge_text
+
+from attnbench.types.errors import BadFile
+
+RIGHT = next(mutant for mutant in MUTANTS if mutant.right)
+ONE, TWO = [mutant for mutant in MUTANTS if not mutant.right][:2]
+FACTS = {
+    "date": "2026-01-01", "seeds": [1], "without": [], "verdicts": 3, "wall_s": 2.0, "cpu": "some",
+    "cores": 2, "torch": "2", "load_before": 0.1, "load_after": 0.2,
+}  # fmt: skip
+
+
+def outcome(name: str, *caught: str, status: str = "", seed: int = 1) -> Outcome:
+    return Outcome(name, "case", seed, False, status or ("mismatch" if caught else "ok"), caught, "why")
+
+
+ALL_WELL = (
+    outcome(RIGHT.backend_name),
+    outcome(ONE.backend_name, "reference on normal", "reference on loud"),
+    outcome(TWO.backend_name, "reference on loud"),
+)
+
+
+def found(*outcomes: Outcome) -> Judged:
+    return count((RIGHT, ONE, TWO), outcomes)
+
+
+def test_checks_are_counted_and_what_only_one_refuses() -> None:
+    checks = {check.check: check for check in found(*ALL_WELL).checks}
+    assert set(checks["reference on loud"].kills) == {ONE.backend_name, TWO.backend_name}
+    assert checks["reference on loud"].alone == (TWO.backend_name,)
+    assert checks["reference on normal"].alone == ()
+
+
+def test_a_survivor_a_refused_right_one_and_one_never_asked_each_fail() -> None:
+    assert found(*ALL_WELL).fine
+    assert not found(*ALL_WELL, outcome(ONE.backend_name, seed=2)).fine
+    assert not found(*ALL_WELL, outcome(RIGHT.backend_name, status="error")).fine
+    assert found(*ALL_WELL[:2]).unasked == (TWO.backend_name,)
+    crashed = found(*ALL_WELL[:2], outcome(TWO.backend_name, "crashed", status="crashed"))
+    assert [(kill.refused, kill.failed) for kill in crashed.survivors] == [(0, 1)]
+
+
+def test_tables_name_what_failed() -> None:
+    bad = found(*ALL_WELL, outcome(RIGHT.backend_name, "x"), outcome(TWO.backend_name, seed=2))
+    text = judge_text(bad, FACTS, width=200, colour=False)
+    assert f"NOT REFUSED: {TWO.backend_name}" in text
+    assert f"REFUSED THOUGH RIGHT: {RIGHT.backend_name} on case: mismatch: why" in text
+    assert bad.last_line.startswith("selftest judge: FAILED: 1 of 2 wrong backends refused in 2 seeds")
+    assert f"| {ONE.name} |" in judge_markdown(bad, FACTS)
+
+
+def test_a_written_finding_is_read_and_merged(tmp_path: Path) -> None:
+    first = Finding(ALL_WELL, FACTS)
+    write_finding(tmp_path / "a.json", first)
+    assert read_finding(tmp_path / "a.json") == first
+    assert merged([first, Finding(ALL_WELL, FACTS | {"seeds": [2]})]).facts["seeds"] == [1, 2]
+    (tmp_path / "other.json").write_text('{"outcomes": 3}')
+    with pytest.raises(BadFile, match="was not written by selftest judge"):
+        read_finding(tmp_path / "other.json")

@@ -1,0 +1,37 @@
+"""Scores of made-up trials: identical contenders pass, slower ones are refuted or found."""
+
+from __future__ import annotations
+
+import pytest
+from attnbench_selftest.cells import Peers
+from attnbench_selftest.contenders import copies
+from attnbench_selftest.plan import Part
+from attnbench_selftest.rates import exit_code
+from attnbench_selftest.rivals import RULES
+from attnbench_selftest.scores import score_aa, score_power
+from synthetic import alike, slower_by, trials
+
+AA = Part(16, copies(9), 0.5, 17, trials=5, together=1)
+POWER = Part(16, ("copy_0", *(f"plus5_{i}" for i in range(4))), 0.25, 17, trials=8, together=1, percent=5)
+
+
+def test_identical_contenders_pass_and_slower_ones_are_refuted() -> None:
+    same = score_aa({AA: trials(AA, alike())}, True, Peers(RULES)).findings
+    assert [one.events for one in same] == [0, 0, 0, 40]
+    assert exit_code(same) == 0
+    bad = score_aa({AA: trials(AA, slower_by(0.05))}, True, Peers(RULES)).findings
+    assert (bad[0].events, bad[0].outcome, bad[1].events) == (40, "refuted", 1)
+    assert bad[0].peers["t_test"] == bad[0].peers["u_test"] == 1
+    assert exit_code(bad) == 1
+
+
+def test_planted_slowdowns_are_found_and_missing_ones_refuted() -> None:
+    scored = score_power({POWER: trials(POWER, slower_by(0.05))}, True, Peers(RULES))
+    assert (scored.findings[0].events, exit_code(scored.findings)) == (32, 0)
+    assert scored.effects[0].realised == pytest.approx(0.05, abs=0.001)
+    assert exit_code(score_power({POWER: trials(POWER, alike())}, True, Peers(RULES)).findings) == 1
+    assert exit_code(score_power({POWER: trials(POWER, alike())}, False, Peers(RULES)).findings) == 0
+
+
+def test_nothing_measured_refutes_nothing() -> None:
+    assert exit_code(score_aa({AA: []}, True, Peers(RULES)).findings) == 0
