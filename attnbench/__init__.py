@@ -24,14 +24,10 @@ if TYPE_CHECKING:
         MeasuringFailed,
         PluginFailed,
     )
-    from attnbench.types.fact import EnvironmentFact
+    from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
     from attnbench.types.mask import Mask
-    from attnbench.types.metric import Metric
     from attnbench.types.record import Record
-    from attnbench.types.reporter import Reporter
     from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
-    from attnbench.types.suite import Suite
-    from attnbench.types.verdict import VerdictRule
 
 __version__ = "0.1.0"
 
@@ -74,22 +70,22 @@ _HOMES = {
     "BadInput": "attnbench.types.errors",
     "Case": "attnbench.types.case",
     "DotForm": "attnbench.types.rule",
-    "EnvironmentFact": "attnbench.types.fact",
+    "EnvironmentFact": "attnbench.types.extensions",
     "Interrupted": "attnbench.types.errors",
     "Layer": "attnbench.types.case",
     "Mask": "attnbench.types.mask",
     "MeasuringFailed": "attnbench.types.errors",
-    "Metric": "attnbench.types.metric",
+    "Metric": "attnbench.types.extensions",
     "Parameter": "attnbench.types.rule",
     "PluginFailed": "attnbench.types.errors",
     "Record": "attnbench.types.record",
-    "Reporter": "attnbench.types.reporter",
+    "Reporter": "attnbench.types.extensions",
     "Rule": "attnbench.types.rule",
     "Run": "attnbench.reports.run",
     "Scoring": "attnbench.types.rule",
     "Setup": "attnbench.types.backend",
-    "Suite": "attnbench.types.suite",
-    "VerdictRule": "attnbench.types.verdict",
+    "Suite": "attnbench.types.extensions",
+    "VerdictRule": "attnbench.types.extensions",
     "hookimpl": "attnbench.hookspecs",
     "load": "attnbench.api",
     "resume": "attnbench.api",

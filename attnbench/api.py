@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
     from attnbench.runner.forecast import Forecast
-    from attnbench.runner.moment import Progress
-    from attnbench.runner.options import Options
-    from attnbench.runner.order import Order
+    from attnbench.runner.options import Options, Order
+    from attnbench.runner.progress import Progress
 
 Cases = str | Path | Case | Iterable[str | Path | Case]
 
@@ -102,7 +101,7 @@ def foresee(
     out: Path,
 ) -> Forecast:
     """How long :func:`start` with the same arguments would take; raises what it would raise at once."""
-    from attnbench.cases.free_memory import free_memory
+    from attnbench.cases.memory import free_memory
     from attnbench.runner.forecast import forecast
     from attnbench.runner.machine import allowed_cpus
     from attnbench.runner.run import check_order
@@ -116,8 +115,8 @@ def order_of(
     selection: Selection, backends: str | Iterable[str] | None, registry: Registry, options: Options
 ) -> Order:
     """What a run of selected cases is asked to do; raises :class:`BadInput` for unknown backends."""
-    from attnbench.cases.identity import case_id
-    from attnbench.runner.order import Order, command_line
+    from attnbench.cases.ids import case_id
+    from attnbench.runner.options import Order, command_line
 
     named = _names(backends)
     for name in (*named, options.baseline):
@@ -161,9 +160,9 @@ def load(paths: str | Path | Sequence[str | Path], *, plugins: str | Iterable[st
 
 def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
     """What :func:`load` and the command line share."""
-    from attnbench.reports.metrics import metric_columns
-    from attnbench.runner.run_file import expand, read_runs
-    from attnbench.stored.readable import readable
+    from attnbench.reports.judged import metric_columns
+    from attnbench.results.format import expand, read_runs
+    from attnbench.results.ours import readable
 
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not all(str(path) for path in several) or not several:
@@ -232,7 +231,7 @@ def _registry(plugins: str | Iterable[str]) -> Registry:
 
 
 def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: bool) -> Selection:
-    from attnbench.cases.identity import case_id
+    from attnbench.cases.ids import case_id
     from attnbench.cases.select import Overrides, select
 
     several: list[object]

@@ -19,12 +19,8 @@ from typing import TypeVar
 import pluggy
 
 from attnbench.types.backend import Backend
-from attnbench.types.fact import EnvironmentFact
-from attnbench.types.metric import Metric
-from attnbench.types.reporter import Reporter
+from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.rule import Rule
-from attnbench.types.suite import Suite
-from attnbench.types.verdict import VerdictRule
 
 PROJECT = "attnbench"
 

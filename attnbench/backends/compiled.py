@@ -12,8 +12,7 @@ from attnbench.kit.attention import attention
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import PASSES
-from attnbench.types.shapes import activation_shapes
+from attnbench.types.case import PASSES, activation_shapes
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,12 +8,12 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.identity import case_id, parse_case
-from attnbench.cases.suite_file import read_suite
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.suites import read_suite
 from attnbench.types.case import OPERATIONS, CacheMode, Case, Dtype, Pass
 from attnbench.types.errors import BadCase, BadInput
+from attnbench.types.extensions import Suite
 from attnbench.types.mask import Mask
-from attnbench.types.suite import Suite
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry

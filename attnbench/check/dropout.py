@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.check.errors import element
-from attnbench.inputs.rounding import EPS
+from attnbench.inputs.draw import EPS
 from attnbench.oracle.moments import Moments, in_groups
-from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.case import Case
+from attnbench.types.record import DropoutNumbers
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array

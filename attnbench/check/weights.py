@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.check.errors import Errors, compare_wide, element
-from attnbench.check.verdict import MAX_FACTOR, Scale, scale_of, verdict
-from attnbench.inputs.rounding import EPS
+from attnbench.check.errors import MAX_FACTOR, Errors, Scale, compare_wide, element, scale_of, verdict
+from attnbench.inputs.draw import EPS
 from attnbench.masks import keep_rows
 from attnbench.types.case import Case
 

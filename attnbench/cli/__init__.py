@@ -6,7 +6,7 @@ import click
 
 from attnbench import __version__
 from attnbench.cli.group import LazyGroup
-from attnbench.cli.loudness import loudness_options
+from attnbench.cli.output import loudness_options
 from attnbench.cli.plugins_here import plugin_option
 from attnbench.cli.process import (
     end_like_ctrl_c,

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnbench.cli.compare_live import compared_now, is_live, live_options, refuse_live_options
-from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_compared
-from attnbench.cli.parameters import Fraction
+from attnbench.cli.parameters import Fraction, NameOf
 from attnbench.cli.plugins_here import plugin_option
 from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
-    from attnbench.stored.gate import Gate, GateResult
+    from attnbench.compare.gate import Gate, GateResult
+    from attnbench.types.columns import Format
     from attnbench.types.compared import Compared
-    from attnbench.types.formats import Format
+
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
@@ -79,7 +79,7 @@ def command(
     Exit status: 0 the gate holds; 1 it doesn't; 2 the sides can't be compared: missing, damaged, not measured
     alike; 3 nothing could be compared.
     """
-    from attnbench.stored.gate import hold
+    from attnbench.compare.gate import hold
 
     gate = _gate(fail_on, delta, gate_file, strict=strict, within=baseline is not None)
     target = _summary_file() if summary else None
@@ -105,8 +105,7 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
     """The gate of a file, where there is one, with what the command line says in its place."""
     from dataclasses import replace
 
-    from attnbench.stored.gate import FAILS_ON_WITHIN, Gate, outcomes
-    from attnbench.stored.gate_file import read_gate
+    from attnbench.compare.gate import FAILS_ON_WITHIN, Gate, outcomes, read_gate
 
     gate = Gate(fail_on=FAILS_ON_WITHIN) if within else Gate()
     if file is not None:
@@ -119,10 +118,10 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
 
 
 def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool, said: bool) -> Compared:
-    from attnbench.runner.run_file import read_run
-    from attnbench.stored.live_run import compared_live
-    from attnbench.stored.read import read_side
-    from attnbench.stored.sides import compare_sides
+    from attnbench.compare.live_run import compared_live
+    from attnbench.compare.sides import compare_sides
+    from attnbench.results.format import read_run
+    from attnbench.results.read import read_side
 
     if len(sides) == 1 and (run := read_run(sides[0])).manifest.sides:
         return compared_live(run, gate.delta_of if said else None)
@@ -136,7 +135,7 @@ def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool, said: bool) -> 
 
 
 def _within(sides: tuple[Path, ...], baseline: str, gate: Gate, *, said: bool) -> Compared:
-    from attnbench.stored.within import compare_within
+    from attnbench.compare.within import compare_within
 
     if len(sides) != 1:
         raise click.UsageError(f"{len(sides)} paths: --baseline looks at one RUN")
@@ -154,7 +153,7 @@ def _summary_file() -> Path:
 
 
 def _append(target: Path, compared: Compared, result: GateResult) -> None:
-    from attnbench.reports.compared.markdown import markdown
+    from attnbench.reports.compared import markdown
 
     try:
         with target.open("a", encoding="utf-8") as file:

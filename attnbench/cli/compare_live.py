@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.loudness import note
 from attnbench.cli.options import decorated, running_options, selected, selection_filters
+from attnbench.cli.output import note
 from attnbench.cli.parameters import Positive, Whole
 
 if TYPE_CHECKING:
@@ -73,13 +73,12 @@ def compared_now(words: tuple[str, ...], chosen: Live, delta_of: Callable[[str, 
     """Measure both sides, tell on stderr how it goes and where it's stored, and compare."""
     from attnbench.api import make_options
     from attnbench.cli.finish import check_devices, gib
-    from attnbench.cli.plan import warn_of_busy_cores
     from attnbench.cli.plugins_here import load_plugins
-    from attnbench.cli.progress import progress
+    from attnbench.cli.progress import progress, warn_of_busy_cores
+    from attnbench.compare.live_run import compared_live
     from attnbench.live.measure import measure_live, measured_backends, sets_for
-    from attnbench.live.two_sides import two_sides
-    from attnbench.runner.run_file import read_run
-    from attnbench.stored.live_run import compared_live
+    from attnbench.live.sides import two_sides
+    from attnbench.results.format import read_run
 
     registry = load_plugins()
     selection = selected(registry, chosen | {"words": words}, timed=True)

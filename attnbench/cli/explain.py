@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.loudness import note
-from attnbench.cli.names import ExampleName, NameOf
 from attnbench.cli.options import format_option
-from attnbench.cli.output import colourful, print_listing, print_text, width
-from attnbench.cli.parameters import MaskWord, Whole
+from attnbench.cli.output import colourful, note, print_listing, print_text, width
+from attnbench.cli.parameters import ExampleName, MaskWord, NameOf, Whole
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from attnbench.types.formats import Format
+    from attnbench.types.columns import Format
     from attnbench.types.mask import Mask
     from attnbench.worked.steps import Question, Step
 

@@ -1,26 +1,111 @@
-"""How run and check go about their work and end, whatever they did before."""
+"""How run and check work and end: devices, formats, files, exit status."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from attnbench.cli.benchmark_json import write_benchmark_json
-from attnbench.cli.loudness import note
+from attnbench.cli.output import note, print_records, print_text
 from attnbench.cli.progress import progress
-from attnbench.cli.record_format import print_run
+from attnbench.types.columns import FORMATS, Format
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed
+from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Entry, Registry
     from attnbench.reports.run import Run
-    from attnbench.runner.moment import Progress
-    from attnbench.types.formats import Format
-    from attnbench.types.reporter import Reporter
+    from attnbench.runner.progress import Progress
+    from attnbench.types.extensions import Reporter
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def benchmark_json_option(command: Command) -> Command:
+    """Give a command the option."""
+    return click.option(
+        "--benchmark-json", type=click.Path(path_type=Path), metavar="FILE",
+        help="Write the run to this file too, as pytest-benchmark compare reads it.",
+    )(command)  # fmt: skip
+
+
+def check_benchmark_json(path: Path | None) -> None:
+    """Raise :class:`BadInput` where the file can't be written: before anything is measured for it."""
+    if path is not None:
+        from attnbench.results.to_pytest_benchmark import check_target
+
+        check_target(path)
+
+
+def write_benchmark_json(stored: Sequence[Path], path: Path) -> None:
+    """Write the run of a file, and say what has no time to show.
+
+    Raises:
+        BadInput: there are several runs, or the file can't be written.
+    """
+    from attnbench.results.read import read_side
+    from attnbench.results.to_pytest_benchmark import is_benchmark, write_pytest_benchmark
+
+    runs = read_side(list(dict.fromkeys(stored)))
+    if len(runs) != 1:
+        raise BadInput(f"--benchmark-json: a file of pytest-benchmark is one run, and here are {len(runs)}")
+    write_pytest_benchmark(runs[0], path)
+    left_out = Counter(cell.status for cell in runs[0].cells if not is_benchmark(cell))
+    written = sum(is_benchmark(cell) for cell in runs[0].cells)
+    said = f"{count_of(written, 'benchmark')} written to {path}"
+    if left_out:
+        kinds = ", ".join(
+            f"{count} {'without a time' if status == 'ok' else status.replace('_', ' ')}"
+            for status, count in left_out.items()
+        )
+        said += f"; no benchmarks, but listed in it with their reasons: {kinds}"
+    note(said)
+
+
+def record_format(ctx: click.Context, word: str, registry: Registry) -> Format | Entry[Reporter]:
+    """The format that a word asks for; a usage error with the nearest where there is none."""
+    if word in FORMATS:
+        return word
+    try:
+        return registry.reporter(word)
+    except BadInput as unknown:
+        option = next(param for param in ctx.command.params if param.name == "format_")
+        raise click.BadParameter(str(unknown), ctx, option) from unknown
+
+
+def own_format(word: str, what: str) -> Format:
+    """The format that a word asks for where no records are printed.
+
+    Raises:
+        BadInput: it is a plugin's, which prints records only.
+    """
+    if word not in FORMATS:
+        raise BadInput(
+            f"--format {word}: {what}, and formats of plugins print records; there are {', '.join(FORMATS)}"
+        )
+    return word
+
+
+def print_run(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> None:
+    """Print the records of a run, or of several as one.
+
+    Raises:
+        PluginFailed: the reporter of a plugin failed.
+    """
+    if isinstance(format_, str):
+        print_records(run.judged, format_, trace=trace)
+        return
+    from attnbench.reports.render import reported, run_facts
+    from attnbench.reports.rows import record_row
+
+    facts = run_facts(run.manifests, run.paths, run.unfinished)
+    print_text(reported(format_, [record_row(one) for one in run.judged], facts))
+
 
 MOST_GIB = 2**30
 
@@ -63,7 +148,7 @@ def finish(
 def resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Progress], Run]:
     """Going on with the run in a file; a usage error where anything but how to print was said."""
     from attnbench.api import go_on
-    from attnbench.runner.run_file import read_run
+    from attnbench.results.format import read_run
 
     said = [
         name

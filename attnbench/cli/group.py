@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they're used, and whose failures are one line on stderr."""
+"""A group of commands that are imported when they are used, those of plugins included."""
 
 from __future__ import annotations
 
@@ -6,18 +6,88 @@ import errno
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Mapping
+from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.loudness import loudness
+from attnbench.cli.output import loudness
+from attnbench.plugins.calling import Raised, call, tell
+from attnbench.plugins.commands import PluginCommand, PluginCommands, plugin_commands
+from attnbench.types.words import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from click.shell_completion import CompletionItem
 
-    from attnbench.plugins.commands import PluginCommands
+
+_KEPT = "attnbench.commands"
+_INDENT = 4
+"""Of a list in click's help: before the names, and between them and what is said of them."""
+
+
+class Broken(Exception):  # noqa: N818
+    """A plugin's command can't be used; the text says whose and why."""
+
+
+def commands_here(ctx: click.Context, own: Collection[str]) -> PluginCommands:
+    """The commands of plugins, looked for once in each command line."""
+    meta = ctx.find_root().meta
+    if _KEPT not in meta:
+        meta[_KEPT] = plugin_commands(own)
+    found: PluginCommands = meta[_KEPT]
+    return found
+
+
+def import_command(ctx: click.Context, command: PluginCommand) -> click.Command:
+    """Import a command, once in each command line.
+
+    Raises:
+        Broken: it doesn't import, or is no command of click's.
+    """
+    from attnbench.plugins.calling import traced
+
+    meta = ctx.find_root().meta
+    key = f"{_KEPT}.{command.name}"
+    if key in meta:
+        imported: click.Command = meta[key]
+        return imported
+    try:
+        with traced(f"importing {command}"):
+            found = call(_found, command.module)
+    except Raised as failure:
+        raise Broken(f"plugin {command}: does not import: {failure}") from failure
+    if not isinstance(found, click.Command):
+        raise Broken(f"plugin {command}: {clean(found)} is no command of click's")
+    meta[key] = found
+    return found
+
+
+def _found(place: str) -> object:
+    """What ``module:attribute`` names."""
+    module, _, attribute = place.partition("[")[0].partition(":")
+    return reduce(getattr, filter(None, attribute.strip().split(".")), import_module(module.strip()))
+
+
+def write_commands(formatter: click.HelpFormatter, commands: PluginCommands) -> None:
+    """A line for each command in a section of its own; on stderr, one for each that can't be used."""
+    for fault in commands.faults:
+        tell(fault)
+    if not commands.by_name:
+        return
+    room = formatter.width - max(map(len, commands.by_name)) - _INDENT
+    with formatter.section("Commands of plugins"):
+        formatter.write_dl([(c.name, _line(c, room)) for c in commands.by_name.values()])
+
+
+def _line(command: PluginCommand, room: int) -> str:
+    said = f"{command.distribution} {command.version}" + (f": {command.summary}" if command.summary else "")
+    return textwrap.shorten(said, room, placeholder=" …")
+
 
 TRACEBACK = "ATTNBENCH_TRACEBACK"
 """The variable of the environment that shows a traceback where one sentence stands otherwise."""
@@ -46,7 +116,7 @@ class NamingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it, but for the sentence."""
-        from attnbench.types.names import unknown_name
+        from attnbench.types.words import unknown_name
 
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
@@ -87,7 +157,6 @@ class LazyGroup(NamingGroup):
         brought = self._brought(ctx).by_name.get(cmd_name)
         if brought is None:
             return None
-        from attnbench.cli.plugin_commands import Broken, import_command
 
         try:
             return import_command(ctx, brought)
@@ -98,7 +167,6 @@ class LazyGroup(NamingGroup):
             raise Failure(str(failure), 3) from failure
 
     def _brought(self, ctx: click.Context) -> PluginCommands:
-        from attnbench.cli.plugin_commands import commands_here
 
         return commands_here(ctx, self.summaries)
 
@@ -115,7 +183,6 @@ class LazyGroup(NamingGroup):
         """Write the commands and their summaries."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.summaries.items()))
-        from attnbench.cli.plugin_commands import write_commands
 
         write_commands(formatter, self._brought(ctx))
 

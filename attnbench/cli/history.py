@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, width
+from attnbench.cli.parameters import NameOf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbench.types.formats import Format
-    from attnbench.types.measured import Measured
+    from attnbench.types.columns import Format
+    from attnbench.types.compared import Measured
 
 
 @click.command("history")
@@ -42,10 +42,10 @@ def command(
     \b
     attnbench history nightly --backend sdpa_flash
     """
+    from attnbench.compare.history import history
+    from attnbench.compare.sides import compare_sides
     from attnbench.reports.history import render_history
-    from attnbench.stored.history import history
-    from attnbench.stored.read import read_side
-    from attnbench.stored.sides import compare_sides
+    from attnbench.results.read import read_side
 
     runs = read_side(files or [Path("results")])
     for run in runs:
@@ -58,9 +58,9 @@ def command(
 
 def _known_cases(words: Sequence[str], runs: Sequence[Measured]) -> list[str]:
     """Ids, in full; raises :class:`BadInput` for one that no run has."""
-    from attnbench.cases.identity import case_id, parse_case
+    from attnbench.cases.ids import case_id, parse_case
     from attnbench.types.errors import BadCase, BadInput
-    from attnbench.types.names import unknown_name
+    from attnbench.types.words import unknown_name
 
     known = dict.fromkeys(cell.case for run in runs for cell in run.cells)
     found = []
@@ -77,7 +77,7 @@ def _known_cases(words: Sequence[str], runs: Sequence[Measured]) -> list[str]:
 
 def _known_backends(names: Sequence[str], runs: Sequence[Measured]) -> Sequence[str]:
     from attnbench.types.errors import BadInput
-    from attnbench.types.names import unknown_name
+    from attnbench.types.words import unknown_name
 
     known = dict.fromkeys(cell.backend for run in runs for cell in run.cells if cell.backend)
     for name in names:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from attnbench.cli.loudness import note
+from attnbench.cli.output import note
 from attnbench.types.words import count_of
 
 
@@ -24,8 +24,8 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     attnbench merge laptop.jsonl server.jsonl --out both.jsonl
     attnbench report both.jsonl
     """
-    from attnbench.runner.run_file import expand
-    from attnbench.stored.merge import merge
+    from attnbench.results.format import expand
+    from attnbench.results.merge import merge
     from attnbench.types.errors import BadInput
 
     if out.suffix != ".jsonl":

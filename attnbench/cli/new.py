@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from attnbench.cli.loudness import note
+from attnbench.cli.output import note
 from attnbench.cli.plugins_here import load_plugins
 
 
@@ -29,9 +29,7 @@ def command(name: str, into: Path) -> None:
     """
     import shlex
 
-    from attnbench.starter.names import names_of
-    from attnbench.starter.package import next_lines, package
-    from attnbench.starter.writing import write_folder
+    from attnbench.starter.package import names_of, next_lines, package, write_folder
     from attnbench.types.errors import BadInput
 
     names = names_of(name)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from attnbench.cli.names import NameOf
-from attnbench.cli.parameters import MaskWord, OneOf, Positive, Probability, Whole, Word
+from attnbench.cli.parameters import MaskWord, NameOf, OneOf, Positive, Probability, Whole, Word
+from attnbench.cli.plugins_here import plugin_option
+from attnbench.cli.progress import plan_option
 from attnbench.runner.options import Options
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES
-from attnbench.types.formats import FORMATS
+from attnbench.types.columns import FORMATS
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -88,7 +90,7 @@ record_format_option = click.option(
     "--format", "format_", default="table", show_default=True, type=Word(FORMATS), metavar="FORMAT",
     help="How to print: table, json, csv, markdown, or one of attnbench list reporters; data go to stdout.",
 )  # fmt: skip
-"""Of commands that print records; :mod:`attnbench.cli.record_format` says what the word means."""
+"""Of commands that print records; :mod:`attnbench.cli.finish` says what the word means."""
 
 trace_option = click.option(
     "--trace", is_flag=True,
@@ -139,3 +141,19 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
         dropout=chosen["dropout"],
     )
     return select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)
+
+
+Option = Callable[[Any], Any]
+
+
+def measuring_options(*, timing: tuple[Option, ...] = (), files: tuple[Option, ...] = ()) -> Option:
+    """Give a command the options of one that measures what is chosen and prints records.
+
+    timing, files: its own, of how to time, and of files to write beside the run's.
+    """
+
+    def give(command: Command) -> Command:
+        own = (*timing, plan_option, *files, plugin_option, trace_option, record_format_option)
+        return selection_options(running_options(decorated(command, own)))
+
+    return give

@@ -1,14 +1,24 @@
-"""Types of option values: what isn't known is refused with the nearest that is."""
+"""Types of option values: what is not known is refused with the nearest known word."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import io
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from attnbench.cli.plugins_here import named_plugins
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask
-from attnbench.types.names import unknown_name
+from attnbench.types.words import unknown_name
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from attnbench.plugins.registry import Entry, Registry
+    from attnbench.types.extensions import Suite
 
 
 class OneOf(click.Choice[str]):
@@ -50,7 +60,7 @@ class MaskWord(click.ParamType):  # type: ignore[type-arg]  # generic from click
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mask:
         """The mask that the word means."""
-        from attnbench.cases.mask_text import parse_mask
+        from attnbench.cases.ids import parse_mask
 
         if isinstance(value, Mask):
             return value
@@ -132,3 +142,81 @@ class Probability(click.ParamType):  # type: ignore[type-arg]  # generic from cl
         if not 0 <= number < 1:
             self.fail(f"{value!r}: a probability of 0 or more and less than 1 is needed", param, ctx)
         return number
+
+
+Kind = Literal["rules", "backends", "suites"]
+
+
+class NameOf(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """The name of a rule, a backend or a suite; what isn't one is refused by the command, with the nearest.
+
+    cases: the word may be the id of a case or a file as well. The shell completes the ids that suites have,
+    and files as it does elsewhere.
+    """
+
+    name = "name"
+
+    def __init__(self, kind: Kind, *, cases: bool = False) -> None:
+        self.kind = kind
+        self.cases = cases
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin so, and nothing where plugins can't be loaded."""
+        from click.shell_completion import CompletionItem
+
+        # First, since bash is told by it to fall back on files where no name fits.
+        found = [CompletionItem(incomplete, type="file")] if self.cases else []
+        names: dict[str, Any] = getattr(_loaded(ctx), self.kind, {})
+        found += [
+            CompletionItem(name, help=_summary(entry.record))
+            for name, entry in names.items()
+            if name.startswith(incomplete)
+        ]
+        # Hundreds, which would bury the names where nothing is typed yet.
+        if self.cases and incomplete:
+            found += [CompletionItem(text) for text in _ids(names.values()) if text.startswith(incomplete)]
+        return found
+
+
+class ExampleName(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """The name of an example of attnbench explain; what isn't one is refused by the command."""
+
+    name = "name"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin so."""
+        from click.shell_completion import CompletionItem
+
+        from attnbench.worked.examples import EXAMPLES
+
+        return [
+            CompletionItem(example.name, help=f"{example.rule}: {example.summary}")
+            for example in EXAMPLES.values()
+            if example.name.startswith(incomplete)
+        ]
+
+
+def _ids(suites: Iterable[Entry[Suite]]) -> list[str]:
+    """Of all cases, each once."""
+    from attnbench.cases.ids import case_id
+
+    return list(dict.fromkeys(case_id(case) for entry in suites for case in entry.record.cases))
+
+
+def _loaded(ctx: click.Context) -> Registry | None:
+    """All plugins, those that the line names too; a shell that completes is told of no fault."""
+    from attnbench.plugins.registry import load_wanted
+
+    for words in (named_plugins(ctx), ()):
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception):
+            return load_wanted(words)
+    return None
+
+
+def _summary(record: Any) -> str:
+    text: str = getattr(record, "summary", "") or getattr(record, "formula", "")
+    return text

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from attnbench.plugins.commands import PluginCommand
-    from attnbench.types.formats import Format
-    from attnbench.types.source import Source
+    from attnbench.types.columns import Format
+    from attnbench.types.extensions import Source
 
 _WHO = ("name", "distribution", "version", "module")
 _SHOWN = ("name", "distribution", "version", "brings", "faults")
@@ -32,7 +32,7 @@ def command(ctx: click.Context, /, *, format_: Format) -> None:
     attnbench plugins
     attnbench plugins --plugin my_kernel.py --format json
     """
-    from attnbench.cli.plugin_commands import commands_here
+    from attnbench.cli.group import commands_here
     from attnbench.plugins.calling import tell
     from attnbench.plugins.kinds import KINDS
 

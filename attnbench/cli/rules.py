@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.loudness import note
-from attnbench.cli.names import NameOf
 from attnbench.cli.options import format_option
-from attnbench.cli.output import colourful, print_listing, print_text, width
-from attnbench.cli.parameters import Positive, Whole
+from attnbench.cli.output import colourful, note, print_listing, print_text, width
+from attnbench.cli.parameters import NameOf, Positive, Whole
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from attnbench.types.formats import Format
+    from attnbench.types.columns import Format
     from attnbench.worked.behaviour import Behaviour
 
 

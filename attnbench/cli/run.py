@@ -7,16 +7,21 @@ from typing import Any
 
 import click
 
-from attnbench.cli.benchmark_json import benchmark_json_option, check_benchmark_json
-from attnbench.cli.finish import check_devices, finish, gib, resumed
-from attnbench.cli.loudness import note
-from attnbench.cli.measuring_options import measuring_options
-from attnbench.cli.names import NameOf
-from attnbench.cli.options import selected
-from attnbench.cli.parameters import Fraction, OneOf, Positive, Whole
-from attnbench.cli.plan import plan_words, print_plan, warn_of_busy_cores
+from attnbench.cli.finish import (
+    benchmark_json_option,
+    check_benchmark_json,
+    check_devices,
+    finish,
+    gib,
+    own_format,
+    record_format,
+    resumed,
+)
+from attnbench.cli.options import measuring_options, selected
+from attnbench.cli.output import note
+from attnbench.cli.parameters import Fraction, NameOf, OneOf, Positive, Whole
 from attnbench.cli.plugins_here import load_plugins
-from attnbench.cli.record_format import own_format, record_format
+from attnbench.cli.progress import plan_words, print_plan, warn_of_busy_cores
 from attnbench.runner.options import Options
 
 _TIMING = (

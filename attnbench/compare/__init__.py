@@ -1,1 +1,1 @@
-"""Statistics: pure functions of stored samples."""
+"""Two sides compared: stored runs, live runs, their environments, and the gate."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from attnbench.cases.sizes import human_bytes
+from attnbench.cases.work import human_bytes
 from attnbench.doctor.readings import Gpu, Probed, Readings, cores_measured
-from attnbench.runner.busy import BUSY_SHARE
+from attnbench.runner.machine import BUSY_SHARE
 from attnbench.types.words import count_of
 
 Level = Literal["fine", "note", "bad"]

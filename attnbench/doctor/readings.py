@@ -13,11 +13,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attnbench.cases.control_groups import read
-from attnbench.cases.free_memory import free_memory
-from attnbench.runner.busy import watch_cores
-from attnbench.runner.machine import allowed_cpus, cpu_quota, group_quota, split_cpus
-from attnbench.runner.thread_limits import thread_environment
+from attnbench.cases.memory import free_memory, read
+from attnbench.runner.machine import (
+    allowed_cpus,
+    cpu_quota,
+    group_quota,
+    split_cpus,
+    thread_environment,
+    watch_cores,
+)
 from attnbench.types.words import clean
 
 Probed = Mapping[str, Any]

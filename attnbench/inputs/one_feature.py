@@ -1,13 +1,8 @@
-"""Scores made by one feature alone: how loud and how exact scores are told beforehand.
-
-Where q has nothing but the number a in one feature, and k nothing but b in one feature, a rule that
-multiplies them gives slope · a · b, in whatever order a kernel sums: all other products are 0. The slope is
-asked of the rule's reference, so that a plugin's rule is treated as the built-in ones are.
-"""
+"""Scores made by one feature alone, whose size is known beforehand, and which keys queries see."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,13 +10,48 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.inputs.draw import draw_parameters
-from attnbench.inputs.rounding import Wide, store, widen
+from attnbench.inputs.draw import Wide, draw_parameters, store, widen
+from attnbench.masks import keep_rows
 from attnbench.types.case import Case, Dtype
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
+
+
+MOST_PAIRS = 1 << 22
+"""Pairs looked at to count who sees a key; of more, some rows stand for all."""
+
+FEWEST_ROWS = 64
+
+
+def seen_counts(case: Case) -> NDArray[np.intp]:
+    """How many query rows see each key, (B, Lk), of all rows or of some from the first to the last."""
+    seen = np.zeros((case.B, case.Lk), np.intp)
+    for _, keep in kept_chunks(case, _some_rows(case)):
+        seen += keep.sum(1)
+    return seen
+
+
+def sees_two(case: Case) -> bool:
+    """Whether a query sees two keys, so that weights matter at all."""
+    return any((keep.sum(2) > 1).any() for _, keep in kept_chunks(case, _some_rows(case)))
+
+
+def kept_chunks(case: Case, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
+    """Some rows at a time, and which keys they keep, (B, rows, Lk)."""
+    at_once = max(1, MOST_PAIRS // (case.B * case.Lk))
+    for start in range(0, len(rows), at_once):
+        some = rows[start : start + at_once]
+        keep = keep_rows(case, some)
+        shape = (case.B, len(some), case.Lk)
+        yield some, np.ones(shape, bool) if keep is None else np.broadcast_to(keep[:, 0], shape)
+
+
+def _some_rows(case: Case) -> NDArray[np.intp]:
+    count = min(case.Lq, max(FEWEST_ROWS, MOST_PAIRS // (case.B * case.Lk)))
+    return np.unique(np.linspace(0, case.Lq - 1, count).round().astype(np.intp))
+
 
 TINY, LARGE = 2.0**-10, 2.0**5
 MOST_FEATURES = 256

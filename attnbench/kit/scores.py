@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.layer import matmul_shared, repeat_heads
 from attnbench.types.backend import Setup
-from attnbench.types.shapes import rule_parameter_shapes
+from attnbench.types.case import rule_parameter_shapes
 
 if TYPE_CHECKING:
     from torch import Tensor

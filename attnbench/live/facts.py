@@ -1,6 +1,6 @@
 """What an interpreter has, said by itself: ``python -m attnbench.live.facts``, a question on stdin.
 
-Every side of a live comparison is asked before anything is measured, by attnbench.live.asked.
+Every side of a live comparison is asked before anything is measured, by attnbench.live.sides.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Struct
 
 import attnbench
+from attnbench.ipc.process import forbidden, is_code_of, keep_off_other_code
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
-from attnbench.types.source import Source
+from attnbench.types.extensions import Source
 from attnbench.worker.fingerprint import protocol_fingerprint
-from attnbench.worker.not_from import forbidden, is_code_of, keep_off_other_code
 
 LIBRARIES = ("torch", "numpy", "triton", "msgspec")
 

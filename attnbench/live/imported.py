@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from attnbench.live.git import Repository
+from attnbench.ipc.process import is_code_of
+from attnbench.live.worktree import Repository
 from attnbench.types.errors import BadInput
-from attnbench.worker.not_from import is_code_of
 
 INTERPRETERS = "install each side in its own environment and name them by --ref-python and --head-python"
 

@@ -6,20 +6,18 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from attnbench.cases.identity import case_id
+from attnbench.cases.ids import case_id
 from attnbench.cases.select import Selection
-from attnbench.compare.interval import sign_test
-from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL
-from attnbench.live.two_sides import TwoSides
-from attnbench.plugins.registry import Registry
-from attnbench.plugins.two_sided import two_sided
-from attnbench.runner.interpreter import Interpreter
-from attnbench.runner.moment import Progress
-from attnbench.runner.options import Options
-from attnbench.runner.order import Order, command_line
+from attnbench.live.sides import TwoSides
+from attnbench.plugins.registry import Registry, two_sided
+from attnbench.runner.link import Interpreter
+from attnbench.runner.options import Options, Order, command_line
+from attnbench.runner.progress import Progress
 from attnbench.runner.run import Side, start_run
+from attnbench.stats.interval import sign_test
+from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL
+from attnbench.types.compared import SIDES, sided
 from attnbench.types.errors import BadInput
-from attnbench.types.sides import SIDES, sided
 
 LAUNCHES = 3
 """Servers of each side. What a server got when it was started all its forks have in common, and the two sides

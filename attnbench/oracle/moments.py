@@ -22,9 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.inputs.draw import Parameters
-from attnbench.oracle.layer import finish
-from attnbench.oracle.solve import heads_for
-from attnbench.oracle.weights import weights_of
+from attnbench.oracle.solve import finish, heads_for, weights_of
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 

@@ -1,24 +1,156 @@
-"""Solving a case: attention weights and outputs of all query rows, or of some.
-
-Inputs come widened to float64, after rounding to the case's dtype. A float64 case is solved in
-``np.longdouble`` (where that is wider), so that a float64 backend isn't judged by its like.
-"""
+"""The exact answer in float64: the layer, attention weights in row chunks, outputs of all or some rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.inputs.draw import Parameters
-from attnbench.oracle.layer import Heads, finish, heads_of
-from attnbench.oracle.weights import weights_of
+from attnbench.masks import added_rows, keep_rows
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Queries (B, H, R, D), keys (B, Hkv, Lk or R, D) and values (B, Hkv, Lk, Dv)."""
+
+    q: Array
+    k: Array
+    v: Array
+
+
+def heads_of(case: Case, projections: Mapping[str, Array], sources: tuple[Array, Array, Array]) -> Heads:
+    """The heads: of ``attention`` the sources themselves, of ``multihead`` their projections (B, L, E)."""
+    if case.layer is None:
+        return Heads(*sources)
+    projected = []
+    for letter, heads, source in zip("qkv", (case.H, case.Hkv, case.Hkv), sources, strict=True):
+        flat = source @ projections[f"w_{letter}"].T
+        if case.layer.bias:
+            flat = flat + projections[f"b_{letter}"]
+        projected.append(flat.reshape(*flat.shape[:2], heads, -1).swapaxes(1, 2))
+    return Heads(*projected)
+
+
+def finish(case: Case, rule: Rule, projections: Mapping[str, Array], q: Array, out: Array) -> Array:
+    """The output from heads (B, H, R, Dv): merged and mapped in ``multihead``, else as they are.
+
+    A rule that concatenates maps [merged projected queries ; merged heads].
+    """
+    if case.layer is None:
+        return out
+    merged = _merged(out)
+    if not case.layer.out:
+        return merged
+    if rule.concatenates:
+        merged = np.concatenate([_merged(q), merged], axis=-1)
+    last: Array = merged @ projections["w_o"].T
+    return last + projections["b_o"] if case.layer.bias else last
+
+
+def _merged(heads: Array) -> Array:
+    B, H, R, features = heads.shape
+    return heads.swapaxes(1, 2).reshape(B, R, H * features)
+
+
+Number = TypeVar("Number", bound=np.generic)
+
+ELEMENTS_AT_ONCE = 1 << 20
+"""Elements held for the scores of a chunk: fits a cache, and holds memory to a few such arrays."""
+
+
+def weights_of(
+    case: Case, rule: Rule, parameters: Mapping[str, Array], q: Array, k: Array, rows: NDArray[np.intp]
+) -> Iterator[tuple[int, int, slice, Array]]:
+    """(b, h, which of ``rows``, weights (r, Lk)) for every chunk of every head.
+
+    q: (B, H, R, D) of these rows. k: (B, Hkv, Lk, D), or (B, Hkv, R, D) where the rule pairs keys.
+    """
+    positions = (rows + case.query_offset).astype(q.dtype)
+    at_once = max(1, ELEMENTS_AT_ONCE // (case.Lk * rule.score_elements(case)))
+    of_head = [{name: array[h] for name, array in parameters.items()} for h in range(case.H)]
+    for start in range(0, len(rows), at_once):
+        at = slice(start, min(start + at_once, len(rows)))
+        added, keep = added_rows(case, rows[at]), keep_rows(case, rows[at])
+        for b in range(case.B):
+            for h in range(case.H):
+                keys = k[b, h // case.group]
+                scores = rule.reference(
+                    q[b, h, at], keys[at] if rule.pairs_keys else keys, of_head[h], positions[at]
+                )
+                if scores.shape != (at.stop - at.start, case.Lk):
+                    raise ValueError(
+                        f"the reference of the rule {rule.name} gives scores of shape {scores.shape} "
+                        f"where {(at.stop - at.start, case.Lk)} is asked for"
+                    )
+                if added is not None:
+                    scores = scores + _of_batch(added, b)
+                if keep is not None:
+                    scores = np.where(_of_batch(keep, b), scores, -np.inf)
+                sink = None if rule.sink is None else rule.sink(of_head[h])
+                yield b, h, at, softmax(scores, sink)
+
+
+def softmax(scores: Array, sink: float | None = None) -> Array:
+    """Weights along the last axis; a row of -inf alone gives 0. A sink takes its share and gives nothing."""
+    largest = scores.max(axis=-1, keepdims=True)
+    if sink is not None:
+        largest = np.maximum(largest, sink)
+    largest = np.where(np.isneginf(largest), 0, largest)
+    powers = np.exp(scores - largest)
+    total = powers.sum(axis=-1, keepdims=True)
+    if sink is not None:
+        total = total + np.exp(sink - largest)
+    return np.asarray(powers / np.where(total == 0, 1, total))
+
+
+def _of_batch(mask: NDArray[Number], b: int) -> NDArray[Number]:
+    part: NDArray[Number] = mask[b if len(mask) > 1 else 0, 0]
+    return part
+
+
+FEWEST_ROWS = 16
+
+LONGDOUBLE_COST = 30
+"""How much longer an operation takes in longdouble, which has no BLAS, than in float64."""
+
+
+def choose_rows(
+    case: Case, rule: Rule, flops_limit: float, rng: np.random.Generator
+) -> NDArray[np.intp] | None:
+    """None where solving the case costs less than ``flops_limit`` operations; else rows, sorted.
+
+    The first, the last, those on both sides of likely block edges (64, 128, 256, ...), then random ones,
+    as many as the limit allows and at least 16.
+    """
+    by_row = row_flops(case, rule)
+    if by_row * case.Lq <= flops_limit:
+        return None
+    count = min(case.Lq, max(FEWEST_ROWS, int(flops_limit / by_row)))
+    edges = [0, case.Lq - 1]
+    edge = 64
+    while edge < case.Lq:
+        edges += [edge - 1, edge]
+        edge *= 2
+    chosen = list(dict.fromkeys(edges))[: max(2, count // 2)]
+    others = np.setdiff1d(np.arange(case.Lq), chosen)
+    drawn = rng.choice(others, size=min(count - len(chosen), len(others)), replace=False)
+    return np.sort(np.concatenate([np.array(chosen, np.intp), drawn.astype(np.intp)]))
+
+
+def row_flops(case: Case, rule: Rule) -> float:
+    """What one query row of all heads and batch elements costs the oracle, which solves dropped pairs too."""
+    by_pair = 2 * case.D if rule.score_flops is None else rule.score_flops(case)
+    cost = case.B * case.H * case.Lk * (by_pair + 2.0 * case.Dv)
+    return cost * LONGDOUBLE_COST if case.dtype == "float64" else cost
 
 
 def solve(
@@ -33,7 +165,7 @@ def solve(
     (B, H, R, Dv) for ``attention``; (B, R, E) for ``multihead``, or (B, R, H·Dv) without output projection.
     A row that keeps no key gives 0, before the output projection.
 
-    parameters, activations: float64, in the shapes of :mod:`attnbench.types.shapes`.
+    parameters, activations: float64, in the shapes of :mod:`attnbench.types.case`.
     """
     case_rows = np.arange(case.Lq) if rows is None else rows
     parameters, heads = heads_for(case, rule, parameters, activations, case_rows, _wide(case))

@@ -1,14 +1,35 @@
-"""Calling what plugins bring, guarded: a failure becomes words, and what is printed stays off stdout."""
+"""Call what plugins bring, guarded: a failure becomes words, and prints stay off stdout."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from attnbench.types.words import clean, one_line
+
+TRACE = "ATTNBENCH_TRACE_PLUGINS"
+"""The variable of the environment that has imports and calls of hooks told on stderr."""
+
+
+@contextmanager
+def traced(what: str) -> Iterator[None]:
+    """Tell what is done and how many milliseconds it took, where that is asked for."""
+    if not os.environ.get(TRACE):
+        yield
+        return
+    start, ended = time.perf_counter(), "raised"
+    try:
+        yield
+        ended = "done"
+    finally:
+        ms = 1e3 * (time.perf_counter() - start)
+        print(f"attnbench: trace: {what}: {ended} after {ms:.1f} ms", file=sys.stderr)  # noqa: T201
+
 
 T = TypeVar("T")
 

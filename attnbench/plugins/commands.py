@@ -1,8 +1,4 @@
-"""Commands that installed distributions add, found without importing them.
-
-An entry point of the group ``attnbench.commands`` is one: ``NAME = "module:click_command"``. Listing them is
-part of ``attnbench --help``, so nothing is imported here but what is needed where there are any.
-"""
+"""Commands that installed distributions add, found without importing them."""
 
 from __future__ import annotations
 
@@ -13,7 +9,24 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnbench.plugins.choosing import chosen_words, is_chosen
+CHOSEN = "ATTNBENCH_LOAD_PLUGINS"
+"""The variable of the environment that says which installed plugins are loaded; see :func:`chosen_words`."""
+
+
+def chosen_words() -> list[str] | None:
+    """The words of ``ATTNBENCH_LOAD_PLUGINS``, separated by commas; None where it isn't set.
+
+    Each is the name of a distribution or of an entry point. Without the variable all plugins are wanted, with
+    an empty one none; attnbench's own always are.
+    """
+    wanted = os.environ.get(CHOSEN)
+    return None if wanted is None else [word.strip() for word in wanted.split(",") if word.strip()]
+
+
+def is_chosen(distribution: str, name: str, words: Collection[str] | None) -> bool:
+    """Whether a plugin is wanted, by its distribution and the name of its entry point."""
+    return words is None or distribution == "attnbench" or bool({distribution, name} & {*words})
+
 
 GROUP = "attnbench.commands"
 _POINTS = "entry_points.txt"
@@ -46,7 +59,7 @@ def plugin_commands(own: Collection[str]) -> PluginCommands:
     commands = _installed(chosen_words())
     if not commands:
         return PluginCommands({})
-    from attnbench.types.names import NAME, NAMES_ARE
+    from attnbench.types.words import NAME, NAMES_ARE
 
     found: dict[str, PluginCommand] = {}
     faults = []

@@ -1,27 +1,22 @@
-"""All plugins together: what they bring, by name, with who brought it."""
+"""All plugins together: what they bring, by name, with the plugin that brought it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from attnbench.plugins.calling import strict, tell
 from attnbench.plugins.kinds import KINDS, Kind
-from attnbench.plugins.loading import Loaded, load
+from attnbench.plugins.load import Loaded, load
 from attnbench.plugins.sources import installed, wanted
 from attnbench.types.backend import Backend
+from attnbench.types.columns import FORMATS
+from attnbench.types.compared import SIDES, sided
 from attnbench.types.errors import BadInput
-from attnbench.types.fact import EnvironmentFact
-from attnbench.types.formats import FORMATS
-from attnbench.types.metric import Metric
-from attnbench.types.names import unknown_name
-from attnbench.types.reporter import Reporter
+from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
 from attnbench.types.rule import Rule
-from attnbench.types.sides import sided
-from attnbench.types.source import Source
-from attnbench.types.suite import Suite
-from attnbench.types.verdict import VerdictRule
+from attnbench.types.words import unknown_name
 
 T = TypeVar("T", Rule, Backend, Suite, VerdictRule, Metric, Reporter, EnvironmentFact)
 
@@ -165,3 +160,17 @@ def _clashes(kind: Kind, record: Any, others: Iterable[Entry[Any]]) -> Iterator[
             value = getattr(record, attribute)
             if value == getattr(other.record, attribute):
                 yield f"with the {attribute} {value!r}", other.source
+
+
+def two_sided(registry: Registry, backends: Mapping[str, Collection[str]]) -> Registry:
+    """The registry with its backends by side, under the names of contenders, the two of a backend together.
+
+    backends: by side, the names it has.
+    """
+    entries = [
+        replace(entry, side=side)
+        for name, entry in registry.backends.items()
+        for side in SIDES
+        if name in backends[side]
+    ]
+    return replace(registry, backends={entry.name: entry for entry in entries})

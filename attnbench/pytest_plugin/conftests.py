@@ -10,7 +10,7 @@ import pytest
 
 from attnbench import hookspecs
 from attnbench.plugins.sources import named
-from attnbench.types.source import Source
+from attnbench.types.extensions import Source
 
 
 def sources_of(config: pytest.Config) -> list[Source]:

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from attnbench.cases.free_memory import free_memory
-from attnbench.cases.identity import case_id
-from attnbench.inputs.families import FAMILIES, NORMAL
-from attnbench.runner.brief import Brief, open_brief
-from attnbench.runner.contest import Before, Contest, decide
+from attnbench.cases.ids import case_id
+from attnbench.cases.memory import free_memory
+from attnbench.inputs.kinds import FAMILIES, NORMAL
+from attnbench.ipc import verifier_messages as rm
+from attnbench.runner.case import Before, Contest, decide
+from attnbench.runner.context import Brief, open_brief
 from attnbench.runner.examine import examine_plain
-from attnbench.runner.moment import Clock
 from attnbench.runner.options import Options
-from attnbench.runner.scale import Scale
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.pool import Scale, Workshop
+from attnbench.runner.progress import Clock
 from attnbench.types.case import Case
 from attnbench.types.record import Line, Record
-from attnbench.worker import referee_messages as rm
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry
@@ -76,10 +75,10 @@ class Court:
         It stays open until another case is opened or judged.
 
         Raises:
-            RefereeGaveUp, WorkerFailed: there are no answers, or no reference.
+            VerifierFailed, WorkerFailed: there are no answers, or no reference.
         """
         name = case_id(case)
-        if self._open is None or self._open[0] != name or not self._open[1].referee.alive:
+        if self._open is None or self._open[0] != name or not self._open[1].verifier.alive:
             self._leave()
             self._shop.start_servers(case.threads)
             # What families show the verdict has told; here they would only cost time.
@@ -91,9 +90,9 @@ class Court:
                 oracle_flops=self._shop.options.oracle_flops,
                 without=_ALL_BUT_NORMAL,
             )
-            referee = self._shop.referee
+            verifier = self._shop.verifier
             brief = self._closing.enter_context(
-                open_brief(referee, opening, case.threads, int(free_memory()))
+                open_brief(verifier, opening, case.threads, int(free_memory()))
             )
             examine_plain(self._shop, brief)
             self._open = name, brief

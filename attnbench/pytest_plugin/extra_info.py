@@ -9,10 +9,9 @@ from math import isfinite
 from typing import Any
 
 from attnbench import __version__
-from attnbench.cases.identity import case_id
+from attnbench.cases.ids import case_id
 from attnbench.pytest_plugin.pairs import Pair
-from attnbench.types.accuracy import Accuracy
-from attnbench.types.record import Record, Status
+from attnbench.types.record import Accuracy, Record, Status
 
 
 class ExtraInfo:

@@ -16,15 +16,14 @@ from attnbench.pytest_plugin.prepared import OtherInputs, Prepared, compare, pre
 from attnbench.pytest_plugin.rounds import watch_rounds
 from attnbench.pytest_plugin.short_id import short_id
 from attnbench.pytest_plugin.watched import CheckedBackend
-from attnbench.runner.link import WorkerFailed
+from attnbench.runner.link import VerifierFailed, WorkerFailed
 from attnbench.runner.machine import check_threads
-from attnbench.runner.referee_link import RefereeGaveUp
 from attnbench.types.errors import AttnbenchError
 from attnbench.types.record import Status
 from attnbench.types.words import one_line
 from attnbench.worker.failures import classify
-from attnbench.worker.held import NotPrepared
 from attnbench.worker.outputs import WrongOutput
+from attnbench.worker.prepared import NotPrepared
 
 _DECLINED: tuple[Status, ...] = ("unsupported", "unavailable")
 
@@ -92,7 +91,7 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
         problem, verified = compare(made)
     except WrongOutput as wrong:
         problem, verified = str(wrong), 0
-    except (OtherInputs, RefereeGaveUp) as failure:
+    except (OtherInputs, VerifierFailed) as failure:
         pytest.fail(told.end("error", str(failure)), pytrace=False)
     except KeyboardInterrupt:
         raise
@@ -116,7 +115,7 @@ def _given(pair: Pair, item: pytest.Item, benchmark: Any, told: ExtraInfo) -> It
         if record.status != "ok":
             raise _Refused(record.status, record.reason)
         brief = court.opened(pair.case)
-    except (AttnbenchError, RefereeGaveUp) as failure:
+    except (AttnbenchError, VerifierFailed) as failure:
         raise _Refused("error", str(failure)) from failure
     except WorkerFailed as failure:
         raise _Refused("error", f"the plain reference failed: {failure.reason}") from failure

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from attnbench.cases.identity import case_id
+from attnbench.cases.ids import case_id
 from attnbench.pytest_plugin import PAIR
 from attnbench.pytest_plugin.short_id import short_id
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
 from attnbench.types.mask import Mask
-from attnbench.types.names import unknown_name
+from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
-    from attnbench.runner.order import Order
+    from attnbench.runner.options import Order
 
 _REGISTRY = pytest.StashKey["Registry"]()
 
@@ -114,8 +114,8 @@ def pairs_of(selection: Selection, backends: tuple[str, ...], registry: Registry
 
 
 def _declined(case: Case, name: str, order: Order, registry: Registry) -> str:
-    from attnbench.runner.order import left_out
-    from attnbench.runner.refusals import refusal
+    from attnbench.runner.case import refusal
+    from attnbench.runner.options import left_out
 
     rule, backend = registry.rule(case.rule), registry.backend(name)
     # Whether there is a device is asked when the test is run.
@@ -153,7 +153,7 @@ def _word(asked: Any) -> str:
 
 
 def _masks(value: Any) -> tuple[Mask, ...]:
-    from attnbench.cases.mask_text import parse_mask
+    from attnbench.cases.ids import parse_mask
 
     masks = tuple(parse_mask(each) if isinstance(each, str) else each for each in _several(value))
     for mask in masks:

@@ -1,4 +1,4 @@
-"""A backend prepared in the process of the tests, on inputs whose exact answers the referee knows."""
+"""A backend prepared in the process of the tests, on inputs whose exact answers the verifier knows."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.identity import case_id
+from attnbench.cases.ids import case_id
+from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.ipc.shared_memory import anonymous_file, mapped
 from attnbench.plugins.registry import Entry
 from attnbench.pytest_plugin.library_threads import threads_set
 from attnbench.pytest_plugin.watched import KeptCall, Watched, copied, watched
-from attnbench.runner.brief import Brief, Place
-from attnbench.runner.timed_outputs import draw_places
+from attnbench.runner.context import Brief, Place
+from attnbench.runner.repetitions import draw_places
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.worker import messages as m
-from attnbench.worker import referee_messages as rm
 from attnbench.worker.answers import stored_answer, written
-from attnbench.worker.checked import check_held_output
-from attnbench.worker.guarding import check_unchanged, keep
-from attnbench.worker.held import Held, prepare
+from attnbench.worker.calls import check_held_output
+from attnbench.worker.guards import check_unchanged, keep
 from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.shared import anonymous_file, mapped
+from attnbench.worker.prepared import Held, prepare
 from attnbench.worker.state import changes, read_state, restore
 
 if TYPE_CHECKING:
-    from attnbench.worker.shared import Stored
+    from attnbench.ipc.shared_memory import Stored
 
 _PLACES = 4
 _MOST_RENEWED = 16
@@ -37,7 +37,7 @@ _MOST_RENEWED_BYTES = 64 * 1024**2
 
 
 class OtherInputs(Exception):  # noqa: N818
-    """The test called its backend on inputs that the referee doesn't know; what came out may be right."""
+    """The test called its backend on inputs that the verifier doesn't know; what came out may be right."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ def compare(made: Prepared) -> tuple[str, int]:
     """What is wrong with the outputs that were kept, in words ("" for nothing), and how many are right.
 
     Raises:
-        OtherInputs, RefereeGaveUp: nobody can tell.
+        OtherInputs, VerifierFailed: nobody can tell.
     """
     kept = [*made.watched.watch.kept(), *made.outside]
     if any(not each.ours for each in kept):
@@ -164,7 +164,7 @@ def compare(made: Prepared) -> tuple[str, int]:
             specs, at = written(fd, at, stored_answer(made.held, each.output), made.held.case.dtype)
             place = made.places[each.place]
             outputs.append(rm.TimedOutput(place.draw, place.change, specs))
-        scored, _ = made.brief.referee.ask(rm.ScoreTimed(tuple(outputs)), rm.Scored, fd)
+        scored, _ = made.brief.verifier.ask(rm.ScoreTimed(tuple(outputs)), rm.Scored, fd)
     except WrongOutput as wrong:
         return str(wrong), 0
     finally:

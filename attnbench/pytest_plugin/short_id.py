@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from attnbench.cases.identity import case_id
+from attnbench.cases.ids import case_id
 from attnbench.types.case import Case
 
 _DEFAULTS = ("none", "float32", "cpu", "forward")

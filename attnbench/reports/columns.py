@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from attnbench.cases.sizes import human_bytes
+from attnbench.cases.work import human_bytes
 from attnbench.plugins.registry import Entry
 from attnbench.reports.judged import BASELINE, Judged
 from attnbench.reports.units import duration, error, figure, number, percent, plus_minus, ratio, reach
-from attnbench.types.accuracy import Accuracy
-from attnbench.types.metric import Metric
-from attnbench.types.record import Record
+from attnbench.types.extensions import Metric
+from attnbench.types.record import Accuracy, Record
 
 GAP = 2
 """Blanks between two columns, and before the first."""

@@ -1,4 +1,4 @@
-"""Rows of plain values as JSON, CSV or Markdown."""
+"""Rows of plain values as JSON, CSV, Markdown or a table for a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import io
 import json
 import re
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from attnbench.types.columns import Format
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w+;)")
 """Where HTML would begin, which Markdown lets through."""
@@ -66,3 +73,79 @@ def plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value))
     return " ".join(str(value).split())
+
+
+NARROWEST = 60
+"""Columns of the narrowest console: in fewer no table can be read."""
+
+
+def string_console(width: int, *, colour: bool = False) -> Console:
+    """A console of ``width`` columns (60 at least) that keeps what is printed; see :func:`written`."""
+    from rich.console import Console
+
+    return Console(
+        file=io.StringIO(), width=max(width, NARROWEST), force_terminal=colour,
+        color_system="standard" if colour else None,
+        highlight=False, markup=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+
+
+def written(console: Console) -> str:
+    """What was printed on a :func:`string_console`, without spaces at the ends of lines."""
+    assert isinstance(console.file, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+
+
+def bare_table() -> Table:
+    """A table without lines, two spaces between its columns."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+
+
+_GAP = 2
+"""Columns of space between two of a table."""
+
+
+def listing(
+    rows: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    format: Format,
+    *,
+    width: int = 120,
+    colour: bool = False,
+) -> str:
+    """Rows as text that ends in a newline; a table and Markdown show ``columns``, the others all."""
+    if format == "table":
+        return _table(rows, columns, width, colour)
+    if format == "markdown":
+        return as_markdown(rows, columns)
+    if format == "json":
+        return as_json(rows)
+    return as_csv(rows, list(rows[0]) if rows else columns)
+
+
+def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, colour: bool) -> str:
+    table = bare_table()
+    cells = {name: [plain(row[name]) for row in rows] for name in columns}
+    least = 0
+    for position, name in enumerate(columns):
+        numeric = any(_is_number(row[name]) for row in rows)
+        # The first column is the name that commands take, so it's never folded; nor is a number, which
+        # would be read as the smaller one that stands in its first line.
+        whole = position == 0 or numeric
+        longest = max(
+            len(word) for cell in (name, *cells[name]) for word in ([cell] if whole else cell.split(" "))
+        )
+        table.add_column(name, no_wrap=whole, min_width=longest, justify="right" if numeric else "left")
+        least += longest + _GAP
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row)
+    # Where the longest words don't fit beside each other lines get longer: half a word can't be copied.
+    console = string_console(max(width, least), colour=colour)
+    console.print(table)
+    return written(console)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,12 +8,11 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
-from attnbench.reports.compared.rows import least_words
-from attnbench.reports.console import bare_table, string_console, written
-from attnbench.reports.formats import as_csv, as_json, as_markdown
+from attnbench.compare.history import Step
+from attnbench.reports.compared import least_words
+from attnbench.reports.formats import as_csv, as_json, as_markdown, bare_table, string_console, written
 from attnbench.reports.units import duration, number, ratio, reach
-from attnbench.stored.history import Step
-from attnbench.types.formats import Format
+from attnbench.types.columns import Format
 
 COLUMNS = (
     "case", "rule", "backend", "started", "commit", "status", "median_ms", "low_ms", "high_ms", "ratio",

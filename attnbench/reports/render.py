@@ -1,16 +1,55 @@
-"""Records in the format that was asked for."""
+"""Records in the format that was asked for, attnbench's own or a plugin's reporter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
 
+from attnbench.plugins.calling import Raised, call, traced
+from attnbench.plugins.registry import Entry
 from attnbench.reports.columns import NAMES, all_columns, name_text
 from attnbench.reports.formats import as_csv, as_json, as_markdown
 from attnbench.reports.judged import Judged
 from attnbench.reports.rows import record_row
-from attnbench.types.columns import COLUMNS
-from attnbench.types.formats import Format
-from attnbench.types.record import STATUSES
+from attnbench.types.columns import COLUMNS, Format
+from attnbench.types.errors import PluginFailed
+from attnbench.types.extensions import Reporter, Rows, RunFacts
+from attnbench.types.record import STATUSES, Manifest
+from attnbench.types.words import clean
+
+
+def reported(entry: Entry[Reporter], rows: Rows, runs: RunFacts) -> str:
+    """The text that a reporter makes, ending in a newline.
+
+    Raises:
+        PluginFailed: it raised, or gave no text.
+    """
+    named = f"{entry.source}: the reporter {entry.record.name!r}"
+    still = "the records are in their files: attnbench report prints them in another --format"
+    try:
+        with traced(named):
+            text = call(entry.record.render, rows, runs)
+    except Raised as failure:
+        raise PluginFailed(f"plugin {named} raised {failure}; {still}") from failure
+    if not isinstance(text, str):
+        raise PluginFailed(f"plugin {named} gave {clean(text)}, where a text is needed; {still}")
+    return text if text.endswith("\n") or not text else f"{text}\n"
+
+
+def run_facts(
+    manifests: Sequence[Manifest], paths: Sequence[Path], unfinished: Collection[Path]
+) -> list[dict[str, Any]]:
+    """What a reporter is told of each run; see :class:`~attnbench.types.extensions.Reporter`.
+
+    paths: of their files. unfinished: those with a run that was cut off.
+    """
+    from msgspec import to_builtins
+
+    return [
+        to_builtins(manifest) | {"path": str(path), "finished": path not in unfinished}
+        for manifest, path in zip(manifests, paths, strict=True)
+    ]
 
 
 def render(

@@ -1,19 +1,37 @@
-"""A run as what reports are made of: its records, judged, as a frame, and what a command exits with."""
+"""A run as what reports are made of: its records, judged, as a frame, and the exit status."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnbench.types.record import Manifest, Record
+from attnbench.types.record import Manifest, Record, Status
 from attnbench.types.words import clean
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from attnbench.reports.judged import Judged
-    from attnbench.reports.metrics import MetricColumn
+    from attnbench.reports.judged import Judged, MetricColumn
+
+
+_FAILED: frozenset[Status] = frozenset({"crashed", "timeout", "out_of_memory", "error"})
+
+
+def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
+    """0 where all is fine, 1 where a check failed, 3 where something could not be measured.
+
+    A wrong output outranks the rest. ``unsupported``, ``unavailable`` and ``suspect`` are fine, but for a
+    backend in ``named``, one that the user asked for by name: it must be ``ok`` on some case.
+    """
+    records = tuple(records)
+    statuses = {record.status for record in records}
+    if "mismatch" in statuses:
+        return 1
+    present = {record.backend for record in records}
+    ok = {record.backend for record in records if record.status == "ok"}
+    return 3 if statuses & _FAILED or (set(named) & present) - ok else 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +51,7 @@ class Run:
 
     def __repr__(self) -> str:
         """One line, for a notebook: where it is stored, and what came out."""
-        from attnbench.reports.footer import counted
+        from attnbench.reports.table import counted
 
         files = ", ".join(dict.fromkeys(map(str, self.paths))) or "no file"
         cut_off = " (cut off)" if self.unfinished else ""
@@ -52,7 +70,7 @@ class Run:
     @property
     def judged_by_file(self) -> list[list[Judged]]:
         """For each run its records, judged, with what plugins add."""
-        from attnbench.reports.metrics import judge_all
+        from attnbench.reports.judged import judge_all
 
         return judge_all([manifest.run_id for manifest in self.manifests], self.by_file, self.metrics)
 
@@ -67,14 +85,13 @@ class Run:
 
         Times are in ms; ``verdict`` is missing where there is no ratio to judge.
         """
-        from attnbench.reports.frame import frame
+        from attnbench.reports.rows import frame
 
         return frame(self.judged, [column.entry.record.name for column in self.metrics])
 
     @property
     def exit_code(self) -> int:
         """What the command would exit with: 0 fine, 1 a check failed, 3 something could not be measured."""
-        from attnbench.reports.exit_code import exit_code
 
         named = {name for manifest in self.manifests for name in manifest.named}
         return exit_code(self.records, named)

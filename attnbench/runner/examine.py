@@ -1,33 +1,58 @@
-"""Before anything is timed: prepare every contender of a case, have its outputs checked, warm it up."""
+"""Before anything is timed: prepare every candidate of a case, check it, trace a call, warm up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 
-from attnbench.cases.identity import parse_case
-from attnbench.check.in_turn import counts_in_turn
+from attnbench.cases.ids import parse_case
+from attnbench.check.reference import counts_in_turn
+from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import Entry
-from attnbench.runner.brief import Brief
-from attnbench.runner.checking import (
-    check_draw,
-    check_draws,
-    compared,
-    give_checked,
-    give_draw,
-    score_output,
-)
-from attnbench.runner.forking import can_be_forked
-from attnbench.runner.link import WorkerFailed, WorkerLink
-from attnbench.runner.referee_link import RefereeLink
-from attnbench.runner.traced import Ran, trace_call
-from attnbench.runner.workshop import Workshop
-from attnbench.types.accuracy import Accuracy, DropoutNumbers
+from attnbench.runner.check import check_draw, check_draws, compared, give_checked, give_draw, score_output
+from attnbench.runner.context import Brief
+from attnbench.runner.link import VerifierLink, WorkerFailed, WorkerLink
+from attnbench.runner.pool import Workshop
+from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
-from attnbench.worker import messages as m
-from attnbench.worker import referee_messages as rm
-from attnbench.worker.names import PLAIN
+from attnbench.types.record import Accuracy, DropoutNumbers
+from attnbench.types.words import clean
+
+_COUNT = re.compile(r" x\d+$")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one call ran, names with counts in order (``bmm x2``). notes: what could not be told, and why."""
+
+    ops: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def trace_call(link: WorkerLink, timeout_s: float) -> Ran:
+    """Have a prepared worker that has inputs tell what one call runs; where it can't, a note says why.
+
+    The worker is to be timed no more: it may be gone then.
+    """
+    try:
+        traced, _ = link.ask(m.TraceCall(), m.Traced, timeout_s)
+    except WorkerFailed as failure:
+        return Ran(notes=(clean(f"what ran is not known: {failure.reason}"),))
+    return Ran(tuple(clean(text) for text in traced.ran), (clean(traced.problem),) if traced.problem else ())
+
+
+def kernel_of(ran: Sequence[str], backend: Backend, others: Iterable[Backend]) -> str:
+    """The name of the other backend whose kernel is among what ran; "" where there is none.
+
+    A mark that the backend declares too is its own. Of several the one that ran first.
+    """
+    owners = {mark: other.name for other in others if other.name != backend.name for mark in other.marks}
+    names = (_COUNT.sub("", text) for text in ran)
+    return next((owners[name] for name in names if name in owners and name not in backend.marks), "")
 
 
 @dataclass(frozen=True)
@@ -89,7 +114,7 @@ def prepare_template(
 
 
 def examine_plain(shop: Workshop, brief: Brief) -> None:
-    """Compute the plain reference on every draw, so that the referee knows the error of the dtype.
+    """Compute the plain reference on every draw, so that the verifier knows the error of the dtype.
 
     Raises:
         WorkerFailed: it could not be computed: nothing can be judged on this case.
@@ -100,21 +125,21 @@ def examine_plain(shop: Workshop, brief: Brief) -> None:
         for index in range(len(brief.draws)):
             give_draw(template, brief.draws[index], shop.options.timeout_s)
             if case.pass_ != "forward":
-                _expect(template, brief.referee, index, shop.options.timeout_s)
-            score_output(template, brief.referee, PLAIN, index, shop.options.timeout_s)
+                _expect(template, brief.verifier, index, shop.options.timeout_s)
+            score_output(template, brief.verifier, PLAIN, index, shop.options.timeout_s)
             if counts_in_turn(case, brief.family(index)):
                 for backwards in (False, True):
                     turn = m.ComputeInTurn(backwards)
-                    score_output(template, brief.referee, PLAIN, index, shop.options.timeout_s, turn)
+                    score_output(template, brief.verifier, PLAIN, index, shop.options.timeout_s, turn)
     finally:
         template.kill()
 
 
-def _expect(link: WorkerLink, referee: RefereeLink, index: int, timeout_s: float) -> None:
-    """Have the referee know the exact gradients on the inputs that the plain reference holds."""
+def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: float) -> None:
+    """Have the verifier know the exact gradients on the inputs that the plain reference holds."""
     gradients, fd = link.ask(m.ExactGradients(), m.Output, timeout_s)
-    with compared(referee, fd):
-        referee.ask(rm.Expect(index, gradients.parts), rm.Scored, fd)
+    with compared(verifier, fd):
+        verifier.ask(rm.Expect(index, gradients.parts), rm.Scored, fd)
 
 
 def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:

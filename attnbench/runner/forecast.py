@@ -10,30 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnbench.cases.counts import flops
-from attnbench.cases.identity import case_id
-from attnbench.cases.sizes import activation_elements, too_large
-from attnbench.inputs.families import NORMAL, family_draws
+from attnbench.cases.ids import case_id
+from attnbench.cases.work import activation_elements, flops, too_large
+from attnbench.inputs.kinds import NORMAL, family_draws
+from attnbench.ipc.messages import WarmUp
 from attnbench.plugins.registry import Registry
-from attnbench.runner.forking import LONG_WORKERS, can_be_forked
-from attnbench.runner.options import Options
-from attnbench.runner.order import Order, left_out
+from attnbench.runner.case import refusal
+from attnbench.runner.options import Options, Order, left_out
 from attnbench.runner.plan import plan_calls
-from attnbench.runner.refusals import refusal
-from attnbench.runner.sets import CHILD_WARM_UP
+from attnbench.runner.repetitions import CHILD_WARM_UP
+from attnbench.stats.protocol import LONG_WORKERS, can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
-from attnbench.worker.messages import WarmUp
 
 START_S = 3.0
-"""Before the first case: torch is loaded by a server, plugins by the referee."""
+"""Before the first case: torch is loaded by a server, plugins by the verifier."""
 
 PREPARE_S = 0.15
 """A template: forked, its plugin loaded, a backend prepared."""
 
 COMPARE_S = 0.01
-"""Inputs to a template, its output to the referee and compared there."""
+"""Inputs to a template, its output to the verifier and compared there."""
 
 COMPILE_S = 12.0
 """Preparing a backend that compiles."""

@@ -1,4 +1,4 @@
-"""The parent's end of the line to a worker: ask, wait no longer than allowed, and name what went wrong."""
+"""The parent's end of the line to a worker or the verifier: ask, wait, and name what went wrong."""
 
 from __future__ import annotations
 
@@ -7,22 +7,84 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
 
 import msgspec
 
-from attnbench.runner.interpreter import HERE, Interpreter
-from attnbench.runner.proc import oom_kills, threads_of, wait_until_ended
-from attnbench.runner.thread_limits import sleep_environment, thread_environment
+from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
+from attnbench.runner.machine import sleep_environment, thread_environment
 from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import Status
-from attnbench.worker import messages as m
-from attnbench.worker.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
+
+_POLL_S = 0.002
+
+
+def wait_until_ended(pid: int, most_s: float) -> bool:
+    """Wait until a process has ended (a zombie counts), at most ``most_s``; gives whether it has."""
+    end = time.monotonic() + most_s
+    while _state(pid) not in ("Z", "X"):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def threads_of(pid: int) -> list[int]:
+    """The ids of a process's threads; none where it has ended."""
+    try:
+        return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
+
+
+def waited_ns(pid: int) -> int:
+    """How long the first thread of a process has waited for a core while it could have run; 0 where the
+    system doesn't tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def oom_kills() -> int:
+    """How many processes the system has killed for want of memory since it started."""
+    try:
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """python: what to start. variables: of its processes' environment, besides those of this process."""
+
+    python: str = sys.executable
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+HERE = Interpreter()
+"""The one that this process runs in."""
+
 
 T = TypeVar("T")
 
@@ -267,3 +329,58 @@ def start_process(
         except OSError as failure:
             raise MeasuringFailed(f"can't start {module}: {failure}") from failure
     return Started(ours, process, stderr)
+
+
+class VerifierFailed(Exception):  # noqa: N818
+    """The verifier can't judge this case, in words."""
+
+
+class VerifierLink:
+    """A running verifier. Safe to ask from several threads: one question at a time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._started = start_process("attnbench.verifier.process", [], {"OPENBLAS_NUM_THREADS": "1"})
+        self._line: Channel[rm.VerifierRequest, rm.VerifierReply] = Channel(
+            self._started.sock,
+            rm.VerifierReply,  # type: ignore[arg-type]
+        )
+        self._lock = threading.Lock()
+        self._closed = False
+        self._last_words = ""
+        self._timeout_s = timeout_s
+
+    def ask(self, request: rm.VerifierRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
+        """Send a request (with a descriptor, which stays the caller's); gives the answer and its descriptor.
+
+        Raises:
+            VerifierFailed: it could not, or ended, or took too long (it is killed).
+        """
+        with self._lock:
+            try:
+                self._line.send(request, () if fd < 0 else (fd,))
+                reply, fds = self._line.receive(self._timeout_s)
+            except ChannelTimeout as late:
+                self.close()
+                raise VerifierFailed(f"the oracle took more than {self._timeout_s:g} s") from late
+            except (ChannelClosed, OSError) as gone:
+                raise VerifierFailed(f"the oracle's process ended: {self.close()}") from gone
+        if isinstance(reply, rm.RequestFailed):
+            close_all(fds)
+            raise VerifierFailed(f"the oracle failed: {reply.reason}")
+        if not isinstance(reply, expects):
+            close_all(fds)
+            raise MeasuringFailed(f"the verifier answered {type(reply).__name__} to {type(request).__name__}")
+        return reply, fds[0] if fds else -1
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return not self._closed and self._started.process.poll() is None
+
+    def close(self) -> str:
+        """End it; gives the last line it wrote to stderr."""
+        if not self._closed:
+            self._closed = True
+            self._line.close()
+            _, self._last_words = self._started.end(CLOSING_S)
+        return self._last_words

@@ -1,16 +1,60 @@
-"""The machine as this process sees it: cores, memory, and the facts that a run file states."""
+"""The machine as this process sees it: cores, threads of libraries, other work, facts for a run file."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from attnbench.cases.control_groups import CGROUP, PROC, control_groups, read, whole_number
+from attnbench.cases.memory import CGROUP, PROC, control_groups, read, whole_number
 from attnbench.types.errors import BadInput
+
+_VARIABLES = (
+    "OMP_NUM_THREADS",  # OpenMP: torch, scikit-learn, most compiled kernels
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",  # numpy's wheels
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",  # Accelerate on macOS
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "RAYON_NUM_THREADS",  # libraries written in Rust
+    "PJRT_NPROC",  # JAX: the size of the CPU client's pool
+    "NPROC",  # the same in older ones
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)
+
+
+_SLEEPING_SOON = {
+    "GOMP_SPINCOUNT": "2000",  # torch's wheels; about 50 µs instead of about 8 ms
+    "KMP_BLOCKTIME": "0",  # ms; the OpenMP of LLVM and Intel, 200 if nothing is said
+    "OPENBLAS_THREAD_TIMEOUT": "17",  # 2**17 cycles, about 50 µs instead of about 100 ms
+}
+
+
+def sleep_environment() -> dict[str, str]:
+    """The variables by which threads that have nothing to do sleep soon.
+
+    Left alone they spin on, on the cores where the next contender takes its turn. They still spin from one
+    operation of a call to the next.
+    """
+    return dict(_SLEEPING_SOON)
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """The variables that give libraries ``threads`` threads.
+
+    Some take it by no variable at all (ONNX Runtime and OpenVINO: an option of the session): there it's for
+    the plugin, which finds the number in ``case.threads``.
+    """
+    return dict.fromkeys(_VARIABLES, str(threads))
+
 
 _LIBRARIES = ("numpy", "torch", "pandas", "msgspec", "pluggy", "click")
 
@@ -130,3 +174,74 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None
+
+
+WATCHED_S = 0.25
+BUSY_SHARE = 0.2
+"""A core that other work uses for more than this share of its time is busy."""
+
+_STAT = Path("/proc/stat")
+_IDLE = (3, 4)
+_GUEST = 8
+
+
+@dataclass(frozen=True)
+class CoreTime:
+    """Clock ticks of one core since it started: used by anybody, and all."""
+
+    used: int
+    all: int
+
+
+def core_times(text: str) -> dict[int, CoreTime]:
+    """The times of each core from the text of /proc/stat.
+
+    Waiting for a disk counts as idle; time that the machine under a virtual one took away counts as used. A
+    guest's time is part of the user's. A line that says something else is left out.
+    """
+    found = {}
+    for line in text.splitlines():
+        name, _, numbers = line.partition(" ")
+        if name.startswith("cpu") and name[3:].isdigit():
+            words = numbers.split()[:_GUEST]
+            if len(words) <= max(_IDLE) or not all(word.isascii() and word.isdigit() for word in words):
+                continue
+            ticks = [int(word) for word in words]
+            total = sum(ticks)
+            found[int(name[3:])] = CoreTime(total - sum(ticks[place] for place in _IDLE), total)
+    return found
+
+
+def busy_shares(before: Mapping[int, CoreTime], after: Mapping[int, CoreTime]) -> dict[int, float]:
+    """How much of its time each core was used between two readings; 0 where no tick has passed."""
+    return {
+        cpu: (after[cpu].used - before[cpu].used) / max(1, after[cpu].all - before[cpu].all)
+        for cpu in before.keys() & after.keys()
+    }
+
+
+def watch_cores(seconds: float = WATCHED_S, stat: Path = _STAT) -> dict[int, float]:
+    """How busy each core is while this process sleeps; empty, at once, where the system doesn't tell."""
+    before = core_times(read(stat))
+    if not before:
+        return {}
+    time.sleep(seconds)
+    return busy_shares(before, core_times(read(stat)))
+
+
+def busy_warning(threads: int, cpus: tuple[int, ...], shares: Mapping[int, float]) -> str:
+    """What is wrong with measuring ``threads`` threads on the last of ``cpus``; "" for nothing.
+
+    One thread alone shares its core fairly with what else runs there, and samples that lost time are left
+    out. Of several, one that waits holds up all the others.
+    """
+    if threads < 2:
+        return ""
+    busy = {cpu: share for cpu in split_cpus(cpus, threads)[0] if (share := shares.get(cpu, 0)) > BUSY_SHARE}
+    if not busy:
+        return ""
+    told = ", ".join(f"core {cpu} is {share:.0%} busy" for cpu, share in sorted(busy.items()))
+    return (
+        f"{threads} threads are going to share cores with other work ({told}): one that waits holds up "
+        "all the others, and times can be many times too long; stop other work, or ask for fewer --threads"
+    )

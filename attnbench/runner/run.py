@@ -1,34 +1,97 @@
-"""A whole run: every case in turn, each line to the file as it's known, resumable at any line."""
+"""A whole run: every case in turn, each line to the file as it is known, resumable at any line."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
-from attnbench.cases.free_memory import free_memory
-from attnbench.cases.identity import case_id, parse_case
-from attnbench.plugins.registry import Registry
-from attnbench.runner.contest import Before, Contest, decide
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.memory import free_memory
+from attnbench.plugins.calling import Raised, call, tell, traced
+from attnbench.plugins.registry import Entry, Registry
+from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
+from attnbench.runner.case import Before, Contest, decide
 from attnbench.runner.forecast import forecast
-from attnbench.runner.interpreter import Interpreter
+from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import check_threads, environment
-from attnbench.runner.moment import Clock, Progress
-from attnbench.runner.options import Options, options_of
-from attnbench.runner.order import Order, command_line, left_out
-from attnbench.runner.plugin_facts import plugin_facts
-from attnbench.runner.run_file import RunWriter, StoredRun, check_new, new_run_path
-from attnbench.runner.same_plugins import check_same_plugins
-from attnbench.runner.scale import Scale
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.options import Options, Order, command_line, left_out, options_of
+from attnbench.runner.pool import Scale, Workshop
+from attnbench.runner.progress import Clock, Progress
+from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput, Interrupted
+from attnbench.types.extensions import EnvironmentFact, FactValue
 from attnbench.types.record import FORMAT_VERSION, EndLine, Manifest, PluginLine
+from attnbench.types.rule import Rule
+from attnbench.types.words import clean
+
+_LARGEST = 2**63 - 1
+"""Of whole numbers that a run file holds."""
+
+_NEEDED = "a text, a finite number, true, false or None is needed"
+
+
+def plugin_facts(entries: Iterable[Entry[EnvironmentFact]]) -> dict[str, dict[str, FactValue]]:
+    """Read every fact: by distribution, by name. One that fails is told on stderr and left out."""
+    found: dict[str, dict[str, FactValue]] = {}
+    for entry in entries:
+        fact, what = entry.record, f"{entry.source}: the fact {entry.record.name!r}"
+        try:
+            with traced(what):
+                value = call(fact.read)
+        except Raised as failure:
+            tell(f"{what} raised {failure}; the run goes without it")
+            continue
+        if _is_fact(value):
+            stated = clean(value) if isinstance(value, str) else value
+            found.setdefault(entry.source.distribution, {})[fact.name] = stated
+        else:
+            tell(f"{what} gave {clean(value)}, where {_NEEDED}; the run goes without it")
+    return found
+
+
+def _is_fact(value: object) -> bool:
+    # Of subclasses (numpy.float64, enumerations) nobody knows how a file would hold them.
+    if type(value) is int:
+        return abs(value) <= _LARGEST
+    if type(value) is float:
+        return isfinite(value)
+    return value is None or type(value) in (bool, str)
+
+
+def check_same_plugins(order: Order, manifest: Manifest, registry: Registry) -> None:
+    """Raise :class:`BadInput` where a run can't go on with the code that it was begun with.
+
+    A backend or rule is needed and the plugin that brought it isn't loaded, or is another version.
+    """
+    begun = {(line.name, line.distribution): line.version for line in manifest.plugins}
+    here = {(source.name, source.distribution) for source in registry.plugins}
+    entries: list[Entry[Backend] | Entry[Rule] | None] = [
+        *(registry.backends.get(name) for name in order.backends),
+        *(registry.rules.get(case.rule) for case in order.cases),
+    ]
+    for entry in entries:
+        if entry is None:
+            gone = [f"{name} of {by} {begun[name, by]}" for name, by in begun.keys() - here]
+            if gone:
+                raise BadInput(
+                    f"the run was begun with plugins that are not loaded here: {', '.join(sorted(gone))}; "
+                    "install them, or give --plugin as then"
+                )
+            continue
+        was = begun.get((entry.source.name, entry.source.distribution), entry.source.version)
+        if was != entry.source.version:
+            raise BadInput(
+                f"the run was begun with {entry.source.distribution} {was}, and here it is "
+                f"{entry.source.version}: its times would be of two codes; begin anew"
+            )
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attnbench import rules
-from attnbench.cases.suite_file import read_suite
+from attnbench.cases.suites import read_suite
 from attnbench.hookspecs import hookimpl
 from attnbench.suites.edges import edges
-from attnbench.types.suite import Suite
+from attnbench.types.extensions import Suite
 
 DATA = Path(__file__).parent / "data"
 FIRST = ("smoke", "textbook")

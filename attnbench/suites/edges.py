@@ -7,10 +7,9 @@ from math import prod
 from typing import Any
 
 from attnbench.cases.covering import covering_rows
-from attnbench.cases.identity import build_case
-from attnbench.cases.mask_text import parse_mask
+from attnbench.cases.ids import build_case, parse_mask
 from attnbench.types.case import Case
-from attnbench.types.suite import Suite
+from attnbench.types.extensions import Suite
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "mask": (

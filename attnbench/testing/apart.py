@@ -16,9 +16,9 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from attnbench.types.source import Source
+from attnbench.ipc.process import kill_group
+from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
-from attnbench.worker.ending import kill_group
 
 PER_ANSWER_S, START_S = 20.0, 60.0
 

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 from attnbench.cases.covering import Row, covering_rows
-from attnbench.cases.identity import build_case
-from attnbench.cases.mask_text import parse_mask
+from attnbench.cases.ids import build_case, parse_mask
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import combinations
 
-from attnbench.cases.identity import case_id
+from attnbench.cases.ids import case_id
 from attnbench.testing.cases import SAMPLED_MORE, Candidate, candidates, device_of, large_cases, rules_of
 from attnbench.testing.findings import Finding
 from attnbench.types.backend import Backend

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, recast, with_gradients
-from attnbench.check.plain import PLAIN
-from attnbench.inputs.families import FAMILIES, NORMAL, families_of
-from attnbench.inputs.rounding import EPS
+from attnbench.check.reference import PLAIN
+from attnbench.inputs.draw import EPS
+from attnbench.inputs.kinds import FAMILIES, NORMAL, families_of
 from attnbench.testing.advice import ADVICE, BY_FAMILY
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.trial import Trial, begin, surroundings
 from attnbench.types.backend import Setup
+from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
-from attnbench.types.source import Source
-from attnbench.worker.held import loaded_here
+from attnbench.worker.prepared import loaded_here
 
 if TYPE_CHECKING:
     from torch import Tensor

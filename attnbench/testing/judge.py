@@ -9,24 +9,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from attnbench.cases.identity import parse_case
-from attnbench.plugins.importing import file_digest
+from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import load_wanted
-from attnbench.plugins.sources import installed
+from attnbench.plugins.sources import file_digest, installed
 from attnbench.testing.apart import Asked, Diagnosed, Unsteady, look
 from attnbench.testing.choosing import Choice, ConformanceCase, absent, choose
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.locating import STAND_IN_FOR, located
 from attnbench.testing.problems import findings_of, looks
 from attnbench.types.backend import Backend
+from attnbench.types.extensions import Source
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
-from attnbench.types.source import Source
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry
-    from attnbench.runner.moment import Progress
     from attnbench.runner.options import Options
+    from attnbench.runner.progress import Progress
 
 BY_ANY = "eager"
 """Computes any rule in the plainest way."""
@@ -136,7 +135,7 @@ def judged(
     Raises:
         MeasuringFailed, Interrupted: as any run.
     """
-    from attnbench.runner.order import Order, command_line
+    from attnbench.runner.options import Order, command_line
     from attnbench.runner.run import start_run
 
     names = tuple(dict.fromkeys(name for names in asked.values() for name in names))

@@ -18,8 +18,8 @@ from attnbench.plugins.registry import Registry, load_registry, load_wanted
 from attnbench.plugins.sources import named, wanted
 from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput
-from attnbench.types.names import unknown_name
-from attnbench.types.source import Source
+from attnbench.types.extensions import Source
+from attnbench.types.words import unknown_name
 
 STAND_IN_FOR = "stand_in_for_"
 

@@ -6,17 +6,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY
 from attnbench.testing.apart import Diagnosed, Look
 from attnbench.testing.choosing import RAISES_NOTHING
 from attnbench.testing.findings import About, Finding
 from attnbench.types.backend import Backend
-from attnbench.types.case import Case
+from attnbench.types.case import Case, activation_shapes
+from attnbench.types.extensions import Source
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
-from attnbench.types.shapes import activation_shapes
-from attnbench.types.source import Source
 
 LET_THROUGH = "supports() let this case through"
 MOST_LOOKS = 6

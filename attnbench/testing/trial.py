@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.cases.identity import case_id, parse_case
-from attnbench.inputs.draw import draw_parameters, draw_upstream
-from attnbench.inputs.families import DELIVERIES, NORMAL, draw_family
-from attnbench.inputs.rounding import EPS
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.inputs.draw import EPS, draw_parameters, draw_upstream
+from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family
+from attnbench.ipc.messages import Prepare
+from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
 from attnbench.types.case import Case
+from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
-from attnbench.types.source import Source
 from attnbench.worker.answers import output_of
-from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
-from attnbench.worker.messages import Prepare
-from attnbench.worker.names import ACTIVATIONS, UPSTREAM, parameter_names
-from attnbench.worker.tensors import to_tensors
+from attnbench.worker.outputs import to_tensors
+from attnbench.worker.prepared import Held, NotPrepared, loaded_here, prepare
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,33 +1,95 @@
-"""Timing on a CUDA device, by events around what it does.
-
-Two answers, both named in what is recorded:
-
-- ``batch``: back-to-back calls, replayed from a CUDA graph, so that what the host does between them costs
-  nothing; the caches are as hot as the calls make them. Calls that can't be captured are launched one after
-  another instead (``launches``).
-- ``cold``: single launches, the L2 cache overwritten before each.
-
-A sample begins and ends with an idle device. The host gets a head start: the device spins until what is
-timed is queued, as nvbench has it, so that the events hold the time of the device and not that of launching.
-
-Events see the current stream alone. A call that leaves work on another is found by one look before it is
-timed; it gets no head start, in which that work would go by unseen, and what the device still does after the
-last event is added.
-"""
+"""Timing on a CUDA device, by events around what it does, captured in graphs where that works."""
 
 from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
-from typing import Any
+from typing import Any, Protocol
 
-from attnbench.timing.graphs import Captured, capture
 from attnbench.timing.sample import Call, Sample
-from attnbench.timing.torch_cuda import Cuda
 from attnbench.types.record import DeviceMode
+
+
+class Cuda(Protocol):
+    """What is used of ``torch.cuda``; its documentation holds."""
+
+    def Event(self, enable_timing: bool) -> Any:  # noqa: N802
+        """A mark in the current stream."""
+
+    def Stream(self) -> Any:  # noqa: N802
+        """A queue of work."""
+
+    def CUDAGraph(self) -> Any:  # noqa: N802
+        """Work to be replayed."""
+
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the current one."""
+
+    def current_stream(self) -> Any:
+        """The current stream."""
+
+    def graph(self, graph: Any, *, stream: Any) -> AbstractContextManager[Any]:
+        """Capture work into a graph instead of doing it."""
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+
+    def current_device(self) -> int:
+        """Its number."""
+
+    def get_device_properties(self, device: int) -> Any:
+        """L2_cache_size in bytes, clock_rate in kHz, and more."""
+
+    def clock_rate(self) -> int:
+        """The SM clock now, MHz; raises where the system can't tell."""
+
+
+WARM_CALLS_BEFORE_CAPTURE = 3
+MOST_CAPTURED_CALLS = 1000
+"""In one graph; more calls replay it several times."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Graphs that make the calls when they are replayed in order, and the output of the last."""
+
+    graphs: tuple[Any, ...]
+    output: Any
+
+
+def capture(cuda: Cuda, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured:
+    """Capture ``calls`` calls after a few that warm up, on a stream of their own as torch asks for.
+
+    Raises whatever a call raises that can't be captured: one that waits for the device, or that leaves work
+    on other streams.
+    """
+    side, current = cuda.Stream(), cuda.current_stream()
+    side.wait_stream(current)
+    graphs: list[Any] = []
+    output = None
+    whole, rest = divmod(calls, MOST_CAPTURED_CALLS)
+    # The stream is entered here, because torch stays in its own where a capture fails.
+    with cuda.stream(side):
+        for _ in repeat(None, WARM_CALLS_BEFORE_CAPTURE):
+            call(a, b, c)
+        for count, times in ((MOST_CAPTURED_CALLS, whole), (rest, 1)):
+            if count and times:
+                graph = cuda.CUDAGraph()
+                with cuda.graph(graph, stream=side):
+                    for _ in repeat(None, count):
+                        output = call(a, b, c)
+                graphs += [graph] * times
+    current.wait_stream(side)
+    for graph in graphs:
+        # The first replay also carries the graph to the device.
+        graph.replay()
+    cuda.synchronize()
+    return Captured(tuple(graphs), output)
+
 
 LOOKED_AT_CALLS = 8
 STRAY_FROM_NS = 20_000
@@ -51,7 +113,7 @@ def cuda_timer(*, cold: bool) -> CudaTimer:
 
 
 class CudaTimer:
-    """A :class:`~attnbench.timing.timer.Timer` that keeps the graphs it has captured.
+    """A :class:`~attnbench.timing.sample.Timer` that keeps the graphs it has captured.
 
     cuda: ``torch.cuda``, or what stands for it. overwrite: makes a buffer of so many bytes on the device and
     gives what writes all of it. now_ns: the host's clock.

@@ -15,9 +15,8 @@ from random import Random
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.sizes import PADDED_TO_BYTES, pool_copies
-from attnbench.timing.cpu import CpuTimer
-from attnbench.timing.sample import Call, Sample, read_vitals, spent_since
+from attnbench.cases.work import PADDED_TO_BYTES, pool_copies
+from attnbench.timing.sample import Call, CpuTimer, Sample, read_vitals, spent_since
 from attnbench.types.uncollected import uncollected
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from attnbench.timing.caches import last_level_cache_bytes
-from attnbench.timing.sample import take_sample
-from attnbench.timing.timer import Timer, timer_for
+from attnbench.timing.allocator import last_level_cache_bytes
+from attnbench.timing.sample import Timer, take_sample, timer_for
 from attnbench.types.case import ITEM_BYTES, Dtype
 from attnbench.types.record import MachineScale
 

@@ -1,6 +1,8 @@
-"""The columns that attnbench itself gives to records: whoever adds one must call it otherwise."""
+"""The columns and formats that attnbench itself has; a plugin must call its own otherwise."""
 
 from __future__ import annotations
+
+from typing import Literal, get_args
 
 MEASURED = (
     "case", "rule", "backend", "status", "failed_check", "reason", "median_ms", "low_ms", "high_ms",
@@ -22,3 +24,7 @@ HEADS = (
     "max error", "rms/ref", "max/ref", "TFLOP/s", "GB/s", "extra", "prepare", "first call", "reason", "ran",
 )  # fmt: skip
 """Of tables. Besides these there is ``×`` with the name of the baseline."""
+
+
+Format = Literal["table", "json", "csv", "markdown"]
+FORMATS: tuple[Format, ...] = get_args(Format)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnbench.inputs.draw import draw_parameters
-from attnbench.oracle.weights import softmax
-from attnbench.reports.console import bare_table, string_console, written
+from attnbench.oracle.solve import softmax
+from attnbench.reports.formats import bare_table, string_console, written
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
 from attnbench.types.rule import Rule

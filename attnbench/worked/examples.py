@@ -9,7 +9,7 @@ import numpy as np
 
 from attnbench.types.errors import BadInput
 from attnbench.types.mask import Mask
-from attnbench.types.names import unknown_name
+from attnbench.types.words import unknown_name
 from attnbench.worked.steps import Question
 from attnbench.worked.tokens import question_of
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from attnbench.cases.mask_text import mask_text
+from attnbench.cases.ids import mask_text
 from attnbench.inputs.draw import draw_parameters
 from attnbench.masks import added_rows, keep_rows
-from attnbench.oracle.weights import softmax
+from attnbench.oracle.solve import softmax
 from attnbench.plugins.calling import Raised, call
 from attnbench.plugins.registry import Entry
 from attnbench.types.case import Case

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnbench.reports.console import bare_table, string_console, written
+from attnbench.reports.formats import bare_table, string_console, written
 from attnbench.types.words import clean
 from attnbench.worked.steps import WEIGHTS, Step
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.names import unknown_name
-from attnbench.types.words import clean, count_of
+from attnbench.types.words import clean, count_of, unknown_name
 from attnbench.worked.steps import Question
 
 if TYPE_CHECKING:

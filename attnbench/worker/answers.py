@@ -1,23 +1,24 @@
-"""Answers of calls: the output, or the gradients, part by part, as they are stored."""
+"""Answers of calls part by part, as they are stored, and the log of outputs of timed calls."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnbench.ipc.messages import ArraySpec, Kept, KeptOutput
+from attnbench.ipc.names import OUT
+from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.kit.dtypes import case_dtype
-from attnbench.types.shapes import activation_shapes, output_shape
-from attnbench.worker.messages import ArraySpec
-from attnbench.worker.names import OUT
-from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.shared import Stored
-from attnbench.worker.tensors import as_stored, stored_output
+from attnbench.types.case import activation_shapes, output_shape
+from attnbench.worker.outputs import WrongOutput, as_stored, stored_output
 
 if TYPE_CHECKING:
-    from attnbench.worker.held import Held
+    from attnbench.worker.prepared import Held
+
 
 _ALIGN_BYTES = 64
 
@@ -72,3 +73,42 @@ def _stored_gradient(held: Held, name: str, gradient: Any) -> Stored:
     if expected is not None and case.layer is None and shape != expected:
         raise WrongOutput(f"the gradient of {name} has shape {shape}; {expected} is asked for")
     return as_stored(gradient, case)
+
+
+class Evidence:
+    """Outputs in memory of their own, not of the heap that calls allocate from."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._size = 0
+        self._kept: list[KeptOutput] = []
+        self._checking_ns = 0
+
+    def keep(self, held: Held, answer: Any, stretch: int, turn: int, call: int, *, renewed: bool) -> None:
+        """Write an answer down as it is now.
+
+        Raises:
+            WrongOutput: it isn't what the case asks for.
+        """
+        start = perf_counter_ns()
+        parts = stored_answer(held, answer)
+        if self._fd < 0:
+            self._fd = anonymous_file()
+        specs, self._size = written(self._fd, self._size, parts, held.case.dtype)
+        self._kept.append(KeptOutput(stretch, turn, call, renewed, specs))
+        self._checking_ns += perf_counter_ns() - start
+
+    def ends_with(self, stretch: int, turn: int, call: int) -> bool:
+        """Whether the answer kept last is that of this call."""
+        kept = self._kept[-1] if self._kept else None
+        return kept is not None and (kept.stretch, kept.turn, kept.call) == (stretch, turn, call)
+
+    def spent(self, ns: int) -> None:
+        """Count what else checking has taken within turns."""
+        self._checking_ns += ns
+
+    def handed_over(self) -> tuple[Kept, tuple[int, ...]]:
+        """All that was kept, and its descriptor; from now on nothing is."""
+        kept, fds = Kept(tuple(self._kept), self._checking_ns), (self._fd,) if self._fd >= 0 else ()
+        self.__init__()  # type: ignore[misc]
+        return kept, fds

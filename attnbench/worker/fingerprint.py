@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from attnbench.worker import channel, messages
+from attnbench.ipc import channel, messages
 
 MEANING = 1
 """Raise this number when the meaning of a message, or the command line of a server, changes but no field

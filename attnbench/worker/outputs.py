@@ -1,17 +1,17 @@
-"""Whether what a call returned is an output: a real, dense tensor with memory of its own."""
+"""Tensors in and out: storage to tensors, and whether what a call returned is an output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
-from attnbench.types.case import Case
+from attnbench.types.case import Case, Shape
 from attnbench.types.checks import Check
-from attnbench.types.shapes import Shape
 
 if TYPE_CHECKING:
     import torch
@@ -111,3 +111,53 @@ def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 def _word(thing: torch.dtype | torch.layout) -> str:
     return str(thing).removeprefix("torch.")
+
+
+def as_tensor(stored: Stored, case: Case) -> Tensor:
+    """A tensor of the case's dtype on the same memory; bfloat16 comes as uint16."""
+    import torch
+
+    tensor = torch.from_numpy(stored)
+    return tensor.view(torch.bfloat16) if case.dtype == "bfloat16" else tensor
+
+
+def to_tensor(stored: Stored, case: Case) -> Tensor:
+    """A tensor of the case's dtype on its device with the same bits."""
+    return as_tensor(stored, case).to(case.device, copy=True)
+
+
+def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
+    """The same for several by name; one array under two names gives one tensor."""
+    made = {id(array): to_tensor(array, case) for array in {id(a): a for a in stored.values()}.values()}
+    return {name: made[id(array)] for name, array in stored.items()}
+
+
+def in_layout(tensor: Tensor, layout: Layout) -> Tensor:
+    """A (B, H, L, D) tensor as the backend wants it; other ranks have no heads and stay."""
+    return seen_in_layout(tensor, layout).contiguous()
+
+
+def seen_in_layout(tensor: Tensor, layout: Layout) -> Tensor:
+    """As :func:`in_layout` on the same memory, not contiguous where axes are exchanged."""
+    return tensor if layout == "BHLD" or tensor.dim() != 4 else tensor.transpose(1, 2)
+
+
+def stored_output(output: Any, case: Case, shape: Shape, layout: Layout) -> Stored:
+    """An output as it is stored, in BHLD; its own memory where that is contiguous there.
+
+    Raises:
+        WrongOutput: it isn't what the case asks for; see :func:`~attnbench.worker.outputs.check_output`.
+    """
+    check_output(output, case, shape, layout)
+    return as_stored(output.transpose(1, 2) if exchanged(layout, shape) else output, case)
+
+
+def as_stored(tensor: Tensor, case: Case) -> Stored:
+    """A tensor of the case's dtype as it is stored; its own memory where that is contiguous on the CPU."""
+    import torch
+
+    plain = tensor.detach().contiguous().cpu()
+    if case.dtype == "bfloat16":
+        plain = plain.view(torch.int16)
+    data: Stored = plain.numpy()
+    return data

@@ -1,43 +1,79 @@
-"""The loop of a server, a template or a child: take a request, do it, answer; until the line closes."""
+"""The loop of a worker: take a request, do it, answer; until the line closes."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import os
+import random
 import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.families import GRADED
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.kinds import GRADED
+from attnbench.ipc import messages as m
+from attnbench.ipc.channel import Channel, ChannelClosed, close_all
+from attnbench.ipc.messages import MeasureScale, ScaleMeasured, TorchFacts
+from attnbench.ipc.process import be_first_to_go, die_with_parent, kill_group, limit_memory
+from attnbench.ipc.shared_memory import anonymous_file, mapped
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
-from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
-from attnbench.timing.memory import peak_extra_bytes
+from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
+from attnbench.timing.scale import measure_scale
 from attnbench.timing.warmup import warm_up
 from attnbench.types.words import clean
-from attnbench.worker import messages as m
 from attnbench.worker.answers import stored_answer, written
-from attnbench.worker.channel import Channel, ChannelClosed, close_all
-from attnbench.worker.checked import check_held_output, checked_call, draws
-from attnbench.worker.ending import kill_group
-from attnbench.worker.exact import answer_in_turn, exact_gradients
-from attnbench.worker.facts import torch_facts
+from attnbench.worker.calls import (
+    answer_in_turn,
+    check_held_output,
+    checked_call,
+    computed_weights,
+    draws,
+    exact_gradients,
+    many_outputs,
+)
 from attnbench.worker.failures import check_of, classify
-from attnbench.worker.held import Held, NotPrepared, loaded_here, prepare
-from attnbench.worker.many import many_outputs
 from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.process import be_first_to_go, die_with_parent, limit_memory
-from attnbench.worker.scale import scale_measured
-from attnbench.worker.seeding import seed_from_system
-from attnbench.worker.shared import anonymous_file, mapped
+from attnbench.worker.prepared import Held, NotPrepared, loaded_here, prepare
 from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
 from attnbench.worker.trace import what_ran
 from attnbench.worker.turns import take_turns
-from attnbench.worker.weighing import computed_weights
+
+
+def torch_facts() -> TorchFacts:
+    """Version, flags and CUDA devices. To ask for their names may make a CUDA context: never in a server."""
+    import torch
+
+    devices: tuple[str, ...] = ()
+    if torch.version.cuda is not None:
+        devices = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    flags = {
+        "threads": str(torch.get_num_threads()),
+        "interop_threads": str(torch.get_num_interop_threads()),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
+        "build": " ".join(torch.__config__.show().split()),
+    }
+    return TorchFacts(str(torch.__version__), devices, flags)
+
+
+def scale_measured(request: MeasureScale) -> ScaleMeasured:
+    """Measure on the cores this process may use, with as many threads as its torch has."""
+    return ScaleMeasured(measure_scale(request.dtype, request.device, request.working_set_bytes))
+
+
+def seed_from_system() -> None:
+    """Seed torch on every device, NumPy's and Python's random numbers from the operating system."""
+    import torch
+
+    torch.seed()
+    np.random.seed()
+    random.seed()
+
 
 Line = Channel[m.Reply, m.Request]
 

@@ -1,21 +1,81 @@
-"""Taking turns with other processes on the same core: a sample when the baton comes, then on to the next."""
+"""Timed slots: take turns with other workers on one core, with inputs refreshed in between."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
-from attnbench.timing.sample import Sample
-from attnbench.timing.timer import Timer, device_fields
+from attnbench.ipc.messages import TakeTurns, TurnsTaken
+from attnbench.ipc.shared_memory import Stored, mapped
+from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
 from attnbench.types.record import Block
-from attnbench.worker.evidence import Evidence
-from attnbench.worker.held import Held, LastCall
-from attnbench.worker.messages import TakeTurns, TurnsTaken
-from attnbench.worker.renewal import Renewal
-from attnbench.worker.shared import mapped
+from attnbench.worker.answers import Evidence
+from attnbench.worker.prepared import Held, LastCall
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Inputs to come, and where the outputs around their coming are kept."""
+
+    stored: Mapping[str, Stored]
+    evidence: Evidence
+    stretch: int
+
+    def sample(self, held: Held, timer: Timer, calls: int, turn: int) -> tuple[Sample, Any]:
+        """A sample of ``calls`` calls, between two of which the inputs are renewed; and the last output.
+
+        The output before is kept where there is one, that of the first call after in any case. On a device,
+        where calls of a sample are one launch, inputs are renewed before all of them.
+
+        A pool of copies, of which each call takes the next, has just the next one written anew, and back: all
+        of it would not fit into a turn.
+        """
+        at = secrets.randbelow(calls) if held.case.device == "cpu" else 0
+        a, b, c = held.inputs or (None, None, None)
+        samples: list[Sample] = []
+        if at:
+            sample, output = timer(held.call, a, b, c, at)
+            samples.append(sample)
+            self._keep(held, output, turn, at - 1, renewed=False)
+        if held.pool is None:
+            start = perf_counter_ns()
+            held.write(self.stored)
+            self.evidence.spent(perf_counter_ns() - start)
+            first = calls if held.case.device != "cpu" else 1
+            sample, output = timer(held.call, a, b, c, first)
+            self._keep(held, output, turn, at + first - 1, renewed=True)
+        else:
+            sample, output = self._in_pool(held, turn, at)
+            first = 1
+        alone_ns = sample.wall_ns if held.case.device == "cpu" else 0
+        samples.append(replace(sample, renewed_ns=alone_ns))
+        if at + first < calls:
+            sample, output = timer(held.call, a, b, c, calls - at - first)
+            samples.append(sample)
+        return joined(samples), output
+
+    def _in_pool(self, held: Held, turn: int, at: int) -> tuple[Sample, Any]:
+        assert held.pool is not None
+        start = perf_counter_ns()
+        triple = next(held.pool.upcoming)
+        held.write(self.stored, triple)
+        self.evidence.spent(perf_counter_ns() - start)
+        sample, output = take_sample(held.call, *triple, 1)
+        self._keep(held, output, turn, at, renewed=True)
+        start = perf_counter_ns()
+        assert held.inputs is not None
+        for old, now in zip(triple, held.inputs, strict=True):
+            old.copy_(now)
+        self.evidence.spent(perf_counter_ns() - start)
+        return sample, output
+
+    def _keep(self, held: Held, output: Any, turn: int, call: int, *, renewed: bool) -> None:
+        self.evidence.keep(held, output, self.stretch, turn, call, renewed=renewed)
+
 
 CALLED_OFF = 1 << 32
 """Added to an eventfd by the parent: no more turns."""

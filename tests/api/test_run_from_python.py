@@ -9,7 +9,7 @@ import pytest
 
 import attnbench
 from attnbench.runner.machine import cpu_quota
-from attnbench.runner.moment import Moment
+from attnbench.runner.progress import Moment
 from attnbench.types.case import Case
 from attnbench.types.columns import COLUMNS
 

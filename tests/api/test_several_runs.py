@@ -9,9 +9,9 @@ import pytest
 
 import attnbench
 from attnbench.api import make_options
+from attnbench.results.format import RunWriter
 from attnbench.runner.options import Options
 from attnbench.runner.plan import sets_for
-from attnbench.runner.run_file import RunWriter
 from attnbench.types.errors import BadFile
 from attnbench.types.record import EndLine, Manifest, Record
 

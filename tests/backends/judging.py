@@ -6,10 +6,9 @@ import torch
 from solved import BACKENDS, Solved, solved, stored_of
 from torch.profiler import ProfilerActivity, profile
 
-from attnbench.check.errors import Errors, compare, pool
+from attnbench.check.errors import Errors, compare, pool, scale_of, verdict
 from attnbench.check.gradients import recast
-from attnbench.check.plain import PLAIN
-from attnbench.check.verdict import scale_of, verdict
+from attnbench.check.reference import PLAIN
 from attnbench.types.backend import Backend
 
 

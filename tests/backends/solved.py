@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from attnbench.backends import attnbench_backends
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters
-from attnbench.inputs.rounding import store, widen
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, store, widen
 from attnbench.oracle.solve import solve
 from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Backend, Setup

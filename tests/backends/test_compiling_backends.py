@@ -13,7 +13,7 @@ from judging import problem
 from solved import BACKENDS, refusal, solved
 
 from attnbench.backends.compiled import no_compiler
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 
 # torch 2.13 decorates functions of its own with what it calls deprecated, while its compiler is imported.

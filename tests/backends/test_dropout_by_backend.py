@@ -14,16 +14,14 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
-from attnbench.check.errors import compare
-from attnbench.check.plain import PLAIN
-from attnbench.check.verdict import scale_of, verdict
-from attnbench.inputs.draw import Parameters
-from attnbench.inputs.rounding import widen
+from attnbench.check.errors import compare, scale_of, verdict
+from attnbench.check.reference import PLAIN
+from attnbench.inputs.draw import Parameters, widen
 from attnbench.kit.attention import masked_softmax, softmax_of
 from attnbench.kit.masks import additive_mask, empty_rows
 from attnbench.oracle.moments import solve_moments
-from attnbench.types.accuracy import DropoutNumbers
 from attnbench.types.backend import Setup
+from attnbench.types.record import DropoutNumbers
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call

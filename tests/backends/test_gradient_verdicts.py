@@ -11,11 +11,16 @@ import torch
 from judging import upstream_of, wide
 from solved import BACKENDS, Solved, solved, stored_of
 
-from attnbench.check.errors import compare, pool
-from attnbench.check.gradient_scale import gradient_scale
-from attnbench.check.gradients import leaf_inputs, passed, plain_errors, plain_gradients, with_gradients
-from attnbench.check.verdict import verdict
-from attnbench.inputs.families import family_draws
+from attnbench.check.errors import compare, pool, verdict
+from attnbench.check.gradients import (
+    gradient_scale,
+    leaf_inputs,
+    passed,
+    plain_errors,
+    plain_gradients,
+    with_gradients,
+)
+from attnbench.inputs.kinds import family_draws
 from attnbench.types.backend import Backend
 
 Gradients = Mapping[str, torch.Tensor]

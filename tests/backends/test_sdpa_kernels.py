@@ -12,7 +12,7 @@ from solved import BACKENDS, refusal, solved
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnbench.backends.sdpa import pin
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 
 FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu"
 MATH = "aten::_scaled_dot_product_attention_math"

@@ -12,7 +12,7 @@ from solved import BACKENDS, QUICK, RULES, refusal, solved, solved_by
 
 from attnbench.backends import weighted_sum
 from attnbench.backends.chunked import block_shape
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.kit.masks import Chunk, additive_mask, chunks_of
 from attnbench.types.backend import Setup
 

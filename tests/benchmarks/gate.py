@@ -114,7 +114,7 @@ class Project:
 def peers(path: Path, truth: dict[str, bool]) -> Counter[str]:
     """What the gates of others say of the samples of a live run, by gate and whether it is planted."""
     from attnbench.plugins.registry import load_registry
-    from attnbench.runner.run_file import read_run
+    from attnbench.results.format import read_run
 
     run, said = read_run(path), Counter[str]()
     rules = load_registry().verdict_rules

@@ -17,8 +17,8 @@ from maths_tools import RULES
 from right_kernels import kernels
 from wrong_kernels import WRONG
 
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.families import families_of, family_draws
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.kinds import families_of, family_draws
 
 CASES = [
     f"attention/{rule}/H4-Hkv2-Lq{lengths[0]}-Lk{lengths[1]}-D{D}/{mask}/{dtype}"

@@ -20,8 +20,8 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
 
 import attnbench
-from attnbench.runner.run_file import StoredRun, read_run
-from attnbench.runner.sets import SetUnderWay
+from attnbench.results.format import StoredRun, read_run
+from attnbench.runner.repetitions import SetUnderWay
 from attnbench.timing.sample import take_sample
 
 CALLS = 20_000

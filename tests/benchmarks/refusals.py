@@ -20,8 +20,8 @@ from judged import Judge
 from maths_tools import RULES, small_case
 from right_kernels import kernels
 
-from attnbench.cases.identity import case_id
-from attnbench.inputs.families import FAMILIES, families_of
+from attnbench.cases.ids import case_id
+from attnbench.inputs.kinds import FAMILIES, families_of
 from attnbench.types.case import DTYPES, Case
 from attnbench.types.mask import Mask
 

@@ -18,10 +18,9 @@ from statistics import median
 
 from attnbench.cases.select import select
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.options import Options
-from attnbench.runner.order import Order
+from attnbench.results.format import StoredRun, read_run
+from attnbench.runner.options import Options, Order
 from attnbench.runner.run import start_run
-from attnbench.runner.run_file import StoredRun, read_run
 
 TARGET = 0.15
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.extensions import Source, Suite
 from attnbench.types.rule import Parameter, Rule, Scoring
-from attnbench.types.source import Source
-from attnbench.types.suite import Suite
 
 SOURCE = Source("mine", "mine_module", "mine-dist", "1.0")
 

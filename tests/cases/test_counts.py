@@ -5,8 +5,8 @@ from case_rules import rule, two_parameters
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.cases.counts import bytes_moved, flops, projection_flops
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import bytes_moved, flops, projection_flops
 
 
 @given(*[st.integers(1, 50)] * 6)

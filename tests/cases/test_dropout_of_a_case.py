@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnbench.cases.identity import case_id, parse_case
-from attnbench.cases.suite_file import parse_suite
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.suites import parse_suite
 from attnbench.inputs.draw import draw_activations
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.refusals import refusal
+from attnbench.runner.case import refusal
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from attnbench.cases.free_memory import free_memory
+from attnbench.cases.memory import free_memory
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from case_strategies import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.cases.identity import case_id, parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.types.case import Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask

@@ -6,7 +6,7 @@ import pytest
 from case_strategies import masks
 from hypothesis import given
 
-from attnbench.cases.mask_text import mask_text, parse_mask
+from attnbench.cases.ids import mask_text, parse_mask
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask
 

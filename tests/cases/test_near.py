@@ -9,8 +9,8 @@ from case_rules import refuses_unpaired, rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnbench.cases.identity import case_id, parse_case
-from attnbench.cases.near import MOST_WORK, near_case
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.variant import MOST_WORK, near_case
 from attnbench.masks import keep_rows
 from attnbench.plugins.registry import load_registry
 from attnbench.types.case import DTYPES, Case

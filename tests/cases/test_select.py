@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from case_rules import registry
 
-from attnbench.cases.identity import case_id, parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.select import Overrides, Selection, select
 from attnbench.types.errors import BadCase, BadInput
+from attnbench.types.extensions import Suite
 from attnbench.types.mask import Mask
-from attnbench.types.suite import Suite
 
 DOT = parse_case("attention/dot/H2-L8-D4")
 SCALED = parse_case("attention/scaled_dot/H2-L8-D4/causal")

@@ -4,7 +4,7 @@ import pytest
 from case_strategies import cases
 from hypothesis import given
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.pytest_plugin.short_id import short_id
 from attnbench.types.case import OPERATIONS, Case
 

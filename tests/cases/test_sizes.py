@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from case_rules import backend, rule, two_parameters
 
-from attnbench.cases.identity import parse_case
-from attnbench.cases.sizes import (
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import (
     POOL_CACHES,
     activation_elements,
     held_bytes,

@@ -8,8 +8,8 @@ from case_strategies import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.cases.identity import case_id, parse_case
-from attnbench.cases.suite_file import parse_suite, read_suite
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.suites import parse_suite, read_suite
 from attnbench.types.case import Case
 from attnbench.types.errors import BadFile
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import Result
 
 import attnbench.api
-from attnbench.runner.run_file import RunWriter
+from attnbench.results.format import RunWriter
 from attnbench.types.record import Block, CaseLine, EndLine, Manifest, Record, SetLine
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"

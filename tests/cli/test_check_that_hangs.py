@@ -10,7 +10,8 @@ from typing import IO
 import pytest
 from click.testing import CliRunner
 
-from attnbench.cli import attnbench, check_plugins
+from attnbench.cli import attnbench
+from attnbench.cli import check as check_plugins
 
 HANGING = """
 import faulthandler, time

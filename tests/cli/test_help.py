@@ -117,10 +117,9 @@ def test_no_summary_of_a_command_is_cut(
 
 def test_the_variables_of_the_environment_are_told(invoke: Callable[..., Result]) -> None:
     from attnbench.cli.group import TRACEBACK
-    from attnbench.plugins.calling import STRICT
-    from attnbench.plugins.choosing import CHOSEN
+    from attnbench.plugins.calling import STRICT, TRACE
+    from attnbench.plugins.commands import CHOSEN
     from attnbench.plugins.sources import NAMED
-    from attnbench.plugins.tracing import TRACE
 
     told = invoke("--help").stdout.partition("Environment:\n")[2]
     for name in (NAMED, CHOSEN, STRICT, TRACE, TRACEBACK, "NO_COLOR"):

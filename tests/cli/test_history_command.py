@@ -14,8 +14,8 @@ from click.testing import Result
 from syrupy.assertion import SnapshotAssertion
 
 from attnbench.reports.history import COLUMNS
-from attnbench.stored.to_pytest_benchmark import write_pytest_benchmark
-from attnbench.types.measured import Cell, Measured
+from attnbench.results.to_pytest_benchmark import write_pytest_benchmark
+from attnbench.types.compared import Cell, Measured
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 OTHER = "attention/dot/B1-H2-Lq16-Lk16-D4/none/float32/cpu/forward"

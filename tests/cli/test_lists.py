@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from attnbench.cases.identity import case_id, parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import load_registry
 
 

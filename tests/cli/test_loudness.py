@@ -11,10 +11,11 @@ import click
 import pytest
 from click.testing import Result
 
-from attnbench.cli import attnbench, loudness
+from attnbench.cli import attnbench
+from attnbench.cli import output as loudness
 from attnbench.cli.progress import progress, tell_doing
-from attnbench.plugins import tracing
-from attnbench.runner.moment import Moment
+from attnbench.plugins import calling as tracing
+from attnbench.runner.progress import Moment
 
 Invoke = Callable[..., Result]
 PLAN = ("run", "attention/dot/H1-L16-D8", "--backend", "eager", "--plan", "--format", "csv")

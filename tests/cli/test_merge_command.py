@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from attnbench.runner.run_file import RunWriter
+from attnbench.results.format import RunWriter
 from attnbench.types.record import EndLine, Manifest, Record
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"

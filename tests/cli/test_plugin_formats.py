@@ -13,7 +13,7 @@ import attnbench
 import attnbench.api
 from attnbench.plugins.registry import Registry
 from attnbench.plugins.sources import named
-from attnbench.runner.run_file import RunWriter
+from attnbench.results.format import RunWriter
 from attnbench.types.errors import Interrupted
 from attnbench.types.record import EndLine, Manifest, Record
 

@@ -8,7 +8,7 @@ import pytest
 
 from attnbench.cli.output import colourful
 from attnbench.cli.progress import left_words, progress, tell_doing
-from attnbench.runner.moment import Moment
+from attnbench.runner.progress import Moment
 
 
 def moment(number: int, left_s: float | None = None) -> Moment:

@@ -10,8 +10,9 @@ import pytest
 from click.testing import Result
 
 import attnbench.api
-from attnbench.cli.plan import plan_words
-from attnbench.runner import busy, machine
+from attnbench.cli.progress import plan_words
+from attnbench.runner import machine
+from attnbench.runner import machine as busy
 from attnbench.runner.forecast import CaseForecast, Forecast
 from attnbench.runner.options import Options
 from attnbench.types.errors import BadInput

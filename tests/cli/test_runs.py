@@ -12,11 +12,11 @@ import pytest
 from click.testing import Result
 
 import attnbench.api
-from attnbench.cases.identity import case_id
+from attnbench.cases.ids import case_id
 from attnbench.reports.run import Run
-from attnbench.runner.moment import Moment
+from attnbench.results.format import RunWriter
 from attnbench.runner.plan import sets_for
-from attnbench.runner.run_file import RunWriter
+from attnbench.runner.progress import Moment
 from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.record import EndLine, Manifest, Record
 

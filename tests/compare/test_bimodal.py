@@ -10,7 +10,7 @@ import pytest
 from made_sets import block, set_line
 from noise import NOISES, Noise, Plan, draw_sets, draw_trials, flips, normal
 
-from attnbench.compare.bimodal import own_two_speeds
+from attnbench.stats.summary import own_two_speeds
 from attnbench.types.record import Block, SetLine
 
 QUIET = Noise(own=normal(0.02))

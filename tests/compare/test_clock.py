@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_sets import block, set_line
 
-from attnbench.compare.summary import BATON_NS, clock_problem
+from attnbench.stats.summary import BATON_NS, clock_problem
 from attnbench.types.record import SetLine
 
 US = 1_000

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sets import block, many_sets, set_line, simple_sets
 
-from attnbench.compare.comparison import Comparison, compare
-from attnbench.compare.interval import median_interval, sign_test
-from attnbench.compare.verdict import decide
+from attnbench.stats.interval import median_interval, sign_test
+from attnbench.stats.pairs import Comparison, compare
+from attnbench.stats.verdict import decide
 from attnbench.types.record import Block, SetLine
 
 NINE = [100] * 9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from attnbench.compare.devices import MODE_NOTES, mode_notes
+from attnbench.stats.doubts import MODE_NOTES, mode_notes
 from attnbench.types.record import Block, DeviceMode, SetLine
 
 

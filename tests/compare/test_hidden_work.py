@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from made_sets import block, set_line
 
-from attnbench.compare.hidden_work import hidden_work
+from attnbench.stats.doubts import hidden_work
 from attnbench.types.record import SetLine
 
 

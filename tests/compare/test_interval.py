@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.compare.interval import (
-    WHOLE_RANGE_BELOW,
-    Interval,
-    median_interval,
-    printed_interval,
-    sign_test,
-)
+from attnbench.stats.interval import WHOLE_RANGE_BELOW, Interval, median_interval, printed_interval, sign_test
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 

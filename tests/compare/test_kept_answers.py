@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from made_sets import block, set_line
 
-from attnbench.compare.kept_answers import FEWEST, kept_answers
+from attnbench.stats.doubts import FEWEST, kept_answers
 from attnbench.types.record import SetLine
 
 US = 1_000

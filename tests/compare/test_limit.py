@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from attnbench.compare.limit import SUSPECT_ABOVE, Limit, limit_problem, limit_share, limits
+from attnbench.stats.limits import SUSPECT_ABOVE, Limit, limit_problem, limit_share, limits
 from attnbench.types.record import MachineScale, SetLine
 
 LIMIT = Limit(flops_per_s=100e9, bytes_per_s=50e9, empty_call_ns=40.0)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.compare import ranks
-from attnbench.compare.ranks import fewest_against, fewest_each, rank_test, ranked, shift
+from attnbench.stats import ranks
+from attnbench.stats.ranks import fewest_against, fewest_each, rank_test, ranked, shift
 
 VALUES = st.lists(st.floats(-5, 5), min_size=1, max_size=7)
 

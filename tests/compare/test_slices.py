@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.compare.slices import TICKS_MS, preempted_share, slice_ms, waiting_note
+from attnbench.stats.doubts import TICKS_MS, preempted_share, slice_ms, waiting_note
 from attnbench.types.record import Block, SetLine
 
 seeds = st.integers(0, 2**32)

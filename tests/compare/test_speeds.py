@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from noise import autoregressive, cauchy, drift, normal, skewed
 
-from attnbench.compare.speeds import two_speeds
+from attnbench.stats.summary import two_speeds
 
 COUNTS = [36, 100, 1000]
 TRIALS = 100

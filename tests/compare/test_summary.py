@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_sets import block, many_sets, set_line, simple_sets
 from noise import MILD, Plan, draw_sets
 
-from attnbench.compare.summary import Timing, summarise, timed_calls
+from attnbench.stats.summary import Timing, summarise, timed_calls
 from attnbench.types.record import SetLine
 
 

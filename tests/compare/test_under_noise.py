@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 from noise import EVEN, MILD, NOISES, Noise, Plan, autoregressive, draw_trials
 
-from attnbench.compare.comparison import Comparison, compare
-from attnbench.compare.interval import sign_test
-from attnbench.compare.pairs import set_log_ratios
-from attnbench.compare.summary import summarise
-from attnbench.compare.verdict import LEVEL, decide
 from attnbench.runner.plan import sets_for
+from attnbench.stats.interval import sign_test
+from attnbench.stats.pairs import Comparison, compare, set_log_ratios
+from attnbench.stats.summary import summarise
+from attnbench.stats.verdict import LEVEL, decide
 from attnbench.types.record import SetLine
 
 CHANCE = 1e-8

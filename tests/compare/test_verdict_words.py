@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from attnbench.compare.interval import sign_test
-from attnbench.compare.verdict import (
+from attnbench.stats.interval import sign_test
+from attnbench.stats.verdict import (
     FALSE_DISCOVERIES,
     LEVEL,
     Verdict,
@@ -21,8 +21,8 @@ from attnbench.compare.verdict import (
     fewest_sets,
     verdicts,
 )
+from attnbench.types.extensions import WORDS
 from attnbench.types.record import Record
-from attnbench.types.verdict import WORDS
 
 SURE = 2 / 512
 P_VALUES = st.lists(st.floats(0.0, 1.0), max_size=40)

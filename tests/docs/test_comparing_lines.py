@@ -12,9 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from attnbench.cli import attnbench
-from attnbench.reports.compared.rows import COLUMNS
-from attnbench.stored.gate import Gate
-from attnbench.stored.gate_file import read_gate
+from attnbench.compare.gate import Gate, read_gate
+from attnbench.reports.compared import COLUMNS
 from attnbench.types.compared import OUTCOMES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from attnbench.cases.suite_file import read_suite
+from attnbench.cases.suites import read_suite
 from attnbench.cli import attnbench as attnbench_cli
 
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,10 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from attnbench import hookspecs
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_wanted
-from attnbench.starter.names import names_of
-from attnbench.starter.package import next_lines, package
+from attnbench.starter.package import names_of, next_lines, package
 from attnbench.types.record import Record
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import click
 from click.testing import CliRunner
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.cli import attnbench
 from attnbench.cli.plugins_here import load_plugins
 from attnbench.doctor.readings import Readings

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from kernel_project import Install, run_git
 
-from attnbench.live.git import repository_of
 from attnbench.live.imported import imported, measured_modules
+from attnbench.live.worktree import repository_of
 from attnbench.types.errors import BadInput
 
 

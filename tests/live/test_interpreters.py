@@ -13,9 +13,7 @@ import pytest
 from kernel_project import Install, plugin
 
 import attnbench
-from attnbench.live.asked import ask_all
-from attnbench.live.side import Side, interpreter, side_of_python
-from attnbench.live.two_sides import two_sides
+from attnbench.live.sides import Side, ask_all, interpreter, side_of_python, two_sides
 from attnbench.types.errors import BadInput
 
 HERE = (sysconfig.get_path("purelib"), str(Path(attnbench.__file__).parents[1]))
@@ -106,7 +104,7 @@ def test_an_attnbench_from_before_there_were_sides_is_refused(tmp_path: Path) ->
 
 
 def test_one_that_never_answers_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnbench.live.asked._ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr("attnbench.live.sides._ANSWER_WITHIN_S", 0.2)
     (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
     (tmp_path / "python").chmod(0o755)
     with pytest.raises(BadInput, match=r"did not load within 0\.2 s"):

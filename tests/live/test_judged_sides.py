@@ -9,9 +9,7 @@ import msgspec
 import pytest
 
 from attnbench.live.facts import Facts
-from attnbench.live.judged import notes, refuse_what_misleads
-from attnbench.live.side import Side
-from attnbench.live.two_sides import TwoSides
+from attnbench.live.sides import Side, TwoSides, notes, refuse_what_misleads
 from attnbench.types.errors import BadInput
 from attnbench.worker.fingerprint import protocol_fingerprint
 

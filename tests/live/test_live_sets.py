@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from attnbench.compare.interval import sign_test
-from attnbench.compare.verdict import FALSE_DISCOVERIES, LEVEL
 from attnbench.live.measure import FEWEST_SETS, sets_for
+from attnbench.stats.interval import sign_test
+from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL
 
 
 @pytest.mark.parametrize(("cells", "sets"), [(1, 25), (1_000, 25), (32_000, 25), (33_000, 26)])

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from kernel_project import Install, Project
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.cases.select import Selection
+from attnbench.compare.live_run import compared_live
 from attnbench.live.measure import measure_live, measured_backends
-from attnbench.live.two_sides import two_sides
+from attnbench.live.sides import two_sides
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
+from attnbench.results.format import read_run
 from attnbench.runner.options import CHECKS, Options
-from attnbench.runner.run_file import read_run
-from attnbench.stored.live_run import compared_live
 from attnbench.types.compared import Compared
 from attnbench.types.errors import BadInput
 

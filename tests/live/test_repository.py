@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kernel_project import Install, Project, run_git
 
-from attnbench.live.git import GitFailed, commit_of, git, repository_of
+from attnbench.live.worktree import GitFailed, commit_of, git, repository_of
 from attnbench.types.errors import BadInput
 
 

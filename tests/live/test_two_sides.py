@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kernel_project import Install, Project, plugin, run_git
 
-from attnbench.live.two_sides import TwoSides, two_sides
+from attnbench.live.sides import TwoSides, two_sides
 from attnbench.types.errors import BadInput
 
 

@@ -17,14 +17,13 @@ from tempfile import TemporaryDirectory
 import pytest
 from kernel_project import Install, Project, run_git
 
-from attnbench.live.git import Repository, repository_of
-from attnbench.live.worktree import _ours, remove_leftovers, room
+from attnbench.live.worktree import Repository, _ours, remove_leftovers, repository_of, room
 from attnbench.types.errors import BadInput
 
 HOLDER = """
 import signal, sys, tempfile
 from pathlib import Path
-from attnbench.live.git import repository_of
+from attnbench.live.worktree import repository_of
 from attnbench.live.worktree import room
 tempfile.tempdir = sys.argv[2]
 # Where these tests run in the background, a shell has had it ignored.

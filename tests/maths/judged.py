@@ -8,16 +8,14 @@ import numpy as np
 from maths_tools import RULES, setup_of, stored_bits, tensor, wide_parameters
 from torch import Tensor
 
-from attnbench.check.errors import compare, pool, worse
-from attnbench.check.in_turn import counts_in_turn, in_turn
-from attnbench.check.plain import PLAIN
-from attnbench.check.verdict import scale_of, verdict
-from attnbench.inputs.families import draw_family, family_draws
-from attnbench.inputs.rounding import widen
+from attnbench.check.errors import compare, pool, scale_of, verdict, worse
+from attnbench.check.reference import PLAIN, counts_in_turn, in_turn
+from attnbench.inputs.draw import widen
+from attnbench.inputs.kinds import draw_family, family_draws
 from attnbench.oracle.solve import solve
-from attnbench.types.accuracy import Accuracy
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
+from attnbench.types.record import Accuracy
 
 
 class Judge:

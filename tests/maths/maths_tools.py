@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters
-from attnbench.inputs.rounding import widen
+from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters, widen
 from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case, Layer

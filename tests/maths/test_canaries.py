@@ -10,16 +10,14 @@ import pytest
 from judged import Judge
 from maths_tools import RULES, small_case, tensor, wide_activations, wide_parameters
 
-from attnbench.check.canaries import CANARIES, canaries
-from attnbench.inputs.draw import draw_activations
-from attnbench.inputs.families import draw_family, families_of
-from attnbench.inputs.rounding import widen
+from attnbench.check.trivial import CANARIES, canaries
+from attnbench.inputs.draw import draw_activations, widen
+from attnbench.inputs.kinds import draw_family, families_of
 from attnbench.masks import keep_rows
 from attnbench.oracle.solve import solve, solve_weights
 from attnbench.suites import attnbench_suites
-from attnbench.types.case import Case, Layer
+from attnbench.types.case import Case, Layer, output_shape
 from attnbench.types.mask import Mask
-from attnbench.types.shapes import output_shape
 
 SHORT = 40
 """The longest that cases of the suites are made here, so that all can be judged."""

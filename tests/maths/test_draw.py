@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given
 from maths_tools import RULES, small_case, small_cases
 
-from attnbench.inputs.draw import draw_activations, draw_parameters, head_means
-from attnbench.inputs.rounding import store, widen
-from attnbench.types.case import DTYPES, Case, Layer
+from attnbench.inputs.draw import draw_activations, draw_parameters, head_means, store, widen
+from attnbench.types.case import (
+    DTYPES,
+    Case,
+    Layer,
+    activation_shapes,
+    projection_shapes,
+    rule_parameter_shapes,
+)
 from attnbench.types.mask import Mask
 from attnbench.types.rule import Parameter
-from attnbench.types.shapes import activation_shapes, projection_shapes, rule_parameter_shapes
 
 
 def drawn(case: Case, entropy: int = 0, index: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

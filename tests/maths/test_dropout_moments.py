@@ -12,9 +12,8 @@ from maths_tools import RULES, small_case, wide_activations, wide_parameters
 from scipy import stats
 
 from attnbench.check.dropout import Dropping, keep_chances, spread_limits
-from attnbench.oracle.layer import finish
 from attnbench.oracle.moments import in_groups, solve_moments
-from attnbench.oracle.solve import heads_for, solve, solve_weights
+from attnbench.oracle.solve import finish, heads_for, solve, solve_weights
 from attnbench.types.case import Layer
 
 

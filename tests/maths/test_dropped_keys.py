@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from judged import Judge
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.types.backend import Setup
 
 LENGTH = 1024

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from maths_tools import small_case
 
 from attnbench.check.errors import Errors, compare, element, pool
-from attnbench.inputs.families import family_draws
-from attnbench.inputs.rounding import store
+from attnbench.inputs.draw import store
+from attnbench.inputs.kinds import family_draws
 from attnbench.types.case import Layer
 
 numbers = st.floats(-100, 100)

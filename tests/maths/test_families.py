@@ -15,9 +15,9 @@ from maths_tools import RULES, small_case, small_cases, wide_parameters
 from right_kernels import in_float32, kernels, online, unfused
 from wrong_kernels import WRONG, scale_off, without_maximum
 
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.draw import draw_activations
-from attnbench.inputs.families import (
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.draw import EPS, draw_activations, store, widen
+from attnbench.inputs.kinds import (
     DELIVERIES,
     FAMILIES,
     LARGEST_GRADED,
@@ -25,9 +25,7 @@ from attnbench.inputs.families import (
     families_of,
     family_draws,
 )
-from attnbench.inputs.one_feature import LARGEST_PRODUCT, LOG2_E, kindly_rounded, one_feature
-from attnbench.inputs.rounding import EPS, store, widen
-from attnbench.inputs.seen import seen_counts
+from attnbench.inputs.one_feature import LARGEST_PRODUCT, LOG2_E, kindly_rounded, one_feature, seen_counts
 from attnbench.oracle.solve import solve, solve_weights
 from attnbench.types.case import DTYPES, Case, Layer
 from attnbench.types.mask import Mask

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnbench.check.gradient_scale import gradient_scale
-from attnbench.check.verdict import scale_of
+from attnbench.check.errors import scale_of
+from attnbench.check.gradients import gradient_scale
 
 MANY = np.random.default_rng(0).standard_normal(100_000)
 

@@ -12,12 +12,11 @@ from maths_tools import setup_of, small_case
 from right_kernels import kernels, repeated, with_mask_and_sink
 from torch import Tensor
 
-import attnbench.check.in_turn as module
-from attnbench.cases.identity import parse_case
+import attnbench.check.reference as module
+from attnbench.cases.ids import parse_case
 from attnbench.check.errors import compare_wide, worse
-from attnbench.check.in_turn import MOST_PRODUCTS, counts_in_turn, in_turn
-from attnbench.check.plain import PLAIN
-from attnbench.inputs.rounding import EPS
+from attnbench.check.reference import MOST_PRODUCTS, PLAIN, counts_in_turn, in_turn
+from attnbench.inputs.draw import EPS
 from attnbench.types.backend import Setup
 from attnbench.types.case import Layer
 

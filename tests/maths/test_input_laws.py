@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, tensor, wide_parameters
 
-from attnbench.check.plain import PLAIN
-from attnbench.inputs.draw import draw_activations
-from attnbench.inputs.laws import changed, draw_change, no_change, place_after, settled, undone
-from attnbench.inputs.rounding import widen
+from attnbench.check.reference import PLAIN
+from attnbench.inputs.draw import draw_activations, widen
+from attnbench.inputs.symmetries import changed, draw_change, no_change, place_after, settled, undone
 from attnbench.oracle.solve import solve
 from attnbench.types.case import DTYPES, Case, Dtype, Layer
 from attnbench.types.mask import Mask

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maths_tools import masks, small_case
 
-from attnbench.inputs.rounding import store, widen
+from attnbench.inputs.draw import store, widen
 from attnbench.masks import KEPT_SHARE, added_rows, keep_rows, kept_pairs, kept_rows, key_lengths
 from attnbench.types.case import Case
 from attnbench.types.mask import Mask

@@ -10,8 +10,8 @@ from judged import Judge
 from maths_tools import RULES
 from torch import Tensor
 
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.rounding import EPS
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.draw import EPS
 from attnbench.testing.mistakes import VALUES
 from attnbench.testing.mutants.mutant import RIGHT, Mutant, built
 from attnbench.types.case import Case

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from maths_tools import RULES, small_case, small_cases, wide_activations, wide_parameters
 
 from attnbench.inputs.draw import Parameters
-from attnbench.oracle import weights as oracle_weights
+from attnbench.oracle import solve as oracle_weights
 from attnbench.oracle.solve import solve, solve_weights
 from attnbench.types.case import Case, Layer
 from attnbench.types.mask import Mask

@@ -11,8 +11,8 @@ import pytest
 import torch
 from maths_tools import RULES, setup_of, tensor
 
-from attnbench.cases.identity import parse_case
-from attnbench.check import plain
+from attnbench.cases.ids import parse_case
+from attnbench.check import reference as plain
 from attnbench.check.gradients import (
     NoGradient,
     leaf_inputs,
@@ -24,8 +24,7 @@ from attnbench.check.gradients import (
     source_names,
     with_gradients,
 )
-from attnbench.inputs.draw import Parameters, draw_activations, draw_parameters
-from attnbench.inputs.rounding import EPS
+from attnbench.inputs.draw import EPS, Parameters, draw_activations, draw_parameters
 from attnbench.oracle.solve import solve
 from attnbench.types.case import Case
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maths_tools import stored_bits
 
-from attnbench.inputs.rounding import EPS, store, widen
+from attnbench.inputs.draw import EPS, store, widen
 from attnbench.types.case import DTYPES
 
 HALVES = ["bfloat16", "float16"]

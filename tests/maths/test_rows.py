@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from maths_tools import RULES, small_case
 
-from attnbench.oracle.rows import FEWEST_ROWS, choose_rows, row_flops
+from attnbench.oracle.solve import FEWEST_ROWS, choose_rows, row_flops
 from attnbench.types.case import Case
 
 RULE = RULES["scaled_dot"]

@@ -11,10 +11,9 @@ from judged import Judge
 from maths_tools import RULES, small_case
 from right_kernels import kernels, online, scores_of, unfused
 
-from attnbench.check.errors import Errors
-from attnbench.check.plain import PLAIN
-from attnbench.check.verdict import MOST_RMS, Scale, verdict
-from attnbench.inputs.rounding import EPS
+from attnbench.check.errors import MOST_RMS, Errors, Scale, verdict
+from attnbench.check.reference import PLAIN
+from attnbench.inputs.draw import EPS
 from attnbench.types.backend import Setup
 from attnbench.types.case import DTYPES, Case, Layer
 from attnbench.types.mask import Mask
@@ -234,7 +233,7 @@ def test_the_plain_reference_in_chunks_is_the_same(rule: str, monkeypatch: pytes
     case = small_case(rule, Lq=9, mask=Mask(causal="lower_right", explicit="bool"))
     judge = Judge(case, draws=1)
     whole = PLAIN.prepare(judge.setup)(*judge.inputs[0])
-    monkeypatch.setattr("attnbench.check.plain.SCORES_AT_ONCE", 1)
+    monkeypatch.setattr("attnbench.check.reference.SCORES_AT_ONCE", 1)
     torch.testing.assert_close(PLAIN.prepare(judge.setup)(*judge.inputs[0]), whole, rtol=0, atol=1e-6)
 
 

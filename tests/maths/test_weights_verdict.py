@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, tensor, wide_parameters
 
-from attnbench.check.plain import weights as plain_weights
+from attnbench.check.reference import weights as plain_weights
 from attnbench.check.weights import weight_errors, weights_problem
-from attnbench.inputs.draw import draw_activations
-from attnbench.inputs.rounding import store, widen
+from attnbench.inputs.draw import draw_activations, store, widen
 from attnbench.kit.attention import weights as kit_weights
 from attnbench.oracle.solve import solve_weights
 from attnbench.types.case import DTYPES, Case

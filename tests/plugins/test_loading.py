@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from attnbench.plugins.loading import Loaded, load
+from attnbench.plugins.load import Loaded, load
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput
+from attnbench.types.extensions import Source, Suite
 from attnbench.types.rule import Rule
-from attnbench.types.source import Source
-from attnbench.types.suite import Suite
 
 Install = Callable[..., Path]
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from attnbench.plugins.importing import import_plugin
 from attnbench.plugins.registry import load_wanted
-from attnbench.plugins.sources import chosen, named, wanted
+from attnbench.plugins.sources import chosen, import_plugin, named, wanted
 from attnbench.types.errors import BadInput
-from attnbench.types.source import Source
+from attnbench.types.extensions import Source
 
 Install = Callable[..., Path]
 BACKEND = """

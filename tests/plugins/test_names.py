@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.types.names import nearest, unknown_name
+from attnbench.types.words import nearest, unknown_name
 
 BACKENDS = ["eager", "bmm", "sdpa_flash", "sdpa_math", "nn_multihead_attention", "chunked", "compiled"]
 

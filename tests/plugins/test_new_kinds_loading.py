@@ -15,13 +15,10 @@ from attnbench.plugins.sources import installed
 from attnbench.reports.columns import all_columns
 from attnbench.reports.judged import Judged
 from attnbench.reports.rows import record_row
-from attnbench.types.accuracy import Accuracy
 from attnbench.types.columns import COLUMNS, HEADS
 from attnbench.types.errors import BadInput
-from attnbench.types.fact import EnvironmentFact
-from attnbench.types.metric import Metric
-from attnbench.types.record import Record
-from attnbench.types.reporter import Reporter
+from attnbench.types.extensions import EnvironmentFact, Metric, Reporter
+from attnbench.types.record import Accuracy, Record
 
 Install = Callable[..., Path]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attnbench.plugins.sources import installed
-from attnbench.types.source import Source
+from attnbench.types.extensions import Source
 
 Install = Callable[..., Path]
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from attnbench.plugins.kinds import fault
 from attnbench.plugins.registry import load_registry
 from attnbench.types.backend import Backend
+from attnbench.types.extensions import Suite, VerdictRule
 from attnbench.types.rule import Rule
-from attnbench.types.suite import Suite
-from attnbench.types.verdict import VerdictRule
 
 BACKEND = Backend("mine", "a test", prepare=lambda setup: lambda q, k, v: v)
 RULE = Rule(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnbench.cases.identity import case_id, parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.pytest_plugin.pairs import marked
 from attnbench.types.errors import BadInput

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attnbench.reports.run import Run
-from attnbench.types.accuracy import Accuracy
-from attnbench.types.record import Manifest, PluginLine, Record
+from attnbench.types.record import Accuracy, Manifest, PluginLine, Record
 
 HOSTILE = "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\u202e…" + "long" * 60
 """A name as bad as names come."""

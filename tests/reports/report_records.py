@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnbench.reports.judged import judge
-from attnbench.types.accuracy import Accuracy
-from attnbench.types.record import Record
+from attnbench.types.record import Accuracy, Record
 
 GQA = "attention/scaled_dot/B2-H8-Hkv2-Lq128-Lk128-D64/causal/float32/cpu/forward"
 LAYER = "multihead/additive/B1-H4-Lq64-Lk64-D64-E256-bias/none/bfloat16/cpu/forward"

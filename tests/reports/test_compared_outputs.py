@@ -10,14 +10,19 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from attnbench.reports.compared.markdown import MOST_FOLDED, markdown
-from attnbench.reports.compared.render import render_compared
-from attnbench.reports.compared.rows import COLUMNS, cell_row, cell_words
-from attnbench.reports.compared.summary import worst
-from attnbench.reports.compared.table import MOST_CELLS
-from attnbench.stored.gate import CellRule, Gate, hold
+from attnbench.compare.gate import CellRule, Gate, hold
+from attnbench.reports.compared import (
+    COLUMNS,
+    MOST_CELLS,
+    MOST_FOLDED,
+    cell_row,
+    cell_words,
+    markdown,
+    render_compared,
+    worst,
+)
+from attnbench.types.columns import FORMATS, Format
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
-from attnbench.types.formats import FORMATS, Format
 
 SHORT = "attention/dot/B1-H4-Lq64-Lk64-D32/none/float32/cpu/forward"
 LONG = "attention/scaled_dot/B1-H4-Lq128-Lk128-D64/causal/float32/cpu/forward"

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from report_records import failed, ok
 
-from attnbench.reports.exit_code import exit_code
+from attnbench.reports.run import exit_code
 from attnbench.types.record import STATUSES
 
 EXPECTED = {

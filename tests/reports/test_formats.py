@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_records import JUDGED, RUN, TRACED
 
-from attnbench.reports.formats import as_csv, as_json, as_markdown, plain
+from attnbench.reports.formats import as_csv, as_json, as_markdown, listing, plain
 from attnbench.reports.judged import judge
-from attnbench.reports.listing import listing
 from attnbench.reports.render import render
 from attnbench.reports.rows import record_row
 from attnbench.types.columns import COLUMNS

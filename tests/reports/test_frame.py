@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from report_records import GQA, JUDGED, LAYER, RUN, accuracy, ok
 
-from attnbench.reports.frame import frame
 from attnbench.reports.judged import Judged, judge
-from attnbench.reports.rows import record_row
+from attnbench.reports.rows import frame, record_row
 from attnbench.types.columns import COLUMNS
 
 PROMISED = {

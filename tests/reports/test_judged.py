@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from report_records import GQA, LAYER, RUN, failed, ok
 
-from attnbench.compare.verdict import FALSE_DISCOVERIES
 from attnbench.reports.judged import judge
+from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record
 
 

@@ -15,16 +15,14 @@ import pytest
 from report_records import GQA, JUDGED, RUN
 
 from attnbench.plugins.registry import Entry
-from attnbench.reports.frame import frame
-from attnbench.reports.judged import Judged
-from attnbench.reports.metrics import judge_all, metric_columns
+from attnbench.reports.judged import Judged, judge_all, metric_columns
 from attnbench.reports.render import render
+from attnbench.reports.rows import frame
 from attnbench.reports.units import figure
 from attnbench.types.case import Case
 from attnbench.types.columns import COLUMNS
-from attnbench.types.metric import Metric
+from attnbench.types.extensions import Metric, Source
 from attnbench.types.record import Record
-from attnbench.types.source import Source
 
 SOURCE = Source("mini", "mini_metrics", "attnbench-mini", "1.0")
 TOLD = "attnbench: plugin attnbench-mini 1.0 (mini_metrics): the metric 'price' "

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from attnbench.plugins.registry import Entry
-from attnbench.reports.reported import reported, run_facts
+from attnbench.reports.render import reported, run_facts
 from attnbench.types.errors import PluginFailed
+from attnbench.types.extensions import Reporter, Source
 from attnbench.types.record import Manifest
-from attnbench.types.reporter import Reporter
-from attnbench.types.source import Source
 
 SOURCE = Source("mini", "mini_reporters", "attnbench-mini", "1.0")
 AGAIN = "; the records are in their files: attnbench report prints them in another --format"

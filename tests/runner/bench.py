@@ -8,16 +8,15 @@ from contextlib import ExitStack, contextmanager
 
 from run_parts import LESS_CHECKED, PLAIN
 
+from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.baton import Stretch, take_stretch
-from attnbench.runner.brief import Brief, open_brief
-from attnbench.runner.checking import give_draw
+from attnbench.runner.check import give_draw
+from attnbench.runner.context import Brief, open_brief
 from attnbench.runner.examine import prepare_template
+from attnbench.runner.handoff import Stretch, take_stretch
 from attnbench.runner.link import WorkerLink
-from attnbench.runner.workshop import Workshop
-from attnbench.types.accuracy import Accuracy
-from attnbench.types.record import Contender
-from attnbench.worker import referee_messages as rm
+from attnbench.runner.pool import Workshop
+from attnbench.types.record import Accuracy, Contender
 
 ENOUGH_S = 60.0
 MEMORY_BYTES = 2 * 1024**3
@@ -76,7 +75,7 @@ def open_bench(shop: Workshop, case: str = PLAIN, threads: int = 1) -> Iterator[
         case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9, without=LESS_CHECKED
     )
     with ExitStack() as stack:
-        brief = stack.enter_context(open_brief(shop.referee, opening, threads, MEMORY_BYTES))
+        brief = stack.enter_context(open_brief(shop.verifier, opening, threads, MEMORY_BYTES))
         bench = Bench(shop, brief)
         stack.callback(bench.close)
         yield bench

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnbench.runner.options import Options
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.pool import Workshop
 
 HERE = Path(__file__).parent
 
@@ -26,6 +26,6 @@ def odd_plugins() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shop(odd_plugins: None) -> Iterator[Workshop]:
-    """A server with torch and a referee, for all tests of a module."""
+    """A server with torch and a verifier, for all tests of a module."""
     with Workshop(Options(budget_s=0.01, sets=2, timeout_s=30)) as opened:
         yield opened

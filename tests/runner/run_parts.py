@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Entry, Registry, load_registry
-from attnbench.runner.moment import Moment
-from attnbench.runner.options import CHECKS, Options
-from attnbench.runner.order import Order
+from attnbench.results.format import StoredRun, read_run
+from attnbench.runner.options import CHECKS, Options, Order
+from attnbench.runner.progress import Moment
 from attnbench.runner.run import start_run
-from attnbench.runner.run_file import StoredRun, read_run
 from attnbench.types.record import Record
 
 PLAIN = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"

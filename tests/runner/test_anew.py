@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from run_parts import PLAIN, parent_of, run_of
 
+from attnbench.ipc import messages as m
+from attnbench.ipc.shared_memory import pack
 from attnbench.runner.link import WorkerFailed
 from attnbench.runner.options import Options
 from attnbench.runner.plan import prepared_anew, sets_for
-from attnbench.runner.workshop import Workshop
-from attnbench.types.source import Source
-from attnbench.worker import messages as m
-from attnbench.worker.shared import pack
+from attnbench.runner.pool import Workshop
+from attnbench.types.extensions import Source
 
 BACKENDS = Source("backends", "attnbench.backends", "attnbench", "0")
 GONE = Source("gone", "no_such_module_anywhere", "gone", "1")

@@ -19,12 +19,13 @@ import pytest
 from bench import ENOUGH_S, Bench, open_bench, take
 from run_parts import PLAIN, by_backend, run_of
 
-from attnbench.runner import baton, sets
+from attnbench.ipc import messages as m
+from attnbench.results.format import StoredRun
+from attnbench.runner import handoff as baton
+from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerFailed, WorkerLink
-from attnbench.runner.run_file import StoredRun
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.pool import Workshop
 from attnbench.types.record import Block
-from attnbench.worker import messages as m
 
 HERE = Path(__file__).parent
 HONEST = ("honest1", "honest2", "honest3")
@@ -393,7 +394,7 @@ PARENT = """
 import sys
 from bench import open_bench, take
 from attnbench.runner.options import Options
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.pool import Workshop
 
 with Workshop(Options()) as shop, open_bench(shop) as bench:
     links = bench.children("honest1", "third_hang", "honest2")

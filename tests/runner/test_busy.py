@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from attnbench.runner import busy
-from attnbench.runner.busy import CoreTime, busy_shares, busy_warning, core_times, watch_cores
-from attnbench.runner.machine import allowed_cpus, sharing_note
+from attnbench.runner import machine as busy
+from attnbench.runner.machine import (
+    CoreTime,
+    allowed_cpus,
+    busy_shares,
+    busy_warning,
+    core_times,
+    sharing_note,
+    watch_cores,
+)
 
 STAT = """\
 cpu  300 0 60 900 40 0 0 20 7 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from run_parts import LESS_CHECKED, PLAIN, by_backend, run_of
 
-from attnbench.inputs.families import FAMILIES
+from attnbench.inputs.kinds import FAMILIES
 from attnbench.runner.options import CHECKS, Options
 from attnbench.types.errors import BadInput
 

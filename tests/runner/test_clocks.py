@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from run_parts import PLAIN, by_backend, run_of, six_turns
 
-from attnbench.compare.summary import clock_problem
-from attnbench.runner.run_file import StoredRun
+from attnbench.results.format import StoredRun
+from attnbench.stats.summary import clock_problem
 
 HONEST = ("eager", "honest1", "honest2")
 

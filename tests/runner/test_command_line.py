@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from attnbench.runner.order import command_line
+from attnbench.runner.options import command_line
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import psutil
 import pytest
 from run_parts import CAUSAL, PLAIN, by_backend, declared, run_of
 
-from attnbench.cases.identity import parse_case
-from attnbench.cases.sizes import too_large
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import too_large
 from attnbench.plugins.registry import load_registry
-from attnbench.runner import contest
+from attnbench.runner import case as contest
 from attnbench.runner.machine import cpu_quota
-from attnbench.runner.moment import Moment
+from attnbench.runner.progress import Moment
 
 LEFT_OUT = "compiles for seconds a case, so this suite gives it a few of its cases"
 
@@ -145,21 +145,21 @@ def test_without_the_baseline_there_is_a_time_and_no_ratio(
 
 
 @pytest.mark.parametrize("when", ["check bmm", "set 1 of 3", "set 2 of 3"])
-def test_a_referee_killed_in_the_middle_costs_its_case_alone(
+def test_a_verifier_killed_in_the_middle_costs_its_case_alone(
     odd_plugins: None, tmp_path: Path, when: str
 ) -> None:
     """The next case has a new one. What was known before it died is not said twice."""
     killed: list[int] = []
 
-    def kill_referee(moment: Moment) -> None:
+    def kill_verifier(moment: Moment) -> None:
         if moment.doing == when and not killed:
             for process in psutil.Process().children():
-                if "attnbench.worker.referee" in process.cmdline():
+                if "attnbench.verifier.process" in process.cmdline():
                     os.kill(process.pid, signal.SIGKILL)
                     killed.append(process.pid)
 
     backends = ("fused_multihead", "raise_error", "eager", "bmm")
-    stored = run_of(tmp_path, (PLAIN, CAUSAL), backends, sets=3, progress=kill_referee)
+    stored = run_of(tmp_path, (PLAIN, CAUSAL), backends, sets=3, progress=kill_verifier)
     assert len(killed) == 1
     assert stored.finished is not None
     first, second = by_backend(stored, PLAIN), by_backend(stored, CAUSAL)

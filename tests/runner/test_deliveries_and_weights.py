@@ -9,8 +9,8 @@ from run_parts import by_backend, run_of
 
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
+from attnbench.types.extensions import Source
 from attnbench.types.record import Record
-from attnbench.types.source import Source
 
 CASE = "attention/scaled_dot/B1-H2-Lq16-Lk24-D8/causal/float32/cpu/forward"
 OWN = Source("weighing", "weighing_backends", "attnbench-odd", "1.0")

@@ -7,8 +7,8 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+from attnbench.ipc.channel import socket_pair
 from attnbench.runner.link import Started
-from attnbench.worker.channel import socket_pair
 
 
 def test_threads_that_end_it_at_once_learn_the_same() -> None:

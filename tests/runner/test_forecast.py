@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_parts import CAUSAL, PLAIN
 
-from attnbench.cases.identity import case_id, parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.runner import forecast as module
 from attnbench.runner.forecast import CHILD_S, COMPILE_S, Forecast, call_s, entered, forecast
-from attnbench.runner.options import Options
-from attnbench.runner.order import Order
+from attnbench.runner.options import Options, Order
 
 LONG = "attention/dot/B1-H32-L4096-D128/none"
 PLENTY = 2**60

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from run_parts import PLAIN
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.forking import can_be_forked
+from attnbench.stats.protocol import can_be_forked
 
 
 def test_neither_a_device_nor_threads_nor_what_says_no_is_forked_when_prepared() -> None:

@@ -7,9 +7,9 @@ import time
 import pytest
 from bench import open_bench, take
 
+from attnbench.runner.link import threads_of
 from attnbench.runner.machine import cpu_quota
-from attnbench.runner.proc import threads_of
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.pool import Workshop
 
 CASE = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward/threads2"
 

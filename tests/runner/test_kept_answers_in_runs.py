@@ -6,7 +6,7 @@ from pathlib import Path
 
 from run_parts import by_backend, run_of, six_turns
 
-from attnbench.compare.kept_answers import FEWEST
+from attnbench.stats.doubts import FEWEST
 
 CASE = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward"
 

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from run_parts import PLAIN, parent_of, run_of
 
-from attnbench.runner import sets
-from attnbench.runner.forking import LONG_WORKERS
-from attnbench.runner.link import WorkerLink
+from attnbench.runner import repetitions as sets
+from attnbench.runner.link import WorkerLink, wait_until_ended
 from attnbench.runner.options import Options
-from attnbench.runner.proc import wait_until_ended
-from attnbench.runner.sets import Entrant, Stable
-from attnbench.runner.workshop import Place, Workshop
+from attnbench.runner.pool import Place, Workshop
+from attnbench.runner.repetitions import Entrant, Stable
+from attnbench.stats.protocol import LONG_WORKERS
 
 LAUNCHES = Options().launches
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.runner import machine
+from attnbench.runner.link import oom_kills, wait_until_ended
 from attnbench.runner.machine import allowed_cpus, check_threads, cpu_quota, environment, split_cpus
-from attnbench.runner.proc import oom_kills, wait_until_ended
 from attnbench.types.errors import BadInput
 
 

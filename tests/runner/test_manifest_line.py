@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from attnbench.runner.run_file import read_runs
-from attnbench.stored.ours import read_ours
+from attnbench.results.format import read_runs
+from attnbench.results.ours import read_ours
 from attnbench.types.errors import BadFile
 
 READERS: tuple[Callable[[Path], Any], ...] = (read_runs, read_ours)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.runner import moment
-from attnbench.runner.moment import Clock, Moment
+from attnbench.runner import progress as moment
+from attnbench.runner.progress import Clock, Moment
 
 
 class Time:

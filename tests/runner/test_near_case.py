@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from run_parts import PLAIN, by_backend, declared, run_of
 
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.families import FAMILIES
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.kinds import FAMILIES
 from attnbench.plugins.registry import load_registry
 from attnbench.types.record import Record
 

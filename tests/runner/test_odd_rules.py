@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from run_parts import run_of
 
+from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.brief import open_brief
-from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
+from attnbench.runner.context import open_brief
+from attnbench.runner.link import VerifierFailed, VerifierLink
 from attnbench.types.record import Record
-from attnbench.worker import referee_messages as rm
 
 SIZES = "B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 BACKENDS = ["eager", "bmm"]
@@ -61,7 +61,7 @@ def test_a_rule_whose_two_forms_disagree_is_named_as_the_cause(
 
 
 def test_the_cases_between_are_unharmed(records: dict[tuple[str, str], Record]) -> None:
-    """Whatever the referee was through before, or whether it is a new one."""
+    """Whatever the verifier was through before, or whether it is a new one."""
     right = [record for (case, _), record in records.items() if "/dot/" in case]
     assert len(right) == 12
     assert {record.status for record in right} == {"ok"}, [r.reason for r in right]
@@ -82,7 +82,7 @@ def test_with_all_checks_it_is_the_same(odd_plugins: None, tmp_path: Path) -> No
 
 def test_a_reference_that_hangs_is_given_up(odd_plugins: None) -> None:
     sources = load_registry().rules
-    link = RefereeLink(60)
+    link = VerifierLink(60)
     try:
         for rule in ("dot", "odd_hangs"):
             case = f"attention/{rule}/{SIZES}"
@@ -94,7 +94,7 @@ def test_a_reference_that_hangs_is_given_up(odd_plugins: None) -> None:
                 link._timeout_s = 2.0
             else:
                 with (
-                    pytest.raises(RefereeGaveUp, match=r"^the oracle took more than 2 s$"),
+                    pytest.raises(VerifierFailed, match=r"^the oracle took more than 2 s$"),
                     open_brief(link, opening, 1, 2**30),
                 ):
                     pytest.fail("a case was opened that can't be solved")

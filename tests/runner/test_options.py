@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.api import make_options
-from attnbench.inputs.families import FAMILIES
+from attnbench.inputs.kinds import FAMILIES
 from attnbench.runner.options import CHECKS, Options, options_of
 from attnbench.types.errors import BadInput
 

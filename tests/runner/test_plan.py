@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.compare.interval import printed_interval
-from attnbench.compare.verdict import LEVEL
 from attnbench.runner.options import Options
 from attnbench.runner.plan import (
     FEWEST_SETS,
@@ -19,6 +17,8 @@ from attnbench.runner.plan import (
     plan_calls,
     sets_for,
 )
+from attnbench.stats.interval import printed_interval
+from attnbench.stats.verdict import LEVEL
 
 DEFAULT = Options(budget_s=0.16, sets=8, stretches=2, turn_s=0.001, warm_s=0.0001)
 

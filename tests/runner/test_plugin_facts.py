@@ -12,13 +12,10 @@ import msgspec
 import pytest
 
 from attnbench.plugins.registry import Entry, Registry, load_registry
-from attnbench.runner.options import Options
-from attnbench.runner.order import Order
-from attnbench.runner.plugin_facts import plugin_facts
-from attnbench.runner.run import _manifest
-from attnbench.types.fact import EnvironmentFact
+from attnbench.runner.options import Options, Order
+from attnbench.runner.run import _manifest, plugin_facts
+from attnbench.types.extensions import EnvironmentFact, Source
 from attnbench.types.record import Manifest
-from attnbench.types.source import Source
 
 SOURCE = Source("mini", "mini_facts", "attnbench-mini", "1.0")
 OTHER = Source("other", "other_facts", "other", "2.0")

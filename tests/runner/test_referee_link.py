@@ -1,4 +1,4 @@
-"""The line to the referee: what it can't do, its death and its silence are one sentence each."""
+"""The line to the verifier: what it can't do, its death and its silence are one sentence each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.brief import open_brief
-from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.context import open_brief
+from attnbench.runner.link import VerifierFailed, VerifierLink
+from attnbench.runner.pool import Workshop
 from attnbench.types.errors import MeasuringFailed
-from attnbench.worker import referee_messages as rm
 
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 
@@ -27,13 +27,13 @@ def opening(case: str = CASE, timed_draws: int = 2) -> rm.OpenCase:
 
 
 @pytest.fixture
-def referee() -> Iterator[RefereeLink]:
-    link = RefereeLink(60)
+def verifier() -> Iterator[VerifierLink]:
+    link = VerifierLink(60)
     yield link
     link.close()
 
 
-def pid(link: RefereeLink) -> int:
+def pid(link: VerifierLink) -> int:
     return link._started.process.pid
 
 
@@ -41,28 +41,28 @@ def open_files() -> set[Path]:
     return set(Path("/proc/self/fd").iterdir())
 
 
-def sentence(link: RefereeLink) -> str:
-    with pytest.raises(RefereeGaveUp) as caught:
+def sentence(link: VerifierLink) -> str:
+    with pytest.raises(VerifierFailed) as caught:
         link.ask(opening(), rm.CaseOpened)
     return str(caught.value)
 
 
-def test_nothing_is_judged_before_a_case_is_open(referee: RefereeLink) -> None:
-    with pytest.raises(RefereeGaveUp, match=r"^the oracle failed: GetDraw before a case is open$"):
-        referee.ask(rm.GetDraw(0), rm.Arrays)
-    assert referee.alive
+def test_nothing_is_judged_before_a_case_is_open(verifier: VerifierLink) -> None:
+    with pytest.raises(VerifierFailed, match=r"^the oracle failed: GetDraw before a case is open$"):
+        verifier.ask(rm.GetDraw(0), rm.Arrays)
+    assert verifier.alive
 
 
-def test_a_referee_that_dies_says_so_ever_after(referee: RefereeLink) -> None:
-    os.kill(pid(referee), signal.SIGKILL)
-    assert sentence(referee) == "the oracle's process ended: "
-    assert not referee.alive
-    assert sentence(referee) == "the oracle's process ended: "
-    assert referee.close() == referee.close() == ""
+def test_a_verifier_that_dies_says_so_ever_after(verifier: VerifierLink) -> None:
+    os.kill(pid(verifier), signal.SIGKILL)
+    assert sentence(verifier) == "the oracle's process ended: "
+    assert not verifier.alive
+    assert sentence(verifier) == "the oracle's process ended: "
+    assert verifier.close() == verifier.close() == ""
 
 
-def test_a_referee_that_hangs_is_killed() -> None:
-    link = RefereeLink(0.2)
+def test_a_verifier_that_hangs_is_killed() -> None:
+    link = VerifierLink(0.2)
     os.kill(pid(link), signal.SIGSTOP)
     # Stopped, it can't even end by itself when its line closes.
     assert sentence(link) == "the oracle took more than 0.2 s"
@@ -70,17 +70,19 @@ def test_a_referee_that_hangs_is_killed() -> None:
     assert link._started.process.returncode == -signal.SIGKILL
 
 
-def test_an_answer_of_another_kind_is_a_fault_of_ours(referee: RefereeLink) -> None:
+def test_an_answer_of_another_kind_is_a_fault_of_ours(verifier: VerifierLink) -> None:
     before = open_files()
-    with pytest.raises(MeasuringFailed, match=r"^the referee answered CaseOpened to OpenCase$"):
-        referee.ask(opening(), rm.Scored)
+    with pytest.raises(MeasuringFailed, match=r"^the verifier answered CaseOpened to OpenCase$"):
+        verifier.ask(opening(), rm.Scored)
     assert open_files() == before
 
 
-def test_a_case_that_can_not_be_is_the_oracles_failure(referee: RefereeLink) -> None:
-    with pytest.raises(RefereeGaveUp, match=r"^the oracle failed: ValueError: .* brings no rule 'dto' here$"):
-        referee.ask(replace_case(opening(), CASE.replace("dot", "dto")), rm.CaseOpened)
-    assert referee.ask(opening(timed_draws=0), rm.CaseOpened)[0].pairs == 2 * 16 * 16
+def test_a_case_that_can_not_be_is_the_oracles_failure(verifier: VerifierLink) -> None:
+    with pytest.raises(
+        VerifierFailed, match=r"^the oracle failed: ValueError: .* brings no rule 'dto' here$"
+    ):
+        verifier.ask(replace_case(opening(), CASE.replace("dot", "dto")), rm.CaseOpened)
+    assert verifier.ask(opening(timed_draws=0), rm.CaseOpened)[0].pairs == 2 * 16 * 16
 
 
 def replace_case(request: rm.OpenCase, case: str) -> rm.OpenCase:
@@ -89,33 +91,33 @@ def replace_case(request: rm.OpenCase, case: str) -> rm.OpenCase:
     )
 
 
-def test_a_brief_closes_what_it_opened(referee: RefereeLink) -> None:
+def test_a_brief_closes_what_it_opened(verifier: VerifierLink) -> None:
     before = open_files()
-    with open_brief(referee, opening(), 1, 2**30) as brief:
+    with open_brief(verifier, opening(), 1, 2**30) as brief:
         assert len(brief.draws) == brief.check_draws + 2
         assert len(open_files() - before) == len(brief.draws) + 1
         assert list(brief.timed_draws) == [brief.check_draws, brief.check_draws + 1]
     assert open_files() == before
 
 
-def test_a_brief_that_breaks_off_closes_what_it_opened(referee: RefereeLink) -> None:
+def test_a_brief_that_breaks_off_closes_what_it_opened(verifier: VerifierLink) -> None:
     before = open_files()
-    with pytest.raises(ZeroDivisionError), open_brief(referee, opening(), 1, 2**30):
+    with pytest.raises(ZeroDivisionError), open_brief(verifier, opening(), 1, 2**30):
         1 / 0  # noqa: B018
     assert open_files() == before
 
 
-def test_threads_may_share_the_referee(referee: RefereeLink) -> None:
+def test_threads_may_share_the_verifier(verifier: VerifierLink) -> None:
     """Each gets the draw that it asked for: the same bits as when asked alone."""
 
     def drawn(index: int) -> bytes:
-        arrays, fd = referee.ask(rm.GetDraw(index), rm.Arrays)
+        arrays, fd = verifier.ask(rm.GetDraw(index), rm.Arrays)
         try:
             return repr(arrays).encode() + os.pread(fd, 2**20, 0)
         finally:
             os.close(fd)
 
-    _, fd = referee.ask(opening(), rm.CaseOpened)
+    _, fd = verifier.ask(opening(), rm.CaseOpened)
     os.close(fd)
     alone = [drawn(index) for index in range(3)]
     assert len(set(alone)) == 3
@@ -123,22 +125,22 @@ def test_threads_may_share_the_referee(referee: RefereeLink) -> None:
         assert list(pool.map(drawn, [0, 1, 2] * 10)) == alone * 10
 
 
-def test_a_workshop_replaces_a_referee_that_died(shop: Workshop) -> None:
-    first = shop.referee
-    assert shop.referee is first
+def test_a_workshop_replaces_a_verifier_that_died(shop: Workshop) -> None:
+    first = shop.verifier
+    assert shop.verifier is first
     os.kill(pid(first), signal.SIGKILL)
     assert "process ended" in sentence(first)
-    second = shop.referee
+    second = shop.verifier
     assert second is not first
     assert second.ask(opening(timed_draws=0), rm.CaseOpened)[0].families
 
 
-def test_draws_depend_on_the_entropy_only_where_they_are_timed(referee: RefereeLink) -> None:
+def test_draws_depend_on_the_entropy_only_where_they_are_timed(verifier: VerifierLink) -> None:
     """The check is the same on every machine; what is timed is drawn anew for each run."""
 
     def draws(entropy: int) -> list[bytes]:
         request = rm.OpenCase(CASE, opening().rule_source, entropy, 2, 1e9)
-        with open_brief(referee, request, 1, 2**30) as brief:
+        with open_brief(verifier, request, 1, 2**30) as brief:
             assert brief.check_draws > 0
             return [os.pread(draw.fd, 2**20, 0) for draw in brief.draws]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.refusals import refusal
+from attnbench.runner.case import refusal
 from attnbench.types.backend import Backend
 from attnbench.types.case import DTYPES, Case, Layer
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from attnbench.runner.run_file import StoredRun, read_run
+from attnbench.results.format import StoredRun, read_run
 from attnbench.types.errors import BadFile
 from attnbench.types.record import SetLine
 

@@ -11,9 +11,9 @@ from run_parts import CAUSAL, PLAIN, run_of
 
 import attnbench
 from attnbench.plugins.registry import Registry, load_registry
-from attnbench.runner.moment import Moment
+from attnbench.results.format import StoredRun, read_run
+from attnbench.runner.progress import Moment
 from attnbench.runner.run import resume_run
-from attnbench.runner.run_file import StoredRun, read_run
 from attnbench.types.errors import BadFile, BadInput
 
 NAMES = ("eager", "bmm", "fused_multihead")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from attnbench.runner.run_file import RunWriter, check_new, expand, new_run_path, read_run
+from attnbench.results.format import RunWriter, check_new, expand, new_run_path, read_run
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
 from attnbench.types.record import Block, EndLine, Manifest, Record, SetLine
 
@@ -214,7 +214,7 @@ _FILL_DISK = """
 import resource, sys
 from pathlib import Path
 import msgspec
-from attnbench.runner.run_file import RunWriter
+from attnbench.results.format import RunWriter
 from attnbench.types.errors import MeasuringFailed, MeasuringFailed
 from attnbench.types.record import Manifest, Record
 manifest = msgspec.json.decode(sys.argv[2].encode(), type=Manifest)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from attnbench.plugins.registry import load_wanted
-from attnbench.runner.order import Order
-from attnbench.runner.same_plugins import check_same_plugins
+from attnbench.runner.options import Order
+from attnbench.runner.run import check_same_plugins
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Manifest, PluginLine

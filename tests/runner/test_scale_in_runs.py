@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from run_parts import PLAIN, by_backend, run_of
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
+from attnbench.ipc import messages as m
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.options import Options
-from attnbench.runner.scale import MOST_FAILURES, Scale
-from attnbench.runner.workshop import Workshop
+from attnbench.runner.pool import MOST_FAILURES, Scale, Workshop
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import MachineScale
-from attnbench.worker import messages as m
 
 CASE = parse_case(PLAIN)
 LARGE = "attention/dot/B1-H4-Lq512-Lk512-D64/none/float32/cpu/forward"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.runner.schedule import balanced_orders, order_of_turns
+from attnbench.runner.plan import balanced_orders, order_of_turns
 
 SIZES = st.integers(0, 9)
 ROUNDS = st.integers(0, 40)

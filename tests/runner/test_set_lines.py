@@ -10,12 +10,12 @@ from statistics import median
 import pytest
 from run_parts import CAUSAL, PLAIN, run_of, six_turns
 
-from attnbench.compare.comparison import compare
-from attnbench.compare.summary import summarise, timed_calls
+from attnbench.results.format import StoredRun
 from attnbench.runner.options import Options, options_of
 from attnbench.runner.plan import plan_all, plan_calls
-from attnbench.runner.run_file import StoredRun
-from attnbench.runner.sets import CHILD_WARM_UP
+from attnbench.runner.repetitions import CHILD_WARM_UP
+from attnbench.stats.pairs import compare
+from attnbench.stats.summary import summarise, timed_calls
 from attnbench.types.record import Block, Record, SetLine
 
 NAMES = ("eager", "sdpa_flash", "sdpa_math")

@@ -13,20 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_parts import LESS_CHECKED
 
-from attnbench.cases.identity import parse_case
-from attnbench.plugins.registry import Registry, load_registry
+from attnbench.cases.ids import parse_case
+from attnbench.plugins.registry import Registry, load_registry, two_sided
 from attnbench.plugins.sources import installed
-from attnbench.plugins.two_sided import two_sided
-from attnbench.runner.interpreter import Interpreter
-from attnbench.runner.options import Options
-from attnbench.runner.order import Order
-from attnbench.runner.plan import plan_all
+from attnbench.results.format import StoredRun, read_run
+from attnbench.runner.link import Interpreter
+from attnbench.runner.options import Options, Order
+from attnbench.runner.plan import order_of_turns, plan_all
 from attnbench.runner.run import Side, resume_run, start_run
-from attnbench.runner.run_file import StoredRun, read_run
-from attnbench.runner.schedule import order_of_turns
+from attnbench.types.compared import BASE, HEAD, baseline_of, parts_of, sided
 from attnbench.types.errors import BadInput
-from attnbench.types.sides import BASE, HEAD, baseline_of, parts_of, sided
-from attnbench.types.source import Source
+from attnbench.types.extensions import Source
 
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 MODULE = "kernel_on_two_sides"

@@ -12,9 +12,9 @@ import pytest
 from run_parts import PLAIN, declared, run_of, six_turns
 
 from attnbench.plugins.registry import load_registry
+from attnbench.results.format import StoredRun
 from attnbench.runner import link
 from attnbench.runner.machine import allowed_cpus
-from attnbench.runner.run_file import StoredRun
 from attnbench.types.record import SetLine
 
 TWINS = ("honest1", "honest2", "honest3")

@@ -9,8 +9,8 @@ from run_parts import PLAIN, by_backend, declared, run_of
 
 from attnbench.plugins.registry import load_registry
 from attnbench.runner import examine
+from attnbench.runner.examine import Ran, kernel_of, trace_call
 from attnbench.runner.link import WorkerLink
-from attnbench.runner.traced import Ran, kernel_of, trace_call
 from attnbench.types.backend import Backend
 
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from attnbench.ipc import messages as m
+from attnbench.ipc.channel import socket_pair
 from attnbench.runner import link as link_module
 from attnbench.runner.link import WorkerFailed, WorkerLink, start_process
 from attnbench.runner.machine import allowed_cpus
-from attnbench.runner.workshop import Place, Workshop
-from attnbench.worker import messages as m
-from attnbench.worker.channel import socket_pair
+from attnbench.runner.pool import Place, Workshop
 
 ENOUGH_S = 60
 

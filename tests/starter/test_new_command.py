@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from attnbench.cli import attnbench
-from attnbench.starter.names import names_of
-from attnbench.starter.package import package
+from attnbench.starter.package import names_of, package
 
 
 def new(*words: str) -> Result:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.plugins.validating import NAME
-from attnbench.starter.names import Names, names_of
+from attnbench.plugins.kinds import NAME
+from attnbench.starter.package import Names, names_of
 from attnbench.types.errors import BadInput
 
 

@@ -14,8 +14,7 @@ import pytest
 from attnbench import __version__
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_wanted
-from attnbench.starter.names import names_of
-from attnbench.starter.package import FILES, TEMPLATES, next_lines, package
+from attnbench.starter.package import FILES, TEMPLATES, names_of, next_lines, package
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "plugins" / "attnbench-example"

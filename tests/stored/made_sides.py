@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from attnbench.runner.options import Options
-from attnbench.types.measured import Cell, Measured
+from attnbench.types.compared import Cell, Measured
 from attnbench.types.record import (
     FORMAT_VERSION,
     Block,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnbench.types.measured import Cell, Measured
+from attnbench.types.compared import Cell, Measured
 from attnbench.types.record import STATUSES, TIMED
 
 GOLDEN = Path(__file__).parent / "golden"

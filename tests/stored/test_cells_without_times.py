@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from made_sides import LONG, SHORT, beside, cell, side
 
-from attnbench.stored.sides import compare_sides
-from attnbench.types.compared import Compared
-from attnbench.types.measured import Cell
+from attnbench.compare.sides import compare_sides
+from attnbench.types.compared import Cell, Compared
 from attnbench.types.record import STATUSES, Status
 
 

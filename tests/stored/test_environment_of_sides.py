@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from made_sides import beside, cell, side
 
-from attnbench.stored.environment import check_alike, differences, untold
-from attnbench.stored.sides import compare_sides
+from attnbench.compare.environment import check_alike, differences, untold
+from attnbench.compare.sides import compare_sides
+from attnbench.types.compared import Measured
 from attnbench.types.errors import BadInput
-from attnbench.types.measured import Measured
 
 
 def run(**facts: Any) -> Measured:

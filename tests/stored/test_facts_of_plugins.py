@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from made_sides import ENVIRONMENT, write_run
 
 from attnbench.cli import attnbench
-from attnbench.stored.ours import read_ours
-from attnbench.stored.sides import compare_sides
+from attnbench.compare.sides import compare_sides
+from attnbench.results.ours import read_ours
 
 
 def run(path: Path, **stated: object) -> Path:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnbench.stored.gate import FAILS_ON, CellRule, Gate, hold, outcomes
-from attnbench.stored.gate_file import read_gate
+from attnbench.compare.gate import FAILS_ON, CellRule, Gate, hold, outcomes, read_gate
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.errors import BadFile, BadInput
 

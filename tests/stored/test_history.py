@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured_runs import CASES, GOLDEN, measured, ok, run_of
 
-from attnbench.stored.history import history, in_order
-from attnbench.stored.read import read_side
-from attnbench.stored.sides import compare_sides
-from attnbench.types.compared import Compared, ComparedCell
+from attnbench.compare.history import history, in_order
+from attnbench.compare.sides import compare_sides
+from attnbench.results.read import read_side
+from attnbench.types.compared import Cell, Compared, ComparedCell, Measured
 from attnbench.types.errors import BadFile
-from attnbench.types.measured import Cell, Measured
 
 
 def day(number: int) -> str:
@@ -122,7 +121,7 @@ def test_files_of_pytest_benchmark_have_a_history_too() -> None:
 
 
 def test_a_run_that_is_read_twice_counts_once_and_the_fuller_copy_does(tmp_path: Path) -> None:
-    from attnbench.stored.read import _each_once
+    from attnbench.results.read import _each_once
 
     part = run_of(ok("eager", 1.0), path=Path("part.jsonl"), run_id="r")
     whole = replace(part, cells=(*part.cells, ok("bmm", 1.0)), path=Path("whole.jsonl"))

@@ -9,8 +9,8 @@ import pytest
 from made_sides import LONG, SHORT
 from msgspec.structs import replace
 
-from attnbench.runner.run_file import StoredRun
-from attnbench.stored.live_run import compared_live
+from attnbench.compare.live_run import compared_live
+from attnbench.results.format import StoredRun
 from attnbench.types.compared import ComparedCell, Difference
 from attnbench.types.errors import BadFile
 from attnbench.types.record import EndLine, Manifest, Record, Status

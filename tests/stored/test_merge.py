@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import attnbench
-from attnbench.runner.run_file import RunWriter, read_run, read_runs
-from attnbench.stored.merge import merge
+from attnbench.results.format import RunWriter, read_run, read_runs
+from attnbench.results.merge import merge
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import EndLine, Manifest, Record
 
@@ -184,7 +184,7 @@ def test_where_a_file_has_one_name_only_it_is_renamed(
 def test_runs_are_copied_and_compared_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("attnbench.stored.merge._AT_ONCE", at_once)
+    monkeypatch.setattr("attnbench.results.merge._AT_ONCE", at_once)
     whole = stored(tmp_path / "a.jsonl", manifest("r"), record())
     copy = stored(tmp_path / "b.jsonl", manifest("r"))
     merge([copy, whole], tmp_path / "new.jsonl")

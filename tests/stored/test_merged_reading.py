@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from test_merge import END, manifest, record, runs, stored
 
-from attnbench.stored.merge import merge
-from attnbench.stored.ours import read_ours
-from attnbench.stored.read import read_side
+from attnbench.results.merge import merge
+from attnbench.results.ours import read_ours
+from attnbench.results.read import read_side
 from attnbench.types.errors import BadFile
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured_runs import GOLDEN, golden
 
-from attnbench.stored.pytest_benchmark import is_pytest_benchmark, read_pytest_benchmark
+from attnbench.results.pytest_benchmark import is_pytest_benchmark, read_pytest_benchmark
+from attnbench.types.compared import Measured
 from attnbench.types.errors import BadFile
-from attnbench.types.measured import Measured
 
 FILES = sorted(path.name for path in GOLDEN.glob("*.json"))
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_sides import write_benchmarks, write_run
 
-from attnbench.stored.read import read_side
+from attnbench.results.read import read_side
 from attnbench.types.errors import BadFile
 
 

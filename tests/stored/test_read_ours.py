@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sides import LONG, SHORT, run_lines, times, write_run
 
-from attnbench.compare.summary import summarise
-from attnbench.runner.run_file import read_run
-from attnbench.stored.lines import SlimBlock
-from attnbench.stored.ours import _median_ns
-from attnbench.stored.ours import read_ours as read_runs
+from attnbench.results.format import read_run
+from attnbench.results.ours import SlimBlock, _median_ns
+from attnbench.results.ours import read_ours as read_runs
+from attnbench.stats.summary import summarise
+from attnbench.types.compared import Measured
 from attnbench.types.errors import BadFile
-from attnbench.types.measured import Measured
 from attnbench.types.record import Manifest, Record, SetLine
 
 

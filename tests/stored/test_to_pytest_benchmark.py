@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from measured_runs import CASES, GOLDEN, golden, measured, ok, run_of
 from pytest_benchmark.stats import Stats
 
-from attnbench.stored.pytest_benchmark import read_pytest_benchmark
-from attnbench.stored.to_pytest_benchmark import (
+from attnbench.results.pytest_benchmark import read_pytest_benchmark
+from attnbench.results.to_pytest_benchmark import (  # fmt: skip
     check_target,
     is_benchmark,
     stats_of,
     to_pytest_benchmark,
     write_pytest_benchmark,
-)  # fmt: skip
+)
+from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadInput
-from attnbench.types.measured import Cell, Measured
 
 
 @given(run=measured())

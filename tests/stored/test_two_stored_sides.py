@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_sides import BESIDE, LONG, SHORT, beside, cell, side, times
 
-from attnbench.stored.sides import compare_sides
-from attnbench.types.compared import ComparedCell
-from attnbench.types.measured import Cell, Measured
+from attnbench.compare.sides import compare_sides
+from attnbench.types.compared import Cell, ComparedCell, Measured
 
 
 def mine(base: list[Measured], new: list[Measured], **said: float) -> ComparedCell:

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sides import cell
 
-from attnbench.stored.drift import Drift, moved_beside, reference_drift
-from attnbench.stored.units import spread_of, units_of
+from attnbench.compare.numbers import Drift, moved_beside, reference_drift, spread_of, units_of
 
 
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=30))

@@ -5,7 +5,7 @@ import pytest
 from attnbench.cases.select import check_case
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.types.case import Case
-from attnbench.types.suite import Suite
+from attnbench.types.extensions import Suite
 
 RULES = {
     "dot", "scaled_dot", "general", "additive", "additive_sum", "concat_linear", "cosine", "alibi", "softcap",

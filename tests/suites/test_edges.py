@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnbench.cases.identity import case_id
-from attnbench.cases.mask_text import mask_text
+from attnbench.cases.ids import case_id, mask_text
 from attnbench.rules import attnbench_rules
 from attnbench.suites.edges import MOST, MOST_HALF, MOST_TANH, edges, possible
 from attnbench.suites.edges import VALUES as OTHERS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import wrong_first_tries as tries
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
 from attnbench.testing.advice import ADVICE, BY_CHECK

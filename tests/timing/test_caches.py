@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from attnbench.timing.caches import UNKNOWN_CACHE_BYTES, last_level_cache_bytes
+from attnbench.timing.allocator import UNKNOWN_CACHE_BYTES, last_level_cache_bytes
 
 
 def caches(folder: Path, *sizes: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnbench.timing.cuda_memory import cuda_peak_extra_bytes
+from attnbench.timing.memory import cuda_peak_extra_bytes
 
 
 class Allocator:

@@ -10,9 +10,8 @@ from fake_cuda import FakeCuda
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.timing.cuda import CudaTimer
-from attnbench.timing.graphs import MOST_CAPTURED_CALLS, WARM_CALLS_BEFORE_CAPTURE
-from attnbench.timing.timer import device_fields
+from attnbench.timing.cuda import MOST_CAPTURED_CALLS, WARM_CALLS_BEFORE_CAPTURE, CudaTimer
+from attnbench.timing.sample import device_fields
 
 Call = Callable[[Any, Any, Any], Any]
 A, B, C = object(), object(), object()

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.cases.sizes import POOL_CACHES
+from attnbench.cases.work import POOL_CACHES
 from attnbench.timing.rotation import Pool, RotatingTimer, Triple, take_sample_rotating
 
 CACHE = 64 * 1024

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.timing.memory import peak_extra_bytes
-from attnbench.timing.sample import Sample, take_sample
-from attnbench.timing.timer import device_fields, timer_for
+from attnbench.timing.sample import Sample, device_fields, take_sample, timer_for
 from attnbench.timing.warmup import settled, warm_up
 from attnbench.types.case import CacheMode
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.types import errors
-from attnbench.types.names import nearest, unknown_name
+from attnbench.types.words import nearest, unknown_name
 
 TREE = {
     "AttnbenchError": 3,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.types import record as r
-from attnbench.types.accuracy import Accuracy
 from attnbench.types.checks import CHECKS
+from attnbench.types.record import Accuracy
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(max_size=20)

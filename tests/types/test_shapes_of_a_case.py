@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.rules import attnbench_rules
-from attnbench.types.case import Case, Layer
-from attnbench.types.shapes import activation_shapes, output_shape, projection_shapes, rule_parameter_shapes
+from attnbench.types.case import (
+    Case,
+    Layer,
+    activation_shapes,
+    output_shape,
+    projection_shapes,
+    rule_parameter_shapes,
+)
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
 CASE = Case("attention", "dot", B=2, H=6, Hkv=3, Lq=4, Lk=5, D=8, Dv=7)

@@ -25,8 +25,7 @@ from worked_numbers import (
 
 from attnbench.inputs.draw import Parameters
 from attnbench.masks import keep_rows
-from attnbench.oracle.layer import heads_of
-from attnbench.oracle.solve import solve, solve_weights
+from attnbench.oracle.solve import heads_of, solve, solve_weights
 from attnbench.rules import attnbench_rules
 from attnbench.types.case import Case, Layer
 from attnbench.types.mask import Mask

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import draw_activations, draw_parameters
-from attnbench.inputs.families import FAMILIES
+from attnbench.inputs.kinds import FAMILIES
+from attnbench.ipc import messages as m
+from attnbench.ipc.channel import Channel, socket_pair
+from attnbench.ipc.names import ACTIVATIONS, parameter_names
+from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.rules import attnbench_rules
 from attnbench.runner.link import WorkerLink
-from attnbench.types.source import Source
-from attnbench.worker import messages as m
-from attnbench.worker.channel import Channel, socket_pair
-from attnbench.worker.names import ACTIVATIONS, parameter_names
-from attnbench.worker.shared import pack, unpack
+from attnbench.types.extensions import Source
 
 Stored = NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""One server and one referee for all tests of the worker: to load torch takes seconds."""
+"""One server and one verifier for all tests of the worker: to load torch takes seconds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from asked import Asked
 
-from attnbench.runner.link import WorkerLink, start_server
-from attnbench.runner.referee_link import RefereeLink
+from attnbench.runner.link import VerifierLink, WorkerLink, start_server
 
 HERE = Path(__file__).parent
 
@@ -32,8 +31,8 @@ def server(plugins_on_path: None) -> Iterator[WorkerLink]:
 
 
 @pytest.fixture(scope="session")
-def referee(plugins_on_path: None) -> Iterator[RefereeLink]:
-    link = RefereeLink(60)
+def verifier(plugins_on_path: None) -> Iterator[VerifierLink]:
+    link = VerifierLink(60)
     yield link
     link.close()
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from asked import BUILT_IN_RULES, RULES, Stored
 
-from attnbench.cases.identity import case_id, parse_case
-from attnbench.worker import messages as m
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.ipc import messages as m
+from attnbench.ipc.names import PLAIN, parameter_names
+from attnbench.verifier.case import OpenedCase
 from attnbench.worker.answers import stored_answer
-from attnbench.worker.exact import exact_gradients
-from attnbench.worker.held import Held, prepare
-from attnbench.worker.names import PLAIN, parameter_names
-from attnbench.worker.opened_case import OpenedCase
+from attnbench.worker.calls import exact_gradients
+from attnbench.worker.prepared import Held, prepare
 
 ENOUGH_FLOPS = 1e9
 

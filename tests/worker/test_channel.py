@@ -11,17 +11,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from attnbench.ipc import messages as m
+from attnbench.ipc.channel import MOST_FDS, Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
 from attnbench.runner.plan import MOST_SAMPLES
 from attnbench.types.record import Block
-from attnbench.worker import messages as m
-from attnbench.worker.channel import (
-    MOST_FDS,
-    Channel,
-    ChannelClosed,
-    ChannelTimeout,
-    close_all,
-    socket_pair,
-)
 
 Ends = tuple[Channel[m.Request, m.Reply], Channel[m.Reply, m.Request], socket.socket]
 
@@ -81,7 +74,7 @@ def test_a_descriptor_arrives_with_its_message(ends: Ends) -> None:
 CROWDED = """
 import os, resource, sys, threading
 from attnbench.worker import messages as m
-from attnbench.worker.channel import Channel, close_all, socket_pair
+from attnbench.ipc.channel import Channel, close_all, socket_pair
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 os.setgid(65534), os.setuid(65534)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, Asked, attend
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.runner.link import WorkerFailed
-from attnbench.types.source import Source
+from attnbench.types.extensions import Source
 
 New = Callable[[str], Asked]
 

@@ -11,17 +11,16 @@ from asked import BUILT_IN_BACKENDS, BUILT_IN_RULES, RULES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import draw_activations, draw_parameters
-from attnbench.worker import messages as m
+from attnbench.ipc import messages as m
+from attnbench.ipc.names import ACTIVATIONS, OUT, parameter_names
+from attnbench.ipc.shared_memory import Stored
 from attnbench.worker.answers import stored_answer
-from attnbench.worker.checked import checked_call
-from attnbench.worker.delivery import apart, strides_apart
-from attnbench.worker.guarding import BAND_BYTES, between_bands, check_bands
-from attnbench.worker.held import Held, NotPrepared, prepare
-from attnbench.worker.names import ACTIVATIONS, OUT, parameter_names
+from attnbench.worker.calls import checked_call
+from attnbench.worker.guards import BAND_BYTES, between_bands, check_bands
 from attnbench.worker.outputs import each_has_a_place, reach_of
-from attnbench.worker.shared import Stored
+from attnbench.worker.prepared import Held, NotPrepared, apart, prepare, strides_apart
 
 SMALL = "attention/scaled_dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/causal/float32"
 LAYER = "multihead/general/B2-H2-L4-D4-E8-bias/none/float32"

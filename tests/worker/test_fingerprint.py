@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from msgspec import Struct
 
-from attnbench.worker import fingerprint, messages
+from attnbench.ipc import messages
+from attnbench.worker import fingerprint
 from attnbench.worker.fingerprint import protocol_fingerprint
 
 
@@ -24,7 +25,7 @@ def done(name: str = "Done", tag: str = "Done", more: bool = False) -> type[Stru
     ("change", "differs"),
     [
         (lambda patch: patch.setattr(fingerprint, "MEANING", 99), True),
-        (lambda patch: patch.setattr("attnbench.worker.channel.LARGEST_MESSAGE_BYTES", 1), True),
+        (lambda patch: patch.setattr("attnbench.ipc.channel.LARGEST_MESSAGE_BYTES", 1), True),
         (lambda patch: patch.setattr(messages, "Reply", messages.Done | messages.Failed), True),
         (lambda patch: with_done(patch, done()), False),
         (lambda patch: with_done(patch, done(name="Ready", tag="Ready")), True),

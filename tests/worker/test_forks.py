@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from asked import ENOUGH_S, Asked, ends, fork_by_hand
 
+from attnbench.ipc import messages as m
 from attnbench.runner.link import WorkerFailed, WorkerLink
-from attnbench.worker import messages as m
 
 New = Callable[[str], Asked]
 
@@ -149,8 +149,8 @@ cpus = tuple(os.sched_getaffinity(0))
 server = start_server(2)
 template = server.fork(child=False, cpus=cpus)
 child = template.fork(child=True, cpus=cpus)
-referee = start_process("attnbench.worker.referee", [], {})
-print(server.pid, template.pid, child.pid, referee.process.pid, flush=True)
+verifier = start_process("attnbench.verifier.process", [], {})
+print(server.pid, template.pid, child.pid, verifier.process.pid, flush=True)
 sys.stdin.read()
 """
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plain_here import PlainHere, open_here, plain_of
 
-from attnbench.inputs.families import NORMAL
+from attnbench.inputs.kinds import NORMAL
 
 NAMES = ("out", "q", "k", "v")
 

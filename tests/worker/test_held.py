@@ -12,19 +12,16 @@ from asked import BUILT_IN_BACKENDS, BUILT_IN_RULES, RULES, attend
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.draw import draw_activations, draw_parameters
-from attnbench.inputs.rounding import store
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.draw import draw_activations, draw_parameters, store
+from attnbench.ipc import messages as m
+from attnbench.ipc.names import ACTIVATIONS, parameter_names
+from attnbench.ipc.shared_memory import anonymous_file, unpack
 from attnbench.types.backend import Layout
-from attnbench.types.case import DTYPES
-from attnbench.types.shapes import output_shape
-from attnbench.worker import messages as m
+from attnbench.types.case import DTYPES, output_shape
 from attnbench.worker.answers import written
-from attnbench.worker.held import Held, prepare
-from attnbench.worker.names import ACTIVATIONS, parameter_names
-from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.shared import anonymous_file, unpack
-from attnbench.worker.tensors import in_layout, stored_output, to_tensor
+from attnbench.worker.outputs import WrongOutput, in_layout, stored_output, to_tensor
+from attnbench.worker.prepared import Held, prepare
 
 CASE = parse_case("attention/dot/B2-H3-Lq4-Lk5-D6-Dv7/none/float32")
 LAYER = parse_case("multihead/dot/B2-H3-L4-D6-E7/none/float32")

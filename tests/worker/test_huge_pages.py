@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnbench.worker.huge_pages import HUGE_BYTES, collapse_memory
+from attnbench.worker.server import HUGE_BYTES, collapse_memory
 
 
 def huge_kib() -> int:

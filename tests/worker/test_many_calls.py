@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked
 
-from attnbench.worker import messages as m
-from attnbench.worker.shared import unpack
+from attnbench.ipc import messages as m
+from attnbench.ipc.shared_memory import unpack
 
 New = Callable[[str], Asked]
 

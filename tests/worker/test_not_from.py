@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attnbench.worker.not_from import NOT_FROM, forbidden, is_code_of, keep_off_other_code
+from attnbench.ipc.process import NOT_FROM, forbidden, is_code_of, keep_off_other_code
 
 
 def test_code_of_a_tree(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a referee knows of its case: draws in their order, verdicts by family, canaries."""
+"""What a verifier knows of its case: draws in their order, verdicts by family, canaries."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import pytest
 from asked import SPECIAL_FAMILIES
 from plain_here import PlainHere, open_here, plain_of
 
-from attnbench.inputs.families import DELIVERIES, FAMILIES, NORMAL
-from attnbench.worker.names import PLAIN
-from attnbench.worker.opened_case import OpenedCase
-from attnbench.worker.tried import canary_that_passes
+from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL
+from attnbench.ipc.names import PLAIN
+from attnbench.verifier.case import OpenedCase, canary_that_passes
 
 CASE = "attention/scaled_dot/B1-H2-L16-D8/none/float32"
 ALL = [family.name for family in FAMILIES]

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.cases.identity import parse_case
-from attnbench.types.shapes import output_shape
+from attnbench.cases.ids import parse_case
+from attnbench.types.case import output_shape
 from attnbench.worker.outputs import (
     WrongOutput,
     check_output,

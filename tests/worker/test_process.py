@@ -98,7 +98,7 @@ def test_the_first_to_go() -> None:
     assert int(Path("/proc/self/oom_score_adj").read_text()) < 1000
 
 
-@pytest.mark.parametrize("module", ["server", "referee"])
+@pytest.mark.parametrize("module", ["server", "verifier"])
 def test_our_processes_take_nothing_but_their_own_parent(module: str) -> None:
     """Started by hand with another's number they are gone before they read a line."""
     words = ["1", "1", "1"] if module == "server" else ["1", "1"]
@@ -108,14 +108,14 @@ def test_our_processes_take_nothing_but_their_own_parent(module: str) -> None:
     assert done.returncode == 1
 
 
-def test_the_referee_loads_no_torch() -> None:
+def test_the_verifier_loads_no_torch() -> None:
     code = (
-        "from attnbench.types.source import Source\n"
-        "from attnbench.worker import referee, referee_messages as rm\n"
+        "from attnbench.types.extensions import Source\n"
+        "from attnbench.worker import verifier, verifier_messages as rm\n"
         "rules = Source('rules', 'attnbench.rules', 'attnbench', '0')\n"
         "for rule in ('dot', 'additive', 'concat_linear', 'sinks', 'alibi'):\n"
         "    case = f'multihead/{rule}/H2-L4-D4-E8-bias/causal+padding/bfloat16'\n"
-        "    opened = referee._open(rm.OpenCase(case, rules, 1, 1, 1e9))\n"
+        "    opened = verifier._open(rm.OpenCase(case, rules, 1, 1, 1e9))\n"
         "    for index in range(len(opened.families) + 1):\n"
         "        opened.draw(index)\n"
         "print(sorted({'torch', 'pandas', 'rich'} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""What a referee hands out: parameters, counts and draws; and what it can't open."""
+"""What a verifier hands out: parameters, counts and draws; and what it can't open."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_RULES, OUTSPOKEN, SPECIAL_FAMILIES
 
-from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
-from attnbench.types.source import Source
-from attnbench.worker import messages as m
-from attnbench.worker import referee_messages as rm
-from attnbench.worker.shared import unpack
+from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.ipc.shared_memory import unpack
+from attnbench.runner.link import VerifierFailed, VerifierLink
+from attnbench.types.extensions import Source
 
 SMALL = "attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/causal/float32"
 
@@ -22,15 +22,15 @@ def opening(case: str, entropy: int = 1, source: Source = BUILT_IN_RULES) -> rm.
     return rm.OpenCase(case, source, entropy, timed_draws=2, oracle_flops=1e9, without=SPECIAL_FAMILIES)
 
 
-def opened(referee: RefereeLink, request: rm.OpenCase) -> tuple[rm.CaseOpened, dict[str, np.ndarray]]:
-    answer, fd = referee.ask(request, rm.CaseOpened)
+def opened(verifier: VerifierLink, request: rm.OpenCase) -> tuple[rm.CaseOpened, dict[str, np.ndarray]]:
+    answer, fd = verifier.ask(request, rm.CaseOpened)
     parameters = unpack(fd, answer.parameters)
     os.close(fd)
     return answer, parameters
 
 
-def draw(referee: RefereeLink, index: int) -> dict[str, np.ndarray]:
-    answer, fd = referee.ask(rm.GetDraw(index), rm.Arrays)
+def draw(verifier: VerifierLink, index: int) -> dict[str, np.ndarray]:
+    answer, fd = verifier.ask(rm.GetDraw(index), rm.Arrays)
     arrays = unpack(fd, answer.arrays)
     os.close(fd)
     return arrays
@@ -41,23 +41,23 @@ def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.fixture
-def new_referee(plugins_on_path: None) -> Iterator[RefereeLink]:
-    link = RefereeLink(60)
+def new_verifier(plugins_on_path: None) -> Iterator[VerifierLink]:
+    link = VerifierLink(60)
     yield link
     link.close()
 
 
-def test_nothing_is_drawn_or_judged_before_a_case_is_open(new_referee: RefereeLink) -> None:
+def test_nothing_is_drawn_or_judged_before_a_case_is_open(new_verifier: VerifierLink) -> None:
     scored = (m.ArraySpec("out", "float32", (1,), 0),)
     for request in (rm.GetDraw(0), rm.Score("a", 0, scored), rm.Judge("a")):
-        with pytest.raises(RefereeGaveUp) as failure:
-            new_referee.ask(request, rm.Arrays)
+        with pytest.raises(VerifierFailed) as failure:
+            new_verifier.ask(request, rm.Arrays)
         assert str(failure.value) == f"the oracle failed: {type(request).__name__} before a case is open"
-    assert new_referee.alive
+    assert new_verifier.alive
 
 
-def test_counts_are_exact_and_parameters_are_named(referee: RefereeLink) -> None:
-    answer, parameters = opened(referee, opening(SMALL))
+def test_counts_are_exact_and_parameters_are_named(verifier: VerifierLink) -> None:
+    answer, parameters = opened(verifier, opening(SMALL))
     # Three queries at the last three of five keys see 3, 4 and 5 of them, unless the first is at the first.
     assert answer.pairs == 2 * 4 * (1 + 2 + 3)
     assert answer.flops == 2 * answer.pairs * (4 + 6)
@@ -65,13 +65,13 @@ def test_counts_are_exact_and_parameters_are_named(referee: RefereeLink) -> None
     items = 2 * (4 * 3 * 4 + 2 * 3 * 4 + 2 * 3 * 6 + 4 * 3 * 6)
     assert answer.bytes_moved == 4 * items
     assert (answer.families, parameters) == (("normal",) * 16, {})
-    assert {name: x.shape for name, x in draw(referee, 0).items()} == {
+    assert {name: x.shape for name, x in draw(verifier, 0).items()} == {
         "a": (2, 4, 3, 4),
         "b": (2, 2, 5, 4),
         "c": (2, 2, 5, 6),
     }
     layer = "multihead/general/B1-H2-L64-D4-E64-bias/none/bfloat16"
-    answer, parameters = opened(referee, opening(layer))
+    answer, parameters = opened(verifier, opening(layer))
     assert {name: x.shape for name, x in parameters.items()} == {
         "rule.w": (2, 4, 4), "w_q": (8, 64), "w_k": (8, 64), "w_v": (8, 64), "w_o": (64, 8),
         "b_q": (8,), "b_k": (8,), "b_v": (8,), "b_o": (64,),
@@ -82,27 +82,27 @@ def test_counts_are_exact_and_parameters_are_named(referee: RefereeLink) -> None
 
 
 def test_draws_of_the_check_are_the_same_for_everybody_and_timed_ones_are_secret(
-    referee: RefereeLink,
+    verifier: VerifierLink,
 ) -> None:
     case = "attention/dot/H4-L64-D16/none/float32"
-    first, _ = opened(referee, opening(case, entropy=1))
+    first, _ = opened(verifier, opening(case, entropy=1))
     assert len(first.families) == 2
-    one = [draw(referee, index) for index in range(4)]
-    opened(referee, opening(case, entropy=2))
-    two = {index: draw(referee, index) for index in (3, 1, 0, 2)}
-    opened(referee, opening(case, entropy=1))
-    again = {index: draw(referee, index) for index in (2, 0, 3, 1)}
+    one = [draw(verifier, index) for index in range(4)]
+    opened(verifier, opening(case, entropy=2))
+    two = {index: draw(verifier, index) for index in (3, 1, 0, 2)}
+    opened(verifier, opening(case, entropy=1))
+    again = {index: draw(verifier, index) for index in (2, 0, 3, 1)}
     assert [same(one[i], two[i]) for i in range(4)] == [True, True, False, False]
     assert [same(one[i], again[i]) for i in range(4)] == [True] * 4
     everything = [*one, two[2], two[3]]
     assert not any(same(x, y) for i, x in enumerate(everything) for y in everything[:i])
-    opened(referee, opening(case + "/seed1", entropy=1))
-    assert [same(one[i], draw(referee, i)) for i in range(4)] == [False, False, True, True]
+    opened(verifier, opening(case + "/seed1", entropy=1))
+    assert [same(one[i], draw(verifier, i)) for i in range(4)] == [False, False, True, True]
 
 
-def test_a_source_that_serves_twice_is_stored_once(referee: RefereeLink) -> None:
-    opened(referee, opening("multihead/dot/H1-L4-D2-E3/none/float32"))
-    answer, fd = referee.ask(rm.GetDraw(0), rm.Arrays)
+def test_a_source_that_serves_twice_is_stored_once(verifier: VerifierLink) -> None:
+    opened(verifier, opening("multihead/dot/H1-L4-D2-E3/none/float32"))
+    answer, fd = verifier.ask(rm.GetDraw(0), rm.Arrays)
     size = os.fstat(fd).st_size
     os.close(fd)
     assert [spec.offset for spec in answer.arrays] == [0, 0, 0]
@@ -122,24 +122,24 @@ def test_a_source_that_serves_twice_is_stored_once(referee: RefereeLink) -> None
     ],
 )  # fmt: skip
 def test_a_case_that_can_not_be_opened_leaves_none_open(
-    referee: RefereeLink, case: str, source: Source, words: str
+    verifier: VerifierLink, case: str, source: Source, words: str
 ) -> None:
-    opened(referee, opening(SMALL))
-    with pytest.raises(RefereeGaveUp) as failure:
-        referee.ask(opening(case, source=source), rm.CaseOpened)
+    opened(verifier, opening(SMALL))
+    with pytest.raises(VerifierFailed) as failure:
+        verifier.ask(opening(case, source=source), rm.CaseOpened)
     assert str(failure.value).startswith(f"the oracle failed: {words}")
-    with pytest.raises(RefereeGaveUp, match="GetDraw before a case is open"):
-        referee.ask(rm.GetDraw(0), rm.Arrays)
+    with pytest.raises(VerifierFailed, match="GetDraw before a case is open"):
+        verifier.ask(rm.GetDraw(0), rm.Arrays)
 
 
 @pytest.mark.parametrize(
     ("rule", "words"),
     [("raises", "ZeroDivisionError: the reference is broken"), ("exits", "SystemExit: 7")],
 )
-def test_a_reference_that_fails_fails_its_case_alone(referee: RefereeLink, rule: str, words: str) -> None:
+def test_a_reference_that_fails_fails_its_case_alone(verifier: VerifierLink, rule: str, words: str) -> None:
     for _ in range(2):
-        with pytest.raises(RefereeGaveUp) as failure:
-            opened(referee, opening(f"attention/{rule}/H1-L2-D2", source=OUTSPOKEN))
+        with pytest.raises(VerifierFailed) as failure:
+            opened(verifier, opening(f"attention/{rule}/H1-L2-D2", source=OUTSPOKEN))
         assert str(failure.value) == f"the oracle failed: {words}"
-    opened(referee, opening(SMALL))
-    assert draw(referee, 0)["a"].shape == (2, 4, 3, 4)
+    opened(verifier, opening(SMALL))
+    assert draw(verifier, 0)["a"].shape == (2, 4, 3, 4)

@@ -1,4 +1,4 @@
-"""A referee's words on outputs: right ones pass, wrong ones are named to the element."""
+"""A verifier's words on outputs: right ones pass, wrong ones are named to the element."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from asked import BUILT_IN_RULES, OUTSPOKEN, SPECIAL_FAMILIES, attend
 from msgspec import structs
 
-from attnbench.inputs.rounding import store, widen
-from attnbench.runner.referee_link import RefereeGaveUp, RefereeLink
-from attnbench.types.source import Source
-from attnbench.worker import messages as m
-from attnbench.worker import referee_messages as rm
-from attnbench.worker.shared import pack, unpack
+from attnbench.inputs.draw import store, widen
+from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.ipc.shared_memory import pack, unpack
+from attnbench.runner.link import VerifierFailed, VerifierLink
+from attnbench.types.extensions import Source
 
 Change = Callable[[np.ndarray], None]
 
@@ -23,25 +23,25 @@ TWO_DRAWS = "attention/dot/B2-H4-Hkv2-L64-D8/none/float32"
 
 
 class Opened:
-    """A case that is open at a referee, and outputs computed for it by loops in float64."""
+    """A case that is open at a verifier, and outputs computed for it by loops in float64."""
 
     def __init__(
         self,
-        referee: RefereeLink,
+        verifier: VerifierLink,
         case: str,
         oracle_flops: float = 1e9,
         source: Source = BUILT_IN_RULES,
     ) -> None:
-        self.referee = referee
+        self.verifier = verifier
         self.dtype = case.rsplit("/", 1)[1]
         # Families are another module's: here every draw of the check is of ordinary inputs.
         opening = rm.OpenCase(case, source, 5, 2, oracle_flops, without=SPECIAL_FAMILIES)
-        answer, fd = referee.ask(opening, rm.CaseOpened)
+        answer, fd = verifier.ask(opening, rm.CaseOpened)
         os.close(fd)
         self.check_draws = len(answer.families)
 
     def right(self, index: int, change: int = 0) -> np.ndarray:
-        answer, fd = self.referee.ask(rm.GetDraw(index, change), rm.Arrays)
+        answer, fd = self.verifier.ask(rm.GetDraw(index, change), rm.Arrays)
         arrays = unpack(fd, answer.arrays)
         os.close(fd)
         return store(attend(*(widen(arrays[name], self.dtype) for name in "abc")), self.dtype)
@@ -49,7 +49,7 @@ class Opened:
     def score(self, who: str, index: int, output: np.ndarray) -> str:
         fd, (spec,) = pack({"out": output}, self.dtype)
         try:
-            return self.referee.ask(rm.Score(who, index, (spec,)), rm.Scored, fd)[0].problem
+            return self.verifier.ask(rm.Score(who, index, (spec,)), rm.Scored, fd)[0].problem
         finally:
             os.close(fd)
 
@@ -61,12 +61,12 @@ class Opened:
             for (index, change, _), spec in zip(outputs, specs, strict=True)
         )
         try:
-            return self.referee.ask(rm.ScoreTimed(asked), rm.Scored, fd)[0]
+            return self.verifier.ask(rm.ScoreTimed(asked), rm.Scored, fd)[0]
         finally:
             os.close(fd)
 
     def judge(self, who: str) -> rm.Judged:
-        return self.referee.ask(rm.Judge(who), rm.Judged)[0]
+        return self.verifier.ask(rm.Judge(who), rm.Judged)[0]
 
     def score_all(self, who: str, change: Change = lambda output: None, timed: bool = False) -> list[str]:
         words = []
@@ -78,8 +78,8 @@ class Opened:
         return words
 
 
-def test_right_outputs_pass_with_their_errors_in_numbers(referee: RefereeLink) -> None:
-    opened = Opened(referee, TWO_DRAWS)
+def test_right_outputs_pass_with_their_errors_in_numbers(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, TWO_DRAWS)
     assert opened.score_all("") == opened.score_all("mine") == ["", ""]
     judged = opened.judge("mine")
     accuracy = judged.accuracy
@@ -91,8 +91,8 @@ def test_right_outputs_pass_with_their_errors_in_numbers(referee: RefereeLink) -
     assert accuracy.error_budget == accuracy.max_error_budget == 1
 
 
-def test_one_wrong_element_is_named_with_what_was_expected(referee: RefereeLink) -> None:
-    opened = Opened(referee, TWO_DRAWS)
+def test_one_wrong_element_is_named_with_what_was_expected(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, TWO_DRAWS)
     opened.score_all("")
     seen: list[float] = []
 
@@ -110,8 +110,8 @@ def test_one_wrong_element_is_named_with_what_was_expected(referee: RefereeLink)
 
 
 @pytest.mark.parametrize(("value", "word"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
-def test_what_is_not_finite_is_named(referee: RefereeLink, value: float, word: str) -> None:
-    opened = Opened(referee, TWO_DRAWS)
+def test_what_is_not_finite_is_named(verifier: VerifierLink, value: float, word: str) -> None:
+    opened = Opened(verifier, TWO_DRAWS)
     opened.score_all("")
 
     def spoil(output: np.ndarray) -> None:
@@ -124,8 +124,8 @@ def test_what_is_not_finite_is_named(referee: RefereeLink, value: float, word: s
     )
 
 
-def test_a_timed_output_is_judged_at_once(referee: RefereeLink) -> None:
-    opened = Opened(referee, TWO_DRAWS)
+def test_a_timed_output_is_judged_at_once(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, TWO_DRAWS)
     opened.score_all("", timed=True)
     opened.score_all("mine")
     late = opened.right(3)
@@ -140,9 +140,9 @@ def test_a_timed_output_is_judged_at_once(referee: RefereeLink) -> None:
     assert opened.judge("mine").accuracy.draws == 2
 
 
-def test_a_timed_output_is_judged_after_its_law(referee: RefereeLink) -> None:
+def test_a_timed_output_is_judged_after_its_law(verifier: VerifierLink) -> None:
     """The inputs of a change have the answer that attention gives; that to others is told with the law."""
-    opened = Opened(referee, TWO_DRAWS)
+    opened = Opened(verifier, TWO_DRAWS)
     opened.score_all("", timed=True)
     right = opened.right(3, change=77)
     assert opened.timed((3, 77, right)).problem == ""
@@ -155,13 +155,13 @@ def test_a_timed_output_is_judged_after_its_law(referee: RefereeLink) -> None:
     assert "worst at (b=1, h=2, i=60, d=7)" in opened.timed((3, 77, right)).problem
 
 
-def test_no_verdict_before_all_draws_are_scored(referee: RefereeLink) -> None:
-    opened = Opened(referee, TWO_DRAWS)
+def test_no_verdict_before_all_draws_are_scored(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, TWO_DRAWS)
     opened.score_all("")
-    with pytest.raises(RefereeGaveUp, match=r"ValueError: no outputs of draws \[0, 1\] to judge$"):
+    with pytest.raises(VerifierFailed, match=r"ValueError: no outputs of draws \[0, 1\] to judge$"):
         opened.judge("mine")
     opened.score("mine", 1, opened.right(1))
-    with pytest.raises(RefereeGaveUp, match=r"ValueError: no outputs of draws \[0\] to judge$"):
+    with pytest.raises(VerifierFailed, match=r"ValueError: no outputs of draws \[0\] to judge$"):
         opened.judge("mine")
     opened.score("mine", 0, opened.right(0))
     assert opened.judge("mine").problem == ""
@@ -170,32 +170,32 @@ def test_no_verdict_before_all_draws_are_scored(referee: RefereeLink) -> None:
     assert "RMS error" in opened.judge("mine").problem
 
 
-def test_no_verdict_without_the_plain_reference(referee: RefereeLink) -> None:
-    opened = Opened(referee, TWO_DRAWS)
+def test_no_verdict_without_the_plain_reference(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, TWO_DRAWS)
     opened.score_all("mine")
     words = r"ValueError: no plain reference of draws \[0, 1\] to judge by$"
-    with pytest.raises(RefereeGaveUp, match=words):
+    with pytest.raises(VerifierFailed, match=words):
         opened.judge("mine")
-    with pytest.raises(RefereeGaveUp, match="no plain reference"):
+    with pytest.raises(VerifierFailed, match="no plain reference"):
         opened.timed((2, 0, opened.right(2)))
     opened.score_all("")
     assert opened.judge("mine").problem == ""
 
 
-def test_another_shape_is_no_output(referee: RefereeLink) -> None:
-    opened = Opened(referee, TWO_DRAWS)
+def test_another_shape_is_no_output(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, TWO_DRAWS)
     turned = np.ascontiguousarray(opened.right(0).swapaxes(1, 2))
     assert opened.score("mine", 0, turned) == "the output has shape (2, 64, 4, 8)"
     fd, _ = pack({"out": np.zeros(3, np.float32)}, "float32")
-    with pytest.raises(RefereeGaveUp, match="ValueError: buffer"):
-        referee.ask(rm.Score("mine", 0, (m.ArraySpec("out", "float32", (2, 4, 64, 8), 0),)), rm.Scored, fd)
+    with pytest.raises(VerifierFailed, match="ValueError: buffer"):
+        verifier.ask(rm.Score("mine", 0, (m.ArraySpec("out", "float32", (2, 4, 64, 8), 0),)), rm.Scored, fd)
     os.close(fd)
-    with pytest.raises(RefereeGaveUp, match=r"no outputs of draws \[0, 1\]"):
+    with pytest.raises(VerifierFailed, match=r"no outputs of draws \[0, 1\]"):
         opened.judge("mine")
 
 
-def test_where_the_oracle_costs_too_much_rows_are_compared(referee: RefereeLink) -> None:
-    opened = Opened(referee, "attention/dot/B1-H2-Lq256-Lk32-D16/none/float32", oracle_flops=1)
+def test_where_the_oracle_costs_too_much_rows_are_compared(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, "attention/dot/B1-H2-Lq256-Lk32-D16/none/float32", oracle_flops=1)
     edges = [0, 63, 64, 127, 128, 255]
     opened.score_all("")
 
@@ -227,8 +227,8 @@ def test_where_the_oracle_costs_too_much_rows_are_compared(referee: RefereeLink)
     assert unseen == 240
 
 
-def test_half_precision_is_compared_by_its_numbers(referee: RefereeLink) -> None:
-    opened = Opened(referee, "attention/dot/B2-H4-L64-D8/none/bfloat16")
+def test_half_precision_is_compared_by_its_numbers(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, "attention/dot/B2-H4-L64-D8/none/bfloat16")
     opened.score_all("")
     opened.score_all("mine")
     assert opened.judge("mine").problem == ""
@@ -240,8 +240,8 @@ def test_half_precision_is_compared_by_its_numbers(referee: RefereeLink) -> None
     assert "worst at (b=0, h=0, i=0, d=0)" in opened.judge("mine").problem
 
 
-def test_an_oracle_of_nan_lets_nobody_pass(referee: RefereeLink) -> None:
-    opened = Opened(referee, "attention/nan/B2-H4-L64-D8/none/float32", source=OUTSPOKEN)
+def test_an_oracle_of_nan_lets_nobody_pass(verifier: VerifierLink) -> None:
+    opened = Opened(verifier, "attention/nan/B2-H4-L64-D8/none/float32", source=OUTSPOKEN)
     opened.score_all("", lambda output: None)
     opened.score_all("mine", lambda output: output.fill(np.nan))
     assert "not finite" in opened.judge("mine").problem

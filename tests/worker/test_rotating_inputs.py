@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, attend
 
-from attnbench.cases.identity import parse_case
-from attnbench.cases.sizes import pool_copies
-from attnbench.timing.caches import last_level_cache_bytes
-from attnbench.worker import messages as m
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import pool_copies
+from attnbench.ipc import messages as m
+from attnbench.timing.allocator import last_level_cache_bytes
 
 New = Callable[[str], Asked]
 

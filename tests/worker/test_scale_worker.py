@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from asked import ENOUGH_S, Asked
 
+from attnbench.ipc import messages as m
 from attnbench.runner.link import WorkerFailed
-from attnbench.worker import messages as m
 
 New = Callable[[str], Asked]
 

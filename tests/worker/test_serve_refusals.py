@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, BUILT_IN_RULES, ENOUGH_S, OUTSPOKEN, Asked
 
+from attnbench.ipc import messages as m
+from attnbench.ipc.shared_memory import pack
 from attnbench.runner.link import WorkerFailed
-from attnbench.types.source import Source
-from attnbench.worker import messages as m
-from attnbench.worker.shared import pack
+from attnbench.types.extensions import Source
 
 New = Callable[[str], Asked]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, attend
 
+from attnbench.ipc import messages as m
 from attnbench.runner.link import WorkerFailed
-from attnbench.worker import messages as m
 
 New = Callable[[str], Asked]
 

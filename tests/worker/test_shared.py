@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from attnbench.worker.messages import ArraySpec
-from attnbench.worker.shared import mapped, pack, unpack
+from attnbench.ipc.messages import ArraySpec
+from attnbench.ipc.shared_memory import mapped, pack, unpack
 
 STORAGE = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 

@@ -8,8 +8,8 @@ import pytest
 from asked import Asked
 
 from attnbench.runner.link import start_server
-from attnbench.runner.thread_limits import thread_environment
-from attnbench.types.source import Source
+from attnbench.runner.machine import thread_environment
+from attnbench.types.extensions import Source
 
 THREADS = Source("threads", "threads_plugin", "threads", "1.0")
 CASE = "attention/dot/B1-H1-L4-D4/none/float32/cpu/forward"

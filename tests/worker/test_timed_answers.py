@@ -9,8 +9,8 @@ import pytest
 from asked import RULES
 from plain_here import PlainHere, open_here, plain_of
 
-from attnbench.cases.identity import parse_case
-from attnbench.inputs.laws import (
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.symmetries import (
     Change,
     changed,
     changed_upstream,
@@ -19,8 +19,8 @@ from attnbench.inputs.laws import (
     settled,
     undone_gradient,
 )
-from attnbench.worker.names import ACTIVATIONS, HELD, UPSTREAM
-from attnbench.worker.opened_case import OpenedCase
+from attnbench.ipc.names import ACTIVATIONS, HELD, UPSTREAM
+from attnbench.verifier.case import OpenedCase
 
 ATTENTION = "attention/{}/B2-H4-Hkv2-Lq5-Lk6-D4-Dv3/{}/float64/cpu/both"
 SQUARE = "attention/{}/B2-H4-Hkv2-L6-D4-Dv3/{}/float64/cpu/both"

@@ -14,10 +14,9 @@ from asked import BUILT_IN_BACKENDS, ENOUGH_S, OUTSPOKEN, Asked, attend
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.runner.link import WorkerFailed
-from attnbench.runner.proc import threads_of
-from attnbench.types.source import Source
-from attnbench.worker import messages as m
+from attnbench.ipc import messages as m
+from attnbench.runner.link import WorkerFailed, threads_of
+from attnbench.types.extensions import Source
 from attnbench.worker.trace import (
     LONGEST_NAME,
     MOST_NAMES,

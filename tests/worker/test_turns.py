@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from asked import ENOUGH_S, Asked, baton
 
+from attnbench.ipc import messages as m
 from attnbench.runner.link import WorkerFailed
-from attnbench.worker import messages as m
 from attnbench.worker.turns import CALLED_OFF, _wait
 
 New = Callable[[str], Asked]

@@ -16,7 +16,6 @@ from typing import Any
 
 from attnbench import __version__
 from attnbench.reports.columns import all_columns, name_text
-from attnbench.reports.footer import footer
 from attnbench.reports.html.charts import COLOURS, SHAPES, charts
 from attnbench.reports.html.rows import chart_rows
 from attnbench.reports.html.words import (
@@ -31,9 +30,10 @@ from attnbench.reports.html.words import (
 )
 from attnbench.reports.judged import BASELINE, Judged
 from attnbench.reports.run import Run
+from attnbench.reports.table import footer
 from attnbench.types.errors import BadInput, go_on_words
+from attnbench.types.extensions import WORDS
 from attnbench.types.record import STATUSES
-from attnbench.types.verdict import WORDS
 
 ROWS_AT_FIRST = 200
 """Rows of the table that are shown before a reader asks for all."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attnbench.cases.identity import parse_case
-from attnbench.cases.sizes import human_bytes
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import human_bytes
 from attnbench.reports.columns import COUNTED_BYTES, name_text, ratio_text, time_text
 from attnbench.reports.html.words import short_names
 from attnbench.reports.judged import BASELINE, Judged

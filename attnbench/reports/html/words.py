@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from attnbench.cases.sizes import human_bytes
+from attnbench.cases.work import human_bytes
 from attnbench.reports.columns import all_columns, name_text, time_text
-from attnbench.reports.footer import counted
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import Judged
+from attnbench.reports.table import counted
+from attnbench.types.compared import BASE, HEAD
 from attnbench.types.record import STATUSES, Manifest, Record
-from attnbench.types.sides import BASE, HEAD
 from attnbench.types.words import count_of
 
 _QUIET = ("unsupported", "unavailable")

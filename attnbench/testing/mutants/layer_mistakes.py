@@ -16,9 +16,8 @@ from attnbench.testing.mutants.where import (
     several_heads,
 )
 from attnbench.types.backend import Setup
-from attnbench.types.case import Case
+from attnbench.types.case import Case, output_shape
 from attnbench.types.rule import Rule
-from attnbench.types.shapes import output_shape
 
 if TYPE_CHECKING:
     from torch import Tensor

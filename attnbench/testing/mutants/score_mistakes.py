@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnbench.inputs import quiet
+from attnbench.inputs import unlikely_values as quiet
 from attnbench.testing.mutants.mutant import (
     Applies,
     Form,

@@ -26,7 +26,7 @@ import torch
 from attnbench_additive import FUSED_ADDITIVE
 
 from attnbench.backends.eager import EAGER
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, with_gradients
 from attnbench.inputs.draw import draw_activations, draw_parameters
 from attnbench.rules import attnbench_rules

@@ -21,9 +21,9 @@ from attnbench_additive.tiles import product, tile_shapes
 from judging import errors_of, problem, upstream_of, wide
 from solved import BACKENDS, Solved, refusal, solved, solved_by
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
-from attnbench.check.plain import PLAIN
+from attnbench.check.reference import PLAIN
 from attnbench.kit.masks import Chunk, chunks_of
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.types.backend import Setup

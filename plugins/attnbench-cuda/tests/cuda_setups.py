@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.kit.dtypes import case_dtype
 from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Setup

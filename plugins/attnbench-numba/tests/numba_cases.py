@@ -8,12 +8,11 @@ import numpy as np
 import torch
 
 from attnbench.backends.eager import EAGER
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.kit.dtypes import case_dtype
 from attnbench.rules import attnbench_rules
 from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import Case
-from attnbench.types.shapes import activation_shapes, projection_shapes
+from attnbench.types.case import Case, activation_shapes, projection_shapes
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
 

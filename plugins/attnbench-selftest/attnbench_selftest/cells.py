@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from attnbench.compare.comparison import Comparison, compare
-from attnbench.compare.verdict import benjamini_hochberg, decide
 from attnbench.runner.options import Options
-from attnbench.types.verdict import WORDS, SampleSets, VerdictRule, Word
+from attnbench.stats.pairs import Comparison, compare
+from attnbench.stats.verdict import benjamini_hochberg, decide
+from attnbench.types.extensions import WORDS, SampleSets, VerdictRule, Word
 from attnbench.types.words import clean, one_line
 from attnbench_selftest.measure import Trial, samples
 from attnbench_selftest.rates import Count

@@ -13,8 +13,7 @@ import click
 
 from attnbench.cli.finish import check_device
 from attnbench.cli.group import NamingGroup
-from attnbench.cli.loudness import note
-from attnbench.cli.output import colourful, width
+from attnbench.cli.output import colourful, note, width
 from attnbench.cli.parameters import OneOf, Positive, Whole
 from attnbench.cli.progress import progress
 from attnbench.runner.options import CHECKS

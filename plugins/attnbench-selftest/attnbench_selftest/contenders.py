@@ -16,7 +16,7 @@ import msgspec
 
 from attnbench.hookspecs import hookimpl
 from attnbench.kit.attention import attention
-from attnbench.timing.timer import Timer, timer_for
+from attnbench.timing.sample import Timer, timer_for
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule

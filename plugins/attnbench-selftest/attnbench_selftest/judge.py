@@ -16,15 +16,14 @@ import msgspec
 from attnbench import __version__
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
-from attnbench.runner.moment import Progress
-from attnbench.runner.options import CHECKS, Options
-from attnbench.runner.order import Order
+from attnbench.results.format import read_run
+from attnbench.runner.options import CHECKS, Options, Order
+from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
-from attnbench.runner.run_file import read_run
 from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.errors import BadFile
+from attnbench.types.extensions import Source
 from attnbench.types.record import Record
-from attnbench.types.source import Source
 from attnbench.types.words import count_of
 from attnbench_selftest import RENEWAL
 from attnbench_selftest.judge_plan import BRIEF, FULL, Extent, Round, plan

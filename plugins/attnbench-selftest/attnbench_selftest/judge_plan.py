@@ -8,9 +8,8 @@ from random import Random
 from typing import Any
 
 from attnbench.cases.covering import covering_rows
-from attnbench.cases.identity import build_case, case_id, parse_case
-from attnbench.cases.mask_text import parse_mask
-from attnbench.inputs.families import families_of
+from attnbench.cases.ids import build_case, case_id, parse_case, parse_mask
+from attnbench.inputs.kinds import families_of
 from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule

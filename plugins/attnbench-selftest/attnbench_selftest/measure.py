@@ -13,19 +13,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from attnbench.compare.comparison import compare
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
-from attnbench.runner.moment import Progress
-from attnbench.runner.options import Options
-from attnbench.runner.order import Order
+from attnbench.results.format import StoredRun, read_run
+from attnbench.runner.options import Options, Order
 from attnbench.runner.plan import sets_for
+from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
-from attnbench.runner.run_file import StoredRun, read_run
+from attnbench.stats.pairs import compare
 from attnbench.types.errors import Interrupted, MeasuringFailed
+from attnbench.types.extensions import SampleSets, Source
 from attnbench.types.record import SetLine
-from attnbench.types.source import Source
-from attnbench.types.verdict import SampleSets
 from attnbench_selftest.contenders import PROBE, PROBE_ITERATIONS, copies, telling
 from attnbench_selftest.plan import Part
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.hookspecs import hookimpl
-from attnbench.types.verdict import SampleSets, VerdictRule, Word
+from attnbench.types.extensions import SampleSets, VerdictRule, Word
 
 Samples = NDArray[np.float64]
 Decide = Callable[[Samples, Samples], Word]

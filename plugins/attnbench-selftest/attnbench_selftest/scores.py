@@ -7,9 +7,9 @@ from itertools import groupby
 from math import exp
 from statistics import median
 
-from attnbench.compare.comparison import compare
-from attnbench.compare.interval import median_interval
-from attnbench.types.verdict import Word
+from attnbench.stats.interval import median_interval
+from attnbench.stats.pairs import compare
+from attnbench.types.extensions import Word
 from attnbench_selftest.cells import (
     FAMILY,
     Cell,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attnbench.reports.console import bare_table, string_console, written
+from attnbench.reports.formats import bare_table, string_console, written
 from attnbench_selftest.judge import Judged, Kill
 from attnbench_selftest.rates import Finding, Outcome, Scored, percent, target_text
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnbench.cases.identity import parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import draw_activations, draw_parameters
 from attnbench.plugins.registry import load_registry
 from attnbench.testing.mutants.mutant import Mutant

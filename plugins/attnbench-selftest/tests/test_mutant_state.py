@@ -15,7 +15,7 @@ from mutant_calls import Inputs, drawn, guarded, laid, overlaps, rule_of, seen, 
 from torch import Tensor
 
 from attnbench.testing.mutants.mutant import Mutant
-from attnbench.types.shapes import output_shape
+from attnbench.types.case import output_shape
 
 CASES = (
     "attention/scaled_dot/B2-H4-Hkv2-Lq6-Lk12-D8",

@@ -10,8 +10,8 @@ import pytest
 from attnbench_selftest.judge import SOURCE
 from attnbench_selftest.mutants import MUTANTS, attnbench_backends
 
-from attnbench.cases.identity import parse_case
-from attnbench.plugins.loading import load
+from attnbench.cases.ids import parse_case
+from attnbench.plugins.load import load
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
 from attnbench.testing.mutants.mutant import Mutant
@@ -63,7 +63,7 @@ def test_importing_them_loads_no_torch() -> None:
 def test_asking_where_they_apply_loads_no_torch() -> None:
     script = (
         "import sys\n"
-        "from attnbench.cases.identity import parse_case\n"
+        "from attnbench.cases.ids import parse_case\n"
         "from attnbench.plugins.registry import load_registry\n"
         "from attnbench_selftest.mutants import MUTANTS\n"
         "case = parse_case('attention/alibi/B2-H4-Hkv2-Lq5-Lk70-D8/causal+padding+bool')\n"

@@ -11,7 +11,7 @@ from scipy import stats
 
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
-from attnbench.types.verdict import WORDS, SampleSets, Word
+from attnbench.types.extensions import WORDS, SampleSets, Word
 
 RULES = {
     entry.record.name: entry.record

@@ -1,4 +1,4 @@
-"""Rules whose NumPy reference does what a reference must not: test data for the referee."""
+"""Rules whose NumPy reference does what a reference must not: test data for the verifier."""
 
 from __future__ import annotations
 

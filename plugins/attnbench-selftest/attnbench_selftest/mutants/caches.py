@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.testing.mutants.mutant import BOTH, RIGHT, Mutant, around_call, heads_of, mask_of, plus_bias
 from attnbench.testing.mutants.where import keeps_a_key, scores_matter
 from attnbench.types.backend import Setup
-from attnbench.types.shapes import output_shape
+from attnbench.types.case import output_shape
 
 if TYPE_CHECKING:
     from torch import Tensor

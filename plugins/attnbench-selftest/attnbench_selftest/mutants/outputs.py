@@ -10,9 +10,8 @@ from attnbench.kit.layer import for_operation
 from attnbench.testing.mutants.mutant import RIGHT, Applies, Mutant, around_call, heads_of
 from attnbench.testing.mutants.where import anywhere, keeps_a_key, kept_counts
 from attnbench.types.backend import Setup
-from attnbench.types.case import DTYPES, Case, Dtype
+from attnbench.types.case import DTYPES, Case, Dtype, activation_shapes, output_shape
 from attnbench.types.rule import Rule
-from attnbench.types.shapes import activation_shapes, output_shape
 
 if TYPE_CHECKING:
     from torch import Tensor

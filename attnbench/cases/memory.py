@@ -1,0 +1,90 @@
+"""How much memory is free for a case: of the machine, and of the control groups of this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PROC = Path("/proc")
+CGROUP = Path("/sys/fs/cgroup")
+
+_UNIFIED = "unified"
+"""Where version 2 is mounted beside version 1."""
+
+
+def control_groups(controller: str, proc: Path = PROC, cgroup: Path = CGROUP) -> list[Path]:
+    """The folders of the groups that may limit ``controller`` ("cpu", "memory") here, innermost first.
+
+    This process's own group and all those around it, as far as they are visible: inside a container the path
+    may be one of the host's, and then only the root is there.
+    """
+    folders: list[Path] = []
+    for line in read(proc / "self" / "cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "", "")[:3]
+        if not path.startswith("/"):
+            continue
+        if controllers and controller not in controllers.split(","):
+            continue
+        # Version 1 mounts the controllers that go together in one folder, and links to it from each name.
+        names = (controllers, controller) if controllers else (_UNIFIED, "")
+        roots = [root for root in (cgroup / name for name in dict.fromkeys(names)) if root.is_dir()]
+        for root in roots[:1]:
+            inner = root / path.lstrip("/")
+            folders += [
+                each for each in (inner, *inner.parents) if each.is_relative_to(root) and each.is_dir()
+            ]
+    return folders
+
+
+def read(path: Path) -> str:
+    """The text of a file of the system; "" where there is none. What is no text is replaced."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a file of the system holds; None where it says something else."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def free_memory(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
+    """Bytes that a new process may take before the kernel swaps or kills; the smallest of all limits.
+
+    MemAvailable of the machine, and for each control group (version 2, or 1) above this process its limit
+    less what it uses, where page cache that can be dropped doesn't count as used.
+
+    Raises:
+        OSError: the system tells no MemAvailable.
+    """
+    limits = [_available(proc), *(_free_in(group) for group in control_groups("memory", proc, cgroup))]
+    return max(0, min(limit for limit in limits if limit is not None))
+
+
+def _available(proc: Path) -> int:
+    for line in read(proc / "meminfo").splitlines():
+        name, _, value = line.partition(":")
+        number = whole_number(value.removesuffix("kB"))
+        if name == "MemAvailable" and number is not None:
+            return number * 1024
+    raise OSError(f"{proc / 'meminfo'} names no MemAvailable")
+
+
+def _free_in(group: Path) -> int | None:
+    for limit, used, dropped in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        most, taken = whole_number(read(group / limit)), whole_number(read(group / used))
+        if most is not None and taken is not None:
+            return most - taken + _statistic(group / "memory.stat", dropped)
+    return None
+
+
+def _statistic(path: Path, name: str) -> int:
+    for line in read(path).splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return whole_number(value) or 0
+    return 0

@@ -1,0 +1,160 @@
+"""Suites as TOML files: the same format for the built-in ones and a user's own.
+
+    name = "mine"                       # optional: the file's name without .toml
+    summary = "what it is, one line"    # optional
+    check_only = false                  # optional: true where timing makes no sense
+
+    [defaults]                          # optional: fields for every case that is given by fields
+    dtype = "bfloat16"
+
+    [[cases]]                           # a case by its id ...
+    id = "attention/scaled_dot/B1-H8-L128-D64/causal"
+
+    [[cases]]                           # ... or by fields
+    rule = "scaled_dot"
+    B = 1
+    H = 12
+    Hkv = 4
+    L = [512, 1024]                     # a list stands for each of its values: here four cases,
+    D = 64                              # the first list varying slowest
+    mask = ["none", "causal"]
+    compiled = true                     # if any case says so, only those run on backends that compile
+
+Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, cache, threads,
+seed, and of multihead E, bias, cross, out; each means what it means in an id. rule is needed, and H, L and D;
+the rest have the defaults of ids. A case with E is multihead unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from attnbench.cases.ids import build_case, parse_case, parse_mask
+from attnbench.types.case import Case
+from attnbench.types.errors import BadCase, BadFile
+from attnbench.types.extensions import Suite
+from attnbench.types.words import unknown_name
+
+MOST_CASES = 100_000
+"""Of one entry: lists that multiply would else fill the memory before anything is said."""
+
+_TOP = {"name": str, "summary": str, "check_only": bool, "defaults": dict, "cases": list}
+_WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache")
+_NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
+_FLAGS = ("bias", "cross", "out")
+_FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS, "dropout")
+_NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "an array of tables, [[cases]]"}
+
+
+def read_suite(path: Path) -> Suite:
+    """The suite in a TOML file.
+
+    Raises:
+        BadFile: in one sentence: it can't be read, is no TOML, has an unknown key, or a case that can't be.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as failure:
+        raise BadFile(f"can't read the suite {str(path)!r}: {failure.strerror}") from failure
+    except UnicodeDecodeError as failure:
+        raise BadFile(f"the suite {str(path)!r} is no text: byte {failure.start} isn't UTF-8") from failure
+    try:
+        return parse_suite(text, path.stem)
+    except BadFile as failure:
+        raise BadFile(f"the suite {str(path)!r}: {failure}") from failure
+
+
+def parse_suite(text: str, name: str) -> Suite:
+    """The suite that a TOML text describes, called ``name`` unless it says otherwise; raises BadFile."""
+    try:
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as failure:
+        raise BadFile(f"malformed TOML: {failure}") from failure
+    for key, value in content.items():
+        if key not in _TOP:
+            raise BadFile(unknown_name("key", key, _TOP))
+        if not isinstance(value, _TOP[key]):
+            raise BadFile(f"{key} = {value!r}: {_NAMES[_TOP[key]]} is needed")
+    defaults = content.get("defaults", {})
+    for key in defaults:
+        if key not in _FIELDS:
+            raise BadFile(f"defaults: {unknown_name('key', key, _FIELDS)}")
+    cases: dict[Case, bool] = {}
+    for number, entry in enumerate(content.get("cases", []), 1):
+        try:
+            for case in _entry_cases(entry, defaults):
+                cases[case] = cases.get(case, False) or entry.get("compiled", False)
+        except BadCase as failure:
+            raise BadFile(f"case {number}: {failure}") from failure
+    if not cases:
+        raise BadFile("it has no [[cases]]: give at least one, by an id or by fields")
+    return Suite(
+        name=content.get("name", name),
+        summary=content.get("summary", ""),
+        cases=tuple(cases),
+        check_only=content.get("check_only", False),
+        compiled=frozenset(i for i, on in enumerate(cases.values()) if on) if any(cases.values()) else None,
+    )
+
+
+def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
+    if not isinstance(entry, dict):
+        raise BadCase(f"{entry!r} is no table: write [[cases]] above an id or fields")
+    if not isinstance(entry.get("compiled", False), bool):
+        raise BadCase(f"compiled = {entry['compiled']!r}: true or false is needed")
+    own = {key: value for key, value in entry.items() if key != "compiled"}
+    if "id" in own:
+        others = sorted(key for key in own if key != "id")
+        if others:
+            raise BadCase(f"an id says it all, so leave out {', '.join(others)}")
+        return [parse_case(_checked("id", own["id"]))]
+    for key in own:
+        if key not in _FIELDS:
+            raise BadCase(unknown_name("key", key, ("id", "compiled", *_FIELDS)))
+    fields = _without_overridden(defaults, own) | own
+    if "rule" not in fields:
+        raise BadCase("the rule is missing, as in rule = 'scaled_dot'")
+    lists = [value if isinstance(value, list) else [value] for value in fields.values()]
+    for key, values in zip(fields, lists, strict=True):
+        if not values:
+            raise BadCase(f"{key} = []: give at least one value")
+    count = prod(map(len, lists))
+    if count > MOST_CASES:
+        raise BadCase(f"its lists make {count} cases; {MOST_CASES} at most")
+    return [_field_case(dict(zip(fields, values, strict=True))) for values in product(*lists)]
+
+
+def _without_overridden(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The defaults less those lengths that the entry gives by another name."""
+    lengths = {"L": ("Lq", "Lk"), "Lq": ("L",), "Lk": ("L",)}
+    gone = {other for key in own for other in lengths.get(key, ())}
+    return {key: value for key, value in defaults.items() if key not in gone}
+
+
+def _field_case(fields: dict[str, Any]) -> Case:
+    words = {key: _checked(key, value) for key, value in fields.items()}
+    if "mask" in words:
+        words["mask"] = parse_mask(words["mask"])
+    if "pass" in words:
+        words["pass_"] = words.pop("pass")
+    words.setdefault("operation", "multihead" if "E" in words else "attention")
+    return build_case(**words)
+
+
+def _checked(key: str, value: Any) -> Any:
+    if key in _NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadCase(f"{key} = {value!r}: a whole number is needed")
+    elif key in _FLAGS:
+        if not isinstance(value, bool):
+            raise BadCase(f"{key} = {value!r}: true or false is needed")
+    elif key == "dropout":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadCase(f"{key} = {value!r}: a number is needed")
+    elif not isinstance(value, str):
+        raise BadCase(f"{key} = {value!r}: a text is needed")
+    return value

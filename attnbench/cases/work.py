@@ -1,0 +1,190 @@
+"""How large a case is in bytes and how much work it is, told before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from math import prod
+
+from attnbench.types.backend import Backend
+from attnbench.types.case import (
+    Case,
+    Pass,
+    Shape,
+    activation_shapes,
+    output_shape,
+    projection_shapes,
+    rule_parameter_shapes,
+)
+from attnbench.types.rule import Rule
+
+POOL_CACHES = 4
+"""A pool of inputs is larger than so many last-level caches, whatever way they replace their lines."""
+
+PADDED_TO_BYTES = 64
+_TENSOR_BYTES = 256
+"""What a call touches of a tensor besides its values, about."""
+
+
+def parameter_elements(case: Case, rule: Rule) -> int:
+    """Elements of all parameters: of the rule and of the projections."""
+    shapes = (*rule_parameter_shapes(case, rule).values(), *projection_shapes(case, rule).values())
+    return _elements(shapes)
+
+
+def activation_elements(case: Case, rule: Rule) -> int:
+    """Elements of the inputs, each tensor once: self-attention reads one x, cross-attention one context."""
+    return _elements(_inputs(case, rule))
+
+
+def pool_copies(tensor_bytes: Iterable[int], cache_bytes: int) -> int:
+    """How many copies of some tensors exceed four caches together, and leave one to be used: 2 or more."""
+    each = sum(_padded(size) + _TENSOR_BYTES for size in tensor_bytes)
+    return max(2, POOL_CACHES * cache_bytes // each + 1)
+
+
+def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
+    """Bytes of the pool that the inputs rotate in, of a case that does so on the CPU; 0 for all others.
+
+    A CUDA device has its cache overwritten instead.
+    """
+    if case.cache != "rotating" or case.device != "cpu":
+        return 0
+    sizes = [math.prod(shape) * case.item_bytes for shape in _inputs(case, rule)]
+    return pool_copies(sizes, cache_bytes) * sum(_padded(size) + _TENSOR_BYTES for size in sizes)
+
+
+def held_bytes(case: Case, rule: Rule) -> int:
+    """Bytes of inputs, parameters, output and an explicit mask: what every backend's process holds.
+
+    With gradients, these of inputs and parameters as well, and that of the output.
+    """
+    elements = (
+        activation_elements(case, rule) + parameter_elements(case, rule) + _elements([output_shape(case)])
+    )
+    if case.pass_ != "forward":
+        elements *= 2
+    if case.layer is not None:
+        elements += case.B * (case.Lq * case.H + case.Lk * case.Hkv) * (case.D + case.Dv)
+    return elements * case.item_bytes + _mask_bytes(case)
+
+
+def quadratic_bytes(case: Case, rule: Rule, backend: Backend) -> int:
+    """Bytes of the arrays by (query, key) pair that a backend holds at once."""
+    pairs = case.B * case.H * case.Lq * case.Lk
+    return _quadratic_copies(case, backend) * pairs * rule.score_elements(case) * case.item_bytes
+
+
+def _quadratic_copies(case: Case, backend: Backend) -> int:
+    """A backward pass has the weights, their gradient and that of the scores: 3 or more."""
+    copies = backend.quadratic_copies
+    return copies if case.pass_ == "forward" or copies == 0 else max(3, copies + 1)
+
+
+def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_bytes: int = 0) -> str | None:
+    """Why a case won't fit into ``free_bytes`` with this backend, in words; None where it will.
+
+    pools_bytes: of the pools of inputs of all contenders, which they hold at the same time.
+    """
+    quadratic = quadratic_bytes(case, rule, backend)
+    needed = held_bytes(case, rule) + quadratic + pools_bytes
+    if needed <= free_bytes:
+        return None
+    reason = f"needs about {human_bytes(needed)} and {human_bytes(free_bytes)} is free"
+    if 2 * pools_bytes > needed:
+        return f"{reason}: inputs rotate, and the pools of all contenders take {human_bytes(pools_bytes)}"
+    if 2 * quadratic < needed:
+        return reason
+    width = rule.score_elements(case)
+    shape = (case.B, case.H, case.Lq, case.Lk) + ((width,) if width > 1 else ())
+    copies = _quadratic_copies(case, backend)
+    arrays = "1 array" if copies == 1 else f"{copies} arrays"
+    return f"{reason}: it holds {arrays} of {shape} in {case.dtype}, {human_bytes(quadratic)}"
+
+
+def human_bytes(count: float) -> str:
+    """A number of bytes in three digits and a unit that fits: 512 B, 4.1 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.0f} PiB" if count >= 999.5 else f"{count:.3g} PiB"
+
+
+def _inputs(case: Case, rule: Rule) -> list[Shape]:
+    """The shapes of the inputs, each tensor once."""
+    queries, keys, values = activation_shapes(case, rule)
+    if case.is_self_attention:
+        return [queries]
+    if case.layer is not None and keys == values:
+        return [queries, values]
+    return [queries, keys, values]
+
+
+def _padded(size: int) -> int:
+    return -(-size // PADDED_TO_BYTES) * PADDED_TO_BYTES
+
+
+def _mask_bytes(case: Case) -> int:
+    each = {None: 0, "bool": 1, "float": case.item_bytes}[case.mask.explicit]
+    return each * case.B * case.Lq * case.Lk
+
+
+def _elements(shapes: Iterable[Shape]) -> int:
+    return sum(math.prod(shape) for shape in shapes)
+
+
+FLOP_CONVENTION = (
+    "FLOPs: forward 2·P·(D + Dv), P the exact number of kept (query, key) pairs over batches and heads; "
+    "rules without a dot-product form count their own operations per pair; multihead adds its projections; "
+    "softmax isn't counted; backward counts 2.5 times forward"
+)
+
+PASS_FACTOR: dict[Pass, float] = {"forward": 1.0, "backward": 2.5, "both": 3.5}
+"""Backward makes five products for forward's two: Dao, FlashAttention-2 (2023), section 4.1."""
+
+
+def flops(case: Case, rule: Rule, pairs: int) -> float:
+    """Operations of one call, by :data:`FLOP_CONVENTION`.
+
+    pairs: kept (query, key) pairs, summed over batches and heads.
+    """
+    by_pair = (2 * case.D if rule.score_flops is None else rule.score_flops(case)) + 2 * case.Dv
+    return (pairs * by_pair + projection_flops(case, rule)) * PASS_FACTOR[case.pass_]
+
+
+def projection_flops(case: Case, rule: Rule) -> int:
+    """Operations of the projections around the heads, forward; 0 for ``attention``. Biases aren't counted."""
+    sources = dict(zip(("w_q", "w_k", "w_v"), activation_shapes(case, rule), strict=True))
+    total = 0
+    for name, shape in projection_shapes(case, rule).items():
+        if name.startswith("w_"):
+            B, length, _ = sources.get(name, output_shape(case))
+            total += 2 * B * length * shape[0] * shape[1]
+    return total
+
+
+def bytes_moved(case: Case, rule: Rule, kept: tuple[int, int] | None = None) -> int:
+    """The least traffic that a call needs: inputs and parameters read once, the output written once.
+
+    kept: queries that keep a key and keys that a query keeps, over all batch elements; of ``attention`` the
+    others need not be read, though a layer reads all of its inputs. None for all of both. Masks aren't
+    counted. Backward reads inputs, parameters and the output's gradient, and writes the gradients
+    of inputs and parameters.
+    """
+    every = activation_elements(case, rule) + parameter_elements(case, rule)
+    read = every - _unread_elements(case, rule, kept)
+    written = prod(output_shape(case))
+    forward, backward = read + written, read + written + every
+    by_pass = {"forward": forward, "backward": backward, "both": forward + backward}
+    return by_pass[case.pass_] * case.item_bytes
+
+
+def _unread_elements(case: Case, rule: Rule, kept: tuple[int, int] | None) -> int:
+    """Elements of queries, keys and values that the mask leaves out."""
+    if kept is None or case.layer is not None:
+        return 0
+    queries, keys = case.B * case.Lq - kept[0], case.B * case.Lk - kept[1]
+    # A rule that pairs each query with a key reads that key with the query, and of Lk keys only values.
+    by_key = queries if rule.pairs_keys else keys
+    return queries * case.H * case.D + (by_key * case.D + keys * case.Dv) * case.Hkv

@@ -1,0 +1,202 @@
+"""The plain reference: matmul, softmax, matmul in the dtype of the case. Its error sets the limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnbench.masks import added_rows, keep_rows
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES, Case
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from attnbench.types.backend import Call, Weigh
+    from attnbench.types.rule import DotForm
+
+
+SCORES_AT_ONCE = 1 << 24
+
+
+def prepare(setup: Setup, held: bool = False) -> Call:
+    """The function of the plain reference.
+
+    held: the softmax's denominators are constants, through which no gradient flows. The output is the same;
+    gradients are then what a backward pass adds up before it subtracts what the denominators give.
+    """
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _attend(setup, q, k, v, held)
+
+    def layer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return _layer(setup, queries, keys, values, held)
+
+    return attend if setup.case.layer is None else layer
+
+
+def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    case = setup.case
+    if case.pass_ != "forward":
+        # What binding computes from parameters belongs to the graph of this call.
+        setup = replace(setup, scoring=setup.rule.bind(case, setup.rule_parameters))
+    k, v = (x.repeat_interleave(case.group, dim=1) for x in (k, v))
+    by_row = case.B * case.H * case.Lk * setup.rule.score_elements(case)
+    at_once = max(1, SCORES_AT_ONCE // by_row)
+    anew = case.pass_ != "forward" and at_once < case.Lq
+    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+    chunks = []
+    for start in range(0, case.Lq, at_once):
+        rows = slice(start, min(start + at_once, case.Lq))
+        if anew:
+            chunks.append(again(_attend_rows, setup, rows, q, k, v, held))
+        else:
+            chunks.append(_attend_rows(setup, rows, q, k, v, held))
+    return torch.cat(chunks, dim=2)
+
+
+def weights(setup: Setup) -> Weigh:
+    """The function of its attention weights: of q and k, (B, H, Lq, Lk) in their dtype."""
+    rows = slice(0, setup.case.Lq)
+
+    def weigh(q: Tensor, k: Tensor) -> Tensor:
+        k = k.repeat_interleave(setup.case.group, dim=1)
+        scores = _scores(setup, q, k).to(_softmax_dtype(setup))
+        return _weights(setup, scores, rows, False).to(q.dtype)
+
+    return weigh
+
+
+def _attend_rows(setup: Setup, rows: slice, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
+    keys = k[:, :, rows] if setup.rule.pairs_keys else k
+    scores = _scores(setup, q[:, :, rows], keys).to(_softmax_dtype(setup))
+    return _weights(setup, scores, rows, held).to(q.dtype) @ v
+
+
+def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
+    scoring = setup.scoring
+    if scoring.dot is None:
+        assert scoring.scores is not None
+        return scoring.scores(q, k, slice(0, setup.case.Lk))
+    return dot_scores(scoring.dot, q, k, lambda q, k: q @ k.mT)
+
+
+def dot_scores(dot: DotForm, q: Tensor, k: Tensor, product: Weigh) -> Tensor:
+    """Scores (B, H, R, S) of q (B, H, R, D) and k (B, H, S, D); product: of both, after their maps."""
+    q = q if dot.map_q is None else dot.map_q(q)
+    k = k if dot.map_k is None else dot.map_k(k)
+    scores = product(q, k) * dot.scale
+    return scores if dot.cap is None else dot.cap * (scores / dot.cap).tanh()
+
+
+def _weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
+    """Bias, mask, softmax: of scores (B, H, R, Lk) in the dtype of the softmax."""
+    import torch
+
+    case, scoring = setup.case, setup.scoring
+    if scoring.bias is not None:
+        scores = scores + scoring.bias(rows, slice(0, case.Lk))
+    numbers = np.arange(rows.start, rows.stop)
+    added, keep = added_rows(case, numbers), keep_rows(case, numbers)
+    if added is not None:
+        scores = scores + torch.from_numpy(added).to(scores)
+    if keep is not None:
+        scores = scores.masked_fill(~torch.from_numpy(keep).to(scores.device), -torch.inf)
+    if scoring.sink is not None:
+        sink = scoring.sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+        return _softmax(torch.cat([scores, sink], dim=-1), held)[..., :-1]
+    empty = scores.isneginf().all(dim=-1, keepdim=True)
+    return _softmax(scores, held).masked_fill(empty, 0)
+
+
+def _softmax(scores: Tensor, held: bool) -> Tensor:
+    if not held:
+        return scores.softmax(dim=-1)
+    largest = scores.detach().amax(dim=-1, keepdim=True)
+    powers = (scores - largest.masked_fill(largest.isneginf(), 0)).exp()
+    total = powers.detach().sum(dim=-1, keepdim=True)
+    return powers / total.masked_fill(total == 0, 1)
+
+
+def _layer(setup: Setup, queries: Tensor, keys: Tensor, values: Tensor, held: bool) -> Tensor:
+    import torch
+    from torch.nn.functional import linear
+
+    case, p = setup.case, setup.projections
+    q, k, v = (
+        linear(x, p[f"w_{name}"], p.get(f"b_{name}")).view(*x.shape[:2], heads, -1).transpose(1, 2)
+        for x, name, heads in ((queries, "q", case.H), (keys, "k", case.Hkv), (values, "v", case.Hkv))
+    )
+    merged = _attend(setup, q, k, v, held).transpose(1, 2).flatten(2)
+    if "w_o" not in p:
+        return merged
+    if setup.rule.concatenates:
+        merged = torch.cat([q.transpose(1, 2).flatten(2), merged], dim=-1)
+    return linear(merged, p["w_o"], p.get("b_o"))
+
+
+def _softmax_dtype(setup: Setup) -> torch.dtype:
+    import torch
+
+    return torch.float64 if setup.case.dtype == "float64" else torch.float32
+
+
+PLAIN = Backend(
+    name="plain",
+    summary="matmul, softmax in float32, matmul: what errors are measured by",
+    prepare=prepare,
+    operations=("attention", "multihead"),
+    passes=PASSES,
+    weights=weights,
+)
+
+
+ONE_PRODUCT_LEADS = ("deep_change",)
+"""Families of inputs in which an element of k is raised far above the others."""
+
+MOST_PRODUCTS = 1 << 22
+"""Of features, in scores that are computed in turn; where there are more, many rows count."""
+
+
+def counts_in_turn(case: Case, family: str) -> bool:
+    """Whether a draw of a family is also measured by sums in turn."""
+    products = case.B * case.H * case.Lq * case.Lk * case.D
+    return (
+        family in ONE_PRODUCT_LEADS
+        and case.layer is None
+        and case.pass_ == "forward"
+        and products <= MOST_PRODUCTS
+    )
+
+
+def in_turn(setup: Setup, *, backwards: bool) -> Setup:
+    """The same with scores whose features are added from the first to the last, or ``backwards``.
+
+    A rule without a dot-product form stays as it is. Sums of half precision are float32, as a matmul's are.
+    """
+    dot = setup.scoring.dot
+    if dot is None:
+        return setup
+
+    def product(q: Tensor, k: Tensor) -> Tensor:
+        import torch
+
+        wide = torch.promote_types(q.dtype, torch.float32)
+        features = zip(q.to(wide).unbind(-1), k.to(wide).unbind(-1), strict=True)
+        total = q.new_zeros((*q.shape[:-1], k.shape[-2]), dtype=wide)
+        for of_q, of_k in reversed(list(features)) if backwards else features:
+            total = total + of_q[..., :, None] * of_k[..., None, :]
+        return total.to(q.dtype)
+
+    def scores(q: Tensor, k: Tensor, keys: slice) -> Tensor:
+        """(B, H, R, D) and (B, H, S, D) to (B, H, R, S), in their dtype."""
+        return dot_scores(dot, q, k, product)
+
+    return replace(setup, scoring=replace(setup.scoring, dot=None, scores=scores))

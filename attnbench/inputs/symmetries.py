@@ -1,0 +1,262 @@
+"""Changes of the inputs whose change of the exact output is known, without new rounding.
+
+They make inputs that no backend has seen of inputs that are solved already: the change is undone on the
+output, and what is left is compared as ever. All of them leave every product of q and k as it is, or only
+move it elsewhere, so a few independent draws must take turns with them.
+
+A :class:`Change` holds them all at once, each of them possibly nothing; they apply in any order. Of
+``multihead``, whose projections belong to its features, places change, and signs of whole batch elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.inputs.draw import Stored, Wide, store, widen
+from attnbench.types.case import Case
+from attnbench.types.rule import Rule
+
+Order = NDArray[np.intp]
+Factors = NDArray[np.float64]
+Triple = tuple[Stored, Stored, Stored]
+
+LARGEST_EXPONENT = 2
+"""Values of v grow by up to 2^2: far from the largest number of float16, which standard normal values are."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One composition of laws. What is in place ``i`` afterwards was in place ``order[i]`` before.
+
+    batches: (B,). heads: (Hkv,), the query heads of each go with it. queries: (Lq,). keys: (Lk,), with their
+    values. signs: (D,), of features of q and k both. moved: (D,), powers of two that features of q get and
+    those of k lose. values: (Dv,), signed powers of two that features of v are multiplied by, as those of the
+    output are. mirrored: (B,), signs of whole batch elements of a layer, which its output has as well.
+    """
+
+    batches: Order
+    heads: Order
+    queries: Order
+    keys: Order
+    signs: Factors
+    moved: Factors
+    values: Factors
+    mirrored: Factors
+
+    def __str__(self) -> str:
+        """What of it changes anything, in words."""
+        names = ("batches", "heads", "queries", "keys")
+        parts = [f"{name} permuted" for name in names if not _is_identity(getattr(self, name))]
+        if (self.signs < 0).any():
+            parts.append("signs of features of q and k flipped")
+        if (self.moved != 1).any():
+            parts.append("powers of two moved from k to q")
+        if (self.values != 1).any():
+            parts.append("features of v times powers of two and signs")
+        if (self.mirrored < 0).any():
+            parts.append("signs of batch elements flipped")
+        return ", ".join(parts) or "nothing changed"
+
+
+def no_change(case: Case) -> Change:
+    """Everything in its place."""
+    return Change(
+        np.arange(case.B), np.arange(case.Hkv), np.arange(case.Lq), np.arange(case.Lk),
+        np.ones(case.D), np.ones(case.D), np.ones(case.Dv), np.ones(case.B),
+    )  # fmt: skip
+
+
+def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
+    """A composition of all laws that hold for a case, each drawn at random.
+
+    Batch elements change places where the mask is the same for all of them, heads where the rule has no
+    parameters (those belong to heads), queries and keys where the mask is the same for all and the rule looks
+    at no positions; of self-attention these are one. What is done to features of q and k is for the rule to
+    say (``Rule.laws``). A layer without biases gives the opposite of the opposite, where the rule lets q and
+    k change their signs together.
+
+    Permuting keys is exact but for the order of summation.
+    """
+    mask, laws = case.mask, rule.laws
+    same_batches = mask.padding is None and mask.explicit is None
+    same_queries = mask.causal is None and mask.window is None and mask.explicit is None
+    free_queries = same_queries and "permute_queries" in laws
+    free_keys = free_queries and mask.padding is None and not rule.pairs_keys
+    layer = case.layer
+    if case.is_self_attention:
+        free_queries = free_keys
+    batches, queries = _order(rng, case.B, same_batches), _order(rng, case.Lq, free_queries)
+    keys = queries if case.is_self_attention else _order(rng, case.Lk, free_keys)
+    if layer is not None:
+        mirrors = not layer.bias and "flip_features" in laws
+        still = no_change(case)
+        return Change(
+            batches, still.heads, queries, keys, still.signs, still.moved, still.values,
+            _signs(rng, case.B) if mirrors else still.mirrored,
+        )  # fmt: skip
+    return Change(
+        batches=batches,
+        heads=_order(rng, case.Hkv, not rule.parameters(case)),
+        queries=queries,
+        keys=keys,
+        signs=_signs(rng, case.D) if "flip_features" in laws else np.ones(case.D),
+        moved=np.exp2(rng.integers(-1, 2, case.D)) if "scale_features" in laws else np.ones(case.D),
+        values=_signs(rng, case.Dv) * np.exp2(rng.integers(0, LARGEST_EXPONENT + 1, case.Dv)),
+        mirrored=np.ones(case.B),
+    )
+
+
+def settled(case: Case, change: Change, inputs: Triple) -> Change:
+    """The change as it can be made to these inputs without new rounding.
+
+    A feature of which a number would lose a bit, being among the smallest that its dtype has, moves nothing.
+    """
+    if (change.moved == 1).all():
+        return change
+    q, k = (_working(array, case) for array in inputs[:2])
+    exact = _exact(q, change.moved, case) & _exact(k, 1 / change.moved, case)
+    return replace(change, moved=np.where(exact, change.moved, 1.0))
+
+
+def changed(case: Case, change: Change, inputs: Triple) -> Triple:
+    """The inputs after the change, as stored, in the shapes they have; one array given twice stays one.
+
+    change: :func:`settled` for these inputs.
+    """
+    if case.layer is not None:
+        return _changed_sources(case, change, inputs)
+    q, k, v = (_working(array, case) for array in inputs)
+    # k has the length of q in a rule that pairs them; then nothing changes places.
+    keys = change.keys if k.shape[2] == case.Lk else np.arange(k.shape[2])
+    q = q[np.ix_(change.batches, _query_heads(case, change.heads), change.queries)]
+    k = k[np.ix_(change.batches, change.heads, keys)]
+    v = v[np.ix_(change.batches, change.heads, change.keys)]
+    return (
+        _stored(q, change.signs * change.moved, case),
+        _stored(k, change.signs / change.moved, case),
+        _stored(v, change.values, case),
+    )
+
+
+def changed_upstream(case: Case, change: Change, upstream: Stored) -> Stored:
+    """The gradient of the output that goes with changed inputs: its product with the output is as before."""
+    if case.layer is not None:
+        taken = _working(upstream[np.ix_(change.batches, change.queries)], case)
+        return _stored(taken, change.mirrored[:, None, None], case)
+    heads = _query_heads(case, change.heads)
+    taken = _working(upstream[np.ix_(change.batches, heads, change.queries)], case)
+    return _stored(taken, 1 / change.values, case)
+
+
+def undone_gradient(case: Case, change: Change, name: str, gradient: Wide) -> Wide:
+    """The gradient for the inputs before the change, from that for those after it, both in float64.
+
+    name: what it is of, as :func:`attnbench.check.gradients.source_names` has it. What is no input has the
+    same gradient before and after.
+    """
+    queries, keys = np.argsort(change.queries), np.argsort(change.keys)
+    batches = np.argsort(change.batches)
+    if case.layer is not None:
+        if name not in ("x", "queries", "context", "keys", "values"):
+            return gradient
+        places = queries if name in ("x", "queries") else keys
+        places = places if len(places) == gradient.shape[1] else np.arange(gradient.shape[1])
+        return gradient[np.ix_(batches, places)] * change.mirrored[batches][:, None, None]
+    heads = np.argsort(change.heads)
+    match name:
+        case "q":
+            of_queries = np.argsort(_query_heads(case, change.heads))
+            return gradient[np.ix_(batches, of_queries, queries)] * (change.signs * change.moved)
+        case "k":
+            keys = keys if gradient.shape[2] == case.Lk else np.arange(gradient.shape[2])
+            return gradient[np.ix_(batches, heads, keys)] * (change.signs / change.moved)
+        case "v":
+            return gradient[np.ix_(batches, heads, keys)] * change.values
+        case _:
+            return gradient
+
+
+def undone(case: Case, change: Change, output: Stored, rows: Order | None = None) -> Wide:
+    """The output for the inputs before the change, in float64, from that for those after it: as it is stored,
+    or in float64 as well.
+
+    (B, H, Lq, Dv), or of a layer (B, Lq, width); of the query rows ``rows`` before the change alone, where
+    given: R in the place of Lq.
+    """
+    queries = np.argsort(change.queries)
+    queries = queries if rows is None else queries[rows]
+    batches = np.argsort(change.batches)
+    if case.layer is not None:
+        mirrored = change.mirrored[:, None, None]
+        return _widened(output[np.ix_(batches, queries)], case) * mirrored[batches]
+    heads = np.argsort(_query_heads(case, change.heads))
+    return _widened(output[np.ix_(batches, heads, queries)], case) / change.values
+
+
+def place_after(case: Case, change: Change, index: tuple[int, ...]) -> tuple[int, ...]:
+    """Where in the output after the change an element is that is at ``index`` of the one before."""
+    b = int(np.argsort(change.batches)[index[0]])
+    if case.layer is not None:
+        return (b, int(np.argsort(change.queries)[index[1]]), index[2])
+    h = int(np.argsort(_query_heads(case, change.heads))[index[1]])
+    return (b, h, int(np.argsort(change.queries)[index[2]]), index[3])
+
+
+def _changed_sources(case: Case, change: Change, inputs: Triple) -> Triple:
+    """Of a layer: the sources of queries, keys and values, (B, L, E) each."""
+    made: dict[int, Stored] = {}
+    for array, order in zip(inputs, (change.queries, change.keys, change.keys), strict=True):
+        if id(array) not in made:
+            places = order if len(order) == array.shape[1] else np.arange(array.shape[1])
+            taken = _working(array[np.ix_(change.batches, places)], case)
+            made[id(array)] = _stored(taken, change.mirrored[:, None, None], case)
+    a, b, c = inputs
+    return made[id(a)], made[id(b)], made[id(c)]
+
+
+def _order(rng: np.random.Generator, count: int, holds: bool) -> Order:
+    return rng.permutation(count) if holds else np.arange(count)
+
+
+def _signs(rng: np.random.Generator, count: int) -> Factors:
+    return rng.choice([-1.0, 1.0], count)
+
+
+def _is_identity(order: Order) -> bool:
+    return bool((order == np.arange(len(order))).all())
+
+
+def _query_heads(case: Case, heads: Order) -> Order:
+    return (heads[:, None] * case.group + np.arange(case.group)).ravel()
+
+
+def _widened(array: Stored, case: Case) -> Wide:
+    return array if array.dtype.itemsize >= np.dtype(np.float64).itemsize else widen(array, case.dtype)
+
+
+def _working(stored: Stored, case: Case) -> NDArray[Any]:
+    """Numbers that signs and powers of two can be multiplied to: float32 where that holds them all."""
+    if case.dtype == "bfloat16":
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32) if case.dtype == "float16" else stored
+
+
+def _stored(values: NDArray[Any], factors: Factors, case: Case) -> Stored:
+    """Products, which are numbers of the case's dtype, as stored."""
+    product: NDArray[Any] = values * factors.astype(values.dtype)
+    if case.dtype == "bfloat16":
+        return (product.view(np.uint32) >> 16).astype(np.uint16)
+    return product.astype(np.float16) if case.dtype == "float16" else product
+
+
+def _exact(values: NDArray[Any], factors: Factors, case: Case) -> NDArray[np.bool_]:
+    """By feature, whether all its numbers can be had back from their products with a power of two: (D,)."""
+    wide = values.astype(np.float64) if case.dtype != "float32" else values
+    used = factors.astype(wide.dtype)
+    with np.errstate(under="ignore", over="ignore"):
+        kept = widen(store(wide * used, case.dtype), case.dtype).astype(wide.dtype) / used == wide
+    return np.asarray(kept.reshape(-1, kept.shape[-1]).all(axis=0))

@@ -1,0 +1,114 @@
+"""What every worker process does first, how its group is ended, and which code it must not import."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Be killed when the parent ends; ends at once if it already has. Linux only, no-op elsewhere."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent_pid:
+            os._exit(1)
+
+
+def live_by_line() -> None:
+    """Undo :func:`die_with_parent`: a server sees the end of its line, and then ends what it forked."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, 0)
+
+
+def leave_terminal() -> None:
+    """Ctrl-C is for the parent, which ends its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def silence() -> None:
+    """What a backend reads or prints goes nowhere: not into data, not over the progress."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.close(null)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+
+
+def limit_memory(extra_bytes: int) -> None:
+    """Refuse to allocate more than ``extra_bytes`` beyond what this process holds now.
+
+    Counts private writable memory (RLIMIT_DATA), not address space: libraries map much that they
+    never touch. An allocation beyond it fails in the library that asks, with the sentence of that library.
+    """
+    held = _data_bytes()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft = held + extra_bytes
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def be_first_to_go() -> None:
+    """When memory runs out, the kernel should end this process and not the parent."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+        file.write("1000")
+
+
+def _data_bytes() -> int:
+    try:
+        with open("/proc/self/status") as status:  # noqa: PTH123
+            for line in status:
+                if line.startswith("VmData:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def kill_group(leader_pid: int) -> None:
+    """Kill what is left of the group that a process leads, or led; nothing where none of it is left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader_pid, signal.SIGKILL)
+
+
+NOT_FROM = "ATTNBENCH_NOT_FROM"
+"""The variable that names the folder."""
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def is_code_of(path: str | Path, tree: str | Path) -> bool:
+    """Whether a file or folder is code of a tree: it lies within, and not in an environment within.
+
+    An environment in the tree (``.venv``) holds what is installed, which is no part of what is committed.
+    """
+    real, top = Path(path).resolve(), Path(tree).resolve()
+    return real.is_relative_to(top) and not _INSTALLED.intersection(real.relative_to(top).parts)
+
+
+def forbidden() -> Path | None:
+    """The folder that this process must not import from; None where there is none."""
+    named = os.environ.get(NOT_FROM)
+    return Path(named) if named else None
+
+
+def keep_off_other_code() -> None:
+    """Take the folders of that tree off the import path of this process.
+
+    An editable install puts them there, and then what a commit doesn't have would be imported from the
+    user's tree instead of missing.
+    """
+    tree = forbidden()
+    if tree is not None:
+        sys.path[:] = [entry for entry in sys.path if not is_code_of(entry or ".", tree)]

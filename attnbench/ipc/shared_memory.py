@@ -1,0 +1,90 @@
+"""Arrays in anonymous shared memory, so that nothing is left behind however a process ends."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.ipc.messages import ArraySpec
+
+Stored = NDArray[Any]
+
+_STORAGE = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
+_ALIGN_BYTES = 64
+
+
+def anonymous_file() -> int:
+    """A descriptor of memory without a name."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
+    """Copy storage arrays of a case's dtype into anonymous memory; gives its descriptor and the layout.
+
+    The same array under several names is stored once: reading gives one array for all of them.
+    """
+    specs: list[ArraySpec] = []
+    placed: dict[int, int] = {}
+    size = 0
+    for name, array in arrays.items():
+        if id(array) not in placed:
+            placed[id(array)] = size
+            size += -(-array.nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
+        specs.append(ArraySpec(name, dtype, tuple(array.shape), placed[id(array)]))
+    fd = anonymous_file()
+    os.ftruncate(fd, max(size, 1))
+    with mmap.mmap(fd, max(size, 1)) as memory:
+        for spec, array in zip(specs, arrays.values(), strict=True):
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            memory[spec.offset : spec.offset + array.nbytes] = flat.data
+            del flat
+    _seal(fd)
+    return fd, tuple(specs)
+
+
+def _seal(fd: int) -> None:
+    """Nobody who gets the descriptor can change what is in it: one worker must not spoil another's inputs."""
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+
+
+def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
+    """Copies of the arrays in the descriptor, which stays open; same offset, same array object.
+
+    Raises:
+        ValueError: the memory is smaller than the layout says, or has an unknown dtype.
+    """
+    views = mapped(fd, specs)
+    copies = {id(view): view.copy() for view in views.values()}
+    return {name: copies[id(view)] for name, view in views.items()}
+
+
+def mapped(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
+    """As :func:`unpack` without a copy, for memory that is sealed, as :func:`pack` leaves it.
+
+    What is written to the arrays stays in this process. The memory goes with the last of them.
+    """
+    specs = tuple(specs)
+    if not specs:
+        return {}
+    memory = mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    by_offset: dict[int, Stored] = {}
+    for spec in specs:
+        if spec.offset not in by_offset:
+            if spec.dtype not in _STORAGE:
+                raise ValueError(f"no storage for {spec.dtype!r}")
+            count = int(np.prod(spec.shape, dtype=np.int64))
+            view = np.frombuffer(memory, _STORAGE[spec.dtype], count, spec.offset)
+            by_offset[spec.offset] = view.reshape(spec.shape)
+    return {spec.name: by_offset[spec.offset] for spec in specs}

@@ -1,0 +1,179 @@
+"""What the parent says to the verifier, and what it answers."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from attnbench.ipc.messages import ArraySpec
+from attnbench.types.checks import Check
+from attnbench.types.extensions import Source
+from attnbench.types.record import Accuracy, DropoutNumbers
+
+
+class OpenCase(Struct, frozen=True, tag=True):
+    """Make a case's parameters and get ready to judge it; forgets the case before.
+
+    timed_entropy: what seeds the inputs of timed calls. oracle_flops: what solving one draw may cost
+    before rows are sampled. without: families that the check leaves out. Answer: :class:`CaseOpened` with the
+    parameters in a descriptor.
+    """
+
+    case: str
+    rule_source: Source
+    timed_entropy: int
+    timed_draws: int
+    oracle_flops: float
+    without: tuple[str, ...] = ()
+
+
+class GetDraw(Struct, frozen=True, tag=True):
+    """Ask for inputs. Draws count from 0: first those of the check, then the timed ones.
+
+    change: seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
+    Answer: :class:`Arrays` with a descriptor.
+    """
+
+    index: int
+    change: int = 0
+
+
+class Score(Struct, frozen=True, tag=True):
+    """Compare an answer (its parts in the descriptor) on a draw. Answer: :class:`Scored`.
+
+    who: the backend; "" is the plain reference.
+    """
+
+    who: str
+    index: int
+    parts: tuple[ArraySpec, ...]
+
+
+class TallyOutputs(Struct, frozen=True, tag=True):
+    """Of a case with dropout: add outputs of calls on one draw, in the descriptor, each by its parts.
+
+    More may follow; :class:`Judge` looks at all of them. Answer: :class:`Scored`.
+    """
+
+    who: str
+    index: int
+    outputs: tuple[tuple[ArraySpec, ...], ...]
+
+
+class ScoreWeights(Struct, frozen=True, tag=True):
+    """Compare attention weights (the part ``weights`` in the descriptor) on a draw. Answer: :class:`Scored`.
+
+    who: the backend; "" is the plain reference, whose weights must come first.
+    """
+
+    who: str
+    index: int
+    parts: tuple[ArraySpec, ...]
+
+
+class Expect(Struct, frozen=True, tag=True):
+    """Take the gradients in the descriptor, in float64, for those of a draw. Answer: :class:`Scored`."""
+
+    index: int
+    gradients: tuple[ArraySpec, ...]
+
+
+class TimedOutput(Struct, frozen=True):
+    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change."""
+
+    index: int
+    change: int
+    parts: tuple[ArraySpec, ...]
+
+
+class ScoreTimed(Struct, frozen=True, tag=True):
+    """Compare outputs of timed calls, each alone; with dropout also those on one draw together.
+
+    Answer: :class:`Scored`, of the first that is wrong, or of the last where they are so together.
+    """
+
+    outputs: tuple[TimedOutput, ...]
+
+
+class Judge(Struct, frozen=True, tag=True):
+    """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`.
+
+    left_out: families of other deliveries that it was not given.
+    """
+
+    who: str
+    left_out: tuple[str, ...] = ()
+
+
+class TryCanaries(Struct, frozen=True, tag=True):
+    """Ask whether an answer that anybody can give would pass, of dropout whether it can be seen at all.
+
+    Answer: :class:`Tried`.
+    """
+
+
+VerifierRequest = (
+    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryCanaries
+)
+
+
+class CaseOpened(Struct, frozen=True, tag=True):
+    """The case is ready. families: of each draw of the check, its family. pairs: kept (query, key) pairs over
+    all batch elements and heads. calls: with dropout, outputs on one draw that the verdict needs; else 0."""
+
+    parameters: tuple[ArraySpec, ...]
+    families: tuple[str, ...]
+    pairs: int
+    flops: float
+    bytes_moved: float
+    calls: int = 0
+
+
+class Arrays(Struct, frozen=True, tag=True):
+    """Arrays in the descriptor."""
+
+    arrays: tuple[ArraySpec, ...]
+
+
+class Scored(Struct, frozen=True, tag=True):
+    """Outputs were compared. problem: "" where each alone is within the limits known so far; else which of
+    them isn't (``place``), what is wrong with it, and which check failed.
+
+    law: the change in force then, in words; "" for none.
+    """
+
+    problem: str
+    place: int = 0
+    law: str = ""
+    check: Check = ""
+
+
+class Judged(Struct, frozen=True, tag=True):
+    """The verdict: the numbers of ordinary inputs, and "" or the reason why it isn't passed.
+
+    failed: the families in which it isn't. parts: the numbers of each part of the answer, where it has
+    several. dropout: the numbers of a case with dropout, which has no others. check: the check that failed.
+    """
+
+    accuracy: Accuracy | None
+    problem: str
+    failed: tuple[str, ...] = ()
+    parts: dict[str, Accuracy] = {}
+    dropout: DropoutNumbers | None = None
+    check: Check = ""
+
+
+class Tried(Struct, frozen=True, tag=True):
+    """Canaries were tried. passed: one that passes the whole check; "" where none does. unseen: whether
+    dropout can be seen in no row."""
+
+    passed: str
+    unseen: bool = False
+
+
+class RequestFailed(Struct, frozen=True, tag=True):
+    """The verifier could not do it, in words: a rule's reference that raises."""
+
+    reason: str
+
+
+VerifierReply = CaseOpened | Arrays | Scored | Judged | Tried | RequestFailed

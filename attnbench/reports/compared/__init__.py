@@ -1,1 +1,0 @@
-"""A comparison of two sides as a table, JSON, CSV or Markdown."""

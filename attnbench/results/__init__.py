@@ -1,0 +1,1 @@
+"""The files of results: their format, reading, writing, merging, and that of pytest-benchmark."""

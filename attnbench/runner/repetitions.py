@@ -1,0 +1,333 @@
+"""One repetition: a fresh process of every candidate, all taking turns on the same core."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from statistics import median
+from time import perf_counter
+
+import msgspec
+
+from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.runner.check import compared, give_draw
+from attnbench.runner.context import ArrayBlock, Brief, Place
+from attnbench.runner.examine import Examined, prepare_template
+from attnbench.runner.handoff import take_stretch
+from attnbench.runner.link import VerifierFailed, WorkerFailed, WorkerLink
+from attnbench.runner.plan import order_of_turns
+from attnbench.runner.pool import Workshop
+from attnbench.stats.protocol import kept_over
+from attnbench.types.record import Block, Contender, Failure, SetLine
+
+
+def draw_places(brief: Brief, stretches: int, *, renewing: bool) -> tuple[Place, ...]:
+    """Inputs of a set, two for each stretch where they are renewed within; no draw twice in a row.
+
+    Which they are comes from the operating system, at the time: nobody can have worked with them before.
+    """
+    places: list[Place] = []
+    for _ in range(2 * stretches if renewing else stretches):
+        others = [draw for draw in brief.timed_draws if not places or draw != places[-1].draw]
+        places.append(Place(secrets.choice(others or brief.timed_draws), 1 + secrets.randbits(62)))
+    return tuple(places)
+
+
+def missing(kept: m.Kept, stretches: int, *, renewing: bool) -> str:
+    """What outputs should be there and are not; "" for nothing."""
+    for stretch in range(stretches):
+        of_stretch = [output for output in kept.outputs if output.stretch == stretch]
+        renewed = any(output.renewed for output in of_stretch)
+        if not of_stretch or (renewing and not renewed):
+            return f"the worker kept no output of stretch {stretch + 1} that can be compared"
+    if any(not 0 <= output.stretch < stretches for output in kept.outputs):
+        return "the worker kept outputs of a stretch that there was not"
+    return ""
+
+
+def as_timed(output: m.KeptOutput, places: Sequence[Place], stretches: int) -> rm.TimedOutput:
+    """An output with the inputs that it is to be compared on."""
+    place = places[output.stretch * len(places) // stretches + output.renewed]
+    return rm.TimedOutput(place.draw, place.change, output.parts)
+
+
+def mismatch_words(output: m.KeptOutput, scored: rm.Scored, set_index: int) -> str:
+    """That the output of a timed call is wrong: which call, on what inputs, after which law, and how far."""
+    where = f"call {output.call + 1} of a sample (set {set_index + 1}, stretch {output.stretch + 1}, "
+    where += f"turn {output.turn + 1})"
+    on = "inputs written anew while it was timed" if output.renewed else "inputs it had not seen before"
+    law = f" ({scored.law})" if scored.law else ""
+    return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"
+
+
+LARGEST_JUNK_BYTES = 64 * 1024
+
+CHILD_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3)
+"""Pages that a fork writes to for the first time are copied: some dozens, in its first two milliseconds. Its
+heap grows over the first calls: where each leaves 16 MiB, four of 10 ms took 20, 20, 15 and 11."""
+
+_SLACK = 4
+"""How much longer than after its warm-up a contender's calls may take before the stretch is called off."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A contender with its plan."""
+
+    examined: Examined
+    plan: Contender
+
+
+class Stable:
+    """Where children come from: forked fresh for each set, or kept over several sets where that is unsafe."""
+
+    def __init__(self, shop: Workshop, brief: Brief, sets: int) -> None:
+        self._shop = shop
+        self._brief = brief
+        self._stretch = kept_over(sets)
+        self._kept: dict[str, tuple[int, WorkerLink]] = {}
+
+    def child(self, entrant: Entrant, index: int) -> WorkerLink:
+        """A process of the contender for set ``index``, not yet pinned to the measured cores.
+
+        All contenders of a set that are prepared anew come from the same server, those of the next set from
+        another.
+        """
+        examined, pinned = entrant.examined, self._shop.options.allocator_pinned
+        if entrant.plan.anew:
+            return self._prepared(examined, index)
+        if entrant.plan.fresh:
+            return examined.template.fork(child=True, cpus=self._shop.all_cpus, pin_allocator=pinned)
+        stretch = index // self._stretch
+        kept = self._kept.get(examined.name)
+        if kept is None or kept[0] != stretch:
+            if kept is not None:
+                kept[1].kill()
+            self._kept[examined.name] = kept = (stretch, self._prepared(examined, stretch))
+        return kept[1]
+
+    def _prepared(self, examined: Examined, launch: int) -> WorkerLink:
+        shop = self._shop
+        link, _ = prepare_template(
+            shop, self._brief, examined.entry, shop.all_cpus,
+            pin_allocator=shop.options.allocator_pinned, launch=launch,
+        )  # fmt: skip
+        return link
+
+    def release(self, entrant: Entrant, link: WorkerLink) -> None:
+        """The set is over."""
+        if entrant.plan.fresh:
+            link.pin(self._shop.all_cpus)
+            link.kill()
+
+    def close(self) -> None:
+        """End what was kept."""
+        for _, link in self._kept.values():
+            link.kill()
+
+
+class SetUnderWay:
+    """A set while it's measured. A contender that fails drops out of it, and of all that follow."""
+
+    def __init__(
+        self, shop: Workshop, brief: Brief, stable: Stable, index: int, stretches: int, rng: Random
+    ) -> None:
+        self._shop, self._brief, self._stable = shop, brief, stable
+        self._index, self._rng = index, rng
+        self._timeout_s = shop.options.timeout_s
+        # The allocator as the system has it gives such memory back, and would learn other thresholds of it.
+        self._warm_up = msgspec.structs.replace(CHILD_WARM_UP, reserve=shop.options.allocator_pinned)
+        self._stretches = stretches
+        self._places = draw_places(brief, stretches, renewing=shop.options.verified)
+        self._inputs: tuple[ArrayBlock, ...] = ()
+        self._checking_s = 0.0
+        # The verifier answers one at a time; what it takes is counted without the wait for it.
+        self._judging = threading.Lock()
+        self._entrants: dict[str, Entrant] = {}
+        self._links: dict[str, WorkerLink] = {}
+        self._warmup_ns: dict[str, list[int]] = {}
+        self._blocks: dict[str, list[Block]] = {}
+        self._failed: dict[str, Failure] = {}
+        self._verified: dict[str, int] = {}
+
+    def measure(self, entrants: list[Entrant]) -> SetLine:
+        """Start a process of each contender, measure all stretches, have outputs compared."""
+        begun = perf_counter()
+        with self._brief.renewed(self._places) as self._inputs:
+            self._checking_s += perf_counter() - begun
+            self._start(entrants)
+            for number in range(self._stretches):
+                if number > 0:
+                    begun = perf_counter()
+                    self._renew_inputs(number)
+                    self._checking_s += perf_counter() - begun
+                self._measure_stretch(number)
+            self._finish()
+        return SetLine(
+            case=self._brief.case,
+            index=self._index,
+            draws=[place.draw for place in self._places],
+            changes=[place.change for place in self._places],
+            order=list(self._entrants),
+            warmup_ns=self._warmup_ns,
+            blocks={name: taken for name, taken in self._blocks.items() if name not in self._failed},
+            verified=list(self._verified),
+            verified_calls=self._verified,
+            checking_s=self._checking_s,
+            failed=self._failed,
+        )
+
+    @contextmanager
+    def _dropping(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except WorkerFailed as failure:
+            self._failed[name] = Failure(failure.status, failure.reason, failure.check)
+
+    def _start(self, entrants: list[Entrant]) -> None:
+        """Start and warm up in random order, on all cores at once; then move to the measured ones."""
+        options = self._shop.options
+        order = self._rng.sample(entrants, len(entrants)) if options.shuffled else entrants
+        self._entrants = {entrant.examined.name: entrant for entrant in order}
+        junk = [self._rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
+
+        for entrant, started in zip(order, self._shop.pool.map(self._ready, order, junk), strict=True):
+            name = entrant.examined.name
+            with self._dropping(name):
+                if isinstance(started, WorkerFailed):
+                    raise started
+                self._links[name], self._warmup_ns[name] = started
+                self._blocks[name] = []
+                if options.pinned:
+                    self._links[name].pin(self._shop.measured_cpus(self._brief.threads))
+                if options.put_first:
+                    self._links[name].put_first()
+
+    def _ready(self, entrant: Entrant, junk_bytes: int) -> tuple[WorkerLink, list[int]] | WorkerFailed:
+        """A process of a contender with its first inputs, and the trace of its warm-up."""
+        link = None
+        try:
+            link = self._stable.child(entrant, self._index)
+            give_draw(link, self._inputs[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
+            warmed, _ = link.ask(self._warm_up, m.Warmed, self._timeout_s)
+        except WorkerFailed as failure:
+            if link is not None:
+                self._stable.release(entrant, link)
+            return failure
+        return link, list(warmed.trace_ns)
+
+    def _renew_inputs(self, stretch: int) -> None:
+        """Other values in the same storage: what a backend remembers by address or by call is wrong now."""
+        first = self._inputs[stretch * len(self._inputs) // self._stretches]
+        told: list[str] = []
+        for name, link in self._links.items():
+            if name not in self._failed:
+                with self._dropping(name):
+                    link.tell(m.Activations(first.arrays), (first.fd,))
+                    told.append(name)
+        # All at once: each would have to be woken up otherwise before the next is told.
+        for name in told:
+            with self._dropping(name):
+                self._links[name].hear("Activations", m.Done, self._timeout_s)
+
+    def _measure_stretch(self, number: int) -> None:
+        """All turns of a stretch; once more without those that failed in it."""
+        options = self._shop.options
+        renewed = self._inputs[2 * number + 1] if options.verified else None
+        while True:
+            links = {name: link for name, link in self._links.items() if name not in self._failed}
+            if not links:
+                return
+            plans = {name: self._entrants[name].plan for name in links}
+            order = order_of_turns(
+                {name: plan.samples for name, plan in plans.items()},
+                self._rng,
+                balanced=options.balanced,
+                lockstep=options.lockstep,
+            )
+            patience_s = self._timeout_s + _SLACK * sum(_stretch_s(plan) for plan in plans.values())
+            done = take_stretch(number, order, links, plans, patience_s, renewed)
+            for name, block in done.blocks.items():
+                self._blocks[name].append(block)
+            if not done.failed:
+                return
+            for name, failure in done.failed.items():
+                self._failed[name] = Failure(failure.status, failure.reason, failure.check)
+            # Some have the stretch's second inputs by now.
+            self._renew_inputs(number)
+
+    def _finish(self) -> None:
+        """Have outputs of timed calls compared, and let the processes go."""
+        outcomes = dict(zip(self._links, self._shop.pool.map(self._let_go, self._links), strict=True))
+        # Not before every process has been let go.
+        for name, outcome in outcomes.items():
+            if outcome is None:
+                continue
+            if isinstance(outcome, VerifierFailed):
+                raise outcome
+            if isinstance(outcome, Failure):
+                self._failed[name] = outcome
+            else:
+                self._verified[name], in_turns_ns = outcome
+                self._checking_s += in_turns_ns / 1e9
+
+    def _let_go(self, name: str) -> tuple[int, int] | Failure | VerifierFailed | None:
+        """End a process that has handed its outputs over, and have them judged; None if it had failed.
+
+        It ends before the verifier begins, and so while that looks at another's: to end them takes as long.
+        """
+        link, handed = self._links[name], None
+        try:
+            if name not in self._failed:
+                handed = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
+        except WorkerFailed as failure:
+            return Failure(failure.status, failure.reason, failure.check)
+        finally:
+            self._stable.release(self._entrants[name], link)
+        return self._verify(*handed) if handed else None
+
+    def _verify(self, kept: m.Kept, fd: int) -> tuple[int, int] | Failure | VerifierFailed:
+        """How many outputs of timed calls were compared, all of them right, and the ns of keeping them."""
+        verifier = self._brief.verifier
+        try:
+            if fd < 0 or (problem := missing(kept, self._stretches, renewing=self._shop.options.verified)):
+                raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
+            with compared(verifier, fd), self._judging:
+                begun = perf_counter()
+                outputs = tuple(as_timed(output, self._places, self._stretches) for output in kept.outputs)
+                scored, _ = verifier.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
+                self._checking_s += perf_counter() - begun
+        except WorkerFailed as failure:
+            return Failure(failure.status, failure.reason, failure.check)
+        except VerifierFailed as failure:
+            return failure
+        if scored.problem:
+            reason = mismatch_words(kept.outputs[scored.place], scored, self._index)
+            return Failure("mismatch", reason, scored.check)
+        return len(kept.outputs), kept.checking_ns
+
+
+def _stretch_s(plan: Contender) -> float:
+    """What the turns of a contender in one stretch take, by its warm-up."""
+    call_s = median(plan.warmup_ms) / 1000 if plan.warmup_ms else 0.0
+    return plan.samples * (plan.calls + plan.warm_calls) * call_s
+
+
+def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:
+    """Peak extra bytes of one call, in a process of its own, its allocator left as the system has it."""
+    cpus, timeout_s = shop.all_cpus, shop.options.timeout_s
+    if entrant.plan.fresh:
+        link = entrant.examined.template.fork(child=True, cpus=cpus)
+    else:
+        link, _ = prepare_template(shop, brief, entrant.examined.entry, cpus)
+    try:
+        give_draw(link, brief.draws[brief.check_draws], timeout_s, fresh=True)
+        peak, _ = link.ask(m.MeasureMemory(), m.PeakMemory, timeout_s)
+    finally:
+        link.kill()
+    return peak.bytes

@@ -1,0 +1,126 @@
+"""From ratios, intervals and p-values to words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf, log2
+
+from attnbench.types.extensions import Word
+from attnbench.types.record import Record
+
+LEVEL = 0.004
+"""The largest p-value of a difference. The sign test is exact, so identical code is called slower in at most
+half of this, 0.2 % of cells, whatever the noise; nine sets that all agree (p = 0.0039) are the fewest that
+reach it."""
+
+FALSE_DISCOVERIES = 0.05
+"""The share of wrong ones that is allowed among all differences told (Benjamini and Hochberg)."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """word: what a backend is against its baseline. p_adjusted: its p-value after Benjamini and Hochberg.
+
+    reason: for ``unclear``, why, and what to do about it; "" otherwise.
+    """
+
+    word: Word
+    p_adjusted: float | None
+    reason: str
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values, in the order given: the false discovery rate at which each would be called.
+
+    The i-th smallest of m is the least over j >= i of p_j m / j, at most 1.
+    Source: Benjamini and Hochberg, Journal of the Royal Statistical Society B 57 (1995), 289.
+    """
+    m = len(p_values)
+    adjusted = [1.0] * m
+    least = 1.0
+    for rank, i in zip(
+        range(m, 0, -1), sorted(range(m), key=p_values.__getitem__, reverse=True), strict=True
+    ):
+        least = min(least, p_values[i] * (m / rank))
+        adjusted[i] = least
+    return adjusted
+
+
+def decide(
+    ratio: float,
+    low: float | None,
+    high: float | None,
+    p_value: float | None,
+    p_adjusted: float | None,
+    delta: float,
+) -> Word:
+    """The verdict on a ratio against a least effect ``delta`` (0.02 for 2 %).
+
+    same: the whole interval lies within [1 / (1 + delta), 1 + delta]. slower, faster: the p-value is at most
+    ``LEVEL``, the adjusted one at most ``FALSE_DISCOVERIES``, and the ratio beyond that range. unclear: else.
+    """
+    most = 1 + delta
+    least = 1 / most
+    if low is not None and high is not None and least <= low <= high <= most:
+        return "same"
+    told = (inf if p_value is None else p_value) <= LEVEL
+    if told and (inf if p_adjusted is None else p_adjusted) <= FALSE_DISCOVERIES:
+        if ratio > most:
+            return "slower"
+        if ratio < least:
+            return "faster"
+    return "unclear"
+
+
+def verdicts(records: Sequence[Record]) -> dict[tuple[str, str], Verdict]:
+    """A verdict for each comparison among records, by (case, backend).
+
+    Comparisons are records of status ``ok`` that have a ratio and a p-value and are not their own baseline;
+    nothing else gets a verdict. All of them together are the family that p-values are adjusted for. Of
+    several records of the same case and backend the last counts.
+    """
+    family = {
+        (record.case, record.backend): record
+        for record in records
+        if record.status == "ok"
+        and record.ratio is not None
+        and record.p_value is not None
+        and record.backend != record.baseline
+    }
+    adjusted = benjamini_hochberg([record.p_value or 0.0 for record in family.values()])
+    return {
+        key: _verdict(record, p_adjusted, len(family))
+        for (key, record), p_adjusted in zip(family.items(), adjusted, strict=True)
+    }
+
+
+def fewest_sets(level: float) -> int:
+    """How many sets that all agree the sign test needs for a p-value of at most ``level``."""
+    return max(1, ceil(1 - log2(level)))
+
+
+def _verdict(record: Record, p_adjusted: float, family: int) -> Verdict:
+    ratio, delta = record.ratio or 1.0, record.delta or 0.0
+    word = decide(ratio, record.ratio_low, record.ratio_high, record.p_value, p_adjusted, delta)
+    return Verdict(word, p_adjusted, _why_unclear(record, p_adjusted, family) if word == "unclear" else "")
+
+
+def _why_unclear(record: Record, p_adjusted: float, family: int) -> str:
+    needed = fewest_sets(LEVEL)
+    if record.sets < needed or record.ratio_low is None:
+        return (
+            f"too few sets for a verdict, {needed} are needed: give --sets {needed} or more; "
+            "where a call takes long, a larger --budget"
+        )
+    effect = f"the least effect of {100 * (record.delta or 0.0):.3g} %"
+    if record.p_value is None or record.p_value > LEVEL:
+        return f"sets disagree by more than {effect}: give a larger --budget, for more and longer sets"
+    if p_adjusted > FALSE_DISCOVERIES:
+        # Agreeing in so many sets it would stand out even if it were the only one that differs.
+        needed = max(fewest_sets(FALSE_DISCOVERIES / family), record.sets + 1)
+        return (
+            f"could be chance among {family} comparisons (adjusted p {p_adjusted:.2g}): "
+            f"give --sets {needed} or more"
+        )
+    return f"differs, by about {effect}: give a larger --budget, or another --delta"

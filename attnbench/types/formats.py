@@ -1,8 +1,0 @@
-"""The words for --format that attnbench itself knows."""
-
-from __future__ import annotations
-
-from typing import Literal, get_args
-
-Format = Literal["table", "json", "csv", "markdown"]
-FORMATS: tuple[Format, ...] = get_args(Format)

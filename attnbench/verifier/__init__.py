@@ -1,0 +1,1 @@
+"""The verifier's process: makes inputs, solves them in float64, compares outputs. It imports no torch."""

@@ -1,0 +1,332 @@
+"""One case in the verifier: its draws, their exact answers, and the verdict on those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnbench.cases.ids import parse_case
+from attnbench.check.errors import (
+    Errors,
+    Scale,
+    compare_wide,
+    errors_of,
+    pool,
+    reference_off,
+    scale_of,
+    together,
+    verdict,
+    worse,
+)
+from attnbench.check.gradients import gradient_scale
+from attnbench.check.trivial import CANARIES, canaries
+from attnbench.check.weights import WeightErrors
+from attnbench.inputs.draw import Stored, draw_activations, draw_parameters, draw_upstream, widen, widened
+from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws
+from attnbench.inputs.symmetries import (
+    Change,
+    Triple,
+    changed,
+    changed_upstream,
+    draw_change,
+    no_change,
+    place_after,
+    settled,
+)
+from attnbench.ipc.names import ACTIVATIONS, ERROR, HELD, OUT, PLAIN, UPSTREAM
+from attnbench.oracle.solve import choose_rows, solve
+from attnbench.types.case import Case
+from attnbench.types.checks import Check
+from attnbench.types.record import Accuracy
+from attnbench.types.rule import Rule
+from attnbench.verifier.answers import Drawn, Judgement, Weighed, errors_after, some_rows
+
+if TYPE_CHECKING:
+    from attnbench.types.rule import Array
+
+    Parts = Mapping[str, Stored]
+
+
+def check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Families and numbers of the draws of the check, in the order in which they are computed.
+
+    What is changed a little follows what it was, so that a backend may take it for the same.
+    """
+    named = [name for name in families_of(case, rule) if name not in without]
+    if case.dropout:
+        # Other families show mistakes by value. The second draw is there for what is kept of the first.
+        return (NORMAL, 0), (NORMAL, 1)
+    if case.pass_ == "backward":
+        named = [NORMAL]
+    draws = {family: [(family, number) for number in range(family_draws(case, family))] for family in named}
+    normal, changed_ones = draws.pop(NORMAL), draws.pop("deep_change", [])
+    paired = [
+        draw for number, first in enumerate(normal) for draw in (first, *changed_ones[number : number + 1])
+    ]
+    return (*paired, *(draw for family in draws.values() for draw in family))
+
+
+_CHANGES_REMEMBERED = 8
+
+
+class OpenedCase:
+    """A case with its parameters, and what has been drawn, solved and compared on it so far."""
+
+    def __init__(
+        self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, without: Sequence[str] = ()
+    ) -> None:
+        self.case: Case = parse_case(case)
+        self.rule = rule
+        self.entropy = timed_entropy
+        self.parameters = draw_parameters(self.case, rule)
+        self.wide = widened(self.parameters, self.case)
+        self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
+        self._rng = np.random.default_rng()
+        self._check = check_draws(self.case, rule, without)
+        self._draws: dict[int, Drawn] = {}
+        self._changes: dict[tuple[int, int], Change] = {}
+        self._scales: dict[tuple[int, str], Scale] = {}
+        self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
+        self._plain_weights: dict[int, WeightErrors] = {}
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Of each draw of the check, its family; draws of timed calls follow."""
+        return tuple(family for family, _ in self._check)
+
+    def draw(self, index: int) -> Drawn:
+        """A draw, solved once. Gradients are not among what is solved; see :meth:`expect`."""
+        if index not in self._draws:
+            inputs = self._inputs(index)
+            wide = tuple(widen(array, self.case.dtype) for array in inputs)
+            expected: dict[str, Array] = {}
+            if self.case.pass_ != "backward":
+                expected[OUT] = solve(self.case, self.rule, self.wide, (wide[0], wide[1], wide[2]), self.rows)
+            upstream = None
+            if self.case.pass_ != "forward":
+                upstream = draw_upstream(self.case, self._entropy(index), index)
+            self._draws[index] = Drawn(inputs, expected, upstream)
+        return self._draws[index]
+
+    def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
+        """Take the exact gradients of a draw for answers: what ``worker.exact`` has computed."""
+        drawn = self.draw(index)
+        for name, array in gradients.items():
+            if not name.startswith((HELD, ERROR)):
+                drawn.expected[name] = array
+                drawn.held[name] = gradients[HELD + name]
+                drawn.plain_errors[name] = errors_of(gradients[ERROR + name], array)
+
+    def arrays(self, index: int, change: int) -> dict[str, Stored]:
+        """What a worker is given of a draw, by name, after a change where one is named."""
+        drawn = self.draw(index)
+        inputs, upstream = drawn.inputs, drawn.upstream
+        if change:
+            law = self._change(index, change)
+            inputs = changed(self.case, law, inputs)
+            upstream = None if upstream is None else changed_upstream(self.case, law, upstream)
+        named = dict(zip(ACTIVATIONS, inputs, strict=True))
+        return named if upstream is None else named | {UPSTREAM: upstream}
+
+    def score(self, who: str, index: int, parts: Parts) -> str:
+        """Compare an answer with the exact one; gives what is wrong with it where that is plain."""
+        errors = errors_after(self.case, self._change(index, 0), parts, self.draw(index).expected, self.rows)
+        if who == PLAIN:
+            errors |= self.draw(index).plain_errors
+            # It may have been computed in several orders of summation: the worse counts.
+            known = self._scores.get(PLAIN, {}).get(index, errors)
+            errors = {part: worse(found, known[part]) for part, found in errors.items()}
+        self._scores.setdefault(who, {})[index] = errors
+        plain = self._scores.get(PLAIN, {}).get(index, {})
+        # Where the plain reference is no better the rule is to blame, which the verdict says.
+        wrong = [p for p, e in errors.items() if e.not_finite and not (p in plain and plain[p].not_finite)]
+        return _of_part(wrong[0]) + errors[wrong[0]].not_finite if wrong and who != PLAIN else ""
+
+    def score_weights(self, who: str, index: int, weights: Stored) -> str:
+        """What is wrong with attention weights, (B, H, Lq, Lk); of the plain reference nothing is.
+
+        Raises:
+            ValueError: they have another shape, or there are none of the plain reference to judge by.
+        """
+        asked = Weighed(self.case, self.rule, self.wide, self.draw(index).inputs, self.rows)
+        errors = asked.errors(weights)
+        if who == PLAIN:
+            self._plain_weights[index] = errors
+            return ""
+        if index not in self._plain_weights:
+            raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
+        return asked.problem(weights, self._plain_weights[index])
+
+    def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
+        """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
+        law = self._change(index, change)
+        expected = self.draw(index).expected
+        some = some_rows(self.case, self.rows, self._rng)
+        errors = errors_after(self.case, law, parts, expected, self.rows, some)
+        references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
+        for part, found in errors.items():
+            worst = place_after(self.case, law, found.worst) if part == OUT else found.worst
+            after = [replace(found, worst=worst)]
+            _, problem = self._verdict(part, after, [index], references, in_place=True)
+            if problem:
+                return _of_part(part) + problem, str(law) if change else ""
+        return "", ""
+
+    def begin_timed(self) -> None:
+        """Outputs of timed calls of one process come."""
+
+    def end_timed(self) -> str:
+        """What is wrong with them together; "" for nothing."""
+        return ""
+
+    def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
+        """The verdict on all that ``who`` has computed for the check, family by family and part by part.
+
+        left_out: deliveries that it was not given.
+        """
+        scores = self._scores.get(who, {})
+        needless = set(left_out) & set(DELIVERIES)
+        asked = {index for index in range(len(self._check)) if self._family(index) not in needless}
+        missing = asked - set(scores)
+        if missing:
+            raise ValueError(f"no outputs of draws {sorted(missing)} to judge")
+        by_family: dict[str, list[int]] = {}
+        for index in sorted(scores):
+            by_family.setdefault(self._family(index), []).append(index)
+        numbers: dict[str, Accuracy] = {}
+        failed: dict[str, str] = {}
+        check: Check = ""
+        for family, draws in by_family.items():
+            for part in scores[draws[0]]:
+                # What families show are mistakes of the output; few of their draws say nothing of gradients.
+                if family != NORMAL and part != OUT:
+                    continue
+                accuracy, problem = self._verdict(part, [scores[i][part] for i in draws], draws, draws)
+                if family == NORMAL:
+                    numbers[part] = accuracy
+                if problem:
+                    check = check or self._check_of(part, [scores[i][part] for i in draws], draws)
+                if problem and family not in failed:
+                    where = "" if family == NORMAL else f"on inputs of the family {family}: "
+                    failed[family] = where + _of_part(part) + problem
+        worst = max(numbers, key=lambda part: (part == OUT, numbers[part].error_budget))
+        return Judgement(
+            accuracy=numbers[worst],
+            parts=numbers if len(numbers) > 1 else {},
+            problem=next(iter(failed.values()), ""),
+            failed=tuple(failed),
+            check=check,
+        )
+
+    def passes(self, index: int, output: Stored) -> bool:
+        """Whether an output of the rows compared would pass on a draw alone."""
+        errors = compare_wide(widen(output, self.case.dtype), self.draw(index).expected[OUT])
+        return not self._verdict(OUT, [errors], [index], [index])[1]
+
+    def _inputs(self, index: int) -> Triple:
+        if index < len(self._check):
+            family, number = self._check[index]
+            return draw_family(self.case, self.rule, family, self.case.seed, number)
+        return draw_activations(self.case, self.rule, self.entropy, index)
+
+    def _entropy(self, index: int) -> int:
+        return self.case.seed if index < len(self._check) else self.entropy
+
+    def _change(self, index: int, seed: int) -> Change:
+        """The composition of laws that a seed stands for, 0 for none; the last few are remembered."""
+        if not seed:
+            return no_change(self.case)
+        if (index, seed) not in self._changes:
+            while len(self._changes) >= _CHANGES_REMEMBERED:
+                del self._changes[next(iter(self._changes))]
+            drawn = draw_change(self.case, self.rule, np.random.default_rng(seed))
+            self._changes[index, seed] = settled(self.case, drawn, self.draw(index).inputs)
+        return self._changes[index, seed]
+
+    def _family(self, index: int) -> str:
+        return self._check[index][0] if index < len(self._check) else NORMAL
+
+    def _verdict(
+        self,
+        part: str,
+        errors: Sequence[Errors],
+        draws: Sequence[int],
+        references: Sequence[int],
+        *,
+        in_place: bool = False,
+    ) -> tuple[Accuracy, str]:
+        """in_place: the worst element is named by its place in the output, not among the rows compared."""
+        plain = self._scores.get(PLAIN, {})
+        missing = set(references) - set(plain)
+        if missing or not references:
+            raise ValueError(f"no plain reference of draws {sorted(missing or draws)} to judge by")
+        output, values = self._scales_of(part, draws)
+        sampled = self.rows is not None and part == OUT and not in_place
+        return verdict(
+            pool(errors),
+            pool([plain[index][part] for index in references]),
+            output=output,
+            values=values,
+            dtype=self.case.dtype,
+            rows=len(self.rows) if sampled and self.rows is not None else self.case.Lq,
+            rows_of=self.case.Lq,
+            draws=len(draws),
+        )
+
+    def _scales_of(self, part: str, draws: Sequence[int]) -> tuple[Scale, Scale]:
+        """The scale of a part of the exact answers, and of the values it is made of."""
+        if part == OUT:
+            return together([self._scale(i, OUT) for i in draws]), together(
+                [self._scale(i, "") for i in draws]
+            )
+        drawn = [self.draw(i) for i in draws]
+        exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
+        scale = gradient_scale(exact, held, self.case.dtype, summed=part.startswith("b_"))
+        return scale, scale
+
+    def _check_of(self, part: str, errors: Sequence[Errors], draws: Sequence[int]) -> Check:
+        """Name the check that a part with such errors failed."""
+        plain = pool([self._scores[PLAIN][index][part] for index in draws])
+        if reference_off(plain, self._scales_of(part, draws)[1], self.case.dtype):
+            return "rule_forms"
+        if part != OUT:
+            return "gradients"
+        return "not_finite" if pool(errors).not_finite else "values"
+
+    def _plain_verdict(self, index: int) -> tuple[Accuracy, str]:
+        """On the plain reference's own output on a draw: its limits are those of all others."""
+        plain = self._scores.get(PLAIN, {})
+        return self._verdict(OUT, [plain[index][OUT]] if index in plain else [], [index], [index])
+
+    def _scale(self, index: int, part: str) -> Scale:
+        """Of a part of the exact answer to a draw; "" for its values (or their source)."""
+        if (index, part) not in self._scales:
+            drawn = self.draw(index)
+            array = drawn.expected[part] if part else widen(drawn.inputs[2], self.case.dtype)
+            self._scales[index, part] = scale_of([array])
+        return self._scales[index, part]
+
+
+def _of_part(part: str) -> str:
+    return "" if part == OUT else f"the gradient of {part}: "
+
+
+def canary_that_passes(opened: OpenedCase) -> str:
+    """A canary that would pass the whole check, "" for none: such a case tells nothing.
+
+    The plain reference must have been scored. Each canary is tried on one draw after the other, as long as it
+    passes; hardly any gets beyond the first.
+    """
+    if opened.case.pass_ == "backward" or opened.case.dropout:
+        # There is no output to compare, or none that is compared by its values.
+        return ""
+    left = set(CANARIES)
+    for index in range(len(opened.families)):
+        answers = canaries(opened.case, opened.rule, opened.wide, opened.draw(index).inputs, opened.rows)
+        left = {name for name in left if opened.passes(index, answers[name])}
+        if not left:
+            return ""
+    return min(left, key=CANARIES.index)

@@ -1,0 +1,141 @@
+"""A case with dropout that the verifier has open: moments of draws, and outputs held against them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
+from attnbench.inputs.draw import Stored, widen
+from attnbench.inputs.symmetries import undone
+from attnbench.ipc.names import OUT, PLAIN
+from attnbench.oracle.moments import Moments, solve_moments
+from attnbench.types.checks import Check
+from attnbench.types.record import DropoutNumbers
+from attnbench.types.rule import Rule
+from attnbench.verifier.answers import Judgement
+from attnbench.verifier.case import OpenedCase
+
+if TYPE_CHECKING:
+    Parts = Mapping[str, Stored]
+
+
+DROPOUT = "dropout"
+"""Where such a check fails, among families of inputs."""
+
+
+class OpenedDropout(OpenedCase):
+    """As any case, but that outputs differ from call to call, which is what they are judged by.
+
+    The plain reference computes the answer without dropout. Laws hold as ever: they move weights and values,
+    or multiply them, and what is dropped is as random elsewhere.
+    """
+
+    def __init__(
+        self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, without: Sequence[str] = ()
+    ) -> None:
+        super().__init__(case, rule, timed_entropy, oracle_flops, without=without)
+        self._moments: dict[int, Moments] = {}
+        self._tallies: dict[str, tuple[int, Tally]] = {}
+        self._timed: dict[int, Tally] = {}
+
+    @property
+    def calls(self) -> int:
+        """How many outputs on the same inputs are compared."""
+        return dropout_calls(self.case, None if self.rows is None else len(self.rows))
+
+    def score(self, who: str, index: int, parts: Parts) -> str:
+        """Look at one output alone."""
+        if who == PLAIN:
+            return super().score(who, index, parts)
+        return self._alone(index, 0, parts)
+
+    def tally(self, who: str, index: int, parts: Parts) -> None:
+        """Add one of many outputs on the same draw, which :meth:`judge` looks at together."""
+        if who not in self._tallies or self._tallies[who][0] != index:
+            self._tallies[who] = index, self._tally(index)
+        self._add(self._tallies[who][1], index, 0, parts)
+
+    def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
+        """The verdict on all outputs that were tallied; they are forgotten."""
+        index, tally = self._tallies.pop(who)
+        if not tally.not_finite and len(tally.along) < self.calls:
+            raise ValueError(f"{len(tally.along)} outputs to judge where {self.calls} are needed")
+        numbers, problem = judge_tally(tally, **self._limits(index))
+        check: Check = ""
+        if problem:
+            hint = self._hint(index)
+            problem, check = problem + hint, "rule_forms" if hint else "dropout"
+        return Judgement(None, {}, problem, (DROPOUT,) if problem else (), _finite(numbers), check)
+
+    def begin_timed(self) -> None:
+        """Outputs of timed calls of one process come."""
+        self._timed = {}
+
+    def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
+        """Look at the output of a timed call alone, and keep what :meth:`end_timed` needs of it."""
+        problem = self._alone(index, change, parts)
+        if problem:
+            return problem, str(self._change(index, change)) if change else ""
+        if index not in self._timed:
+            self._timed[index] = self._tally(index)
+        self._add(self._timed[index], index, change, parts)
+        return "", ""
+
+    def end_timed(self) -> str:
+        """What is wrong with outputs of timed calls on the same draw together; "" for nothing."""
+        together, self._timed = self._timed, {}
+        for index, tally in together.items():
+            if len(tally.along) > 1:
+                _, problem = judge_tally(tally, **self._limits(index))
+                if problem:
+                    return f"with other outputs of timed calls on the same values: {problem}"
+        return ""
+
+    def unseen(self) -> bool:
+        """Whether dropout can be seen in no row."""
+        last = len(self.families) - 1
+        return telling_rows(self._tally(last), rms_limit=self._limits(last)["rms_limit"]) == 0
+
+    def _alone(self, index: int, change: int, parts: Parts) -> str:
+        tally = self._tally(index)
+        self._add(tally, index, change, parts)
+        _, problem = judge_tally(tally, **self._limits(index))
+        return problem + self._hint(index) if problem else ""
+
+    def _tally(self, index: int) -> Tally:
+        return Tally(self.case, self._moments_of(index))
+
+    def _add(self, tally: Tally, index: int, change: int, parts: Parts) -> None:
+        output = widen(parts[OUT], self.case.dtype)
+        tally.add(undone(self.case, self._change(index, change), output, self.rows))
+
+    def _moments_of(self, index: int) -> Moments:
+        """The moments of a draw, solved once."""
+        if index not in self._moments:
+            drawn = self.draw(index)
+            a, b, c = (widen(array, self.case.dtype) for array in drawn.inputs)
+            self._moments[index] = solve_moments(
+                self.case, self.rule, self.wide, (a, b, c), drawn.expected[OUT], self.rows
+            )
+        return self._moments[index]
+
+    def _limits(self, index: int) -> dict[str, float]:
+        """What rounding explains on a draw."""
+        accuracy, _ = self._plain_verdict(index)
+        return {"rms_limit": accuracy.rms_limit, "max_limit": accuracy.max_limit}
+
+    def _hint(self, index: int) -> str:
+        """That the plain reference is wrong too, where it is."""
+        _, problem = self._plain_verdict(index)
+        return f". The plain reference, without dropout, is wrong too: {problem}" if problem else ""
+
+
+def _finite(numbers: DropoutNumbers | None) -> DropoutNumbers | None:
+    """Numbers as a file can hold them; None where one is infinite or NaN."""
+    if numbers is None or not all(math.isfinite(each) for each in msgspec.structs.astuple(numbers)):
+        return None
+    return numbers

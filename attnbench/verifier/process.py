@@ -1,0 +1,159 @@
+"""The verifier: makes inputs, solves them in float64, judges outputs. No torch, no backend.
+
+Started by the parent as ``python -m attnbench.verifier.process DESCRIPTOR PARENT``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import msgspec
+
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import bytes_moved, flops
+from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.ipc.channel import Channel, ChannelClosed, close_all
+from attnbench.ipc.names import OUT, WEIGHTS, parameter_names
+from attnbench.ipc.process import die_with_parent, leave_terminal, silence
+from attnbench.ipc.shared_memory import pack, unpack
+from attnbench.masks import kept_pairs, kept_rows
+from attnbench.plugins.load import load
+from attnbench.types.case import Case, output_shape
+from attnbench.types.checks import Check
+from attnbench.types.extensions import Source
+from attnbench.types.rule import Rule
+from attnbench.types.words import one_line
+from attnbench.verifier.case import OpenedCase, canary_that_passes
+from attnbench.verifier.dropout import OpenedDropout
+
+Line = Channel[rm.VerifierReply, rm.VerifierRequest]
+
+
+def main(argv: list[str]) -> None:
+    """Serve on the descriptor until the line closes."""
+    descriptor, parent = (int(word) for word in argv)
+    die_with_parent(parent)
+    leave_terminal()
+    silence()
+    line: Line = Channel(socket.socket(fileno=descriptor), rm.VerifierRequest)  # type: ignore[arg-type]
+    opened: OpenedCase | None = None
+    while True:
+        try:
+            request, fds = line.receive()
+        except (ChannelClosed, msgspec.DecodeError):
+            os._exit(0)
+        out: tuple[int, ...] = ()
+        reply: rm.VerifierReply
+        try:
+            if isinstance(request, rm.OpenCase):
+                opened = None
+                opened = _open(request)
+                reply, out = _opened(opened)
+            elif opened is None:
+                reply = rm.RequestFailed(f"{type(request).__name__} before a case is open")
+            else:
+                reply, out = _answer(opened, request, fds)
+        except BaseException as failure:
+            reply = rm.RequestFailed(one_line(failure))
+        line.send(reply, out)
+        close_all([*fds, *out])
+
+
+def _open(request: rm.OpenCase) -> OpenedCase:
+    case = parse_case(request.case)
+    rule = _load_rule(request.rule_source, case.rule)
+    kind = OpenedDropout if case.dropout else OpenedCase
+    return kind(request.case, rule, request.timed_entropy, request.oracle_flops, without=request.without)
+
+
+def _opened(opened: OpenedCase) -> tuple[rm.VerifierReply, tuple[int, ...]]:
+    case, rule = opened.case, opened.rule
+    fd, specs = pack(parameter_names(opened.parameters.rule, opened.parameters.projections), case.dtype)
+    pairs = kept_pairs(case)
+    reply = rm.CaseOpened(
+        parameters=specs,
+        families=opened.families,
+        pairs=pairs,
+        flops=float(flops(case, rule, pairs)),
+        bytes_moved=float(bytes_moved(case, rule, kept_rows(case))),
+        calls=opened.calls if isinstance(opened, OpenedDropout) else 0,
+    )
+    return reply, (fd,)
+
+
+def _answer(
+    opened: OpenedCase, request: rm.VerifierRequest, fds: list[int]
+) -> tuple[rm.VerifierReply, tuple[int, ...]]:
+    match request:
+        case rm.GetDraw():
+            fd, specs = pack(opened.arrays(request.index, request.change), opened.case.dtype)
+            return rm.Arrays(specs), (fd,)
+        case rm.Expect():
+            opened.expect(request.index, unpack(fds[0], request.gradients))
+            return rm.Scored(""), ()
+        case rm.Score():
+            if problem := _wrong_shape(opened.case, request.parts):
+                return rm.Scored(problem, check="output_form"), ()
+            problem = opened.score(request.who, request.index, unpack(fds[0], request.parts))
+            check: Check = "dropout" if opened.case.dropout else "not_finite"
+            return rm.Scored(problem, check=check if problem else ""), ()
+        case rm.ScoreWeights():
+            weights = unpack(fds[0], request.parts)[WEIGHTS]
+            problem = opened.score_weights(request.who, request.index, weights)
+            return rm.Scored(problem, check="weights" if problem else ""), ()
+        case rm.ScoreTimed():
+            return _score_timed(opened, request, fds[0]), ()
+        case rm.TallyOutputs() if isinstance(opened, OpenedDropout):
+            for parts_of_one in request.outputs:
+                if problem := _wrong_shape(opened.case, parts_of_one):
+                    return rm.Scored(problem, check="output_form"), ()
+                opened.tally(request.who, request.index, unpack(fds[0], parts_of_one))
+            return rm.Scored(""), ()
+        case rm.Judge():
+            judged = opened.judge(request.who, request.left_out)
+            return rm.Judged(
+                judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout, judged.check
+            ), ()
+        case rm.TryCanaries():
+            unseen = isinstance(opened, OpenedDropout) and opened.unseen()
+            return rm.Tried(canary_that_passes(opened), unseen), ()
+        case _:
+            return rm.RequestFailed(f"no such request: {type(request).__name__}"), ()
+
+
+def _score_timed(opened: OpenedCase, request: rm.ScoreTimed, fd: int) -> rm.Scored:
+    """Outputs of timed calls one by one, then all of them together."""
+    opened.begin_timed()
+    for place, each in enumerate(request.outputs):
+        problem, law = _wrong_shape(opened.case, each.parts), ""
+        if not problem:
+            parts = unpack(fd, each.parts)
+            problem, law = opened.score_timed(each.index, each.change, parts)
+        if problem:
+            return rm.Scored(problem, place, law, "timed_values")
+    problem = opened.end_timed()
+    if problem:
+        return rm.Scored(problem, len(request.outputs) - 1, check="timed_values")
+    return rm.Scored("")
+
+
+def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:
+    for part in parts:
+        if part.name == OUT and tuple(part.shape) != output_shape(case):
+            return f"the output has shape {tuple(part.shape)}"
+    return ""
+
+
+def _load_rule(source: Source, name: str) -> Rule:
+    loaded = load(source)
+    for rule in loaded.of(Rule):
+        if rule.name == name:
+            return rule
+    raise ValueError("; ".join(loaded.faults) or f"{loaded.source} brings no rule {name!r} here")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
