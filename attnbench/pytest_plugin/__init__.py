@@ -1,9 +1,9 @@
-"""attnbench in pytest: a test over cases and backends, checked before it is timed and on what is timed.
+"""pytest plugin: run a test over cases and backends, and check what it times.
 
-pytest imports this module in every session, whether anybody uses it or not; so it imports nothing but pytest,
-which is there, and all that does something is imported by the first test that asks for it.
+pytest imports this module in every session. It therefore imports only pytest; the first test that uses the
+plugin imports the rest.
 
-There is nothing to assert here, so pytest needn't rewrite it: PYTEST_DONT_REWRITE.
+This module has no asserts, so pytest need not rewrite it: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from attnbench.pytest_plugin.checked_test import CheckedBackend
     from attnbench.pytest_plugin.pairs import Pair
-    from attnbench.pytest_plugin.watched import CheckedBackend
+    from attnbench.pytest_plugin.session_verifier import SessionVerifier
     from attnbench.types.case import Case
 
 PAIR = "_attnbench_pair"
-"""The fixture that a test is parametrised over; both public ones ask for it."""
+"""The fixture that carries the parameter of a test; both public fixtures ask for it."""
 
 MARKER = (
-    "attnbench(*words, suite, cases, backends, rules, ...): run the test for each case and backend; words "
-    "are suites, ids of cases, TOML files or Case values"
+    "attnbench(*cases, suite, cases, backends, rules, ...): run the test for each case and backend; cases "
+    "are suites, case ids, TOML files or Case values"
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options for a run with no test written."""
+    """Add the options that make tests without writing one."""
     group = parser.getgroup("attnbench", "attnbench: attention backends, checked and timed")
     for option, metavar, text in (
-        ("suite", "SUITE", "run this suite (a name or a TOML file), with no test written; may be repeated"),
-        ("case", "ID", "run this case, with no test written; may be repeated"),
-        ("backend", "NAME", "of --attnbench-suite and --attnbench-case: this backend alone; may be repeated"),
-        ("rule", "NAME", "of --attnbench-suite: the cases of this rule alone; may be repeated"),
+        ("suite", "SUITE", "run this suite (a name or a TOML file) without written tests; may be repeated"),
+        ("case", "ID", "run this case without written tests; may be repeated"),
+        ("backend", "NAME", "with --attnbench-suite or --attnbench-case: only this backend; may be repeated"),
+        ("rule", "NAME", "with --attnbench-suite: only the cases of this rule; may be repeated"),
         ("plugin", "FILE", "load this attnbench plugin too, a file or a module; may be repeated"),
     ):
         group.addoption(
@@ -43,22 +44,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         )  # fmt: skip
     group.addoption(
         "--attnbench-threads", type=int, default=None, metavar="N", dest="attnbench_threads",
-        help="of --attnbench-suite and --attnbench-case: this many threads in every case",
+        help="with --attnbench-suite or --attnbench-case: run every case with this number of threads",
     )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known; have the items of a suite collected where one is asked for."""
+    """Register the marker, and the items of suites and cases that the command line names."""
     config.addinivalue_line("markers", MARKER)
-    asked = [
+    given = [
         name
         for name in ("suite", "case", "backend", "rule", "threads")
         if config.getoption(f"attnbench_{name}") not in (None, [])
     ]
-    if asked:
+    if given:
         from attnbench.pytest_plugin.suite_items import SuiteItems
 
-        config.pluginmanager.register(SuiteItems(config, asked), "attnbench-suite")
+        config.pluginmanager.register(SuiteItems(config, given), "attnbench-suite")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -69,18 +70,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         parametrise(metafunc)
     elif any(mark.name == "attnbench" for mark in metafunc.definition.own_markers):
         pytest.fail(
-            f"{metafunc.function.__name__} is marked attnbench and takes neither attnbench_case nor "
-            "attnbench_backend: it would run once, for no case",
+            f"{metafunc.function.__name__} is marked attnbench, but takes neither attnbench_case nor "
+            "attnbench_backend: add one of these fixtures",
             pytrace=False,
         )
 
 
 @pytest.fixture(name=PAIR)
 def _attnbench_pair(request: pytest.FixtureRequest) -> Pair:
-    """The case and the backend that a test is run for."""
+    """The case and the backend that a test runs for."""
     if not hasattr(request, "param"):
         pytest.fail(
-            "attnbench_case and attnbench_backend are for tests marked attnbench, whose cases they are: "
+            "attnbench_case and attnbench_backend need a marker that names the cases: "
             '@pytest.mark.attnbench("smoke")',
             pytrace=False,
         )
@@ -88,42 +89,44 @@ def _attnbench_pair(request: pytest.FixtureRequest) -> Pair:
     return pair
 
 
+@pytest.fixture(scope="session")
+def _attnbench_verifier(pytestconfig: pytest.Config) -> Generator[SessionVerifier, None, None]:
+    """The verifier of the session; its processes start with the first test that needs them."""
+    from attnbench.pytest_plugin.pairs import registry_of
+    from attnbench.pytest_plugin.session_verifier import SessionVerifier
+
+    verifier = SessionVerifier(registry_of(pytestconfig))
+    yield verifier
+    verifier.close()
+
+
 @pytest.fixture
 def attnbench_case(_attnbench_pair: Pair) -> Case:
-    """The case that this test is run for; see the marker ``attnbench``."""
+    """The case that this test runs for; see the marker ``attnbench``."""
     return _attnbench_pair.case
 
 
 @pytest.fixture
 def attnbench_backend(
     _attnbench_pair: Pair, request: pytest.FixtureRequest
-) -> Generator[CheckedBackend, None, None]:
-    """A backend, prepared for the case and checked, as a function that computes it on inputs it holds.
+) -> Generator[CheckedBackend | None, None, None]:
+    """A checked backend, prepared for the case, as a function that computes the output on its ``inputs``.
 
-    Its outputs are compared when the test ends. ``attnbench_backend.inputs`` are the inputs.
+    attnbench compares the last output when the test ends.
     """
-    from attnbench.pytest_plugin.one_test import backend_of
+    from attnbench.pytest_plugin.checked_test import prepared_backend
 
-    # First, since it skips where benchmarks are to be skipped, before anything dear is done.
+    # The benchmark fixture comes before the slow check: it skips the test where benchmarks are skipped.
     benchmark: Any = request.getfixturevalue("benchmark") if "benchmark" in request.fixturenames else None
-    yield from backend_of(_attnbench_pair, request.node, benchmark)
+    verifier: SessionVerifier = request.getfixturevalue("_attnbench_verifier")
+    yield from prepared_backend(_attnbench_pair, request.node, benchmark, verifier)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Compare what the test has computed before it counts as passed."""
-    if PAIR not in getattr(item, "fixturenames", ()):
+    """Compare the test's output before the test counts as passed."""
+    if "attnbench_backend" not in getattr(item, "fixturenames", ()):
         return (yield)
-    from attnbench.pytest_plugin.one_test import around_call
+    from attnbench.pytest_plugin.checked_test import around_call
 
     return (yield from around_call(item))
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the processes that have checked, where there are any."""
-    from sys import modules
-
-    # Where nobody has asked for it, it isn't there.
-    courts = modules.get("attnbench.pytest_plugin.court")
-    if courts is not None:
-        courts.close_court(config)

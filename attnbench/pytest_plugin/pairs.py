@@ -1,16 +1,19 @@
-"""From the words of a marker to the cases and backends that a test is run for."""
+"""The cases and backends that a test runs for, from the arguments of its marker and the session's plugins."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from attnbench import hookspecs
 from attnbench.cases.ids import case_id
 from attnbench.pytest_plugin import PAIR
-from attnbench.pytest_plugin.short_id import short_id
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
 from attnbench.types.mask import Mask
@@ -20,88 +23,126 @@ if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
     from attnbench.runner.options import Order
+    from attnbench.types.extensions import Source
 
 _REGISTRY = pytest.StashKey["Registry"]()
+_DEFAULTS = ("none", "float32", "cpu", "forward")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What a test is run for. backend: None where it asks for the case alone."""
+    """The parameter of a test. backend: None if the test asks for the case alone."""
 
     case: Case
     backend: str | None = None
 
 
+def short_id(case: Case) -> str:
+    """Return the case's id without defaults, as ``scaled_dot/H4-L64-D32/causal``.
+
+    With ``attention/`` before it, or as it is for other operations, it is an id of the same case.
+    """
+    operation, rule, sizes, *rest = case_id(case).split("/")
+    sizes = sizes.removeprefix("B1-")
+    if case.Lq == case.Lk:
+        sizes = re.sub(r"Lq(\d+)-Lk\d+", r"L\1", sizes)
+    words = [word for place, word in enumerate(rest) if _DEFAULTS[place : place + 1] != (word,)]
+    return "/".join([*([operation] if operation != "attention" else []), rule, sizes, *words])
+
+
 def registry_of(config: pytest.Config) -> Registry:
-    """The plugins of a session, loaded once: those installed, those named, and its ``conftest.py`` files.
+    """Return the session's plugins, loaded once: installed ones, named ones and its ``conftest.py`` files.
 
     Raises:
-        BadInput: one that is named, or a ``conftest.py``, can't be used.
+        BadInput: a named plugin or a ``conftest.py`` can't be used.
     """
     from attnbench.plugins.registry import load_wanted
-    from attnbench.pytest_plugin.conftests import sources_of
 
     if _REGISTRY not in config.stash:
-        config.stash[_REGISTRY] = load_wanted(config.getoption("attnbench_plugin"), sources_of(config))
+        config.stash[_REGISTRY] = load_wanted(config.getoption("attnbench_plugin"), _conftest_plugins(config))
     return config.stash[_REGISTRY]
 
 
+def _conftest_plugins(config: pytest.Config) -> list[Source]:
+    """Return the session's ``conftest.py`` files that have hooks of attnbench. Workers import each file."""
+    from attnbench.plugins.sources import named
+
+    found = []
+    for module in config.pluginmanager.get_plugins():
+        file = getattr(module, "__file__", None)
+        if isinstance(module, ModuleType) and file and file.endswith("conftest.py") and _has_hooks(module):
+            source = named(file)
+            # attnbench finds the module there, and does not import the file a second time.
+            sys.modules.setdefault(source.module, module)
+            found.append(source)
+    return sorted(found, key=lambda source: source.path)
+
+
+def _has_hooks(module: ModuleType) -> bool:
+    """Return whether it has a hook, also one without ``hookimpl``: loading reports that mistake."""
+    known = {name for name in vars(hookspecs) if name.startswith("attnbench_")}
+    return any(
+        callable(value) and (name in known or hasattr(value, "attnbench_impl"))
+        for name, value in vars(module).items()
+    )
+
+
 def parametrise(metafunc: pytest.Metafunc) -> None:
-    """Run a test for each case and backend of its marker; one sentence where the marker can't be used."""
+    """Run a test for each case and backend of its marker. An impossible marker is an error of collection."""
     generated = getattr(metafunc.definition.getparent(pytest.Module), "parameters", None)
     if generated is not None:
         metafunc.parametrize(PAIR, generated[metafunc.function.__name__], indirect=True)
         return
     marker = metafunc.definition.get_closest_marker("attnbench")
     if marker is None:
-        # The fixture says what is missing, where the test really asks for it.
+        # The fixture reports it if the test runs.
         return
-    said = ""
+    wrong = ""
     try:
         parameters = marked(registry_of(metafunc.config), marker.args, marker.kwargs, metafunc.fixturenames)
-    except BadInput as wrong:
-        said = str(wrong)
-    if said:
-        # Out here, so that pytest doesn't print the sentence twice, as an exception during another.
-        pytest.fail(f"the marker attnbench of {metafunc.function.__name__}: {said}", pytrace=False)
+    except BadInput as failure:
+        wrong = str(failure)
+    if wrong:
+        # Outside of the except block: pytest would print both exceptions.
+        pytest.fail(f"the marker attnbench of {metafunc.function.__name__}: {wrong}", pytrace=False)
     metafunc.parametrize(PAIR, parameters, indirect=True)
 
 
 def marked(
-    registry: Registry, words: Sequence[Any], named: Mapping[str, Any], fixtures: Sequence[str]
+    registry: Registry, args: Sequence[Any], kwargs: Mapping[str, Any], fixtures: Sequence[str]
 ) -> list[Any]:
-    """The parameters that a marker means.
+    """Return the parameters of a test from its marker's arguments.
 
-    words: suites, ids, TOML files, cases. named: the same as ``suite`` and ``cases``; ``backends``; and what
-    changes the cases, by the names of :class:`attnbench.cases.select.Overrides`.
+    args: suites, case ids, TOML files, cases. kwargs: the same as ``suite`` and ``cases``; ``backends``; and
+    changes to the cases, by the names of :class:`attnbench.cases.select.Overrides`.
 
     Raises:
-        BadInput: a word that is unknown or can't be, in one sentence.
+        BadInput: an argument is unknown or impossible.
     """
     from attnbench.cases.select import Overrides, select
 
-    changes = {field.name for field in fields(Overrides)}
-    for name in named:
-        if name not in changes | {"suite", "cases", "backends"}:
-            known = sorted({"suite", "cases", "backends"} | changes)
-            raise BadInput(unknown_name("argument", name, known))
-    asked = [*words, *_several(named.get("suite")), *_several(named.get("cases"))]
-    if not asked:
+    changes = {each.name for each in fields(Overrides)}
+    known = changes | {"suite", "cases", "backends"}
+    for name in kwargs:
+        if name not in known:
+            raise BadInput(unknown_name("argument", name, sorted(known)))
+    named = [*args, *_several(kwargs.get("suite")), *_several(kwargs.get("cases"))]
+    if not named:
         raise BadInput('name a suite or a case, as in @pytest.mark.attnbench("smoke")')
-    given = {name: value for name, value in named.items() if name in changes and value is not None}
-    for name in ("rules", "dtypes", "masks", "passes"):
-        given[name] = _masks(named.get(name)) if name == "masks" else _names(name, named.get(name))
-    overrides = Overrides(**given)
-    selection = select([_word(each) for each in asked], registry, overrides, timed=False)
+    changed = {name: value for name, value in kwargs.items() if name in changes and value is not None}
+    for name in ("rules", "dtypes", "passes"):
+        changed[name] = _names(name, kwargs.get(name))
+    changed["masks"] = tuple(_mask(each) for each in _several(kwargs.get("masks")))
+    selection = select([_word(each) for each in named], registry, Overrides(**changed), timed=False)
     if "attnbench_backend" not in fixtures:
         return [pytest.param(Pair(case), id=short_id(case)) for case in selection.cases]
-    return list(pairs_of(selection, _names("backends", named.get("backends")), registry))
+    return list(parameters_of(selection, _names("backends", kwargs.get("backends")), registry))
 
 
-def pairs_of(selection: Selection, backends: tuple[str, ...], registry: Registry) -> Iterator[Any]:
-    """Cases by backends, those marked to be skipped that a backend declares not to do.
+def parameters_of(selection: Selection, backends: tuple[str, ...], registry: Registry) -> Iterator[Any]:
+    """Yield a parameter for each case and backend, with a skip mark where the backend declines the case.
 
-    Compiling backends that aren't named are left to the cases that a run would give them.
+    Backends that compile and are not named run only on the cases where ``attnbench run`` uses them.
     """
     from attnbench.api import make_options, order_of
 
@@ -117,15 +158,14 @@ def _declined(case: Case, name: str, order: Order, registry: Registry) -> str:
     from attnbench.runner.case import refusal
     from attnbench.runner.options import left_out
 
-    rule, backend = registry.rule(case.rule), registry.backend(name)
-    # Whether there is a device is asked when the test is run.
-    refused = refusal(backend, case, rule, cuda_devices=("asked later",))
+    # A missing device is found when the test runs.
+    refused = refusal(registry.backend(name), case, registry.rule(case.rule), cuda_devices=("asked later",))
     if refused is not None:
         return f"{refused[0]}: {refused[1]}"
     if name in left_out(order, registry, case_id(case)):
-        return "compiles for seconds a case, so this suite gives it a few of its cases"
+        return "compiles for seconds a case, so this suite runs it on few of its cases"
     if case.cache == "rotating":
-        return "inputs rotate through copies in attnbench run alone"
+        return "only attnbench run rotates inputs through copies"
     return ""
 
 
@@ -136,27 +176,26 @@ def _several(value: Any) -> list[Any]:
     return [value] if one else list(value)
 
 
-def _names(what: str, value: Any) -> tuple[str, ...]:
+def _names(argument: str, value: Any) -> tuple[str, ...]:
     names = tuple(_several(value))
     for name in names:
         if not isinstance(name, str):
-            raise BadInput(f"{what} = {name!r}: names are needed")
+            raise BadInput(f"{argument} = {name!r}: give names")
     return names
 
 
-def _word(asked: Any) -> str:
-    if isinstance(asked, Case):
-        return case_id(asked)
-    if not isinstance(asked, str):
-        raise BadInput(f"{asked!r}: a suite, the id of a case, a TOML file or a Case is needed")
-    return asked
+def _word(named: Any) -> str:
+    if isinstance(named, Case):
+        return case_id(named)
+    if not isinstance(named, str):
+        raise BadInput(f"{named!r}: give a suite, a case id, a TOML file or a Case")
+    return named
 
 
-def _masks(value: Any) -> tuple[Mask, ...]:
+def _mask(named: Any) -> Mask:
     from attnbench.cases.ids import parse_mask
 
-    masks = tuple(parse_mask(each) if isinstance(each, str) else each for each in _several(value))
-    for mask in masks:
-        if not isinstance(mask, Mask):
-            raise BadInput(f"masks = {mask!r}: words as in ids, or Mask values, are needed")
-    return masks
+    mask = parse_mask(named) if isinstance(named, str) else named
+    if not isinstance(mask, Mask):
+        raise BadInput(f"masks = {mask!r}: give words as in case ids, or Mask values")
+    return mask

@@ -1,82 +1,83 @@
-"""Items for cases and backends that the command line names, with no test written."""
+"""Tests for the suites and cases of the command line, without a written test."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from attnbench.cases.select import Overrides, Selection, select
-from attnbench.pytest_plugin import generated
-from attnbench.pytest_plugin.generated import TIMED, UNTIMED
-from attnbench.pytest_plugin.pairs import pairs_of, registry_of
+from attnbench.cases.select import Overrides, select
+from attnbench.pytest_plugin.pairs import parameters_of, registry_of
+from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
 
-NODE = "attnbench"
-"""The node that the items belong to, as a file is the one of others."""
+if TYPE_CHECKING:
+    from attnbench.pytest_plugin.checked_test import CheckedBackend
+
+
+def test_attention(benchmark: Any, attnbench_backend: CheckedBackend) -> None:
+    """Check and time."""
+    benchmark(attnbench_backend)
+
+
+def test_right(attnbench_backend: CheckedBackend) -> None:
+    """Check only: without pytest-benchmark, and for cases meant for checking."""
+    attnbench_backend()
 
 
 class SuiteItems:
-    """Part of the plugin where the command line names a suite or a case."""
+    """The part of the plugin that adds the tests. given: the names of the options on the command line."""
 
-    def __init__(self, config: pytest.Config, asked: list[str]) -> None:
-        if not {"suite", "case"} & set(asked):
+    def __init__(self, config: pytest.Config, given: list[str]) -> None:
+        if not {"suite", "case"} & set(given):
             raise pytest.UsageError(
-                f"--attnbench-{asked[0]} chooses among what --attnbench-suite or --attnbench-case names: "
-                "give one of these"
+                f"--attnbench-{given[0]} needs --attnbench-suite or --attnbench-case: add one of these"
             )
         self._config = config
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Add the items, before others choose among all."""
+        """Add the items first, so that ``-k`` and others select among all."""
         try:
             parameters = self._parameters()
         except BadInput as wrong:
             raise pytest.UsageError(str(wrong)) from wrong
-        node = SuiteNode.from_parent(session, path=Path(generated.__file__), nodeid=NODE)
+        node = SuiteNode.from_parent(session, path=Path(__file__), nodeid="attnbench")
         node.parameters = parameters
         items.extend(session.genitems(node))
 
     def _parameters(self) -> dict[str, list[Any]]:
-        """By the name of the test, what it is run for."""
+        """Return the parameters of each test by its name."""
         option, registry = self._config.getoption, registry_of(self._config)
-        changes = Overrides(rules=tuple(option("attnbench_rule")), threads=option("attnbench_threads"))
-        same = Overrides(threads=changes.threads)
+        threads = option("attnbench_threads")
+        changes = Overrides(rules=tuple(option("attnbench_rule")), threads=threads)
         words = [*option("attnbench_suite"), *option("attnbench_case")]
         chosen = select(words, registry, changes, timed=False)
-        untimed: set[Any] = set()
+        untimed: set[Case] = set()
+        for word in option("attnbench_suite"):
+            suite = registry.suites.get(word)
+            if suite is not None and suite.record.check_only:
+                untimed |= {*select([word], registry, Overrides(threads=threads), timed=False).cases}
         if not self._config.pluginmanager.hasplugin("benchmark"):
-            untimed = set(chosen.cases)
-        else:
-            for word in option("attnbench_suite"):
-                suite = registry.suites.get(word)
-                if suite is not None and suite.record.check_only:
-                    untimed |= set(select([word], registry, same, timed=False).cases)
-        backends = tuple(option("attnbench_backend"))
-        found: dict[str, list[Any]] = {}
-        for name, cases in (
-            (TIMED, tuple(case for case in chosen.cases if case not in untimed)),
-            (UNTIMED, tuple(case for case in chosen.cases if case in untimed)),
-        ):
-            selection = Selection(cases, chosen.compiled_on)
-            found[name] = list(pairs_of(selection, backends, registry)) if cases else []
+            untimed = {*chosen.cases}
+        found: dict[str, list[Any]] = {test_attention.__name__: [], test_right.__name__: []}
+        for parameter in parameters_of(chosen, tuple(option("attnbench_backend")), registry):
+            test = test_right if parameter.values[0].case in untimed else test_attention
+            found[test.__name__].append(parameter)
         return found
 
 
 class SuiteNode(pytest.Module):
-    """The module of the generated tests, as a node of its own, whatever tests and files are called here.
-
-    parameters: by test, what it is run for.
-    """
+    """This module as a node, whatever names the project gives to tests. parameters: by name of the test."""
 
     parameters: dict[str, list[Any]]
 
     def _getobj(self) -> ModuleType:
-        return generated
+        return sys.modules[__name__]
 
     def funcnamefilter(self, name: str) -> bool:
-        """Whether there is something to run a test for."""
+        """Return whether the test has anything to run for."""
         return bool(self.parameters.get(name))

@@ -1,4 +1,4 @@
-"""What the pytest plugin costs: a call that is watched, and a session that doesn't use it. Prints figures.
+"""Print the cost of the pytest plugin: of a call of its fixture, and of a session that doesn't use it.
 
 Usage: python tests/benchmarks/plugin.py    (with attnbench installed, so that pytest finds the plugin)
 """
@@ -40,12 +40,12 @@ def loop_ns(call: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter_ns() - start) / calls
 
 
-def watched_ns() -> None:
-    """Time of a watched call less that of a bare one, alternating: of nothing, and of small kernels."""
+def fixture_ns() -> None:
+    """Print how much longer a call of the fixture takes than a bare one, in alternation."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    from attnbench.pytest_plugin.watched import watched
+    from attnbench.pytest_plugin.checked_test import CheckedBackend
 
     torch.set_num_threads(1)
     with torch.inference_mode():
@@ -55,15 +55,16 @@ def watched_ns() -> None:
             ("attention of 2 heads of 16 over 256", scaled_dot_product_attention, 256, 10),
         ):
             inputs = q, k, v = tuple(torch.randn(1, 2, length, 16) for _ in range(3))
-            seen = watched(kernel, (q, k, v)).call
+            # As it is after its preparation.
+            seen = CheckedBackend.__new__(CheckedBackend)
+            seen.inputs, seen._kernel, seen.calls = inputs, kernel, 0
             pairs = []
             for _ in range(PAIRS):
                 bare = loop_ns(lambda kernel=kernel, q=q, k=k, v=v: kernel(q, k, v), calls)
                 pairs.append((bare, loop_ns(seen, calls)))
-            del inputs
             differences = sorted(after - before for before, after in pairs)
             print(
-                f"{words}: {median(bare for bare, _ in pairs):.0f} ns a call through a lambda; watched "
+                f"{words}: {median(bare for bare, _ in pairs):.0f} ns a call through a lambda; the fixture "
                 f"{median(differences):+.0f} ns (middle half {differences[PAIRS // 4]:+.0f} to "
                 f"{differences[3 * PAIRS // 4]:+.0f})"
             )
@@ -104,7 +105,7 @@ def listing_ms() -> tuple[int, float]:
 
 def main() -> None:
     """Measure and print."""
-    watched_ns()
+    fixture_ns()
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "test_one.py").write_text("def test_one(): pass\n")

@@ -5,7 +5,7 @@ from case_strategies import cases
 from hypothesis import given
 
 from attnbench.cases.ids import parse_case
-from attnbench.pytest_plugin.short_id import short_id
+from attnbench.pytest_plugin.pairs import short_id
 from attnbench.types.case import OPERATIONS, Case
 
 

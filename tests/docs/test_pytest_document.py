@@ -42,13 +42,3 @@ def test_the_lines_of_the_document_make_tests(line: str, pytester: pytest.Pytest
 
 def test_there_are_lines_to_look_at() -> None:
     assert len(shell_lines()) == 2
-
-
-def test_the_keys_of_the_document_are_those_that_are_written() -> None:
-    table = DOCUMENT.read_text().partition("| key |")[2].partition("\n\n")[0]
-    told = set(re.findall(r"`(\w+)`", re.sub(r"\|[^|]*\|$", "|", table, flags=re.MULTILINE)))
-    source = Path(__file__).parents[2] / "attnbench" / "pytest_plugin" / "extra_info.py"
-    written = set(re.findall(r'\b(\w+)=|"(\w+)": accuracy', source.read_text()))
-    keys = {name or other for name, other in written} - {""}
-    assert told <= keys
-    assert keys - told == set()

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import _pytest.pytester
 import pytest
+from in_process import InProcess
 
 from attnbench.plugins.registry import load_registry
-from attnbench.pytest_plugin import one_test
-from attnbench.pytest_plugin.court import Court
+from attnbench.pytest_plugin import session_verifier
+from attnbench.pytest_plugin.session_verifier import SessionVerifier
 
 SLY = Path(__file__).parent / "sly"
 
 
-class OwnModulesAlone:
-    """What a session within this process leaves of the modules that it has imported: all but its tests.
-
-    pytester would drop all of them, and NumPy can't be imported twice.
-    """
+class OwnModulesOnly:
+    """Drop only the test modules that a session in this process imported. pytester would drop all modules,
+    but NumPy can't be imported twice."""
 
     folder: Path
 
@@ -33,35 +32,50 @@ class OwnModulesAlone:
                 del sys.modules[name]
 
 
-@pytest.fixture(scope="module")
+class SharedVerifier(SessionVerifier):
+    """One verifier for all sessions in this process: its processes take seconds to start."""
+
+    end = SessionVerifier.close
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
 def sly_plugin() -> Iterator[None]:
-    """The distribution ``attnbench-sly`` is installed while a module is tested."""
+    """Install the distribution ``attnbench-sly``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(SLY)
-        paths = [str(SLY), *filter(None, [os.environ.get("PYTHONPATH")])]
-        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(SLY), *filter(None, [os.environ.get("PYTHONPATH")])]))
         yield
 
 
-@pytest.fixture(scope="module")
-def court(sly_plugin: None) -> Iterator[Court]:
-    """One for all sessions that a module's tests make within this process: to convene it takes seconds."""
-    court = Court(load_registry())
-    yield court
-    court.close()
+@pytest.fixture(scope="session")
+def shared_verifier(sly_plugin: None) -> Iterator[SessionVerifier]:
+    """The verifier of all sessions."""
+    verifier = SharedVerifier(load_registry())
+    yield verifier
+    verifier.end()
 
 
 @pytest.fixture
-def one_court(court: Court, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Court:
-    """Sessions within this process are judged by it, and leave modules where they are."""
-    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", OwnModulesAlone)
-    monkeypatch.setattr(OwnModulesAlone, "folder", pytester.path, raising=False)
-    monkeypatch.setattr(one_test, "court_of", lambda config, registry: court)
-    return court
+def in_process(
+    sly_plugin: None,
+    pytester: pytest.Pytester,
+    plugin_words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> InProcess:
+    """Runs sessions in this process; those that check anything use the shared verifier."""
+    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", OwnModulesOnly)
+    monkeypatch.setattr(OwnModulesOnly, "folder", pytester.path, raising=False)
+    shared = lambda registry: request.getfixturevalue("shared_verifier")  # noqa: E731
+    monkeypatch.setattr(session_verifier, "SessionVerifier", shared)
+    return InProcess(pytester, plugin_words)
 
 
 @pytest.fixture(scope="session")
 def plugin_words() -> list[str]:
-    """What a command line needs so that the plugin is there: nothing where it's installed."""
+    """The arguments that load the plugin if it is not installed."""
     names = {point.value for point in entry_points(group="pytest11")}
     return [] if "attnbench.pytest_plugin" in names else ["-p", "attnbench.pytest_plugin"]

@@ -1,4 +1,4 @@
-"""A project's ``conftest.py`` is a plugin of its session: found, judged in workers of its own, told of."""
+"""A project's ``conftest.py`` is a plugin of its session."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-import attnbench.api  # pytester forgets what is first imported in a session, and NumPy comes once
-import attnbench.pytest_plugin.pairs
-import attnbench.pytest_plugin.suite_items  # noqa: F401
+from in_process import InProcess
 
 pytest_plugins = ("pytester",)
 pytestmark = pytest.mark.usefixtures("not_in_xdist")
@@ -34,22 +31,21 @@ def test_it(attnbench_backend): attnbench_backend()
 
 
 @pytest.fixture
-def collected(pytester: pytest.Pytester, plugin_words: list[str]) -> Collect:
-    return Collect(pytester, plugin_words)
+def collected(in_process: InProcess) -> Collect:
+    return Collect(in_process)
 
 
 class Collect:
-    """Collects tests in a session within this process, which has imported already what is slow to import."""
+    """Collects tests in a session in this process."""
 
-    def __init__(self, pytester: pytest.Pytester, words: list[str]) -> None:
-        self.pytester, self.words = pytester, words
+    def __init__(self, in_process: InProcess) -> None:
+        self.pytester, self._in_process = in_process.pytester, in_process
 
     def __call__(self, *words: str) -> pytest.RunResult:
-        quiet = ("-p", "no:xdist", "-p", "no:cacheprovider", "-W", "error", "-q")
-        return self.pytester.runpytest_inprocess(*self.words, *quiet, "--collect-only", *words)
+        return self._in_process("-q", "--collect-only", *words)
 
 
-def test_a_test_of_the_project_is_run_for_the_backend_of_its_conftest(collected: Collect) -> None:
+def test_a_test_runs_for_the_backend_of_the_conftest(collected: Collect) -> None:
     collected.pytester.makeconftest(IMPORT + BACKEND.format(name="ours"))
     collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["ours", "eager"]))
     result = collected()
@@ -59,14 +55,14 @@ def test_a_test_of_the_project_is_run_for_the_backend_of_its_conftest(collected:
     assert "test_it[scaled_dot/H2-L16-D8-eager]" in lines
 
 
-def test_with_no_test_written_it_is_there_too(collected: Collect) -> None:
+def test_the_command_line_has_its_backend(collected: Collect) -> None:
     collected.pytester.makeconftest(IMPORT + BACKEND.format(name="ours"))
     result = collected("--attnbench-case", CASE, "--attnbench-backend", "ours")
     assert result.ret == 0, result.stdout.str()
     result.stdout.fnmatch_lines(["attnbench::test_*ours]"])
 
 
-def test_those_of_folders_are_plugins_each(collected: Collect) -> None:
+def test_each_folder_can_have_one(collected: Collect) -> None:
     collected.pytester.makeconftest(IMPORT + BACKEND.format(name="of_all"))
     folder = collected.pytester.mkpydir("inner")
     (folder / "conftest.py").write_text(IMPORT + BACKEND.format(name="of_inner"))
@@ -76,7 +72,7 @@ def test_those_of_folders_are_plugins_each(collected: Collect) -> None:
     assert result.stdout.str().count("inner/test_inner.py::test_it[") == 2
 
 
-def test_one_without_hooks_is_no_plugin(collected: Collect) -> None:
+def test_one_without_hooks_is_not_a_plugin(collected: Collect) -> None:
     collected.pytester.makeconftest(IMPORT + "def attnbench_backend(): raise AssertionError('no hook')\n")
     collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["eager"]))
     assert collected().ret == 0
@@ -104,7 +100,7 @@ def test_one_without_hooks_is_no_plugin(collected: Collect) -> None:
         ),
     ],
 )
-def test_its_faults_are_errors_in_a_sentence(collected: Collect, conftest: str, sentence: str) -> None:
+def test_its_mistakes_are_one_sentence(collected: Collect, conftest: str, sentence: str) -> None:
     collected.pytester.makeconftest(IMPORT + conftest)
     collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["eager"]))
     result = collected()
@@ -113,8 +109,7 @@ def test_its_faults_are_errors_in_a_sentence(collected: Collect, conftest: str, 
     assert "Traceback" not in result.stdout.str()
 
 
-def test_pytest_imports_it_once(collected: Collect) -> None:
-    """What it does when it is imported is done once, though attnbench loads it as a plugin too."""
+def test_it_is_imported_once(collected: Collect) -> None:
     count = "from pathlib import Path\nwith Path('count').open('a') as file: file.write('x')\n"
     collected.pytester.makeconftest(count + IMPORT + BACKEND.format(name="ours"))
     collected.pytester.makepyfile(MARKED.format(case=CASE, backends=["ours"]))
@@ -123,7 +118,7 @@ def test_pytest_imports_it_once(collected: Collect) -> None:
 
 
 @pytest.mark.slow
-def test_the_project_of_the_document_is_judged(pytester: pytest.Pytester, plugin_words: list[str]) -> None:
+def test_the_project_of_the_document_is_checked(pytester: pytest.Pytester, plugin_words: list[str]) -> None:
     blocks = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     shown = dict(blocks)
     right = shown["conftest.py"]

@@ -1,4 +1,4 @@
-"""What a marker means, and what is said of one that means nothing."""
+"""The arguments of the marker, and the sentences for impossible ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ids(parameters: list[Any]) -> list[str]:
 
 
 def skipped(parameters: list[Any]) -> dict[str, str]:
-    """By backend, why it's skipped."""
+    """Return the reasons of skipped parameters, by backend."""
     return {each.values[0].backend: each.marks[0].kwargs["reason"] for each in parameters if each.marks}
 
 
@@ -40,7 +40,7 @@ def skipped(parameters: list[Any]) -> dict[str, str]:
         ((CASE, CASE), {"cases": (CASE,)}),
     ],
 )
-def test_cases_may_be_said_in_several_ways(
+def test_cases_can_be_named_in_several_ways(
     registry: Registry, words: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
     found = marked(registry, words, named | {"backends": ["bmm", "eager"]}, BOTH)
@@ -48,13 +48,13 @@ def test_cases_may_be_said_in_several_ways(
     assert {case_id(each.values[0].case) for each in found} == {case_id(parse_case(CASE))}
 
 
-def test_without_the_backend_it_is_the_cases_alone(registry: Registry) -> None:
+def test_a_test_without_a_backend_runs_once_for_each_case(registry: Registry) -> None:
     found = marked(registry, ("smoke",), {"rules": ["dot", "cosine"]}, ("attnbench_case",))
     assert ids(found) == ["dot/B2-H4-L128-D64/padding", "cosine/H4-L128-D64"]
     assert [each.values[0].backend for each in found] == [None, None]
 
 
-def test_cases_may_be_changed(registry: Registry) -> None:
+def test_arguments_change_the_cases(registry: Registry) -> None:
     changes = {"dtypes": "bfloat16", "masks": ["causal", Mask(window=4)], "seed": 3, "threads": 2}
     found = marked(registry, (CASE,), changes, ("attnbench_case",))
     assert ids(found) == [
@@ -62,7 +62,7 @@ def test_cases_may_be_changed(registry: Registry) -> None:
     ]  # fmt: skip
 
 
-def test_what_a_backend_declines_is_skipped_and_says_why(registry: Registry) -> None:
+def test_a_declined_case_is_skipped_with_the_reason(registry: Registry) -> None:
     assert skipped(marked(registry, (CASE,), {"backends": ["sdpa_cudnn", "bmm"]}, BOTH)) == {
         "sdpa_cudnn": "sdpa_cudnn: unavailable: runs on cuda only"
     }
@@ -72,7 +72,7 @@ def test_what_a_backend_declines_is_skipped_and_says_why(registry: Registry) -> 
     assert "sdpa_flash: unsupported: " in additive
 
 
-def test_compiling_backends_are_left_to_the_cases_that_a_run_would_give_them(registry: Registry) -> None:
+def test_compiling_backends_run_on_the_cases_of_a_run(registry: Registry) -> None:
     of_all = marked(registry, ("smoke",), {}, BOTH)
     on = {each.values[0].case.rule for each in of_all if each.values[0].backend == "flex" and not each.marks}
     assert on == {"scaled_dot"}
@@ -81,9 +81,9 @@ def test_compiling_backends_are_left_to_the_cases_that_a_run_would_give_them(reg
     assert skipped(named) == {}
 
 
-def test_rotating_inputs_are_for_runs(registry: Registry) -> None:
+def test_rotating_inputs_are_skipped(registry: Registry) -> None:
     found = skipped(marked(registry, (CASE,), {"cache": "rotating", "backends": "bmm"}, BOTH))
-    assert found == {"bmm": "bmm: inputs rotate through copies in attnbench run alone"}
+    assert found == {"bmm": "bmm: only attnbench run rotates inputs through copies"}
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_rotating_inputs_are_for_runs(registry: Registry) -> None:
         (("smok",), {}, "did you mean 'smoke'"),
         ((CASE,), {"backend": "bmm"}, "no argument 'backend'; did you mean 'backends'?"),
         ((CASE,), {"backends": ["emm"]}, "no backend 'emm'; did you mean 'bmm'?"),
-        ((CASE,), {"backends": [3]}, "backends = 3: names are needed"),
-        ((CASE,), {"backends": 3}, "backends = 3: names are needed"),
+        ((CASE,), {"backends": [3]}, "backends = 3: give names"),
+        ((CASE,), {"backends": 3}, "backends = 3: give names"),
         ((CASE,), {"rules": ["cosine"]}, "no selected case has the rule 'cosine'"),
         ((CASE,), {"rules": "cosinus"}, "did you mean 'cosine'"),
         ((CASE,), {"dtypes": ["float8"]}, "float8"),
@@ -103,13 +103,13 @@ def test_rotating_inputs_are_for_runs(registry: Registry) -> None:
         ((CASE,), {"threads": "two"}, "threads = 'two': a whole number is needed"),
         ((CASE,), {"dropout": 2.0}, "dropout"),
         ((CASE,), {"device": "tpu"}, "tpu"),
-        ((17,), {}, "17: a suite, the id of a case, a TOML file or a Case is needed"),
+        ((17,), {}, "17: give a suite, a case id, a TOML file or a Case"),
         (("missing.toml",), {}, "missing.toml"),
         (("attention/dot/H2",), {}, "the size Lq is missing"),
         (("attention/dott/H2-L16-D8",), {}, "did you mean 'dot'"),
     ],
 )
-def test_what_can_t_be_is_one_sentence(
+def test_an_impossible_argument_is_one_sentence(
     registry: Registry, words: tuple[Any, ...], named: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(BadInput) as told:

@@ -1,0 +1,95 @@
+"""The verifier of a test session: verdicts of ``attnbench check`` and exact answers, from other processes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Set
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from attnbench.cases.ids import case_id
+from attnbench.cases.memory import free_memory
+from attnbench.inputs.kinds import FAMILIES, NORMAL
+from attnbench.ipc import verifier_messages as rm
+from attnbench.runner.case import Before, Contest, decide
+from attnbench.runner.context import Brief, open_brief
+from attnbench.runner.examine import examine_plain
+from attnbench.runner.options import Options
+from attnbench.runner.pool import Scale, Workshop
+from attnbench.runner.progress import Clock
+from attnbench.types.case import Case
+from attnbench.types.record import Line, Record
+
+if TYPE_CHECKING:
+    from attnbench.plugins.registry import Registry
+
+_STRESS_INPUTS = tuple(family.name for family in FAMILIES if family.name != NORMAL)
+
+
+class SessionVerifier:
+    """Checks backends, and keeps one case open to compare outputs on it. Use it from the main thread only."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._shop = Workshop(Options(timed=False, launches=1))
+        self._records: dict[tuple[Case, str], Record] = {}
+        self._open: Brief | None = None
+        self._closing = ExitStack()
+
+    def record(self, case: Case, backend: str, others: Set[str] = frozenset()) -> Record:
+        """Return the verdict of ``attnbench check`` on a backend; check ``others`` on the case as well.
+
+        Raises:
+            MeasuringFailed: a process of the check does not start or answer.
+        """
+        if (case, backend) not in self._records:
+            self._close_case()
+            names = sorted(name for name in {backend, *others} if (case, name) not in self._records)
+            lines: list[Line] = []
+            self._shop.start_servers(case.threads)
+            decide(
+                Contest(
+                    shop=self._shop, scale=Scale(self._shop), registry=self._registry, case=case,
+                    names=tuple(names), left_out=frozenset(), clock=Clock(1, None),
+                    write=lines.append, before=Before(),
+                )
+            )  # fmt: skip
+            for line in lines:
+                if isinstance(line, Record):
+                    self._records[case, line.backend] = line
+        return self._records[case, backend]
+
+    def opened(self, case: Case) -> Brief:
+        """Open the case with new ordinary inputs, which the verifier and the plain reference have solved.
+
+        It stays open until the verifier opens or checks another case.
+
+        Raises:
+            VerifierFailed, WorkerFailed: there is no exact answer, or no plain reference.
+        """
+        if self._open is None or self._open.case != case_id(case) or not self._open.verifier.alive:
+            self._close_case()
+            self._shop.start_servers(case.threads)
+            opening = rm.OpenCase(
+                case=case_id(case),
+                rule_source=self._registry.rules[case.rule].source,
+                timed_entropy=secrets.randbits(63),
+                timed_draws=self._shop.options.timed_draws,
+                oracle_flops=self._shop.options.oracle_flops,
+                # The check has used the stress inputs already.
+                without=_STRESS_INPUTS,
+            )
+            opened = open_brief(self._shop.verifier, opening, case.threads, int(free_memory()))
+            brief = self._closing.enter_context(opened)
+            examine_plain(self._shop, brief)
+            self._open = brief
+        return self._open
+
+    def _close_case(self) -> None:
+        self._open = None
+        self._closing.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._close_case()
+        self._shop.close()
