@@ -23,7 +23,7 @@ _OVERRUN = 20
 
 
 _ALIKE = 4
-_ANEW_BELOW_NS = 100_000_000
+_ANEW_BELOW_MS = 100.0
 _SETS = ((4.0, 40), (2.0, 30), (0.25, 22), (0.0, 9))
 """From which budget (s) on how many sets. 9 is the least at which a sign test can be sure enough for a
 verdict; 30 and 40 have an exact interval at a little over 95 %, 22 at 98.3 %. More sets cost more starting of
@@ -46,14 +46,14 @@ def sets_for(budget_s: float) -> int:
     return next(sets for least_s, sets in _SETS if budget_s >= least_s)
 
 
-def prepared_anew(prepare_ns: int, first_call_ns: int) -> bool:
+def prepared_anew(prepare_ms: float, first_call_ms: float) -> bool:
     """Whether each set prepares a backend anew instead of forking one that is prepared.
 
     The forks of one template have its memory in common, and with it what luck made of that: identical
     templates were found up to 9 % apart, the same in all their forks. A process that is prepared anew for
     each set draws its luck anew. Where that takes long (compilation), forks must do.
     """
-    return prepare_ns + first_call_ns <= _ANEW_BELOW_NS
+    return prepare_ms + first_call_ms <= _ANEW_BELOW_MS
 
 
 def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, Calls]:

@@ -21,8 +21,8 @@ GONE = Source("gone", "no_such_module_anywhere", "gone", "1")
 
 
 def test_what_prepares_quickly_is_prepared_anew() -> None:
-    assert prepared_anew(40_000_000, 60_000_000)
-    assert not prepared_anew(40_000_000, 60_000_001)
+    assert prepared_anew(40.0, 60.0)
+    assert not prepared_anew(40.0, 60.000001)
 
 
 def test_the_plan_of_a_run_says_who_is_prepared_anew(tmp_path: Path) -> None:
