@@ -21,6 +21,7 @@ from attnbench.runner.examine import examine_plain
 from attnbench.runner.options import Options
 from attnbench.runner.pool import Scale, Workshop
 from attnbench.runner.progress import Clock
+from attnbench.stats.protocol import ORACLE_FLOPS, TIMED_DRAWS
 from attnbench.types.case import Case
 from attnbench.types.record import Line, Record
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 _COURT = pytest.StashKey["Court"]()
 
-_TIMED_DRAWS = 3
 _ALL_BUT_NORMAL = tuple(family.name for family in FAMILIES if family.name != NORMAL)
 
 
@@ -38,8 +38,7 @@ class Court:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        # One server is enough: how sets share the luck of theirs matters to what is timed there.
-        self._shop = Workshop(Options(timed=False, launches=1, timed_draws=_TIMED_DRAWS))
+        self._shop = Workshop(Options(timed=False))
         self._scale = Scale(self._shop)
         self._records: dict[tuple[str, str], Record] = {}
         self._open: tuple[str, Brief] | None = None
@@ -86,8 +85,8 @@ class Court:
                 case=name,
                 rule_source=self.registry.rules[case.rule].source,
                 timed_entropy=secrets.randbits(63),
-                timed_draws=_TIMED_DRAWS,
-                oracle_flops=self._shop.options.oracle_flops,
+                timed_draws=TIMED_DRAWS,
+                oracle_flops=ORACLE_FLOPS,
                 without=_ALL_BUT_NORMAL,
             )
             verifier = self._shop.verifier

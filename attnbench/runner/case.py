@@ -25,6 +25,7 @@ from attnbench.runner.progress import Clock
 from attnbench.runner.records import checked_record, fastest, plan_candidates, timed_record
 from attnbench.runner.repetitions import SetUnderWay, Stable, measure_peak
 from attnbench.runner.variant import pass_near
+from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -141,8 +142,8 @@ def decide(contest: Contest) -> None:
         case=contest.id,
         rule_source=contest.registry.rules[case.rule].source,
         timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
-        timed_draws=shop.options.timed_draws,
-        oracle_flops=shop.options.oracle_flops,
+        timed_draws=TIMED_DRAWS,
+        oracle_flops=ORACLE_FLOPS,
         without=shop.options.without,
     )
     limit = shop.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
@@ -264,7 +265,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Can
     if planned is None:
         planned = CaseLine(
             case=brief.case,
-            stretches=options.stretches,
+            stretches=STRETCHES,
             draw_entropy=draw_entropy,
             pairs=brief.pairs,
             flops=brief.flops,
@@ -276,8 +277,7 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Can
     candidates = [dataclasses.replace(one, plan=plans[one.name]) for one in passed if one.name in plans]
     lines = list(contest.before.sets)
     stable = Stable(shop, brief, options.sets)
-    if options.pinned:
-        shop.keep_off_measured_cores(brief.threads)
+    shop.keep_off_measured_cores(brief.threads)
     try:
         for index in range(len(lines), options.sets):
             contest.clock.tell(f"set {index + 1} of {options.sets}")

@@ -134,7 +134,7 @@ class SetUnderWay:
         # The allocator as the system has it gives such memory back, and would learn other thresholds of it.
         self._warm_up = msgspec.structs.replace(CHILD_WARM_UP, reserve=shop.options.allocator_pinned)
         self._stretches = stretches
-        self._places = draw_places(brief, stretches, renewing=shop.options.verified)
+        self._places = draw_places(brief, stretches, renewing=shop.options.renewing)
         self._inputs: tuple[ArrayBlock, ...] = ()
         self._checking_s = 0.0
         # The verifier answers one at a time; what it takes is counted without the wait for it.
@@ -182,8 +182,7 @@ class SetUnderWay:
 
     def _start(self, candidates: list[Candidate]) -> None:
         """Start and warm up in random order, on all cores at once; then move to the measured ones."""
-        options = self._shop.options
-        order = self._rng.sample(candidates, len(candidates)) if options.shuffled else candidates
+        order = self._rng.sample(candidates, len(candidates))
         self._candidates = {candidate.name: candidate for candidate in order}
         junk = [self._rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
 
@@ -194,10 +193,8 @@ class SetUnderWay:
                     raise started
                 self._links[name], self._warmup_ns[name] = started
                 self._blocks[name] = []
-                if options.pinned:
-                    self._links[name].pin(self._shop.measured_cpus(self._brief.threads))
-                if options.put_first:
-                    self._links[name].put_first()
+                self._links[name].pin(self._shop.measured_cpus(self._brief.threads))
+                self._links[name].put_first()
 
     def _ready(self, candidate: Candidate, junk_bytes: int) -> tuple[WorkerLink, list[int]] | WorkerFailed:
         """A process of a contender with its first inputs, and the trace of its warm-up."""
@@ -228,19 +225,13 @@ class SetUnderWay:
 
     def _measure_stretch(self, number: int) -> None:
         """All turns of a stretch; once more without those that failed in it."""
-        options = self._shop.options
-        renewed = self._inputs[2 * number + 1] if options.verified else None
+        renewed = self._inputs[2 * number + 1] if self._shop.options.renewing else None
         while True:
             links = {name: link for name, link in self._links.items() if name not in self._failed}
             if not links:
                 return
             plans = {name: self._candidates[name].plan for name in links}
-            order = order_of_turns(
-                {name: plan.samples for name, plan in plans.items()},
-                self._rng,
-                balanced=options.balanced,
-                lockstep=options.lockstep,
-            )
+            order = order_of_turns({name: plan.samples for name, plan in plans.items()}, self._rng)
             patience_s = self._timeout_s + _SLACK * sum(_stretch_s(plan) for plan in plans.values())
             done = take_stretch(number, order, links, plans, patience_s, renewed)
             for name, block in done.blocks.items():
@@ -286,7 +277,7 @@ class SetUnderWay:
         """How many outputs of timed calls were compared, all of them right, and the ns of keeping them."""
         verifier = self._brief.verifier
         try:
-            if fd < 0 or (problem := missing(kept, self._stretches, renewing=self._shop.options.verified)):
+            if fd < 0 or (problem := missing(kept, self._stretches, renewing=self._shop.options.renewing)):
                 raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
             with compared(verifier, fd), self._judging:
                 begun = perf_counter()

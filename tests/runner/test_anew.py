@@ -11,8 +11,8 @@ from run_parts import PLAIN, parent_of, run_of
 from attnbench.ipc import messages as m
 from attnbench.ipc.shared_memory import pack
 from attnbench.runner.link import WorkerFailed
-from attnbench.runner.options import Options
-from attnbench.runner.plan import prepared_anew, sets_for
+from attnbench.runner.options import Options, sets_for
+from attnbench.runner.plan import prepared_anew
 from attnbench.runner.pool import Workshop
 from attnbench.types.extensions import Source
 

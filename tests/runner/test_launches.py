@@ -79,6 +79,6 @@ def test_a_server_that_was_lost_is_there_again_when_a_case_begins(
             wait_until_ended(server.pid, 10)
 
     monkeypatch.setattr(Workshop, "start_servers", start_and_kill)
-    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=3, launches=LAUNCHES)
+    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=3)
     assert {record.status for record in stored.records} == {"ok"}
     assert len(stored.sets) == 3
