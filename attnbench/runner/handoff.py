@@ -12,10 +12,10 @@ from itertools import chain, pairwise
 import msgspec
 
 from attnbench.ipc import messages as m
+from attnbench.ipc.names import CALLED_OFF
 from attnbench.runner.context import ArrayBlock
 from attnbench.runner.link import WorkerFailed, WorkerLink, waited_ns
 from attnbench.types.record import Block, CandidatePlan
-from attnbench.worker.turns import CALLED_OFF
 
 _CALLED_OFF_S = 10.0
 """How long a process may at least take over the turn it is in once the stretch is called off."""
