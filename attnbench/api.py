@@ -19,8 +19,8 @@ from attnbench.types.words import clean
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
-    from attnbench.runner.forecast import Forecast
-    from attnbench.runner.options import Options, Order
+    from attnbench.results.format import StoredRun
+    from attnbench.runner.forecast import RunPlan
     from attnbench.runner.progress import Progress
 
 Cases = str | Path | Case | Iterable[str | Path | Case]
@@ -59,76 +59,33 @@ def run(
         BadInput: anything unknown or impossible, in one sentence.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
+    from attnbench.runner.forecast import plan_run
+    from attnbench.runner.options import make_options
+
     options = make_options(
-        budget=budget,
+        budget_s=budget,
         sets=sets,
         baseline=baseline,
         delta=delta,
         allocator_pinned=allocator_pinned,
-        timeout=timeout,
-        memory_limit=memory_limit,
+        timeout_s=timeout,
+        memory_limit_bytes=memory_limit,
         timed=timed,
     )
     registry = _registry(plugins)
     selection = _selection(cases, registry, threads=threads, timed=timed)
-    return start(selection, backends, registry, options, Path(out), progress)
+    return start(plan_run(selection, _names(backends), registry, options), Path(out), progress)
 
 
-def start(
-    selection: Selection,
-    backends: str | Iterable[str] | None,
-    registry: Registry,
-    options: Options,
-    out: Path,
-    progress: Progress | None = None,
-) -> Run:
-    """Run selected cases; what :func:`run` and the command line share.
+def start(plan: RunPlan, out: Path, progress: Progress | None = None) -> Run:
+    """Run what is planned; :func:`run` and the command line share this.
 
     Raises:
         Interrupted: by Ctrl-C; what was measured is in the file it names.
     """
     from attnbench.runner.run import start_run
 
-    order = order_of(selection, backends, registry, options)
-    return loaded(start_run(order, registry, options, out, progress), registry)
-
-
-def foresee(
-    selection: Selection,
-    backends: str | Iterable[str] | None,
-    registry: Registry,
-    options: Options,
-    out: Path,
-) -> Forecast:
-    """How long :func:`start` with the same arguments would take; raises what it would raise at once."""
-    from attnbench.cases.memory import free_memory
-    from attnbench.runner.forecast import forecast
-    from attnbench.runner.machine import allowed_cpus
-    from attnbench.runner.run import check_order
-
-    order = order_of(selection, backends, registry, options)
-    check_order(order, out)
-    return forecast(order, registry, options, cores=len(allowed_cpus()), free_bytes=free_memory())
-
-
-def order_of(
-    selection: Selection, backends: str | Iterable[str] | None, registry: Registry, options: Options
-) -> Order:
-    """What a run of selected cases is asked to do; raises :class:`BadInput` for unknown backends."""
-    from attnbench.cases.ids import case_id
-    from attnbench.runner.options import Order, command_line
-
-    named = _names(backends)
-    for name in (*named, options.baseline):
-        registry.backend(name)
-    on = selection.compiled_on
-    return Order(
-        cases=selection.cases,
-        backends=named or tuple(registry.backends),
-        named=named,
-        compiled_on=None if on is None else frozenset(case_id(case) for case in on),
-        command=command_line(),
-    )
+    return _run_of([start_run(plan, out, progress)], plan.registry)
 
 
 def resume(path: str | Path, *, plugins: str | Iterable[str] = (), progress: Progress | None = None) -> Run:
@@ -140,11 +97,10 @@ def resume(path: str | Path, *, plugins: str | Iterable[str] = (), progress: Pro
 
 
 def go_on(path: Path, registry: Registry, progress: Progress | None = None) -> Run:
-    """What :func:`resume` and the command line share."""
+    """Go on with a run; :func:`resume` and the command line share this."""
     from attnbench.runner.run import resume_run
 
-    resume_run(path, registry, progress)
-    return loaded(path, registry)
+    return _run_of([resume_run(path, registry, progress)], registry)
 
 
 def load(paths: str | Path | Sequence[str | Path], *, plugins: str | Iterable[str] = ()) -> Run:
@@ -159,8 +115,7 @@ def load(paths: str | Path | Sequence[str | Path], *, plugins: str | Iterable[st
 
 
 def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
-    """What :func:`load` and the command line share."""
-    from attnbench.reports.judged import metric_columns
+    """Read run files; :func:`load` and the command line share this."""
     from attnbench.results.format import expand, read_runs
     from attnbench.results.ours import readable
 
@@ -168,6 +123,12 @@ def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
     if not all(str(path) for path in several) or not several:
         raise BadInput("no path to read: name a run file, or a folder of them")
     stored = [readable(run) for path in expand([Path(path) for path in several]) for run in read_runs(path)]
+    return _run_of(stored, registry)
+
+
+def _run_of(stored: Sequence[StoredRun], registry: Registry) -> Run:
+    from attnbench.reports.judged import metric_columns
+
     by_file = tuple(s.records for s in stored)
     return Run(
         paths=tuple(s.path for s in stored),
@@ -185,43 +146,6 @@ def _names(backends: str | Iterable[str] | None) -> tuple[str, ...]:
     if not names:
         raise BadInput("no backends: name at least one, or leave them out for all that are installed")
     return names
-
-
-def make_options(
-    *,
-    budget: float | None = None,
-    sets: int | None = None,
-    baseline: str = "eager",
-    delta: float | None = None,
-    allocator_pinned: bool = True,
-    timeout: float | None = None,
-    memory_limit: int | None = None,
-    timed: bool = True,
-) -> Options:
-    """Options with the defaults where nothing is said; raises :class:`BadInput` for impossible ones."""
-    from attnbench.runner.options import Options
-    from attnbench.runner.plan import sets_for
-
-    default = Options()
-    for what, number in (("budget", budget), ("timeout", timeout)):
-        if number is not None and not isinstance(number, int | float):
-            raise BadInput(f"a {what} of {number!r}: give a number of seconds")
-    if delta is not None and not isinstance(delta, int | float):
-        raise BadInput(f"a delta of {delta!r}: give a fraction between 0 and 1, as 0.02 for 2 %")
-    budget_s = default.budget_s if budget is None else budget
-    if sets is None:
-        # Where the budget is impossible, Options says so.
-        sets = sets_for(budget_s) if budget_s > 0 else default.sets
-    return Options(
-        budget_s=budget_s,
-        sets=sets,
-        baseline=baseline,
-        delta=default.delta if delta is None else delta,
-        timeout_s=default.timeout_s if timeout is None else timeout,
-        memory_limit_bytes=memory_limit,
-        timed=timed,
-        allocator_pinned=allocator_pinned,
-    )
 
 
 def _registry(plugins: str | Iterable[str]) -> Registry:

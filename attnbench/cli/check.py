@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import faulthandler
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from attnbench.cli.finish import check_devices, finish, gib, own_format, print_run, record_format, resumed
-from attnbench.cli.options import measuring_options, selected
+from attnbench.cli.finish import measure, print_run
+from attnbench.cli.options import SELECTING, measuring_options
 from attnbench.cli.output import note
-from attnbench.cli.plugins_here import load_plugins, named_plugins
-from attnbench.cli.progress import print_plan, progress
+from attnbench.cli.plugins_here import named_plugins
+from attnbench.cli.progress import progress
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
@@ -28,10 +26,9 @@ HANGS_S = 20.0
 
 def check_plugins(
     ctx: click.Context,
+    chosen: dict[str, Any],
     registry: Registry,
-    words: Sequence[str],
     options: Options,
-    out: Path,
     format_: Format | Entry[Reporter],
 ) -> NoReturn:
     """Check all backends and rules that named plugins bring; print the report, and exit by it.
@@ -41,11 +38,13 @@ def check_plugins(
     Raises:
         BadInput: they bring neither.
     """
-    from attnbench.api import loaded
-    from attnbench.testing.judge import judged, plan, reported
+    from attnbench.api import start
+    from attnbench.testing.judge import judging_plan, plan, reported
     from attnbench.testing.locating import brought_by
 
-    found = brought_by(words, registry)
+    if chosen["plan"]:
+        raise click.UsageError("--plan is of cases: name some, or a --backend, beside --plugin", ctx)
+    found = brought_by(named_plugins(), registry)
     # Here code of plugins says what it supports, in this process: where it hangs, stderr says at which line.
     faulthandler.dump_traceback_later(HANGS_S, file=2)
     try:
@@ -54,13 +53,12 @@ def check_plugins(
         faulthandler.cancel_dump_traceback_later()
     asked = planned.cases(large=True)
     with progress() as tell:
-        path = judged(asked, registry, options, out, tell) if asked else None
-    run = None if path is None else loaded(path, registry)
+        run = start(judging_plan(asked, registry, options), chosen["out"], tell) if asked else None
     report = reported(planned, () if run is None else run.records, registry)
-    if path is not None:
-        note(f"stored in {path}")
-    if run is not None and format_ != "table":
-        print_run(run, format_, trace=False)
+    if run is not None:
+        note(f"stored in {run.path}")
+        if format_ != "table":
+            print_run(run, format_, trace=False)
     click.echo(str(report), err=format_ != "table")
     ctx.exit(1 if report.problems else 3 if report.unavailable else 0)
 
@@ -68,20 +66,7 @@ def check_plugins(
 @click.command("check")
 @measuring_options()
 @click.pass_context
-def command(
-    ctx: click.Context,
-    /,
-    *,
-    backends: tuple[str, ...],
-    out: Path,
-    resume: Path | None,
-    timeout: float,
-    memory_limit: float | None,
-    plan: bool,
-    trace: bool,
-    format_: str,
-    **chosen: Any,
-) -> None:
+def command(ctx: click.Context, /, **chosen: Any) -> None:
     """Check backends against the oracle without timing them; without cases, on the suite smoke.
 
     With --plugin and neither cases nor backends, what the plugin brings is checked on cases made of what it
@@ -93,28 +78,5 @@ def command(
     attnbench check textbook --pass both
     attnbench check --plugin my_kernel.py
     """
-    registry = load_plugins()
-    printed = record_format(ctx, format_, registry)
-    if resume is not None:
-        finish(ctx, resumed(ctx, resume, registry), printed, registry, trace=trace)
-    from attnbench.api import foresee, make_options, start
-
-    options = make_options(timeout=timeout, memory_limit=gib(memory_limit), timed=False)
-    if named_plugins() and not backends and not any(chosen.values()):
-        if plan:
-            raise click.UsageError("--plan is of cases: name some, or a --backend, beside --plugin", ctx)
-
-        check_plugins(ctx, registry, named_plugins(), options, out, printed)
-    selection = selected(registry, chosen, timed=False)
-    check_devices(selection)
-    if plan:
-        foreseen = foresee(selection, backends or None, registry, options, out)
-        print_plan(foreseen, options, own_format(format_, "--plan prints no records"))
-        return
-    finish(
-        ctx,
-        lambda tell: start(selection, backends or None, registry, options, out, tell),
-        printed,
-        registry,
-        trace=trace,
-    )
+    alone = named_plugins() and not chosen["backends"] and not any(chosen[name] for name in SELECTING)
+    measure(ctx, chosen, timed=False, instead=check_plugins if alone else None)

@@ -36,7 +36,8 @@ _SIDES = (
 
 _MEASURING = (
     click.option(
-        "--budget", type=Positive("seconds"), metavar="SECONDS", default=BUDGET_S, show_default=True,
+        "--budget", "budget_s", type=Positive("seconds"), metavar="SECONDS",
+        default=BUDGET_S, show_default=True,
         help="Live: measuring time of each side of each backend on each case.",
     ),
     click.option(
@@ -71,14 +72,13 @@ def refuse_live_options(ctx: click.Context, chosen: Live) -> None:
 
 def compared_now(words: tuple[str, ...], chosen: Live, delta_of: Callable[[str, str], float]) -> Compared:
     """Measure both sides, tell on stderr how it goes and where it's stored, and compare."""
-    from attnbench.api import make_options
-    from attnbench.cli.finish import check_devices, gib
+    from attnbench.cli.finish import check_devices
+    from attnbench.cli.options import options_of
     from attnbench.cli.plugins_here import load_plugins
     from attnbench.cli.progress import progress, warn_of_busy_cores
     from attnbench.compare.live_run import compared_live
     from attnbench.live.measure import measure_live, measured_backends, sets_for
     from attnbench.live.sides import two_sides
-    from attnbench.results.format import read_run
 
     registry = load_plugins()
     selection = selected(registry, chosen | {"words": words}, timed=True)
@@ -89,18 +89,13 @@ def compared_now(words: tuple[str, ...], chosen: Live, delta_of: Callable[[str, 
         head = "."
     with two_sides(ref, head, *pythons, registry, Path.cwd()) as sides:
         cells = len(measured_backends(sides, registry, chosen["backends"])) * len(selection.cases)
-        options = make_options(
-            budget=chosen["budget"],
-            sets=chosen["sets"] or sets_for(cells),
-            timeout=chosen["timeout"],
-            memory_limit=gib(chosen["memory_limit"]),
-        )
+        options = options_of(chosen | {"sets": chosen["sets"] or sets_for(cells)}, timed=True)
         note(
             f"{sides.base.name} against {sides.head.name}: {cells} cells at most, {options.sets} sets of "
             f"{options.budget_s:g} s in all"
         )
         warn_of_busy_cores(selection.cases)
         with progress() as tell:
-            path = measure_live(sides, selection, chosen["backends"], registry, options, chosen["out"], tell)
-    note(f"stored in {path}")
-    return compared_live(read_run(path), delta_of)
+            run = measure_live(sides, selection, chosen["backends"], registry, options, chosen["out"], tell)
+    note(f"stored in {run.path}")
+    return compared_live(run, delta_of)

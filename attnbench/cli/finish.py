@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from attnbench.cli.options import options_of, selected
 from attnbench.cli.output import note, print_records, print_text
-from attnbench.cli.progress import progress
+from attnbench.cli.plugins_here import load_plugins
+from attnbench.cli.progress import plan_words, print_plan, progress, warn_of_busy_cores
 from attnbench.types.columns import FORMATS, Format
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed
 from attnbench.types.words import count_of
@@ -107,36 +110,57 @@ def print_run(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> No
     print_text(reported(format_, [record_row(one) for one in run.judged], facts))
 
 
-MOST_GIB = 2**30
-
-
-def finish(
+def measure(
     ctx: click.Context,
-    start: Callable[[Progress], Run],
-    format_: Format | Entry[Reporter],
-    registry: Registry,
+    chosen: dict[str, Any],
     *,
-    trace: bool,
+    timed: bool,
     benchmark_json: Path | None = None,
-) -> NoReturn:
-    """Start or go on with a run, print its records, and exit with what they amount to.
+    instead: Callable[..., NoReturn] | None = None,
+) -> None:
+    """Run what the options of a command ask for, print its records, and exit with what they amount to.
 
-    benchmark_json: where to write it in pytest-benchmark's format too. After Ctrl-C, prints what was measured
-    before it goes on to end the command.
+    benchmark_json: where to write the run in pytest-benchmark's format too. instead: what to do in place of a
+    run of cases, with the context, the options of the command, the registry, the options of the run, and the
+    format.
     """
-    from attnbench.api import loaded
+    registry = load_plugins()
+    printed = record_format(ctx, chosen["format_"], registry)
+    if chosen["resume"] is not None:
+        start = resumed(ctx, chosen["resume"], registry)
+    else:
+        from attnbench import api
+        from attnbench.runner.forecast import plan_run
+        from attnbench.runner.run import check_plan
 
+        options = options_of(chosen, timed=timed)
+        if instead is not None:
+            instead(ctx, chosen, registry, options, printed)
+        registry.backend(options.baseline)
+        selection = selected(registry, chosen, timed=timed)
+        check_devices(selection)
+        plan = plan_run(selection, chosen["backends"], registry, options)
+        check_plan(plan, chosen["out"])
+        if chosen["plan"]:
+            print_plan(plan.forecast, options, own_format(chosen["format_"], "--plan prints no records"))
+            return
+        if timed:
+            note(plan_words(plan.forecast, options))
+            warn_of_busy_cores(selection.cases)
+        start = partial(api.start, plan, chosen["out"])
     try:
         with progress() as tell:
             run = start(tell)
     except Interrupted as stop:
+        from attnbench.api import loaded
+
         try:
-            print_run(loaded(stop.path, registry), format_, trace=trace)
+            print_run(loaded(stop.path, registry), printed, trace=chosen["trace"])
         except PluginFailed as failure:
             click.echo(f"attnbench: {failure}", err=True)
         raise
     try:
-        print_run(run, format_, trace=trace)
+        print_run(run, printed, trace=chosen["trace"])
     finally:
         # Last, where it's still seen: the table of a suite is longer than a terminal.
         note(f"stored in {run.path}")
@@ -146,7 +170,11 @@ def finish(
 
 
 def resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Progress], Run]:
-    """Going on with the run in a file; a usage error where anything but how to print was said."""
+    """Return what goes on with the run in a file.
+
+    Raises:
+        UsageError: an option changes more than how records are printed.
+    """
     from attnbench.api import go_on
     from attnbench.results.format import read_run
 
@@ -184,14 +212,3 @@ def _has_cuda() -> bool:
 
     question = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
     return subprocess.run([sys.executable, "-c", question], capture_output=True, check=False).returncode == 0
-
-
-def gib(amount: float | None) -> int | None:
-    """GiB as bytes.
-
-    Raises:
-        BadInput: more than any machine has.
-    """
-    if amount is not None and amount > MOST_GIB:
-        raise BadInput(f"{amount:g} GiB: more than {MOST_GIB} GiB is more than any machine has")
-    return None if amount is None else int(amount * 2**30)

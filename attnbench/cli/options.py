@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from attnbench.cli.parameters import MaskWord, NameOf, OneOf, Positive, Probability, Whole, Word
+from attnbench.cli.parameters import Fraction, MaskWord, NameOf, OneOf, Positive, Probability, Whole, Word
 from attnbench.cli.plugins_here import plugin_option
 from attnbench.cli.progress import plan_option
-from attnbench.runner.options import Options
+from attnbench.runner.options import Kind, Options, make_options
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES
 from attnbench.types.columns import FORMATS
+from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Any], Any]
+
+MOST_GIB = 2**30
 
 _MASK_HELP = (
     "Mask of every case, repeatable: none, causal, causal:lower_right, window:N, padding, padding:N,N, bool, "
@@ -61,6 +66,56 @@ _RESUME = click.option(
     help="Go on with a run that was cut off, as it was begun; prints all of it at the end.",
 )  # fmt: skip
 
+_TYPES: dict[Kind, tuple[click.ParamType[Any], str | None]] = {
+    "seconds": (Positive("seconds"), "SECONDS"),
+    "gib": (Positive("GiB"), "GIB"),
+    "count": (Whole(1), "N"),
+    "share": (Fraction(), "SHARE"),
+    "backend": (NameOf("backends"), "NAME"),
+    "allocator": (OneOf("allocator", ("pinned", "default")), None),
+}
+"""By the kind of a field of :class:`Options`: the type of the option, and the word for its value."""
+
+
+def _asked(*, timing: bool) -> tuple[Option, ...]:
+    """The options that the fields of :class:`Options` ask for, in their order."""
+    found = []
+    for one in fields(Options):
+        asked = one.metadata.get("asked")
+        if asked is not None and asked.timing == timing:
+            type_, metavar = _TYPES[asked.kind]
+            default = None if asked.default else one.default
+            if asked.kind == "allocator":
+                default = "pinned" if one.default else "default"
+            found.append(
+                click.option(
+                    f"--{asked.word}", one.name, type=type_, metavar=metavar, default=default,
+                    show_default=asked.default or True, help=asked.help,
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def options_of(chosen: dict[str, Any], *, timed: bool) -> Options:
+    """The options of a run that a command line states.
+
+    Raises:
+        BadInput: a value is impossible.
+    """
+    said = {one.name: chosen.get(one.name) for one in fields(Options) if one.metadata}
+    gib, allocator = said["memory_limit_bytes"], said["allocator_pinned"]
+    if gib is not None and gib > MOST_GIB:
+        raise BadInput(f"{gib:g} GiB: more than {MOST_GIB} GiB is more than any machine has")
+    return make_options(
+        **said
+        | {
+            "memory_limit_bytes": None if gib is None else int(gib * 2**30),
+            "allocator_pinned": None if allocator is None else allocator == "pinned",
+            "timed": timed,
+        }
+    )
+
+
 _RUNNING = (
     click.option(
         "--backend", "backends", multiple=True, type=NameOf("backends"), metavar="NAME",
@@ -71,14 +126,7 @@ _RUNNING = (
         help="Folder for the run's file, or the file itself where it ends in .jsonl.",
     ),
     _RESUME,
-    click.option(
-        "--timeout", type=Positive("seconds"), metavar="SECONDS", default=Options.timeout_s,
-        show_default=True, help="Longest wait for one answer of a backend.",
-    ),
-    click.option(
-        "--memory-limit", type=Positive("GiB"), metavar="GIB", show_default="four fifths of what is free",
-        help="Most memory that a backend may allocate.",
-    ),
+    *_asked(timing=False),
 )  # fmt: skip
 
 format_option = click.option(
@@ -121,6 +169,10 @@ def decorated(command: Command, options: tuple[Callable[[Command], Command], ...
     return command
 
 
+SELECTING = ("words", "rules", "dtypes", "device", "masks", "passes", "cache", "dropout", "seed", "threads")
+"""The parameters of :func:`selection_options`."""
+
+
 def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Selection:
     """The cases that the words and options of :func:`selection_options` choose; without words, smoke's.
 
@@ -143,17 +195,15 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
     return select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)
 
 
-Option = Callable[[Any], Any]
+def measuring_options(*, timing: bool = False, files: tuple[Option, ...] = ()) -> Option:
+    """Give a command the options of one that checks what is chosen and prints records.
 
-
-def measuring_options(*, timing: tuple[Option, ...] = (), files: tuple[Option, ...] = ()) -> Option:
-    """Give a command the options of one that measures what is chosen and prints records.
-
-    timing, files: its own, of how to time, and of files to write beside the run's.
+    timing: whether it times too. files: options of files to write beside the run's.
     """
 
     def give(command: Command) -> Command:
-        own = (*timing, plan_option, *files, plugin_option, trace_option, record_format_option)
-        return selection_options(running_options(decorated(command, own)))
+        own = (*files, plugin_option, trace_option, record_format_option)
+        of_timing = _asked(timing=True) if timing else ()
+        return selection_options(running_options(decorated(command, (*of_timing, plan_option, *own))))
 
     return give

@@ -1,4 +1,4 @@
-"""Names of arrays on the line between processes."""
+"""Names and numbers on the line between processes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ WEIGHTS = "weights"
 
 HELD, ERROR = "held.", "error."
 """Before the name of a gradient: what it is a difference of, and by how much the plain reference is off."""
+
+CALLED_OFF = 1 << 32
+"""The value of an eventfd by which the parent calls a stretch off."""
 
 
 def rule_key(name: str) -> str:

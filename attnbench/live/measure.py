@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.select import Selection
 from attnbench.live.sides import TwoSides
 from attnbench.plugins.registry import Registry, two_sided
+from attnbench.results.format import StoredRun
+from attnbench.runner.forecast import RunPlan
 from attnbench.runner.link import Interpreter
-from attnbench.runner.options import Options, Order, command_line
+from attnbench.runner.options import Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import Side, start_run
 from attnbench.stats.interval import sign_test
 from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL
 from attnbench.types.compared import SIDES, sided
 from attnbench.types.errors import BadInput
-
-LAUNCHES = 3
-"""Servers of each side. What a server got when it was started all its forks have in common, and the two sides
-of a backend never come from the same. Of identical code nothing was seen of that: sets whose processes came
-from the same two servers were no more alike than others (correlation -0.17 over 152 pairs of sets)."""
 
 FEWEST_SETS = 25
 """Sets are short here and many, since processes of one code differ more than a longer set tells: of 20
@@ -83,8 +79,8 @@ def measure_live(
     options: Options,
     out: Path,
     progress: Progress | None,
-) -> Path:
-    """Measure both sides on selected cases; gives the file of the run.
+) -> StoredRun:
+    """Measure both sides on selected cases, and return the run.
 
     named: backends that were asked for by name.
 
@@ -94,19 +90,18 @@ def measure_live(
     backends = measured_backends(sides, registry, named)
     there = sides.backends()
     both = two_sided(registry, {side: there[side] & set(backends) for side in SIDES})
-    order = Order(
+    plan = RunPlan(
         cases=selection.cases,
         backends=tuple(both.backends),
+        registry=both,
+        options=options,
         named=tuple(sided(name, side) for name in named for side in SIDES if name in there[side]),
         compiled_on=frozenset(case_id(case) for case in selection.compiled_on or ()) if not named else None,
-        command=command_line(),
     )
     facts = sides.manifest()
     facts[sides.head.label]["notes"] = [*sides.notes, *_not_known_here(sides, registry)]
     return start_run(
-        order,
-        both,
-        replace(options, launches=min(LAUNCHES, options.sets)),
+        plan,
         out,
         progress,
         {

@@ -22,7 +22,7 @@ from attnbench.types.words import unknown_name
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
-    from attnbench.runner.options import Order
+    from attnbench.runner.forecast import RunPlan
     from attnbench.types.extensions import Source
 
 _REGISTRY = pytest.StashKey["Registry"]()
@@ -144,25 +144,26 @@ def parameters_of(selection: Selection, backends: tuple[str, ...], registry: Reg
 
     Backends that compile and are not named run only on the cases where ``attnbench run`` uses them.
     """
-    from attnbench.api import make_options, order_of
+    from attnbench.runner.forecast import plan_run
+    from attnbench.runner.options import make_options
 
-    order = order_of(selection, backends or None, registry, make_options(timed=False))
-    for case in order.cases:
-        for name in order.backends:
-            reason = _declined(case, name, order, registry)
+    plan = plan_run(selection, backends, registry, make_options(timed=False))
+    for case in plan.cases:
+        for name in plan.backends:
+            reason = _declined(case, name, plan)
             marks = [pytest.mark.skip(reason=f"{name}: {reason}")] if reason else []
             yield pytest.param(Pair(case, name), id=f"{short_id(case)}-{name}", marks=marks)
 
 
-def _declined(case: Case, name: str, order: Order, registry: Registry) -> str:
+def _declined(case: Case, name: str, plan: RunPlan) -> str:
     from attnbench.runner.case import refusal
-    from attnbench.runner.options import left_out
 
+    rule, backend = plan.registry.rule(case.rule), plan.registry.backend(name)
     # A missing device is found when the test runs.
-    refused = refusal(registry.backend(name), case, registry.rule(case.rule), cuda_devices=("asked later",))
+    refused = refusal(backend, case, rule, cuda_devices=("asked later",))
     if refused is not None:
         return f"{refused[0]}: {refused[1]}"
-    if name in left_out(order, registry, case_id(case)):
+    if name in plan.left_out(case_id(case)):
         return "compiles for seconds a case, so this suite runs it on few of its cases"
     if case.cache == "rotating":
         return "only attnbench run rotates inputs through copies"

@@ -17,6 +17,7 @@ from attnbench.runner.examine import examine_plain
 from attnbench.runner.options import Options
 from attnbench.runner.pool import Scale, Workshop
 from attnbench.runner.progress import Clock
+from attnbench.stats.protocol import ORACLE_FLOPS, TIMED_DRAWS
 from attnbench.types.case import Case
 from attnbench.types.record import Line, Record
 
@@ -31,7 +32,7 @@ class SessionVerifier:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._shop = Workshop(Options(timed=False, launches=1))
+        self._shop = Workshop(Options(timed=False))
         self._records: dict[tuple[Case, str], Record] = {}
         self._open: Brief | None = None
         self._closing = ExitStack()
@@ -74,8 +75,8 @@ class SessionVerifier:
                 case=case_id(case),
                 rule_source=self._registry.rules[case.rule].source,
                 timed_entropy=secrets.randbits(63),
-                timed_draws=self._shop.options.timed_draws,
-                oracle_flops=self._shop.options.oracle_flops,
+                timed_draws=TIMED_DRAWS,
+                oracle_flops=ORACLE_FLOPS,
                 # The check has used the stress inputs already.
                 without=_STRESS_INPUTS,
             )

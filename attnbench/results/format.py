@@ -146,15 +146,21 @@ def _one_run(path: Path, lines: Sequence[bytes], before: int, first_byte: int) -
         wrong = _misplaced(rest[-1], manifest, seen)
         if wrong:
             raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
+    return _run_of(path, manifest, rest, first_byte, first_byte + sum(map(len, lines)))
+
+
+def _run_of(
+    path: Path, manifest: Manifest, lines: Sequence[Any], first_byte: int, complete_bytes: int
+) -> StoredRun:
     return StoredRun(
         path=path,
         manifest=manifest,
-        cases=tuple(line for line in rest if isinstance(line, CaseLine)),
-        sets=tuple(line for line in rest if isinstance(line, SetLine)),
-        records=tuple(line for line in rest if isinstance(line, Record)),
-        finished=rest[-1] if rest and isinstance(rest[-1], EndLine) else None,
+        cases=tuple(line for line in lines if isinstance(line, CaseLine)),
+        sets=tuple(line for line in lines if isinstance(line, SetLine)),
+        records=tuple(line for line in lines if isinstance(line, Record)),
+        finished=lines[-1] if lines and isinstance(lines[-1], EndLine) else None,
         torn=False,
-        complete_bytes=first_byte + sum(map(len, lines)),
+        complete_bytes=complete_bytes,
         first_byte=first_byte,
     )
 
@@ -201,13 +207,15 @@ def _sound(block: Block) -> bool:
 class RunWriter:
     """A run file that is being written; one writer at a time.
 
-    Each line is one write, followed by fsync.
+    Each line is one write, followed by fsync. The lines stay in memory too: see :attr:`run`.
     """
 
-    def __init__(self, path: Path, fd: int, *, live: bool = False) -> None:
+    def __init__(self, path: Path, fd: int, manifest: Manifest) -> None:
         self.path = path
         self._fd = fd
-        self._live = live
+        self._manifest = manifest
+        self._lines: list[Line] = []
+        self._bytes = 0
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
@@ -217,7 +225,7 @@ class RunWriter:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except OSError as failure:
             raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
-        writer = cls(path, fd, live=bool(manifest.sides))
+        writer = cls(path, fd, manifest)
         writer._lock()
         writer.append(manifest)
         return writer
@@ -229,12 +237,12 @@ class RunWriter:
         Raises:
             BadFile: as :func:`read_run`. BadInput: it can't be written, or another run is writing it.
         """
-        read_run(path)
+        manifest = read_run(path).manifest
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND)
         except OSError as failure:
             raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
-        writer = cls(path, fd)
+        writer = cls(path, fd, manifest)
         writer._lock()
         # Read again under the lock: another run may have gone on with it meanwhile.
         try:
@@ -243,7 +251,14 @@ class RunWriter:
             writer.close()
             raise
         os.ftruncate(fd, stored.complete_bytes)
+        writer._lines = [*stored.cases, *stored.sets, *stored.records]
+        writer._bytes = stored.complete_bytes
         return writer, stored
+
+    @property
+    def run(self) -> StoredRun:
+        """What the file holds by now."""
+        return _run_of(self.path, self._manifest, self._lines, 0, self._bytes)
 
     def append(self, line: Line) -> None:
         """Write one line and force it to disk; raises :class:`MeasuringFailed` where that fails."""
@@ -256,8 +271,11 @@ class RunWriter:
         except OSError as failure:
             raise MeasuringFailed(
                 f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept, "
-                f"{go_on_words(self.path, live=self._live)}"
+                f"{go_on_words(self.path, live=bool(self._manifest.sides))}"
             ) from failure
+        self._bytes += len(data)
+        if not isinstance(line, Manifest):
+            self._lines.append(line)
 
     def _lock(self) -> None:
         try:

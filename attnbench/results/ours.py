@@ -18,7 +18,7 @@ from attnbench.results.format import NOT_DECODED, StoredRun, is_possible, manife
 from attnbench.stats.protocol import kept_over
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadCase, BadFile, go_on_words
-from attnbench.types.record import CaseLine, Contender, EndLine, Manifest, Record
+from attnbench.types.record import CandidatePlan, CaseLine, EndLine, Manifest, Record
 from attnbench.types.words import count_of
 
 
@@ -315,7 +315,7 @@ def _cell(name: str, case: _CaseRead, record: Record, manifest: Manifest) -> Cel
 
 
 def _processes(
-    numbers: list[int], medians_ns: list[float], contender: Contender | None, protocol: dict[str, Any]
+    numbers: list[int], medians_ns: list[float], contender: CandidatePlan | None, protocol: dict[str, Any]
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The median of each process and the number of what it was forked from: see ``runner.sets.Stable.child``.
 

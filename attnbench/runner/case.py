@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,13 +18,14 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.check import MismatchFound
 from attnbench.runner.context import Brief, open_brief
-from attnbench.runner.examine import Examined, examine_all, examine_plain
+from attnbench.runner.examine import Candidate, examine_all, examine_plain
 from attnbench.runner.link import VerifierFailed, WorkerFailed
 from attnbench.runner.pool import Scale, Workshop
 from attnbench.runner.progress import Clock
-from attnbench.runner.records import checked_record, fastest, plans, timed_record
-from attnbench.runner.repetitions import Entrant, SetUnderWay, Stable, measure_peak
+from attnbench.runner.records import checked_record, fastest, plan_candidates, timed_record
+from attnbench.runner.repetitions import SetUnderWay, Stable, measure_peak
 from attnbench.runner.variant import pass_near
+from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -140,8 +142,8 @@ def decide(contest: Contest) -> None:
         case=contest.id,
         rule_source=contest.registry.rules[case.rule].source,
         timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
-        timed_draws=shop.options.timed_draws,
-        oracle_flops=shop.options.oracle_flops,
+        timed_draws=TIMED_DRAWS,
+        oracle_flops=ORACLE_FLOPS,
         without=shop.options.without,
     )
     limit = shop.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
@@ -164,11 +166,11 @@ def decide(contest: Contest) -> None:
                 if shop.options.timed and passed:
                     _measure(contest, brief, opening.timed_entropy, passed)
                 else:
-                    for examined in passed:
-                        contest.put(checked_record(case, examined, contest.registry))
+                    for candidate in passed:
+                        contest.put(checked_record(case, candidate, contest.registry))
             finally:
-                for examined in passed:
-                    examined.template.kill()
+                for candidate in passed:
+                    candidate.template.kill()
     except VerifierFailed as failure:
         _record_all(contest, entries, "error", str(failure))
     except WorkerFailed as failure:
@@ -247,7 +249,7 @@ def _pool_bytes(contest: Contest) -> int:
     return pool_bytes(contest.case, rule, last_level_cache_bytes("cpu"))
 
 
-def _examine(contest: Contest, brief: Brief, entries: list[Entry[Backend]]) -> list[Examined]:
+def _examine(contest: Contest, brief: Brief, entries: list[Entry[Backend]]) -> list[Candidate]:
     return examine_all(
         contest.shop,
         brief,
@@ -257,30 +259,30 @@ def _examine(contest: Contest, brief: Brief, entries: list[Entry[Backend]]) -> l
     )
 
 
-def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Examined]) -> None:
+def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Candidate]) -> None:
     shop, options = contest.shop, contest.shop.options
     planned = contest.before.planned
     if planned is None:
         planned = CaseLine(
             case=brief.case,
-            stretches=options.stretches,
+            stretches=STRETCHES,
             draw_entropy=draw_entropy,
             pairs=brief.pairs,
             flops=brief.flops,
             bytes_moved=brief.bytes_moved,
-            contenders=plans(shop, contest.case, contest.registry, passed),
+            contenders=plan_candidates(shop, contest.case, contest.registry, passed),
         )
         contest.write(planned)
-    entrants = [Entrant(e, planned.contenders[e.name]) for e in passed if e.name in planned.contenders]
+    plans = planned.contenders
+    candidates = [dataclasses.replace(one, plan=plans[one.name]) for one in passed if one.name in plans]
     lines = list(contest.before.sets)
     stable = Stable(shop, brief, options.sets)
-    if options.pinned:
-        shop.keep_off_measured_cores(brief.threads)
+    shop.keep_off_measured_cores(brief.threads)
     try:
         for index in range(len(lines), options.sets):
             contest.clock.tell(f"set {index + 1} of {options.sets}")
             dropped = {name for line in lines for name in line.failed}
-            starting = [e for e in entrants if index < e.plan.sets and e.examined.name not in dropped]
+            starting = [one for one in candidates if index < one.plan.sets and one.name not in dropped]
             if not starting:
                 break
             shop.wait_for_servers(brief.threads)
@@ -291,10 +293,10 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             lines.append(line)
         contest.clock.spend("sets")
         contest.clock.tell("memory")
-        best = fastest(brief, entrants, lines)
-        outcomes = shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines, best), entrants)
-        for entrant, record in zip(entrants, outcomes, strict=True):
-            contest.put(replace(record, ran=entrant.plan.ran, kernel_of=entrant.plan.kernel_of))
+        best = fastest(brief, candidates, lines)
+        outcomes = shop.pool.map(lambda one: _outcome(contest, brief, one, lines, best), candidates)
+        for candidate, record in zip(candidates, outcomes, strict=True):
+            contest.put(replace(record, ran=candidate.plan.ran, kernel_of=candidate.plan.kernel_of))
         contest.clock.spend("memory")
     finally:
         stable.close()
@@ -302,9 +304,9 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
 
 
 def _outcome(
-    contest: Contest, brief: Brief, entrant: Entrant, lines: list[SetLine], best: str | None
+    contest: Contest, brief: Brief, candidate: Candidate, lines: list[SetLine], best: str | None
 ) -> Record:
-    name = entrant.examined.name
+    name = candidate.name
     for line in lines:
         if name in line.failed:
             failure = line.failed[name]
@@ -313,12 +315,12 @@ def _outcome(
                 failed_check=failure.failed_check,
             )  # fmt: skip
     try:
-        peak = measure_peak(contest.shop, brief, entrant)
+        peak = measure_peak(contest.shop, brief, candidate)
     except WorkerFailed as failure:
         return Record(
             brief.case, contest.case.rule, name, failure.status, failure.reason, failed_check=failure.check
         )
-    record = timed_record(brief, contest.case, entrant, lines, contest.shop.options, best, peak)
+    record = timed_record(brief, contest.case, candidate, lines, contest.shop.options, best, peak)
     if record.limit_share is None and contest.scale.problem:
         return replace(record, notes=[*record.notes, contest.scale.problem])
     return record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from attnbench.cases.ids import parse_case
 from attnbench.check.reference import counts_in_turn
@@ -19,7 +19,7 @@ from attnbench.runner.link import VerifierLink, WorkerFailed, WorkerLink
 from attnbench.runner.pool import Workshop
 from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
-from attnbench.types.record import Accuracy, DropoutNumbers
+from attnbench.types.record import CandidatePlan
 from attnbench.types.words import clean
 
 _COUNT = re.compile(r" x\d+$")
@@ -56,24 +56,21 @@ def kernel_of(ran: Sequence[str], backend: Backend, others: Iterable[Backend]) -
 
 
 @dataclass(frozen=True)
-class Examined:
-    """A contender that passed, its template ready to be forked.
+class Candidate:
+    """A backend that passed the check of a case, its prepared worker ready to be forked.
 
-    accuracy: of the output, or of the worst gradient; parts: of each part of the answer, where there are
-    several; dropout: in a case with it, instead of both. notes: what preparation changed, in words.
+    plan: what the check found. How the candidate is going to be measured is filled in later: until then the
+    counts are 0.
     """
 
-    name: str
     entry: Entry[Backend]
     template: WorkerLink
-    prepare_ns: int
-    first_call_ns: int
-    trace_ns: tuple[int, ...]
-    accuracy: Accuracy | None
-    ran: Ran
-    parts: dict[str, Accuracy] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    dropout: DropoutNumbers | None = None
+    plan: CandidatePlan
+
+    @property
+    def name(self) -> str:
+        """The name of the backend; in a live comparison with its side."""
+        return self.entry.name
 
 
 def prepare_template(
@@ -142,8 +139,8 @@ def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: flo
         verifier.ask(rm.Expect(index, gradients.parts), rm.Scored, fd)
 
 
-def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
-    """Prepare one contender, have all its outputs judged, and warm it up.
+def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Candidate:
+    """Prepare one backend, have all its outputs judged, and warm it up.
 
     The template makes one call, so that what is made at the first is there; the rest of the check goes on in
     a fork of it, where it can be forked: children begin with a template that has had no more past than that.
@@ -152,9 +149,10 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
         WorkerFailed: with the status and reason of its record; its template is gone.
     """
     template, prepared = prepare_template(shop, brief, entry, shop.all_cpus)
+    fresh = can_be_forked(entry.record, parse_case(brief.case))
     try:
         first_ns = check_draw(shop, brief, template, entry.name, 0)
-        if not can_be_forked(entry.record, parse_case(brief.case)):
+        if not fresh:
             judged, trace, ran = _examine_rest(shop, brief, template, entry)
         else:
             fork = template.fork(child=True, cpus=shop.all_cpus)
@@ -165,19 +163,22 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
     except BaseException:
         template.kill()
         raise
-    return Examined(
-        name=entry.name,
-        entry=entry,
-        template=template,
-        prepare_ns=prepared.ns,
-        first_call_ns=first_ns,
-        trace_ns=trace,
+    found = CandidatePlan(
+        calls=0,
+        samples=0,
+        warm_calls=0,
+        sets=0,
         accuracy=judged.accuracy,
+        prepare_ms=prepared.ns / 1e6,
+        first_call_ms=first_ns / 1e6,
+        warmup_ms=[ns / 1e6 for ns in trace],
+        fresh=fresh,
+        notes=[*prepared.notes, *ran.notes],
+        ran=list(ran.ops),
         parts=judged.parts,
-        ran=ran,
-        notes=prepared.notes,
         dropout=judged.dropout,
     )
+    return Candidate(entry, template, found)
 
 
 def _examine_rest(
@@ -202,14 +203,14 @@ def examine_all(
     entries: list[Entry[Backend]],
     failed: Callable[[str, WorkerFailed], None],
     begun: Callable[[str], None],
-) -> list[Examined]:
-    """Examine contenders, as many at once as there are cores, those that compile first.
+) -> list[Candidate]:
+    """Examine backends, as many at once as there are cores, those that compile first.
 
     ``failed`` is called for each that drops out, from this thread, in the given order; ``begun`` from
     the examining threads. Gives those that passed in the given order.
     """
 
-    def one(entry: Entry[Backend]) -> Examined | WorkerFailed:
+    def one(entry: Entry[Backend]) -> Candidate | WorkerFailed:
         begun(entry.name)
         try:
             return examine(shop, brief, entry)
@@ -224,13 +225,13 @@ def examine_all(
     broken = [failure for future in futures.values() if (failure := future.exception()) is not None]
     if broken:
         for outcome in outcomes.values():
-            if isinstance(outcome, Examined):
+            if isinstance(outcome, Candidate):
                 outcome.template.kill()
         raise broken[0]
-    passed: list[Examined] = []
+    passed: list[Candidate] = []
     for entry in entries:
         outcome = outcomes[entry.name]
-        if isinstance(outcome, Examined):
+        if isinstance(outcome, Candidate):
             passed.append(outcome)
         else:
             failed(entry.name, outcome)

@@ -1,25 +1,31 @@
-"""How long a run will take, from its cases and options alone: nothing is started and nothing measured.
+"""What a run is asked to do, and how long that will take: nothing is started and nothing measured.
 
-An estimate for people who wait. The constants were read off runs of the suite ``smoke`` on two shared
-cores, from the phases that each run file ends with; elsewhere they are off by what that machine is faster.
+The time is an estimate for people who wait. The constants come from runs of the suite ``smoke`` on two shared
+cores: from the phases that each run file ends with. A faster machine needs less.
 What only a backend's code knows (whether it supports a case) is not asked, so there may be fewer cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 from attnbench.cases.ids import case_id
+from attnbench.cases.memory import free_memory
+from attnbench.cases.select import Selection
 from attnbench.cases.work import activation_elements, flops, too_large
 from attnbench.inputs.kinds import NORMAL, family_draws
 from attnbench.ipc.messages import WarmUp
 from attnbench.plugins.registry import Registry
 from attnbench.runner.case import refusal
-from attnbench.runner.options import Options, Order, left_out
+from attnbench.runner.machine import allowed_cpus
+from attnbench.runner.options import Options
 from attnbench.runner.plan import plan_calls
 from attnbench.runner.repetitions import CHILD_WARM_UP
-from attnbench.stats.protocol import LONG_WORKERS, can_be_forked
+from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, STRETCHES, TIMED_DRAWS, can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -68,6 +74,67 @@ LEAST_CALL_S = 50e-6
 _WARM_UP = WarmUp()
 
 
+def command_line() -> tuple[str, ...]:
+    """The command that this process was started with, as people write it: its program has no folder."""
+    program = Path(sys.argv[0]).name
+    return ("attnbench" if program == "__main__.py" else program, *sys.argv[1:])
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run is asked to do.
+
+    backends: in this order. named: those that the user named, whose refusal is an error to the user.
+    compiled_on: ids of the cases on which compiling backends run unless named; None for all.
+    asked: by case (its id), the backends that are asked for it where that is not all of them; a run that is
+    resumed asks all. command: argv, for the manifest.
+    """
+
+    cases: tuple[Case, ...]
+    backends: tuple[str, ...]
+    registry: Registry
+    options: Options
+    named: tuple[str, ...] = ()
+    compiled_on: frozenset[str] | None = None
+    asked: Mapping[str, tuple[str, ...]] | None = None
+    command: tuple[str, ...] = field(default_factory=command_line)
+
+    def names(self, case: str) -> tuple[str, ...]:
+        """Return the backends that are asked for a case, by its id."""
+        return self.backends if self.asked is None else self.asked.get(case, ())
+
+    def left_out(self, case: str) -> frozenset[str]:
+        """Return the backends that are left out of a case (its id) because they compile for seconds."""
+        if self.compiled_on is None or case in self.compiled_on:
+            return frozenset()
+        compiling = {name for name in self.backends if self.registry.backends[name].record.compiles}
+        return frozenset(compiling - set(self.named))
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """The time that this run takes on this machine."""
+        return forecast(self, cores=len(allowed_cpus()), free_bytes=free_memory())
+
+
+def plan_run(selection: Selection, named: Sequence[str], registry: Registry, options: Options) -> RunPlan:
+    """Plan a run of selected cases: of the backends that are named, of all where none is.
+
+    Raises:
+        BadInput: a backend is not known.
+    """
+    for name in (*named, options.baseline):
+        registry.backend(name)
+    on = selection.compiled_on
+    return RunPlan(
+        cases=selection.cases,
+        backends=tuple(named) or tuple(registry.backends),
+        registry=registry,
+        options=options,
+        named=tuple(named),
+        compiled_on=None if on is None else frozenset(case_id(case) for case in on),
+    )
+
+
 @dataclass(frozen=True)
 class CaseForecast:
     """A case in seconds.
@@ -110,33 +177,21 @@ class Forecast:
         return self.start_s + sum(case.total_s for case in self.cases)
 
 
-def forecast(
-    order: Order, registry: Registry, options: Options, *, cores: int, free_bytes: int, has_cuda: bool = True
-) -> Forecast:
-    """What a run will take. cores: of this process. free_bytes: of memory. has_cuda: whether to count on a
-    device."""
-    devices = ("cuda",) if has_cuda else ()
+def forecast(plan: RunPlan, *, cores: int, free_bytes: int) -> Forecast:
+    """Estimate what a run takes. cores: of this process. free_bytes: of memory."""
     cases = []
-    for case in order.cases:
-        backends = entered(order, registry, case, free_bytes, devices)
-        cases.append(_case_forecast(case, registry.rule(case.rule), backends, options, cores))
-    servers = len({case.threads for case in order.cases} | {1})
+    for case in plan.cases:
+        rule, without = plan.registry.rule(case.rule), plan.left_out(case_id(case))
+        asked = [plan.registry.backends[name].record for name in plan.backends if name not in without]
+        backends = [
+            backend
+            for backend in asked
+            if refusal(backend, case, rule, cuda_devices=("cuda",)) is None
+            and too_large(case, rule, backend, free_bytes) is None
+        ]
+        cases.append(_case_forecast(case, rule, backends, plan.options, cores))
+    servers = len({case.threads for case in plan.cases} | {1})
     return Forecast(tuple(cases), START_S * servers)
-
-
-def entered(
-    order: Order, registry: Registry, case: Case, free_bytes: int, cuda_devices: tuple[str, ...]
-) -> list[Backend]:
-    """The backends that aren't refused on a case before anything is started."""
-    rule = registry.rule(case.rule)
-    without = left_out(order, registry, case_id(case))
-    backends = [registry.backends[name].record for name in order.backends if name not in without]
-    return [
-        backend
-        for backend in backends
-        if refusal(backend, case, rule, cuda_devices=cuda_devices) is None
-        and too_large(case, rule, backend, free_bytes) is None
-    ]
 
 
 def call_s(case: Case, rule: Rule) -> float:
@@ -159,8 +214,8 @@ def _case_forecast(
     solved_flops = flops(case, rule, case.B * case.H * case.Lq * case.Lk)
     elements = activation_elements(case, rule)
     given_s = elements * GIVEN_S
-    oracle_s = (draws + options.timed_draws) * (
-        COMPARE_S + elements * DRAWN_S + min(solved_flops, options.oracle_flops) / ORACLE_FLOPS_PER_S
+    oracle_s = (draws + TIMED_DRAWS) * (
+        COMPARE_S + elements * DRAWN_S + min(solved_flops, ORACLE_FLOPS) / ORACLE_FLOPS_PER_S
     )
     at_once = min(cores, cells)
     compiling = sum(backend.compiles for backend in backends)
@@ -174,7 +229,7 @@ def _case_forecast(
     if not options.timed:
         return CaseForecast(name, cells, checking_s=checking_s, compiling_s=compiling_s)
     plan = plan_calls(each_s * 1e9, options)
-    turns = plan.sets * options.stretches * plan.samples
+    turns = plan.sets * STRETCHES * plan.samples
     timing_s = cells * turns * ((plan.calls + plan.warm_calls) * each_s + TURN_S)
     warm_s = _warm_up_s(CHILD_WARM_UP, each_s)
     processes_s = plan.sets * SCALE_S
@@ -183,7 +238,7 @@ def _case_forecast(
         processes_s += (plan.sets + 1) * (CHILD_S + given_s + warm_s)
         if not can_be_forked(backend, case):
             processes_s += LONG_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
-    over = plan.sets * options.stretches * each_s > 2 * options.budget_s
+    over = plan.sets * STRETCHES * each_s > 2 * options.budget_s
     return CaseForecast(name, cells, timing_s, processes_s, checking_s, compiling_s, over)
 
 

@@ -12,10 +12,10 @@ from itertools import chain, pairwise
 import msgspec
 
 from attnbench.ipc import messages as m
+from attnbench.ipc.names import CALLED_OFF
 from attnbench.runner.context import ArrayBlock
 from attnbench.runner.link import WorkerFailed, WorkerLink, waited_ns
-from attnbench.types.record import Block, Contender
-from attnbench.worker.turns import CALLED_OFF
+from attnbench.types.record import Block, CandidatePlan
 
 _CALLED_OFF_S = 10.0
 """How long a process may at least take over the turn it is in once the stretch is called off."""
@@ -36,7 +36,7 @@ def take_stretch(
     number: int,
     order: Sequence[str],
     links: Mapping[str, WorkerLink],
-    plans: Mapping[str, Contender],
+    plans: Mapping[str, CandidatePlan],
     patience_s: float,
     renewed: ArrayBlock | None = None,
 ) -> Stretch:
@@ -57,7 +57,7 @@ def _take(
     number: int,
     order: Sequence[str],
     links: Mapping[str, WorkerLink],
-    plans: Mapping[str, Contender],
+    plans: Mapping[str, CandidatePlan],
     patience_s: float,
     batons: Mapping[str, int],
     renewed: ArrayBlock | None,
@@ -104,7 +104,7 @@ def _request(
     name: str,
     order: Sequence[str],
     descriptors: Sequence[str],
-    plan: Contender,
+    plan: CandidatePlan,
     renewed: ArrayBlock | None,
 ) -> m.TakeTurns:
     turns = [place for place, who in enumerate(order) if who == name]

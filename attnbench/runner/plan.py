@@ -9,6 +9,7 @@ from random import Random
 from statistics import median
 
 from attnbench.runner.options import Options
+from attnbench.stats.protocol import STRETCHES, TURN_S, WARM_S
 from attnbench.types.compared import baseline_of, parts_of
 
 LONGEST_SAMPLE_CALLS = 1_000_000
@@ -23,12 +24,7 @@ _OVERRUN = 20
 
 
 _ALIKE = 4
-_ANEW_BELOW_NS = 100_000_000
-_SETS = ((4.0, 40), (2.0, 30), (0.25, 22), (0.0, 9))
-"""From which budget (s) on how many sets. 9 is the least at which a sign test can be sure enough for a
-verdict; 30 and 40 have an exact interval at a little over 95 %, 22 at 98.3 %. More sets cost more starting of
-processes and make more of the same budget, since processes of the same code differ: at L=512 by 1.1 %,
-standard deviation."""
+_ANEW_BELOW_MS = 100.0
 
 
 @dataclass(frozen=True)
@@ -41,19 +37,14 @@ class Calls:
     sets: int
 
 
-def sets_for(budget_s: float) -> int:
-    """How many sets to divide a budget into, where the user doesn't say."""
-    return next(sets for least_s, sets in _SETS if budget_s >= least_s)
-
-
-def prepared_anew(prepare_ns: int, first_call_ns: int) -> bool:
+def prepared_anew(prepare_ms: float, first_call_ms: float) -> bool:
     """Whether each set prepares a backend anew instead of forking one that is prepared.
 
     The forks of one template have its memory in common, and with it what luck made of that: identical
     templates were found up to 9 % apart, the same in all their forks. A process that is prepared anew for
     each set draws its luck anew. Where that takes long (compilation), forks must do.
     """
-    return prepare_ns + first_call_ns <= _ANEW_BELOW_NS
+    return prepare_ms + first_call_ms <= _ANEW_BELOW_MS
 
 
 def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, Calls]:
@@ -88,51 +79,41 @@ def call_time_ns(trace_ns: Sequence[int]) -> int:
 def plan_calls(call_ns: float, options: Options) -> Calls:
     """The plan for a call of so many nanoseconds.
 
-    A sample lasts about ``turn_s`` or one call. Samples fill the budget; a call so slow that one sample
+    A sample lasts about ``TURN_S`` or one call. Samples fill the budget; a call so slow that one sample
     a stretch already breaks it by far takes part in fewer sets.
     """
     call_s = call_ns / 1e9
-    calls = min(max(1, round(options.turn_s / call_s)), LONGEST_SAMPLE_CALLS)
+    calls = min(max(1, round(TURN_S / call_s)), LONGEST_SAMPLE_CALLS)
     sample_s = calls * call_s
-    stretch_s = options.budget_s / (options.sets * options.stretches)
+    stretch_s = options.budget_s / (options.sets * STRETCHES)
     samples = max(1, int(stretch_s / sample_s))
     if samples > MOST_SAMPLES:
         # Of a large budget longer samples, not more; as many of those as it has room for.
         calls = min(calls * -(-samples // MOST_SAMPLES), LONGEST_SAMPLE_CALLS)
         samples = min(max(1, int(stretch_s / (calls * call_s))), MOST_SAMPLES)
-    least_s = options.sets * options.stretches * call_s
+    least_s = options.sets * STRETCHES * call_s
     few = least_s > _OVERRUN * options.budget_s and call_s > options.budget_s
-    warmed = options.warm_s > 0 and call_s < WARM_CALL_BELOW_S
-    warm = ceil(options.warm_s / call_s) if warmed else 0
+    warm = ceil(WARM_S / call_s) if call_s < WARM_CALL_BELOW_S else 0
     return Calls(calls, samples, warm, min(options.sets, FEWEST_SETS) if few else options.sets)
 
 
-def order_of_turns(
-    samples: Mapping[str, int], rng: Random, *, balanced: bool = True, lockstep: bool = True
-) -> list[str]:
+def order_of_turns(samples: Mapping[str, int], rng: Random) -> list[str]:
     """The contenders of a stretch, one for each turn; each has as many turns as samples.
 
     Turns go in rounds. A contender with fewer samples than another takes part in rounds spread evenly.
     A backend's two sides follow each other in every round, now the one first and now the other: the nearer
-    they are, the less the machine changes between them. Not balanced: the same order in every round. Not in
-    lockstep: all turns of one contender in a row.
+    they are, the less the machine changes between them.
     """
     names = list(samples)
     rounds = max(samples.values(), default=0)
-    if not lockstep:
-        names = rng.sample(names, len(names)) if balanced else names
-        return [name for name in names for _ in range(samples[name])]
     takes_part = {name: _spread(samples[name], rounds) for name in names}
-    if not balanced:
-        orders = [names] * rounds
-    else:
-        pairs = _by_backend(names)
-        begins = {pair: rng.randrange(2) for pair in pairs}
-        by_pair = balanced_orders(list(pairs), rounds, rng)
-        orders = [
-            [name for pair in order for name in _turned(pairs[pair], begins[pair] + _turns(pairs, number))]
-            for number, order in enumerate(by_pair)
-        ]
+    pairs = _by_backend(names)
+    begins = {pair: rng.randrange(2) for pair in pairs}
+    by_pair = balanced_orders(list(pairs), rounds, rng)
+    orders = [
+        [name for pair in order for name in _turned(pairs[pair], begins[pair] + _turns(pairs, number))]
+        for number, order in enumerate(by_pair)
+    ]
     return [name for number, order in enumerate(orders) for name in order if number in takes_part[name]]
 
 

@@ -232,12 +232,9 @@ class Scale:
 
     def _start(self, threads: int) -> WorkerLink:
         self._shop.start_servers(threads)
-        options = self._shop.options
-        cpus = self._shop.measured_cpus(threads) if options.pinned else self._shop.all_cpus
-        link = self._shop.new_template(threads, cpus)
+        link = self._shop.new_template(threads, self._shop.measured_cpus(threads))
         self._links[threads] = link
-        if options.put_first:
-            link.put_first()
+        link.put_first()
         return link
 
     def _end(self, threads: int) -> None:

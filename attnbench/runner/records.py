@@ -9,21 +9,19 @@ from msgspec.structs import replace
 from attnbench.cases.ids import case_id
 from attnbench.plugins.registry import Registry
 from attnbench.runner.context import Brief
-from attnbench.runner.examine import Examined, kernel_of
+from attnbench.runner.examine import Candidate, kernel_of
 from attnbench.runner.machine import sharing_note
 from attnbench.runner.options import Options
 from attnbench.runner.plan import Calls, plan_all, prepared_anew
 from attnbench.runner.pool import Workshop
-from attnbench.runner.repetitions import Entrant
 from attnbench.stats.doubts import hidden_work, kept_answers, mode_notes, waiting_note
 from attnbench.stats.limits import Limit, limit_problem, limit_share, limits
 from attnbench.stats.pairs import Comparison, compare
-from attnbench.stats.protocol import can_be_forked
 from attnbench.stats.summary import Timing, clock_problem, summarise
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
 from attnbench.types.compared import baseline_of
-from attnbench.types.record import Contender, DropoutNumbers, Record, SetLine
+from attnbench.types.record import CandidatePlan, DropoutNumbers, Record, SetLine
 
 CONTENDED = (
     "contended: more than half of its samples were preempted, so none is left out; measure when the "
@@ -46,15 +44,15 @@ def dropout_notes(case: Case, found: DropoutNumbers | None) -> list[str]:
     ]
 
 
-def fastest(brief: Brief, entrants: Sequence[Entrant], lines: Sequence[SetLine]) -> str | None:
+def fastest(brief: Brief, candidates: Sequence[Candidate], lines: Sequence[SetLine]) -> str | None:
     """The backend with the least median time of those that failed in no set and can be believed."""
     failed = {name for line in lines for name in line.failed}
     limit = limits(lines)
     times: dict[str, float] = {}
-    for entrant in entrants:
-        name = entrant.examined.name
+    for candidate in candidates:
+        name = candidate.name
         timing = None if name in failed else summarise(lines, name)
-        if timing is not None and not _doubt(brief, entrant, lines, timing, limit)[0]:
+        if timing is not None and not _doubt(brief, candidate, lines, timing, limit)[0]:
             times[name] = timing.median_ms
     return min(sorted(times), key=lambda name: times[name], default=None)
 
@@ -62,14 +60,14 @@ def fastest(brief: Brief, entrants: Sequence[Entrant], lines: Sequence[SetLine])
 def timed_record(
     brief: Brief,
     case: Case,
-    entrant: Entrant,
+    candidate: Candidate,
     lines: Sequence[SetLine],
     options: Options,
     best: str | None,
     peak_extra_bytes: int | None,
 ) -> Record:
     """The record of a backend that failed in no set."""
-    name, plan = entrant.examined.name, entrant.plan
+    name, plan = candidate.name, candidate.plan
     timing = summarise(lines, name)
     if timing is None:
         return Record(brief.case, case.rule, name, "error", "no set with samples of it is stored")
@@ -77,7 +75,7 @@ def timed_record(
     against = None if name == baseline else compare(lines, name, baseline)
     to_best = None if best is None else compare(lines, name, best)
     limit = limits(lines)
-    doubt, check = _doubt(brief, entrant, lines, timing, limit)
+    doubt, check = _doubt(brief, candidate, lines, timing, limit)
     time, ratio = timing.interval, None if against is None else against.interval
     share = None
     if limit is not None:
@@ -135,11 +133,11 @@ def timed_record(
 
 
 def _doubt(
-    brief: Brief, entrant: Entrant, lines: Sequence[SetLine], timing: Timing, limit: Limit | None
+    brief: Brief, candidate: Candidate, lines: Sequence[SetLine], timing: Timing, limit: Limit | None
 ) -> tuple[str, Check]:
     """Return why a backend's time can't be believed, and the check that failed; "" where it can."""
-    name = entrant.examined.name
-    if problem := clock_problem(lines, name, warm_calls=entrant.plan.warm_calls):
+    name = candidate.name
+    if problem := clock_problem(lines, name, warm_calls=candidate.plan.warm_calls):
         return problem, "clock"
     if problem := hidden_work(lines, name, brief.threads):
         return problem, "hidden_work"
@@ -161,57 +159,49 @@ def _notes(timing: Timing, against: Comparison | None) -> list[str]:
     return notes
 
 
-def checked_record(case: Case, examined: Examined, registry: Registry) -> Record:
+def checked_record(case: Case, candidate: Candidate, registry: Registry) -> Record:
     """The record of a backend that passed, where nothing is timed."""
-    ran = examined.ran
+    found = candidate.plan
     return Record(
-        case_id(case), case.rule, examined.name, "ok", accuracy=examined.accuracy, parts=examined.parts,
-        notes=[*examined.notes, *ran.notes, *dropout_notes(case, examined.dropout)],
-        ran=list(ran.ops), kernel_of=_kernel_of(registry, examined), dropout=examined.dropout,
+        case_id(case), case.rule, candidate.name, "ok", accuracy=found.accuracy, parts=found.parts,
+        notes=[*found.notes, *dropout_notes(case, found.dropout)],
+        ran=found.ran, kernel_of=_kernel_of(registry, candidate), dropout=found.dropout,
     )  # fmt: skip
 
 
-def _kernel_of(registry: Registry, examined: Examined) -> str:
+def _kernel_of(registry: Registry, candidate: Candidate) -> str:
     installed = (entry.record for entry in registry.backends.values())
-    return kernel_of(examined.ran.ops, examined.entry.record, installed)
+    return kernel_of(candidate.plan.ran, candidate.entry.record, installed)
 
 
-def plans(shop: Workshop, case: Case, registry: Registry, passed: list[Examined]) -> dict[str, Contender]:
-    """How each contender of a case is going to be measured."""
-    calls = plan_all({examined.name: examined.trace_ns for examined in passed}, shop.options)
-    return {examined.name: _plan(shop, case, registry, examined, calls[examined.name]) for examined in passed}
+def plan_candidates(
+    shop: Workshop, case: Case, registry: Registry, passed: Sequence[Candidate]
+) -> dict[str, CandidatePlan]:
+    """How each candidate of a case is going to be measured."""
+    traces_ns = {one.name: [round(1e6 * ms) for ms in one.plan.warmup_ms] for one in passed}
+    calls = plan_all(traces_ns, shop.options)
+    return {one.name: _plan(shop, case, registry, one, calls[one.name]) for one in passed}
 
 
-def _plan(shop: Workshop, case: Case, registry: Registry, examined: Examined, calls: Calls) -> Contender:
-    options, backend = shop.options, examined.entry.record
-    fresh = can_be_forked(backend, case)
+def _plan(
+    shop: Workshop, case: Case, registry: Registry, candidate: Candidate, calls: Calls
+) -> CandidatePlan:
+    found = candidate.plan
     shared = sharing_note(shop.all_cpus, case.threads)
     notes = [shared] if shared else []
-    if not fresh:
+    if not found.fresh:
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")
-    if calls.sets < options.sets:
-        notes.append(f"slow: measured in {calls.sets} of {options.sets} sets")
-    return Contender(
+    if calls.sets < shop.options.sets:
+        notes.append(f"slow: measured in {calls.sets} of {shop.options.sets} sets")
+    # What is compared live must not stand on the luck of one template, however long preparing takes.
+    anew = bool(candidate.entry.side) or prepared_anew(found.prepare_ms, found.first_call_ms)
+    return replace(
+        found,
         calls=calls.calls,
         samples=calls.samples,
         warm_calls=calls.warm_calls,
         sets=calls.sets,
-        accuracy=examined.accuracy,
-        prepare_ms=examined.prepare_ns / 1e6,
-        first_call_ms=examined.first_call_ns / 1e6,
-        warmup_ms=[ns / 1e6 for ns in examined.trace_ns],
-        fresh=fresh,
-        # What is compared live must not stand on the luck of one template, however long preparing takes.
-        anew=fresh
-        and (bool(examined.entry.side) or prepared_anew(examined.prepare_ns, examined.first_call_ns)),
-        ran=list(examined.ran.ops),
-        kernel_of=_kernel_of(registry, examined),
-        notes=[
-            *notes,
-            *examined.notes,
-            *examined.ran.notes,
-            *dropout_notes(case, examined.dropout),
-        ],
-        parts=examined.parts,
-        dropout=examined.dropout,
+        anew=found.fresh and anew,
+        kernel_of=_kernel_of(registry, candidate),
+        notes=[*notes, *found.notes, *dropout_notes(case, found.dropout)],
     )

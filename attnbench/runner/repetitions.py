@@ -6,7 +6,6 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from random import Random
 from statistics import median
 from time import perf_counter
@@ -17,13 +16,13 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.runner.check import compared, give_draw
 from attnbench.runner.context import ArrayBlock, Brief, Place
-from attnbench.runner.examine import Examined, prepare_template
+from attnbench.runner.examine import Candidate, prepare_template
 from attnbench.runner.handoff import take_stretch
 from attnbench.runner.link import VerifierFailed, WorkerFailed, WorkerLink
 from attnbench.runner.plan import order_of_turns
 from attnbench.runner.pool import Workshop
 from attnbench.stats.protocol import kept_over
-from attnbench.types.record import Block, Contender, Failure, SetLine
+from attnbench.types.record import Block, CandidatePlan, Failure, SetLine
 
 
 def draw_places(brief: Brief, stretches: int, *, renewing: bool) -> tuple[Place, ...]:
@@ -75,14 +74,6 @@ _SLACK = 4
 """How much longer than after its warm-up a contender's calls may take before the stretch is called off."""
 
 
-@dataclass(frozen=True)
-class Entrant:
-    """A contender with its plan."""
-
-    examined: Examined
-    plan: Contender
-
-
 class Stable:
     """Where children come from: forked fresh for each set, or kept over several sets where that is unsafe."""
 
@@ -92,36 +83,36 @@ class Stable:
         self._stretch = kept_over(sets)
         self._kept: dict[str, tuple[int, WorkerLink]] = {}
 
-    def child(self, entrant: Entrant, index: int) -> WorkerLink:
+    def child(self, candidate: Candidate, index: int) -> WorkerLink:
         """A process of the contender for set ``index``, not yet pinned to the measured cores.
 
         All contenders of a set that are prepared anew come from the same server, those of the next set from
         another.
         """
-        examined, pinned = entrant.examined, self._shop.options.allocator_pinned
-        if entrant.plan.anew:
-            return self._prepared(examined, index)
-        if entrant.plan.fresh:
-            return examined.template.fork(child=True, cpus=self._shop.all_cpus, pin_allocator=pinned)
+        pinned = self._shop.options.allocator_pinned
+        if candidate.plan.anew:
+            return self._prepared(candidate, index)
+        if candidate.plan.fresh:
+            return candidate.template.fork(child=True, cpus=self._shop.all_cpus, pin_allocator=pinned)
         stretch = index // self._stretch
-        kept = self._kept.get(examined.name)
+        kept = self._kept.get(candidate.name)
         if kept is None or kept[0] != stretch:
             if kept is not None:
                 kept[1].kill()
-            self._kept[examined.name] = kept = (stretch, self._prepared(examined, stretch))
+            self._kept[candidate.name] = kept = (stretch, self._prepared(candidate, stretch))
         return kept[1]
 
-    def _prepared(self, examined: Examined, launch: int) -> WorkerLink:
+    def _prepared(self, candidate: Candidate, launch: int) -> WorkerLink:
         shop = self._shop
         link, _ = prepare_template(
-            shop, self._brief, examined.entry, shop.all_cpus,
+            shop, self._brief, candidate.entry, shop.all_cpus,
             pin_allocator=shop.options.allocator_pinned, launch=launch,
         )  # fmt: skip
         return link
 
-    def release(self, entrant: Entrant, link: WorkerLink) -> None:
+    def release(self, candidate: Candidate, link: WorkerLink) -> None:
         """The set is over."""
-        if entrant.plan.fresh:
+        if candidate.plan.fresh:
             link.pin(self._shop.all_cpus)
             link.kill()
 
@@ -143,24 +134,24 @@ class SetUnderWay:
         # The allocator as the system has it gives such memory back, and would learn other thresholds of it.
         self._warm_up = msgspec.structs.replace(CHILD_WARM_UP, reserve=shop.options.allocator_pinned)
         self._stretches = stretches
-        self._places = draw_places(brief, stretches, renewing=shop.options.verified)
+        self._places = draw_places(brief, stretches, renewing=shop.options.renewing)
         self._inputs: tuple[ArrayBlock, ...] = ()
         self._checking_s = 0.0
         # The verifier answers one at a time; what it takes is counted without the wait for it.
         self._judging = threading.Lock()
-        self._entrants: dict[str, Entrant] = {}
+        self._candidates: dict[str, Candidate] = {}
         self._links: dict[str, WorkerLink] = {}
         self._warmup_ns: dict[str, list[int]] = {}
         self._blocks: dict[str, list[Block]] = {}
         self._failed: dict[str, Failure] = {}
         self._verified: dict[str, int] = {}
 
-    def measure(self, entrants: list[Entrant]) -> SetLine:
+    def measure(self, candidates: list[Candidate]) -> SetLine:
         """Start a process of each contender, measure all stretches, have outputs compared."""
         begun = perf_counter()
         with self._brief.renewed(self._places) as self._inputs:
             self._checking_s += perf_counter() - begun
-            self._start(entrants)
+            self._start(candidates)
             for number in range(self._stretches):
                 if number > 0:
                     begun = perf_counter()
@@ -173,7 +164,7 @@ class SetUnderWay:
             index=self._index,
             draws=[place.draw for place in self._places],
             changes=[place.change for place in self._places],
-            order=list(self._entrants),
+            order=list(self._candidates),
             warmup_ns=self._warmup_ns,
             blocks={name: taken for name, taken in self._blocks.items() if name not in self._failed},
             verified=list(self._verified),
@@ -189,35 +180,32 @@ class SetUnderWay:
         except WorkerFailed as failure:
             self._failed[name] = Failure(failure.status, failure.reason, failure.check)
 
-    def _start(self, entrants: list[Entrant]) -> None:
+    def _start(self, candidates: list[Candidate]) -> None:
         """Start and warm up in random order, on all cores at once; then move to the measured ones."""
-        options = self._shop.options
-        order = self._rng.sample(entrants, len(entrants)) if options.shuffled else entrants
-        self._entrants = {entrant.examined.name: entrant for entrant in order}
+        order = self._rng.sample(candidates, len(candidates))
+        self._candidates = {candidate.name: candidate for candidate in order}
         junk = [self._rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
 
-        for entrant, started in zip(order, self._shop.pool.map(self._ready, order, junk), strict=True):
-            name = entrant.examined.name
+        for candidate, started in zip(order, self._shop.pool.map(self._ready, order, junk), strict=True):
+            name = candidate.name
             with self._dropping(name):
                 if isinstance(started, WorkerFailed):
                     raise started
                 self._links[name], self._warmup_ns[name] = started
                 self._blocks[name] = []
-                if options.pinned:
-                    self._links[name].pin(self._shop.measured_cpus(self._brief.threads))
-                if options.put_first:
-                    self._links[name].put_first()
+                self._links[name].pin(self._shop.measured_cpus(self._brief.threads))
+                self._links[name].put_first()
 
-    def _ready(self, entrant: Entrant, junk_bytes: int) -> tuple[WorkerLink, list[int]] | WorkerFailed:
+    def _ready(self, candidate: Candidate, junk_bytes: int) -> tuple[WorkerLink, list[int]] | WorkerFailed:
         """A process of a contender with its first inputs, and the trace of its warm-up."""
         link = None
         try:
-            link = self._stable.child(entrant, self._index)
+            link = self._stable.child(candidate, self._index)
             give_draw(link, self._inputs[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
             warmed, _ = link.ask(self._warm_up, m.Warmed, self._timeout_s)
         except WorkerFailed as failure:
             if link is not None:
-                self._stable.release(entrant, link)
+                self._stable.release(candidate, link)
             return failure
         return link, list(warmed.trace_ns)
 
@@ -237,19 +225,13 @@ class SetUnderWay:
 
     def _measure_stretch(self, number: int) -> None:
         """All turns of a stretch; once more without those that failed in it."""
-        options = self._shop.options
-        renewed = self._inputs[2 * number + 1] if options.verified else None
+        renewed = self._inputs[2 * number + 1] if self._shop.options.renewing else None
         while True:
             links = {name: link for name, link in self._links.items() if name not in self._failed}
             if not links:
                 return
-            plans = {name: self._entrants[name].plan for name in links}
-            order = order_of_turns(
-                {name: plan.samples for name, plan in plans.items()},
-                self._rng,
-                balanced=options.balanced,
-                lockstep=options.lockstep,
-            )
+            plans = {name: self._candidates[name].plan for name in links}
+            order = order_of_turns({name: plan.samples for name, plan in plans.items()}, self._rng)
             patience_s = self._timeout_s + _SLACK * sum(_stretch_s(plan) for plan in plans.values())
             done = take_stretch(number, order, links, plans, patience_s, renewed)
             for name, block in done.blocks.items():
@@ -288,14 +270,14 @@ class SetUnderWay:
         except WorkerFailed as failure:
             return Failure(failure.status, failure.reason, failure.check)
         finally:
-            self._stable.release(self._entrants[name], link)
+            self._stable.release(self._candidates[name], link)
         return self._verify(*handed) if handed else None
 
     def _verify(self, kept: m.Kept, fd: int) -> tuple[int, int] | Failure | VerifierFailed:
         """How many outputs of timed calls were compared, all of them right, and the ns of keeping them."""
         verifier = self._brief.verifier
         try:
-            if fd < 0 or (problem := missing(kept, self._stretches, renewing=self._shop.options.verified)):
+            if fd < 0 or (problem := missing(kept, self._stretches, renewing=self._shop.options.renewing)):
                 raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
             with compared(verifier, fd), self._judging:
                 begun = perf_counter()
@@ -312,19 +294,19 @@ class SetUnderWay:
         return len(kept.outputs), kept.checking_ns
 
 
-def _stretch_s(plan: Contender) -> float:
+def _stretch_s(plan: CandidatePlan) -> float:
     """What the turns of a contender in one stretch take, by its warm-up."""
     call_s = median(plan.warmup_ms) / 1000 if plan.warmup_ms else 0.0
     return plan.samples * (plan.calls + plan.warm_calls) * call_s
 
 
-def measure_peak(shop: Workshop, brief: Brief, entrant: Entrant) -> int | None:
+def measure_peak(shop: Workshop, brief: Brief, candidate: Candidate) -> int | None:
     """Peak extra bytes of one call, in a process of its own, its allocator left as the system has it."""
     cpus, timeout_s = shop.all_cpus, shop.options.timeout_s
-    if entrant.plan.fresh:
-        link = entrant.examined.template.fork(child=True, cpus=cpus)
+    if candidate.plan.fresh:
+        link = candidate.template.fork(child=True, cpus=cpus)
     else:
-        link, _ = prepare_template(shop, brief, entrant.examined.entry, cpus)
+        link, _ = prepare_template(shop, brief, candidate.entry, cpus)
     try:
         give_draw(link, brief.draws[brief.check_draws], timeout_s, fresh=True)
         peak, _ = link.ask(m.MeasureMemory(), m.PeakMemory, timeout_s)

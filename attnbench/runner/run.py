@@ -7,25 +7,25 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from attnbench import __version__
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.memory import free_memory
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.case import Before, Contest, decide
-from attnbench.runner.forecast import forecast
+from attnbench.runner.forecast import RunPlan
 from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import check_threads, environment
-from attnbench.runner.options import Options, Order, command_line, left_out, options_of
+from attnbench.runner.options import options_of
 from attnbench.runner.pool import Scale, Workshop
 from attnbench.runner.progress import Clock, Progress
 from attnbench.types.backend import Backend
+from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, Interrupted
 from attnbench.types.extensions import EnvironmentFact, FactValue
 from attnbench.types.record import FORMAT_VERSION, EndLine, Manifest, PluginLine
@@ -66,7 +66,9 @@ def _is_fact(value: object) -> bool:
     return value is None or type(value) in (bool, str)
 
 
-def check_same_plugins(order: Order, manifest: Manifest, registry: Registry) -> None:
+def check_same_plugins(
+    backends: Iterable[str], cases: Iterable[Case], manifest: Manifest, registry: Registry
+) -> None:
     """Raise :class:`BadInput` where a run can't go on with the code that it was begun with.
 
     A backend or rule is needed and the plugin that brought it isn't loaded, or is another version.
@@ -74,8 +76,8 @@ def check_same_plugins(order: Order, manifest: Manifest, registry: Registry) -> 
     begun = {(line.name, line.distribution): line.version for line in manifest.plugins}
     here = {(source.name, source.distribution) for source in registry.plugins}
     entries: list[Entry[Backend] | Entry[Rule] | None] = [
-        *(registry.backends.get(name) for name in order.backends),
-        *(registry.rules.get(case.rule) for case in order.cases),
+        *(registry.backends.get(name) for name in backends),
+        *(registry.rules.get(case.rule) for case in cases),
     ]
     for entry in entries:
         if entry is None:
@@ -103,66 +105,74 @@ class Side:
 
 
 def start_run(
-    order: Order,
-    registry: Registry,
-    options: Options,
+    plan: RunPlan,
     out: Path,
-    progress: Progress | None,
+    progress: Progress | None = None,
     sides: Mapping[str, Side] | None = None,
-) -> Path:
-    """Make a new run; gives its file.
+) -> StoredRun:
+    """Make a new run, and return what its file holds at the end.
 
-    sides: of a live comparison, whose registry has each backend on each of them.
+    out: a folder, or the run file itself where it ends in .jsonl. sides: of a live comparison, whose registry
+    has each backend on each of them.
 
     Raises:
         BadInput: nothing to run, or the file can't be made.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
         Interrupted: by Ctrl-C; likewise.
     """
-    check_order(order, out)
+    check_plan(plan, out)
     sides = sides or {}
-    with Workshop(options, {name: side.interpreter for name, side in sides.items()}) as shop:
-        manifest = _manifest(order, registry, options, shop, sides)
+    with Workshop(plan.options, {name: side.interpreter for name, side in sides.items()}) as shop:
+        manifest = _manifest(plan, shop, sides)
         path = new_run_path(out, manifest.run_id)
         with RunWriter.create(path, manifest) as writer, _interruptible(path, live=bool(sides)):
-            _go_on(order, registry, shop, writer, {}, progress)
-    return path
+            _run_cases(plan, shop, writer, {}, progress)
+            return writer.run
 
 
-def check_order(order: Order, out: Path) -> None:
+def check_plan(plan: RunPlan, out: Path) -> None:
     """Raise :class:`BadInput` where there is nothing to run, too few cores, or no place for the file."""
-    if not order.cases:
+    if not plan.cases:
         raise BadInput("nothing to run: no cases")
-    if not order.backends:
+    if not plan.backends:
         raise BadInput("nothing to run: no backends")
-    check_threads(max(case.threads for case in order.cases))
+    check_threads(max(case.threads for case in plan.cases))
     check_new(new_run_path(out, "a new run"))
 
 
-def resume_run(path: Path, registry: Registry, progress: Progress | None) -> StoredRun:
-    """Go on with a run that was cut off, by its own manifest; gives what was in the file before.
+def resume_run(path: Path, registry: Registry, progress: Progress | None = None) -> StoredRun:
+    """Go on with a run that was cut off, by its own manifest, and return what its file holds at the end.
 
     Raises:
         BadFile, BadInput: the file can't be read or written, or names a plugin that isn't here as it was.
         MeasuringFailed, Interrupted: as in :func:`start_run`.
     """
     writer, stored = RunWriter.reopen(path)
+    manifest = stored.manifest
     with writer, _interruptible(path):
-        if stored.manifest.sides:
+        if manifest.sides:
             raise BadInput(f"{str(path)!r} is a live comparison, whose sides are gone: compare anew")
-        order = _order_of(stored.manifest)
-        check_same_plugins(order, stored.manifest, registry)
-        for name in order.backends:
+        cases = tuple(parse_case(text) for text in manifest.cases)
+        check_same_plugins(manifest.backends, cases, manifest, registry)
+        for name in manifest.backends:
             registry.backend(name)
-        for case in order.cases:
+        for case in cases:
             registry.rule(case.rule)
-        options = options_of(stored.manifest.protocol)
-        registry.backend(options.baseline)
-        if stored.finished is None:
-            check_threads(max(case.threads for case in order.cases))
-            with Workshop(options) as shop:
-                _go_on(order, registry, shop, writer, _before(stored), progress)
-    return stored
+        plan = RunPlan(
+            cases=cases,
+            backends=tuple(manifest.backends),
+            registry=registry,
+            options=options_of(manifest.protocol),
+            named=tuple(manifest.named),
+            compiled_on=None if manifest.compiled_on is None else frozenset(manifest.compiled_on),
+        )
+        registry.backend(plan.options.baseline)
+        if stored.finished is not None:
+            return stored
+        check_threads(max(case.threads for case in plan.cases))
+        with Workshop(plan.options) as shop:
+            _run_cases(plan, shop, writer, _before(stored), progress)
+        return writer.run
 
 
 @contextmanager
@@ -173,46 +183,36 @@ def _interruptible(path: Path, *, live: bool = False) -> Iterator[None]:
         raise Interrupted(path, live=live) from stop
 
 
-def _go_on(
-    order: Order,
-    registry: Registry,
+def _run_cases(
+    plan: RunPlan,
     shop: Workshop,
     writer: RunWriter,
     before: dict[str, Before],
     progress: Progress | None,
 ) -> None:
-    left = [
-        case
-        for case in order.cases
-        if before.get(case_id(case), Before()).recorded != frozenset(order.backends)
-    ]
-    expected = forecast(
-        replace(order, cases=tuple(left)),
-        registry,
-        shop.options,
-        cores=len(shop.all_cpus),
-        free_bytes=free_memory(),
-        has_cuda=bool(shop.torch.cuda_devices),
-    )
-    clock = Clock(len(left), progress, [case.total_s for case in expected.cases])
+    """Run those cases that lack a record; ``before`` is what the file holds of each, by its id."""
+    expected_s = {case.case: case.total_s for case in plan.forecast.cases}
+    every, nothing = frozenset(plan.backends), Before()
+    left = {case_id(case): case for case in plan.cases}
+    left = {name: case for name, case in left.items() if before.get(name, nothing).recorded != every}
+    clock = Clock(len(left), progress, [expected_s[name] for name in left])
     clock.spend("start")
     scale = Scale(shop)
     try:
-        for case in left:
-            name = case_id(case)
+        for name, case in left.items():
             clock.begin_case(name)
             shop.start_servers(case.threads)
             decide(
                 Contest(
                     shop=shop,
                     scale=scale,
-                    registry=registry,
+                    registry=plan.registry,
                     case=case,
-                    names=order.names(name),
-                    left_out=left_out(order, registry, name),
+                    names=plan.names(name),
+                    left_out=plan.left_out(name),
                     clock=clock,
                     write=writer.append,
-                    before=before.get(name, Before()),
+                    before=before.get(name, nothing),
                 )
             )
             clock.spend("other")
@@ -221,9 +221,7 @@ def _go_on(
     writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
 
 
-def _manifest(
-    order: Order, registry: Registry, options: Options, shop: Workshop, sides: Mapping[str, Side]
-) -> Manifest:
+def _manifest(plan: RunPlan, shop: Workshop, sides: Mapping[str, Side]) -> Manifest:
     started = _now()
     stamp = started.replace("-", "").replace(":", "")[:15]
     return Manifest(
@@ -231,15 +229,15 @@ def _manifest(
         run_id=f"{stamp}-{secrets.token_hex(4)}",
         started=started,
         attnbench=__version__,
-        command=list(order.command),
-        cases=[case_id(case) for case in order.cases],
-        backends=list(order.backends),
-        named=list(order.named),
-        compiled_on=None if order.compiled_on is None else sorted(order.compiled_on),
-        protocol=options.protocol(),
-        plugins=[PluginLine(s.name, s.distribution, s.version) for s in registry.plugins],
+        command=list(plan.command),
+        cases=[case_id(case) for case in plan.cases],
+        backends=list(plan.backends),
+        named=list(plan.named),
+        compiled_on=None if plan.compiled_on is None else sorted(plan.compiled_on),
+        protocol=plan.options.protocol(),
+        plugins=[PluginLine(s.name, s.distribution, s.version) for s in plan.registry.plugins],
         environment=environment()
-        | _stated_by_plugins(registry)
+        | _stated_by_plugins(plan.registry)
         | {
             "torch": shop.torch.torch,
             "torch_flags": shop.torch.flags,
@@ -252,16 +250,6 @@ def _manifest(
 def _stated_by_plugins(registry: Registry) -> dict[str, Any]:
     stated = plugin_facts(registry.environment_facts.values())
     return {"plugin_facts": stated} if stated else {}
-
-
-def _order_of(manifest: Manifest) -> Order:
-    return Order(
-        cases=tuple(parse_case(text) for text in manifest.cases),
-        backends=tuple(manifest.backends),
-        named=tuple(manifest.named),
-        compiled_on=None if manifest.compiled_on is None else frozenset(manifest.compiled_on),
-        command=command_line(),
-    )
 
 
 def _before(stored: StoredRun) -> dict[str, Before]:

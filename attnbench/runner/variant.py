@@ -22,6 +22,7 @@ from attnbench.runner.context import Brief, open_brief
 from attnbench.runner.examine import examine_plain, prepare_template
 from attnbench.runner.link import VerifierFailed, WorkerFailed, WorkerLink
 from attnbench.runner.pool import Workshop
+from attnbench.stats.protocol import ORACLE_FLOPS
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
@@ -52,7 +53,7 @@ def pass_near(
         if near is None:
             continue
         opening = rm.OpenCase(
-            case_id(near), rule.source, secrets.randbits(63), 0, shop.options.oracle_flops,
+            case_id(near), rule.source, secrets.randbits(63), 0, ORACLE_FLOPS,
             shop.options.without,
         )  # fmt: skip
         try:

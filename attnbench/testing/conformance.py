@@ -93,7 +93,7 @@ def _cases(cls: type[BackendConformance]) -> tuple[ConformanceCase, ...]:
 
 
 def _report(cls: type[BackendConformance], wanted: set[str]) -> Report:
-    from attnbench.api import make_options
+    from attnbench.runner.options import make_options
 
     with located(cls.backend) as found:
         planned = plan(found.registry, (found.only(),))

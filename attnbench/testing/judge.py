@@ -24,8 +24,8 @@ from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry
+    from attnbench.runner.forecast import RunPlan
     from attnbench.runner.options import Options
-    from attnbench.runner.progress import Progress
 
 BY_ANY = "eager"
 """Computes any rule in the plainest way."""
@@ -73,9 +73,9 @@ def check_backend(
         BadInput: there is no such backend, or other processes can't find it.
         MeasuringFailed: the machinery could not go on.
     """
-    from attnbench.api import make_options
+    from attnbench.runner.options import make_options
 
-    options = make_options(timeout=timeout, memory_limit=memory_limit, timed=False)
+    options = make_options(timeout_s=timeout, memory_limit_bytes=memory_limit, timed=False)
     with located(backend) as found:
         planned = plan(found.registry, found.backends, found.rules)
         records = records_of(planned.cases(large), found.registry, options)
@@ -121,39 +121,29 @@ def rules_in(registry: Registry) -> dict[str, Rule]:
     return {name: entry.record for name, entry in registry.rules.items()}
 
 
-def judged(
-    asked: Mapping[str, tuple[str, ...]],
-    registry: Registry,
-    options: Options,
-    out: Path,
-    progress: Progress | None = None,
-) -> Path:
-    """Make a run that only checks; return its file.
-
-    asked: the backends of each case, by its id. out: a folder, or a file that ends in .jsonl.
-
-    Raises:
-        MeasuringFailed, Interrupted: as any run.
-    """
-    from attnbench.runner.options import Order, command_line
-    from attnbench.runner.run import start_run
+def judging_plan(asked: Mapping[str, tuple[str, ...]], registry: Registry, options: Options) -> RunPlan:
+    """Plan a run that only checks. asked: the backends of each case, by its id."""
+    from attnbench.runner.forecast import RunPlan
 
     names = tuple(dict.fromkeys(name for names in asked.values() for name in names))
     cases = tuple(parse_case(case) for case in asked)
-    order = Order(cases=cases, backends=names, named=names, command=command_line(), asked=asked)
-    return start_run(order, registry, options, out, progress)
+    return RunPlan(cases, names, registry, options, named=names, asked=asked)
 
 
 def records_of(
     asked: Mapping[str, tuple[str, ...]], registry: Registry, options: Options
 ) -> tuple[Record, ...]:
-    """Return the records of such a run; its file is deleted."""
-    from attnbench.api import load
+    """Return the records of such a run; its file is deleted.
+
+    Raises:
+        MeasuringFailed, Interrupted: as any run.
+    """
+    from attnbench.runner.run import start_run
 
     if not asked:
         return ()
     with TemporaryDirectory(prefix="attnbench-") as folder:
-        return load(judged(asked, registry, options, Path(folder) / "check.jsonl")).records
+        return start_run(judging_plan(asked, registry, options), Path(folder) / "check.jsonl").records
 
 
 def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Report:

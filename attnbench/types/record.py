@@ -117,8 +117,8 @@ class Block(Struct, frozen=True, omit_defaults=True):
     default_clock_mhz: int = 0
 
 
-class Contender(Struct, frozen=True):
-    """A backend that passed the check of a case, and how it's going to be measured.
+class CandidatePlan(Struct, frozen=True):
+    """What the check of a candidate found, and how it is going to be measured.
 
     calls in each sample, samples (turns) in each block, warm_calls before each sample, sets it takes part in
     (the first so many): fixed before measuring, from the budget. prepare_ms: loading and preparation;
@@ -158,7 +158,7 @@ class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
     pairs: int
     flops: float
     bytes_moved: float
-    contenders: dict[str, Contender]
+    contenders: dict[str, CandidatePlan]
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):

@@ -10,6 +10,7 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 from attnbench.ipc.messages import TakeTurns, TurnsTaken
+from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
 from attnbench.types.record import Block
@@ -75,10 +76,6 @@ class Renewal:
 
     def _keep(self, held: Held, output: Any, turn: int, call: int, *, renewed: bool) -> None:
         self.evidence.keep(held, output, self.stretch, turn, call, renewed=renewed)
-
-
-CALLED_OFF = 1 << 32
-"""Added to an eventfd by the parent: no more turns."""
 
 
 def take_turns(

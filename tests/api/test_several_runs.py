@@ -8,10 +8,8 @@ import msgspec
 import pytest
 
 import attnbench
-from attnbench.api import make_options
 from attnbench.results.format import RunWriter
-from attnbench.runner.options import Options
-from attnbench.runner.plan import sets_for
+from attnbench.runner.options import Options, make_options, sets_for
 from attnbench.types.errors import BadFile
 from attnbench.types.record import EndLine, Manifest, Record
 
@@ -73,8 +71,8 @@ def test_so_are_they_in_the_frame(two: list[Path]) -> None:
 
 @pytest.mark.parametrize("budget", [None, 0.01, 0.25, 1, 30.0])
 def test_as_many_sets_as_suit_the_budget_unless_said(budget: float | None) -> None:
-    assert make_options(budget=budget).sets == sets_for(budget or Options.budget_s)
-    assert make_options(budget=budget, sets=2).sets == 2
+    assert make_options(budget_s=budget).sets == sets_for(budget or Options.budget_s)
+    assert make_options(budget_s=budget, sets=2).sets == 2
 
 
 def test_dials_that_are_not_said_are_those_of_the_protocol() -> None:

@@ -20,8 +20,8 @@ from attnbench.runner.options import Options
 from attnbench.types.record import (
     FORMAT_VERSION,
     Block,
+    CandidatePlan,
     CaseLine,
-    Contender,
     EndLine,
     MachineScale,
     Manifest,
@@ -42,7 +42,7 @@ def write_run(path: Path, cases: list[str], seed: int) -> None:
         FORMAT_VERSION, f"run-{seed}", f"2026-01-0{seed}T00:00:00+00:00", "0.1.0", [], cases, BACKENDS, [],
         None, Options().protocol(), [], {"cpu": "made up", "libraries": {}, "torch_flags": {}},
     )  # fmt: skip
-    plan = Contender(2, SAMPLES, 2, SETS, None, 1.0, 1.0, [0.1] * 10, fresh=True, anew=True)
+    plan = CandidatePlan(2, SAMPLES, 2, SETS, None, 1.0, 1.0, [0.1] * 10, fresh=True, anew=True)
     with path.open("wb") as file:
         file.write(encode(manifest) + b"\n")
         for case in cases:

@@ -18,8 +18,9 @@ from statistics import median
 
 from attnbench.cases.select import select
 from attnbench.plugins.registry import load_registry
-from attnbench.results.format import StoredRun, read_run
-from attnbench.runner.options import Options, Order
+from attnbench.results.format import StoredRun
+from attnbench.runner.forecast import RunPlan
+from attnbench.runner.options import Options
 from attnbench.runner.run import start_run
 
 TARGET = 0.15
@@ -30,7 +31,7 @@ def measured(words: list[str], options: Options) -> StoredRun:
     cases = select(words, registry).cases
     backends = tuple(name for name, entry in registry.backends.items() if not entry.record.compiles)
     with tempfile.TemporaryDirectory() as folder:
-        return read_run(start_run(Order(cases, backends), registry, options, Path(folder), None))
+        return start_run(RunPlan(cases, backends, registry, options), Path(folder))
 
 
 def sets_s(stored: StoredRun) -> float:
@@ -50,7 +51,7 @@ def main() -> None:
     told, longer = [], []
     for number in range(chosen.rounds):
         one = measured(chosen.words, options)
-        other = measured(chosen.words, replace(options, verified=False))
+        other = measured(chosen.words, replace(options, without=(*options.without, "renewal")))
         checking_s = sum(line.checking_s for line in one.sets)
         told.append(checking_s / sets_s(one))
         longer.append(sets_s(one) / sets_s(other) - 1)

@@ -15,8 +15,9 @@ import attnbench.api
 from attnbench.cases.ids import case_id
 from attnbench.reports.run import Run
 from attnbench.results.format import RunWriter
-from attnbench.runner.plan import sets_for
-from attnbench.runner.progress import Moment
+from attnbench.runner.forecast import RunPlan
+from attnbench.runner.options import sets_for
+from attnbench.runner.progress import Moment, Progress
 from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.record import EndLine, Manifest, Record
 
@@ -55,10 +56,10 @@ class Started:
         self.path = path
         self.given: dict[str, Any] = {}
 
-    def __call__(self, selection, backends, registry, options, out, progress) -> Run:  # type: ignore[no-untyped-def]
+    def __call__(self, plan: RunPlan, out: Path, progress: Progress) -> Run:
         self.given = {
-            "cases": [case_id(case) for case in selection.cases], "backends": backends, "options": options,
-            "out": out, "compiled_on": selection.compiled_on,
+            "cases": [case_id(case) for case in plan.cases], "backends": plan.named, "options": plan.options,
+            "out": out, "compiled_on": plan.compiled_on,
         }  # fmt: skip
         progress(Moment(1, 2, CASE, "checking eager", 0.5, None))
         progress(Moment(1, 2, CASE, "set 1 of 8", 0.7, None))
@@ -95,7 +96,7 @@ def test_run_without_words_is_smoke_with_all_backends_into_results(
 ) -> None:
     assert invoke("run").exit_code == 0
     assert len(started.given["cases"]) == 12
-    assert started.given["backends"] is None
+    assert started.given["backends"] == ()
     assert started.given["out"] == Path("results")
     assert len(started.given["compiled_on"]) == 1
     options = started.given["options"]

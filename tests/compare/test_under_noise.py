@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from noise import EVEN, MILD, NOISES, Noise, Plan, autoregressive, draw_trials
 
-from attnbench.runner.plan import sets_for
+from attnbench.runner.options import sets_for
 from attnbench.stats.interval import sign_test
 from attnbench.stats.pairs import Comparison, compare, set_log_ratios
 from attnbench.stats.summary import summarise

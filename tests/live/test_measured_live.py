@@ -14,7 +14,6 @@ from attnbench.live.measure import measure_live, measured_backends
 from attnbench.live.sides import two_sides
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
-from attnbench.results.format import read_run
 from attnbench.runner.options import CHECKS, Options
 from attnbench.types.compared import Compared
 from attnbench.types.errors import BadInput
@@ -56,8 +55,8 @@ def compared(project: Project, ref: str, head: str, out: Path, named: tuple[str,
     options = Options(budget_s=0.02, sets=9, without=CHECKS)
     with two_sides(ref, head, None, None, there, project.repo) as sides:
         selection = Selection((parse_case(CASE),))
-        path = measure_live(sides, selection, named, there, options, out, None)
-    return compared_live(read_run(path))
+        run = measure_live(sides, selection, named, there, options, out, None)
+    return compared_live(run)
 
 
 @pytest.mark.slow

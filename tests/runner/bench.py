@@ -16,15 +16,15 @@ from attnbench.runner.examine import prepare_template
 from attnbench.runner.handoff import Stretch, take_stretch
 from attnbench.runner.link import WorkerLink
 from attnbench.runner.pool import Workshop
-from attnbench.types.record import Accuracy, Contender
+from attnbench.types.record import Accuracy, CandidatePlan
 
 ENOUGH_S = 60.0
 MEMORY_BYTES = 2 * 1024**3
 _RIGHT = Accuracy(0, 0, 0, 0, 1, 1, 1, 1, 1)
 
 
-def plan(samples: int, calls: int = 1, warm_calls: int = 0) -> Contender:
-    return Contender(calls, samples, warm_calls, 1, _RIGHT, 0.0, 0.0, [0.1], fresh=True)
+def plan(samples: int, calls: int = 1, warm_calls: int = 0) -> CandidatePlan:
+    return CandidatePlan(calls, samples, warm_calls, 1, _RIGHT, 0.0, 0.0, [0.1], fresh=True)
 
 
 class Bench:

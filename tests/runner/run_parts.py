@@ -7,16 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Entry, Registry, load_registry
 from attnbench.results.format import StoredRun, read_run
-from attnbench.runner.options import CHECKS, Options, Order
+from attnbench.runner import plan as turns
+from attnbench.runner.forecast import RunPlan
+from attnbench.runner.options import CHECKS, Options
 from attnbench.runner.progress import Moment
 from attnbench.runner.run import start_run
+from attnbench.stats.protocol import STRETCHES
 from attnbench.types.record import Record
 
 PLAIN = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
-LESS_CHECKED = tuple(word for word in CHECKS if word not in ("guards", "canaries"))
+LESS_CHECKED = tuple(word for word in CHECKS if word not in ("guards", "canaries", "renewal"))
 """Checks that take most of a small run's time, left out in tests of something else."""
 
 CAUSAL = "attention/dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/forward"
@@ -40,20 +45,29 @@ def run_of(
     progress: Callable[[Moment], None] | None = None,
     **options: Any,
 ) -> StoredRun:
-    """Run and read what was written. Little is checked unless ``without`` is given, by one server."""
-    order = Order(tuple(parse_case(text) for text in cases), backends, named, compiled_on)
-    small = {"budget_s": 0.01, "sets": 2, "timeout_s": 60, "without": LESS_CHECKED, "launches": 1}
-    dials = Options(**(small | options))
-    return read_run(start_run(order, registry or load_registry(), dials, out, progress))
+    """Run, and read what was written. Little is checked unless ``without`` is given.
+
+    options: of the run; also ``turn_s`` and ``warm_s`` in place of the constants of the protocol.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("turn_s", "warm_s"):
+            if name in options:
+                patch.setattr(turns, name.upper(), options.pop(name))
+        small = {"budget_s": 0.01, "sets": 2, "timeout_s": 60, "without": LESS_CHECKED}
+        parsed = tuple(parse_case(text) for text in cases)
+        plan = RunPlan(
+            parsed, backends, registry or load_registry(), Options(**(small | options)), named, compiled_on
+        )
+        run = start_run(plan, out, progress)
+    stored = read_run(run.path)
+    assert run == stored, "what a run hands on is what its file holds"
+    return stored
 
 
-def six_turns(sets: int, stretches: int = 2) -> dict[str, Any]:
-    """Dials by which everyone takes six turns in a stretch, whatever noise makes of its warm-up."""
+def six_turns(sets: int) -> dict[str, Any]:
+    """Options by which everyone takes six turns in a stretch, whatever noise makes of its warm-up."""
     turn_s = 0.002
-    return {
-        "sets": sets, "stretches": stretches, "turn_s": turn_s,
-        "budget_s": 6.5 * turn_s * sets * stretches,
-    }  # fmt: skip
+    return {"sets": sets, "turn_s": turn_s, "budget_s": 6.5 * turn_s * sets * STRETCHES}
 
 
 def by_backend(stored: StoredRun, case: str = PLAIN) -> dict[str, Record]:

@@ -11,8 +11,8 @@ from run_parts import PLAIN, parent_of, run_of
 from attnbench.ipc import messages as m
 from attnbench.ipc.shared_memory import pack
 from attnbench.runner.link import WorkerFailed
-from attnbench.runner.options import Options
-from attnbench.runner.plan import prepared_anew, sets_for
+from attnbench.runner.options import Options, sets_for
+from attnbench.runner.plan import prepared_anew
 from attnbench.runner.pool import Workshop
 from attnbench.types.extensions import Source
 
@@ -21,8 +21,8 @@ GONE = Source("gone", "no_such_module_anywhere", "gone", "1")
 
 
 def test_what_prepares_quickly_is_prepared_anew() -> None:
-    assert prepared_anew(40_000_000, 60_000_000)
-    assert not prepared_anew(40_000_000, 60_000_001)
+    assert prepared_anew(40.0, 60.0)
+    assert not prepared_anew(40.0, 60.000001)
 
 
 def test_the_plan_of_a_run_says_who_is_prepared_anew(tmp_path: Path) -> None:

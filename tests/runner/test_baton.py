@@ -25,6 +25,7 @@ from attnbench.runner import handoff as baton
 from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.pool import Workshop
+from attnbench.stats.protocol import STRETCHES
 from attnbench.types.record import Block
 
 HERE = Path(__file__).parent
@@ -381,8 +382,8 @@ def test_patience_is_for_all_turns_of_all_contenders(
         return baton.take_stretch(*of_stretch)
 
     monkeypatch.setattr(sets, "take_stretch", see)
-    run_of(tmp_path, (PLAIN,), ("eager", "bmm", "honest1"), timeout_s=40, sets=1, stretches=3)
-    assert len(seen) == 3
+    run_of(tmp_path, (PLAIN,), ("eager", "bmm", "honest1"), timeout_s=40, sets=1)
+    assert len(seen) == STRETCHES
     for plans, patience_s in seen:
         calls = {name: p.samples * (p.calls + p.warm_calls) for name, p in plans.items()}
         expected_s = sum(calls[name] * median(p.warmup_ms) for name, p in plans.items()) / 1000

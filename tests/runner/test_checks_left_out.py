@@ -19,7 +19,7 @@ TELLS_NOTHING = (
 
 def test_all_families_can_be_left_out_but_ordinary_numbers() -> None:
     families = {family.name for family in FAMILIES} - {"normal"}
-    assert set(CHECKS) == families | {"near", "guards", "canaries", "weights"}
+    assert set(CHECKS) == families | {"near", "guards", "canaries", "weights", "renewal"}
     assert len(set(CHECKS)) == len(CHECKS)
     assert set(LESS_CHECKED) == families | {"near", "weights"}
     assert Options(without=CHECKS).without == CHECKS

@@ -31,7 +31,7 @@ def suspected(stored: StoredRun) -> dict[str, str]:
 def among_others(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     """Two kinds of liars among honest ones."""
     names = (*HONEST, "slow_the_clock", "clock_ever_slower")
-    return run_of(tmp_path_factory.mktemp("clocks"), (PLAIN,), names, **six_turns(4, 1))
+    return run_of(tmp_path_factory.mktemp("clocks"), (PLAIN,), names, **six_turns(4))
 
 
 @pytest.mark.parametrize("name", ["slow_the_clock", "clock_ever_slower"])
@@ -52,7 +52,7 @@ def test_honest_clocks_beside_liars_are_believed(among_others: StoredRun) -> Non
 
 @pytest.mark.parametrize("name", ["slow_the_clock", "clock_ever_slower"])
 def test_alone_with_a_slow_clock_it_is_suspect(odd_plugins: None, tmp_path: Path, name: str) -> None:
-    stored = run_of(tmp_path, (PLAIN,), (name,), **six_turns(3, 1))
+    stored = run_of(tmp_path, (PLAIN,), (name,), **six_turns(3))
     (record,) = stored.records
     assert record.status == "suspect", record.reason
     assert set(suspected(stored)) == {name}
@@ -64,22 +64,12 @@ def test_alone_with_an_honest_clock_it_is_not(odd_plugins: None, tmp_path: Path)
     assert suspected(stored) == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "lockstep"),
-    [
-        ("clock_hundredth", True),
-        ("clock_hundredth", False),
-        ("clock_double", True),
-        ("clock_ever_slower", True),
-    ],
-)
+@pytest.mark.parametrize("name", ["clock_hundredth", "clock_double", "clock_ever_slower"])
 def test_times_that_can_not_be_are_an_error_and_cast_no_doubt_on_others(
-    odd_plugins: None, tmp_path: Path, name: str, lockstep: bool
+    odd_plugins: None, tmp_path: Path, name: str
 ) -> None:
     """Before the stretch, after it, or, once a stretch is over, further and further behind."""
-    stored = run_of(
-        tmp_path, (PLAIN,), ("eager", name, "honest1"), lockstep=lockstep, **six_turns(3)
-    )  # fmt: skip
+    stored = run_of(tmp_path, (PLAIN,), ("eager", name, "honest1"), **six_turns(3))
     records = by_backend(stored)
     assert records[name].status == "error"
     assert records[name].reason.endswith("by the worker's clock")

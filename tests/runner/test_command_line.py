@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from attnbench.runner.options import command_line
+from attnbench.runner.forecast import command_line
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerLink, wait_until_ended
 from attnbench.runner.options import Options
 from attnbench.runner.pool import Place, Workshop
-from attnbench.runner.repetitions import Entrant, Stable
+from attnbench.runner.repetitions import Stable
 from attnbench.stats.protocol import LONG_WORKERS
 
 LAUNCHES = Options().launches
@@ -56,10 +56,10 @@ def test_each_set_asks_for_the_next_server(
 
     monkeypatch.setattr(sets, "prepare_template", prepare)
     shop: Any = SimpleNamespace(all_cpus=(0,), options=Options())
-    examined: Any = SimpleNamespace(name="mine", entry=None)
-    plan: Any = SimpleNamespace(anew=anew, fresh=anew)
+    plan = SimpleNamespace(anew=anew, fresh=anew)
+    candidate: Any = SimpleNamespace(name="mine", entry=None, plan=plan)
     stable = Stable(shop, brief=None, sets=2 * LONG_WORKERS)  # type: ignore[arg-type]
-    children = [stable.child(Entrant(examined, plan), index) for index in range(2 * LONG_WORKERS)]
+    children = [stable.child(candidate, index) for index in range(2 * LONG_WORKERS)]
     kept = [child is before for before, child in pairwise(children)]
     assert asked == (expected if anew else sorted(set(expected)))
     assert kept == [False if anew else a == b for a, b in pairwise(expected)]
@@ -79,6 +79,6 @@ def test_a_server_that_was_lost_is_there_again_when_a_case_begins(
             wait_until_ended(server.pid, 10)
 
     monkeypatch.setattr(Workshop, "start_servers", start_and_kill)
-    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=3, launches=LAUNCHES)
+    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=3)
     assert {record.status for record in stored.records} == {"ok"}
     assert len(stored.sets) == 3

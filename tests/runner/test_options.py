@@ -8,18 +8,15 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.api import make_options
+from attnbench.cli import attnbench
 from attnbench.inputs.kinds import FAMILIES
-from attnbench.runner.options import CHECKS, Options, options_of
-from attnbench.types.errors import BadInput
-
-NOTHING = "stretches, timed draws, seconds of a turn and operations of the oracle are above 0"
-SWITCHES = (
-    "timed", "pinned", "put_first", "shuffled", "balanced", "lockstep", "allocator_pinned", "verified",
-)  # fmt: skip
+from attnbench.runner.options import CHECKS, Options, make_options, options_of
+from attnbench.stats.protocol import PROTOCOL
+from attnbench.types.errors import BadFile, BadInput
 
 
 @pytest.mark.parametrize(
@@ -33,7 +30,6 @@ SWITCHES = (
         ({"timeout_s": 0}, "a timeout of 0 s: give a positive number of seconds, 1000000 at most"),
         ({"timeout_s": math.nan}, "a timeout of nan s: give a positive number of seconds, 1000000 at most"),
         ({"timeout_s": 1e300}, "a timeout of 1e+300 s: give a positive number of seconds, 1000000 at most"),
-        ({"launches": 0}, "0 launches: at least 1 is needed"),
         (
             {"memory_limit_bytes": 0},
             "a memory limit of 0 bytes: a worker needs 67108864 (0.0625 GiB) at least",
@@ -43,13 +39,9 @@ SWITCHES = (
         ({"delta": 0}, "a delta of 0: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": math.nan}, "a delta of nan: give a fraction between 0 and 1, as 0.02 for 2 %"),
-        ({"warm_s": -0.1}, "-0.1 s of warm calls: give 0 or more"),
-        ({"warm_s": math.nan}, "nan s of warm calls: give 0 or more"),
-        ({"stretches": 0}, NOTHING),
-        ({"timed_draws": 0}, NOTHING),
-        ({"turn_s": 0}, NOTHING),
-        ({"turn_s": math.nan}, NOTHING),
-        ({"oracle_flops": -1}, NOTHING),
+        ({"budget_s": "1"}, "a budget of '1': give a number of seconds"),
+        ({"timeout_s": "1"}, "a timeout of '1': give a number of seconds"),
+        ({"delta": "2%"}, "a delta of '2%': give a fraction between 0 and 1, as 0.02 for 2 %"),
     ],
 )
 def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> None:
@@ -64,28 +56,39 @@ def test_impossible_dials_are_refused(dials: dict[str, Any], sentence: str) -> N
         Options,
         budget_s=st.floats(1e-6, 1e6),
         sets=st.integers(1, 99),
-        stretches=st.integers(1, 9),
         delta=st.floats(1e-4, 0.9),
-        turn_s=st.floats(1e-6, 10),
-        warm_s=st.floats(0, 1),
         baseline=st.text(max_size=9),
         timeout_s=st.floats(1e-3, 1e5),
         memory_limit_bytes=st.none() | st.integers(2**26, 2**50),
         without=st.sets(st.sampled_from(CHECKS)).map(tuple),
-        **{name: st.booleans() for name in SWITCHES},
+        timed=st.booleans(),
+        allocator_pinned=st.booleans(),
     )
 )
 def test_what_the_manifest_states_gives_the_same_options_again(options: Options) -> None:
     """A run is resumed by what its file says, after a trip through JSON."""
     told = json.loads(json.dumps(options.protocol()))
-    assert set(told) == {field.name for field in fields(Options)}
+    assert set(told) == {field.name for field in fields(Options)} | set(PROTOCOL)
     assert options_of(told) == options
-    assert Options(**told | {"without": tuple(told["without"])}) == options
 
 
-def test_every_part_of_the_protocol_is_on_unless_it_is_switched_off() -> None:
-    assert all(getattr(Options(), name) is True for name in SWITCHES)
-    assert {field.name for field in fields(Options) if field.type == "bool"} == set(SWITCHES)
+def test_a_run_of_another_protocol_is_refused_by_a_sentence() -> None:
+    told = Options().protocol() | {"stretches": 3, "lockstep": False}
+    with pytest.raises(BadFile) as caught:
+        options_of(told)
+    assert str(caught.value) == (
+        "the run was begun by another protocol, with stretches 3, lockstep False; this attnbench can't go on "
+        "with it: begin anew"
+    )
+
+
+def test_each_option_of_the_command_line_is_a_field() -> None:
+    """By its kind a command line reads it; what has a field beside these is for the self-test."""
+    asked = {field.name: field.metadata["asked"].word for field in fields(Options) if field.metadata}
+    assert set(asked) == {field.name for field in fields(Options)} - {"timed", "without"}
+    for command, count in (("run", 7), ("check", 2)):
+        text = CliRunner().invoke(attnbench, [command, "--help"]).output
+        assert sum(f"--{word} " in text for word in asked.values()) == count
 
 
 def test_checks_are_left_out_by_their_names_alone() -> None:
@@ -93,7 +96,7 @@ def test_checks_are_left_out_by_their_names_alone() -> None:
     assert {family.name for family in FAMILIES} - {"normal"} <= set(CHECKS)
     assert Options(without=CHECKS).without == CHECKS
     with pytest.raises(
-        BadInput, match=r"^no check 'stride' to leave out; there are near, .*strided, graded$"
+        BadInput, match=r"^no check 'stride' to leave out; there are near, .*strided, graded, renewal$"
     ):
         Options(without=("strided", "stride"))
 
@@ -103,7 +106,7 @@ def test_what_is_not_said_is_the_default() -> None:
     assert make_options(sets=2, timed=False) == Options(sets=2, timed=False)
 
 
-@pytest.mark.parametrize("dial", ["budget", "sets", "timeout", "memory_limit"])
+@pytest.mark.parametrize("dial", ["budget_s", "sets", "timeout_s", "memory_limit_bytes"])
 def test_zero_is_said_and_not_left_out(dial: str) -> None:
     with pytest.raises(BadInput, match=r"\b0\b"):
         make_options(**{dial: 0})

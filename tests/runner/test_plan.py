@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.runner.options import Options
+from attnbench.runner.options import Options, sets_for
 from attnbench.runner.plan import (
     FEWEST_SETS,
     LONGEST_SAMPLE_CALLS,
@@ -15,19 +15,19 @@ from attnbench.runner.plan import (
     call_time_ns,
     plan_all,
     plan_calls,
-    sets_for,
 )
 from attnbench.stats.interval import printed_interval
+from attnbench.stats.protocol import STRETCHES, TURN_S
 from attnbench.stats.verdict import LEVEL
 
-DEFAULT = Options(budget_s=0.16, sets=8, stretches=2, turn_s=0.001, warm_s=0.0001)
+DEFAULT = Options(budget_s=0.16, sets=8)
 
 TRACES = st.lists(st.integers(0, 10**11), min_size=1, max_size=20)
 
 
 def test_quick_calls_share_a_sample() -> None:
     plan = plan_calls(10_000, DEFAULT)
-    assert (plan.calls, plan.samples, plan.warm_calls, plan.sets) == (100, 10, 10, 8)
+    assert (plan.calls, plan.samples, plan.warm_calls, plan.sets) == (40, 25, 20, 8)
 
 
 def test_a_call_longer_than_a_turn_is_a_sample() -> None:
@@ -48,10 +48,9 @@ def test_one_call_a_stretch_that_the_budget_nearly_pays_for_keeps_all_sets() -> 
 
 
 def test_warm_calls_last_as_long_as_they_should_and_are_one_at_least() -> None:
-    assert plan_calls(10_000, Options(warm_s=0.001)).warm_calls == 100
-    assert plan_calls(WARM_CALL_BELOW_S * 1e9 - 1, Options(warm_s=1e-6)).warm_calls == 1
-    assert plan_calls(WARM_CALL_BELOW_S * 1e9, Options(warm_s=1e-6)).warm_calls == 0
-    assert plan_calls(10_000, Options(warm_s=0)).warm_calls == 0
+    assert plan_calls(10_000, DEFAULT).warm_calls == 20
+    assert plan_calls(WARM_CALL_BELOW_S * 1e9 - 1, DEFAULT).warm_calls == 1
+    assert plan_calls(WARM_CALL_BELOW_S * 1e9, DEFAULT).warm_calls == 0
 
 
 def test_a_contender_is_as_fast_as_the_quickest_call_of_its_warm_up() -> None:
@@ -72,22 +71,22 @@ def test_there_is_always_something_to_measure(trace: list[int], budget_s: float,
 def test_the_budget_is_kept_where_calls_are_short_enough(call_ns: int, budget_s: float) -> None:
     options = Options(budget_s=budget_s)
     plan = plan_calls(call_ns, options)
-    spent_s = plan.calls * plan.samples * options.stretches * plan.sets * call_ns / 1e9
-    least_s = options.stretches * plan.sets * max(call_ns / 1e9, 1.5 * options.turn_s)
+    spent_s = plan.calls * plan.samples * STRETCHES * plan.sets * call_ns / 1e9
+    least_s = STRETCHES * plan.sets * max(call_ns / 1e9, 1.5 * TURN_S)
     assert spent_s <= max(1.01 * budget_s, least_s)
     # Nor is much of it left over.
     assert spent_s >= 0.4 * budget_s
 
 
-@given(st.integers(100, 10**8), st.floats(0.05, 100), st.floats(1e-4, 1e-2))
+@given(st.integers(100, 10**8), st.floats(0.05, 100))
 def test_samples_are_of_a_turn_or_one_call_until_there_are_enough_of_them(
-    call_ns: int, budget_s: float, turn_s: float
+    call_ns: int, budget_s: float
 ) -> None:
-    plan = plan_calls(call_ns, Options(budget_s=budget_s, turn_s=turn_s))
+    plan = plan_calls(call_ns, Options(budget_s=budget_s))
     sample_s = plan.calls * call_ns / 1e9
-    assert plan.calls == 1 or sample_s >= turn_s / 1.5
+    assert plan.calls == 1 or sample_s >= TURN_S / 1.5
     if plan.samples < MOST_SAMPLES // 2:
-        assert plan.calls == 1 or sample_s <= 1.5 * turn_s
+        assert plan.calls == 1 or sample_s <= 1.5 * TURN_S
 
 
 @given(

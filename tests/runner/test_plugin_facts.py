@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from attnbench.plugins.registry import Entry, Registry, load_registry
-from attnbench.runner.options import Options, Order
+from attnbench.runner.forecast import RunPlan
+from attnbench.runner.options import Options
 from attnbench.runner.run import _manifest, plugin_facts
 from attnbench.types.extensions import EnvironmentFact, Source
 from attnbench.types.record import Manifest
@@ -73,7 +74,7 @@ def test_strict_raises_what_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def manifest_of(registry: Registry) -> Manifest:
     torch = SimpleNamespace(torch="2", flags={}, cuda_devices=())
-    return _manifest(Order((), (), (), None, ()), registry, Options(), SimpleNamespace(torch=torch), {})
+    return _manifest(RunPlan((), (), registry, Options()), SimpleNamespace(torch=torch), {})
 
 
 def test_the_manifest_of_a_run_states_them() -> None:

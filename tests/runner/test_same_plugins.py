@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from attnbench.plugins.registry import load_wanted
-from attnbench.runner.options import Order
 from attnbench.runner.run import check_same_plugins
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
@@ -19,7 +18,8 @@ from attnbench import Backend, hookimpl
 def attnbench_backends():
     yield Backend("own_kernel", "a test", prepare=print)
 """
-ORDER = Order((Case("attention", "dot", 1, 1, 1, 4, 4, 4, 4),), ("own_kernel",))
+CASES = (Case("attention", "dot", 1, 1, 1, 4, 4, 4, 4),)
+OWN = ("own_kernel",)
 
 
 @pytest.fixture
@@ -39,24 +39,23 @@ def begun_with(file: Path) -> Manifest:
 
 
 def test_the_same_file_is_the_same_code(kernel: Path) -> None:
-    check_same_plugins(ORDER, begun_with(kernel), load_wanted([str(kernel)]))
+    check_same_plugins(OWN, CASES, begun_with(kernel), load_wanted([str(kernel)]))
 
 
 def test_a_file_that_was_edited_is_refused(kernel: Path) -> None:
     manifest = begun_with(kernel)
     kernel.write_text(KERNEL + "# faster now\n")
     with pytest.raises(BadInput, match=r"begun with own_kernel\.py \w{12}, and here it is \w{12}"):
-        check_same_plugins(ORDER, manifest, load_wanted([str(kernel)]))
+        check_same_plugins(OWN, CASES, manifest, load_wanted([str(kernel)]))
 
 
 def test_a_plugin_that_is_not_given_again_is_named(kernel: Path) -> None:
     with pytest.raises(BadInput, match=r"not loaded here: own_kernel of own_kernel\.py \w{12}; install"):
-        check_same_plugins(ORDER, begun_with(kernel), load_wanted())
+        check_same_plugins(OWN, CASES, begun_with(kernel), load_wanted())
 
 
 def test_a_plugin_that_the_run_does_not_need_may_be_another(kernel: Path) -> None:
     manifest = begun_with(kernel)
     kernel.write_text(KERNEL + "# faster now\n")
-    order = Order(ORDER.cases, ("eager",))
-    check_same_plugins(order, manifest, load_wanted([str(kernel)]))
-    check_same_plugins(order, manifest, load_wanted())
+    check_same_plugins(("eager",), CASES, manifest, load_wanted([str(kernel)]))
+    check_same_plugins(("eager",), CASES, manifest, load_wanted())

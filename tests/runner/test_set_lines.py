@@ -11,21 +11,23 @@ import pytest
 from run_parts import CAUSAL, PLAIN, run_of, six_turns
 
 from attnbench.results.format import StoredRun
+from attnbench.runner import plan
 from attnbench.runner.options import Options, options_of
 from attnbench.runner.plan import plan_all, plan_calls
 from attnbench.runner.repetitions import CHILD_WARM_UP
 from attnbench.stats.pairs import compare
+from attnbench.stats.protocol import STRETCHES, TIMED_DRAWS
 from attnbench.stats.summary import summarise, timed_calls
 from attnbench.types.record import Block, Record, SetLine
 
 NAMES = ("eager", "sdpa_flash", "sdpa_math")
-SETS, STRETCHES = 6, 3
+SETS = 6
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     folder = tmp_path_factory.mktemp("sets")
-    return run_of(folder, (PLAIN, CAUSAL), NAMES, **six_turns(SETS, STRETCHES))
+    return run_of(folder, (PLAIN, CAUSAL), NAMES, **six_turns(SETS))
 
 
 def sets_of(stored: StoredRun, case: str) -> list[SetLine]:
@@ -116,20 +118,20 @@ def test_turns_by_the_clocks_around_them_add_up_to_the_stretch(stored: StoredRun
     assert sum(asked) / 1e9 < 2 * phases["sets"]
 
 
-def test_the_plan_follows_from_the_stored_warm_up(stored: StoredRun) -> None:
+def test_the_plan_follows_from_the_stored_warm_up(stored: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     options = options_of(stored.manifest.protocol)
-    assert options.protocol().items() >= six_turns(SETS, STRETCHES).items()
     for planned in stored.cases:
         assert planned.stretches == STRETCHES
         traces = {
             name: [round(ms * 1e6) for ms in contender.warmup_ms]
             for name, contender in planned.contenders.items()
         }
+        monkeypatch.setattr(plan, "TURN_S", six_turns(SETS)["turn_s"])
         plans = plan_all(traces, options)
         for name, contender in planned.contenders.items():
             told = (contender.calls, contender.samples, contender.warm_calls, contender.sets)
-            plan = plans[name]
-            assert told == (plan.calls, plan.samples, plan.warm_calls, plan.sets)
+            own = plans[name]
+            assert told == (own.calls, own.samples, own.warm_calls, own.sets)
             assert contender.fresh
 
 
@@ -145,7 +147,7 @@ def test_inputs_change_from_stretch_to_stretch_and_sets_begin_on_all_of_them(sto
     for case in (PLAIN, CAUSAL):
         lines = sets_of(stored, case)
         pool = {draw for line in lines for draw in line.draws}
-        assert len(pool) == Options().timed_draws == 3
+        assert len(pool) == TIMED_DRAWS == 3
         for line in lines:
             assert len(line.draws) == len(line.changes) == 2 * STRETCHES
             assert all(a != b for a, b in pairwise(line.draws))

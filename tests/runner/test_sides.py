@@ -16,9 +16,10 @@ from run_parts import LESS_CHECKED
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_registry, two_sided
 from attnbench.plugins.sources import installed
-from attnbench.results.format import StoredRun, read_run
+from attnbench.results.format import StoredRun
+from attnbench.runner.forecast import RunPlan
 from attnbench.runner.link import Interpreter
-from attnbench.runner.options import Options, Order
+from attnbench.runner.options import Options
 from attnbench.runner.plan import order_of_turns, plan_all
 from attnbench.runner.run import Side, resume_run, start_run
 from attnbench.types.compared import BASE, HEAD, baseline_of, parts_of, sided
@@ -68,13 +69,13 @@ def run_two(
     base: str, head: str, out: Path, names: dict[str, tuple[str, ...]], **options: object
 ) -> StoredRun:
     both = two_sided(registry(), names)
-    dials = Options(**({"budget_s": 0.01, "sets": 2, "without": LESS_CHECKED, "launches": 1} | options))  # type: ignore[arg-type]
-    order = Order((parse_case(CASE),), tuple(both.backends))
+    dials = Options(**({"budget_s": 0.01, "sets": 2, "without": LESS_CHECKED} | options))  # type: ignore[arg-type]
+    plan = RunPlan((parse_case(CASE),), tuple(both.backends), both, dials)
     sides = {
         BASE: Side(Interpreter(variables={"PYTHONPATH": base}), {"commit": "1"}),
         HEAD: Side(Interpreter(variables={"PYTHONPATH": head})),
     }
-    return read_run(start_run(order, both, dials, out, None, sides))
+    return start_run(plan, out, None, sides)
 
 
 def test_each_side_runs_its_own_code(base: str, tmp_path: Path) -> None:

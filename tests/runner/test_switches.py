@@ -1,10 +1,10 @@
-"""Each part of the protocol that can be switched off is on unless it is, and off when it is."""
+"""How candidates are measured: on one core, put first there, in random order, with balanced turns."""
 
 from __future__ import annotations
 
 import json
 import os
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +58,14 @@ def may_raise_priorities() -> bool:
     return status == 0
 
 
-@pytest.mark.parametrize("on", [True, False])
 def test_contenders_are_pinned_to_one_core_and_put_first_there(
-    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: bool
+    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First where the system allows it. Switched off, they run on all cores as any process."""
+    """First where the system allows it."""
     cores, mine = allowed_cpus(), os.getpriority(os.PRIO_PROCESS, 0)
-    raised = link.HIGHEST_PRIORITY if on and may_raise_priorities() else mine
-    for said in notes_of(tmp_path, monkeypatch, pinned=on, put_first=on):
-        assert said == {"cpus": [cores[-1]] if on else list(cores), "nice": raised}
+    raised = link.HIGHEST_PRIORITY if may_raise_priorities() else mine
+    for said in notes_of(tmp_path, monkeypatch):
+        assert said == {"cpus": [cores[-1]], "nice": raised}
     assert allowed_cpus() == cores, "the parent has its cores back"
     assert os.getpriority(os.PRIO_PROCESS, 0) == mine
 
@@ -98,30 +97,6 @@ def test_starts_are_in_random_order_and_turns_balanced(usual: StoredRun) -> None
     assert any(order[:3] != order[3:6] for order in turns)
 
 
-def test_not_shuffled_contenders_start_in_the_order_asked_for(odd_plugins: None, tmp_path: Path) -> None:
-    asked = ("honest2", "honest3", "honest1")
-    stored = run_of(tmp_path, (PLAIN,), asked, sets=5, shuffled=False)
-    assert [tuple(line.order) for line in stored.sets] == [asked] * 5
-
-
-def test_not_balanced_every_round_has_the_order_of_the_start(odd_plugins: None, tmp_path: Path) -> None:
-    stored = run_of(tmp_path, (PLAIN,), TWINS, balanced=False, **six_turns(5))
-    for line in stored.sets:
-        for stretch in range(2):
-            assert turns_of(line, stretch) == line.order * 6
-
-
-def test_not_in_lockstep_each_takes_all_its_turns_in_a_row(odd_plugins: None, tmp_path: Path) -> None:
-    stored = run_of(tmp_path, (PLAIN,), TWINS, lockstep=False, **six_turns(5))
-    firsts = set()
-    for line in stored.sets:
-        for stretch in range(2):
-            blocks = [(name, len(list(turns))) for name, turns in groupby(turns_of(line, stretch))]
-            assert sorted(blocks) == [(name, 6) for name in TWINS]
-            firsts.add(blocks[0][0])
-    assert len(firsts) > 1, "in random order"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("forkable", [True, False])
 def test_a_pinned_allocator_keeps_what_a_call_frees(
@@ -142,11 +117,3 @@ def test_a_pinned_allocator_keeps_what_a_call_frees(
     # In huge pages, where the system gives them, it's 32.
     assert faults[False] > 20
     assert faults[True] < faults[False] / 20
-
-
-def test_no_contender_is_warmed_up_before_a_turn_where_none_is_asked_for(
-    odd_plugins: None, tmp_path: Path
-) -> None:
-    stored = run_of(tmp_path, (PLAIN,), ("eager",), warm_s=0)
-    assert stored.cases[0].contenders["eager"].warm_calls == 0
-    assert stored.records[0].status == "ok", stored.records[0].reason

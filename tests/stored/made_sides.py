@@ -15,8 +15,8 @@ from attnbench.types.compared import Cell, Measured
 from attnbench.types.record import (
     FORMAT_VERSION,
     Block,
+    CandidatePlan,
     CaseLine,
-    Contender,
     EndLine,
     MachineScale,
     Manifest,
@@ -97,7 +97,7 @@ def run_lines(
         "calls": 1, "samples": 1, "warm_calls": 0, "sets": 9, "accuracy": None, "prepare_ms": 1.0,
         "first_call_ms": 1.0, "warmup_ms": [0.1], "fresh": True, "anew": True,
     }  # fmt: skip
-    planned = Contender(**(plan | dict(contender or {})))
+    planned = CandidatePlan(**(plan | dict(contender or {})))
     lines: list[Any] = [
         Manifest(
             FORMAT_VERSION, "run", started, "0.1.0", ["attnbench"], list(cells), backends, [], None,

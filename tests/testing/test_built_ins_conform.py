@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from attnbench.api import make_options
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
+from attnbench.runner.options import make_options
 from attnbench.testing.choosing import choose
 from attnbench.testing.findings import Report
 from attnbench.testing.judge import plan, records_of, reported, rules_in

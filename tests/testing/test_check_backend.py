@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import wrong_first_tries as tries
 
-from attnbench.api import make_options
 from attnbench.plugins.registry import load_wanted
+from attnbench.runner.options import make_options
 from attnbench.testing.findings import Finding, Report
 from attnbench.testing.judge import plan, records_of, reported
 

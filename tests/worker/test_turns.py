@@ -13,8 +13,9 @@ import pytest
 from asked import ENOUGH_S, Asked, baton
 
 from attnbench.ipc import messages as m
+from attnbench.ipc.names import CALLED_OFF
 from attnbench.runner.link import WorkerFailed
-from attnbench.worker.turns import CALLED_OFF, _wait
+from attnbench.worker.turns import _wait
 
 New = Callable[[str], Asked]
 

@@ -19,10 +19,9 @@ from attnbench.cli.progress import progress
 from attnbench.runner.options import CHECKS
 from attnbench.types.case import DEVICES
 from attnbench.types.errors import BadInput
-from attnbench_selftest import RENEWAL
 
 FULL_SEEDS = 3
-WITHOUT = (*CHECKS, RENEWAL)
+WITHOUT = CHECKS
 
 EPILOG = (
     "Exit status: 0 nothing refuted; 1 the data refute a target, a wrong backend passed, or a right one was "

@@ -17,7 +17,8 @@ from attnbench import __version__
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.results.format import read_run
-from attnbench.runner.options import CHECKS, Options, Order
+from attnbench.runner.forecast import RunPlan
+from attnbench.runner.options import CHECKS, Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
 from attnbench.testing.mutants.mutant import Mutant
@@ -25,7 +26,6 @@ from attnbench.types.errors import BadFile
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record
 from attnbench.types.words import count_of
-from attnbench_selftest import RENEWAL
 from attnbench_selftest.judge_plan import BRIEF, FULL, Extent, Round, plan
 from attnbench_selftest.mutants import MUTANTS
 
@@ -148,20 +148,20 @@ def outcomes_of(
     Raises:
         MeasuringFailed, Interrupted: as :func:`attnbench.runner.run.start_run`.
     """
-    changes: dict[str, Any] = {"verified": False} if RENEWAL in without else {}
     # As many sets as a run has: a mutant found by half of all drawn changes may pass in fewer.
     options = Options(
         timed=round_.timed,
         baseline=BASELINE,
         without=tuple(check for check in CHECKS if check in without),
-        **changes,
     )
     asked = dict(round_.mutants)
     if round_.timed:
         asked = {case: (BASELINE, *names) for case, names in asked.items()}
     names = tuple(dict.fromkeys(name for its in asked.values() for name in its))
-    order = Order(round_.cases, names, command=("attnbench", "selftest", "judge"), asked=asked)
-    stored = read_run(start_run(order, found, options, folder, progress))
+    command = ("attnbench", "selftest", "judge")
+    stored = start_run(
+        RunPlan(round_.cases, names, found, options, asked=asked, command=command), folder, progress
+    )
     return [
         Outcome(
             mutant=record.backend,

@@ -16,8 +16,8 @@ from typing import Any
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.results.format import StoredRun, read_run
-from attnbench.runner.options import Options, Order
-from attnbench.runner.plan import sets_for
+from attnbench.runner.forecast import RunPlan
+from attnbench.runner.options import Options, sets_for
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
 from attnbench.stats.pairs import compare
@@ -112,15 +112,14 @@ class Session:
             baseline=part.contenders[0],
             without=("canaries",),
         )
-        order = Order(part.cases, part.contenders, command=("attnbench", "selftest"))
+        plan = RunPlan(part.cases, part.contenders, self.registry, options, command=("attnbench", "selftest"))
         start = time.monotonic()
         try:
-            path = start_run(order, self.registry, options, self.folder, self.progress)
+            stored = start_run(plan, self.folder, self.progress)
         except Interrupted as stop:
             self.interrupted = True
-            path = stop.path
+            stored = read_run(stop.path)
         self.wall_s += time.monotonic() - start
-        stored = read_run(path)
         self.runs.append(stored)
         if not stored.sets and not self.interrupted:
             reasons = sorted({f"{record.status}: {record.reason}" for record in stored.records})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from attnbench.cases.ids import parse_case
-from attnbench.runner.plan import sets_for
+from attnbench.runner.options import sets_for
 from attnbench.types.case import Case
 from attnbench_selftest.contenders import copies, planted
 
