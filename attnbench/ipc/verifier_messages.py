@@ -104,7 +104,7 @@ class Judge(Struct, frozen=True, tag=True):
     left_out: tuple[str, ...] = ()
 
 
-class TryCanaries(Struct, frozen=True, tag=True):
+class TryTrivialAnswers(Struct, frozen=True, tag=True):
     """Ask whether an answer that anybody can give would pass, of dropout whether it can be seen at all.
 
     Answer: :class:`Tried`.
@@ -112,7 +112,7 @@ class TryCanaries(Struct, frozen=True, tag=True):
 
 
 VerifierRequest = (
-    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryCanaries
+    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryTrivialAnswers
 )
 
 
@@ -143,7 +143,7 @@ class Scored(Struct, frozen=True, tag=True):
 
     problem: str
     place: int = 0
-    law: str = ""
+    transform: str = ""
     check: Check = ""
 
 

@@ -21,7 +21,7 @@ from attnbench.plugins.registry import Entry
 from attnbench.pytest_plugin import PAIR
 from attnbench.pytest_plugin.pairs import Pair, registry_of, short_id
 from attnbench.pytest_plugin.session_verifier import SessionVerifier
-from attnbench.runner.context import Brief
+from attnbench.runner.context import CaseContext
 from attnbench.runner.link import VerifierFailed, WorkerFailed
 from attnbench.runner.machine import check_threads
 from attnbench.runner.repetitions import draw_places
@@ -62,26 +62,26 @@ class CheckedBackend:
         Refused: it can't be prepared and called in this process.
     """
 
-    def __init__(self, case: Case, entry: Entry[Backend], brief: Brief) -> None:
-        self.backend, self.case, self.brief = entry.name, case, brief
+    def __init__(self, case: Case, entry: Entry[Backend], context: CaseContext) -> None:
+        self.backend, self.case, self.context = entry.name, case, context
         self.calls = 0
         self._last_output: Any = None
-        self._places = draw_places(brief, 2, renewing=False)
-        with brief.renewed(self._places) as blocks:
+        self._places = draw_places(context, 2, refreshing=False)
+        with context.refreshed(self._places) as blocks:
             first, self._changed = (mapped(block.fd, block.arrays) for block in blocks)
         request = m.Prepare(
-            case=brief.case,
+            case=context.case,
             backend=entry.name,
             backend_source=entry.source,
-            rule_source=brief.rule_source,
-            parameters=brief.parameters.arrays,
+            rule_source=context.rule_source,
+            parameters=context.parameters.arrays,
             memory_limit_bytes=None,
         )
         try:
             with warnings.catch_warnings():
                 # Imports and compilers warn here, and the tests may turn warnings into errors.
                 warnings.simplefilter("ignore")
-                held, _ = prepare(request, mapped(brief.parameters.fd, brief.parameters.arrays))
+                held, _ = prepare(request, mapped(context.parameters.fd, context.parameters.arrays))
                 self._held = held.with_inputs(first, fresh=True)
                 assert self._held.inputs is not None
                 self.inputs: tuple[Tensor, Tensor, Tensor] = self._held.inputs
@@ -125,7 +125,7 @@ class CheckedBackend:
                     self._last_output = self._kernel(*self.inputs)
                 parts, end = written(fd, end, stored_answer(self._held, self._last_output), self.case.dtype)
                 outputs.append(rm.TimedOutput(place.draw, place.change, parts))
-            scored, _ = self.brief.verifier.ask(rm.ScoreTimed(tuple(outputs)), rm.Scored, fd)
+            scored, _ = self.context.verifier.ask(rm.ScoreTimed(tuple(outputs)), rm.Scored, fd)
         except WrongOutput as wrong:
             raise Refused("mismatch", f"in {_OUTPUTS[len(outputs)]}: {wrong}") from wrong
         except VerifierFailed as failure:
@@ -205,7 +205,7 @@ def around_call(item: pytest.Item) -> Generator[None, object, object]:
         verified_calls = run.backend.verify()
     except Refused as refused:
         pytest.fail(run.end(refused.status, refused.reason), pytrace=False)
-    run.extra_info |= _rates(run.benchmark, run.backend.brief)
+    run.extra_info |= _rates(run.benchmark, run.backend.context)
     run.end("ok", verified_calls=verified_calls)
     return result
 
@@ -218,12 +218,12 @@ def _prepare(run: _TestRun, item: pytest.Item, verifier: SessionVerifier) -> Non
         record = verifier.record(case, name, _backends_of_the_session(item, case))
         if record.status != "ok":
             raise Refused(record.status, record.reason)
-        brief = verifier.opened(case)
+        context = verifier.opened(case)
     except (AttnbenchError, VerifierFailed) as failure:
         raise Refused("error", str(failure)) from failure
     except WorkerFailed as failure:
         raise Refused("error", f"the plain reference failed: {failure.reason}") from failure
-    run.backend = CheckedBackend(case, registry_of(item.config).backends[name], brief)
+    run.backend = CheckedBackend(case, registry_of(item.config).backends[name], context)
     run.extra_info = _extra_info(case, record)
     if run.benchmark is not None:
         run.benchmark.group = run.benchmark.group or short_id(case)
@@ -256,12 +256,15 @@ def _extra_info(case: Case, record: Record) -> dict[str, Any]:
     }
 
 
-def _rates(benchmark: Any, brief: Brief) -> dict[str, float]:
+def _rates(benchmark: Any, context: CaseContext) -> dict[str, float]:
     """Return the rates at the median of the rounds, if there was timing."""
     stats = getattr(benchmark, "stats", None)
     if not stats or not stats["median"]:
         return {}
-    return {"tflops": brief.flops / stats["median"] / 1e12, "gbps": brief.bytes_moved / stats["median"] / 1e9}
+    return {
+        "tflops": context.flops / stats["median"] / 1e12,
+        "gbps": context.bytes_moved / stats["median"] / 1e9,
+    }
 
 
 @contextmanager

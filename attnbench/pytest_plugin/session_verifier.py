@@ -12,10 +12,10 @@ from attnbench.cases.memory import free_memory
 from attnbench.inputs.kinds import FAMILIES, NORMAL
 from attnbench.ipc import verifier_messages as rm
 from attnbench.runner.case import Before, Contest, decide
-from attnbench.runner.context import Brief, open_brief
+from attnbench.runner.context import CaseContext, open_context
 from attnbench.runner.examine import examine_plain
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Scale, Workshop
+from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock
 from attnbench.stats.protocol import ORACLE_FLOPS, TIMED_DRAWS
 from attnbench.types.case import Case
@@ -32,9 +32,9 @@ class SessionVerifier:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._shop = Workshop(Options(timed=False))
+        self._pool = WorkerPool(Options(timed=False))
         self._records: dict[tuple[Case, str], Record] = {}
-        self._open: Brief | None = None
+        self._open: CaseContext | None = None
         self._closing = ExitStack()
 
     def record(self, case: Case, backend: str, others: Set[str] = frozenset()) -> Record:
@@ -47,10 +47,10 @@ class SessionVerifier:
             self._close_case()
             names = sorted(name for name in {backend, *others} if (case, name) not in self._records)
             lines: list[Line] = []
-            self._shop.start_servers(case.threads)
+            self._pool.start_servers(case.threads)
             decide(
                 Contest(
-                    shop=self._shop, scale=Scale(self._shop), registry=self._registry, case=case,
+                    pool=self._pool, scale=Scale(self._pool), registry=self._registry, case=case,
                     names=tuple(names), left_out=frozenset(), clock=Clock(1, None),
                     write=lines.append, before=Before(),
                 )
@@ -60,7 +60,7 @@ class SessionVerifier:
                     self._records[case, line.backend] = line
         return self._records[case, backend]
 
-    def opened(self, case: Case) -> Brief:
+    def opened(self, case: Case) -> CaseContext:
         """Open the case with new ordinary inputs, which the verifier and the plain reference have solved.
 
         It stays open until the verifier opens or checks another case.
@@ -70,7 +70,7 @@ class SessionVerifier:
         """
         if self._open is None or self._open.case != case_id(case) or not self._open.verifier.alive:
             self._close_case()
-            self._shop.start_servers(case.threads)
+            self._pool.start_servers(case.threads)
             opening = rm.OpenCase(
                 case=case_id(case),
                 rule_source=self._registry.rules[case.rule].source,
@@ -80,10 +80,10 @@ class SessionVerifier:
                 # The check has used the stress inputs already.
                 without=_STRESS_INPUTS,
             )
-            opened = open_brief(self._shop.verifier, opening, case.threads, int(free_memory()))
-            brief = self._closing.enter_context(opened)
-            examine_plain(self._shop, brief)
-            self._open = brief
+            opened = open_context(self._pool.verifier, opening, case.threads, int(free_memory()))
+            context = self._closing.enter_context(opened)
+            examine_plain(self._pool, context)
+            self._open = context
         return self._open
 
     def _close_case(self) -> None:
@@ -93,4 +93,4 @@ class SessionVerifier:
     def close(self) -> None:
         """End the processes."""
         self._close_case()
-        self._shop.close()
+        self._pool.close()

@@ -14,9 +14,9 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import Entry
 from attnbench.runner.check import check_draw, check_draws, compared, give_checked, give_draw, score_output
-from attnbench.runner.context import Brief
+from attnbench.runner.context import CaseContext
 from attnbench.runner.link import VerifierLink, WorkerFailed, WorkerLink
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.record import CandidatePlan
@@ -64,7 +64,7 @@ class Candidate:
     """
 
     entry: Entry[Backend]
-    template: WorkerLink
+    prepared_worker: WorkerLink
     plan: CandidatePlan
 
     @property
@@ -73,9 +73,9 @@ class Candidate:
         return self.entry.name
 
 
-def prepare_template(
-    shop: Workshop,
-    brief: Brief,
+def prepare_worker(
+    pool: WorkerPool,
+    context: CaseContext,
     entry: Entry[Backend] | None,
     cpus: tuple[int, ...],
     *,
@@ -89,47 +89,51 @@ def prepare_template(
     Raises:
         WorkerFailed: it could not be prepared; the template is gone.
     """
-    sources = (brief.rule_source,) if entry is None else (brief.rule_source, entry.source)
+    sources = (context.rule_source,) if entry is None else (context.rule_source, entry.source)
     side = "" if entry is None else entry.side
-    template = shop.new_template(
-        brief.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch, side=side
+    prepared_worker = pool.new_worker(
+        context.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch, side=side
     )
     request = m.Prepare(
-        case=brief.case,
+        case=context.case,
         backend=PLAIN if entry is None else entry.record.name,
         backend_source=None if entry is None else entry.source,
-        rule_source=brief.rule_source,
-        parameters=brief.parameters.arrays,
-        memory_limit_bytes=None if entry is None else brief.memory_limit_bytes,
+        rule_source=context.rule_source,
+        parameters=context.parameters.arrays,
+        memory_limit_bytes=None if entry is None else context.memory_limit_bytes,
     )
     try:
-        prepared, _ = template.ask(request, m.Prepared, shop.options.timeout_s, (brief.parameters.fd,))
+        prepared, _ = prepared_worker.ask(
+            request, m.Prepared, pool.options.timeout_s, (context.parameters.fd,)
+        )
     except WorkerFailed:
-        template.kill()
+        prepared_worker.kill()
         raise
-    return template, prepared
+    return prepared_worker, prepared
 
 
-def examine_plain(shop: Workshop, brief: Brief) -> None:
+def examine_plain(pool: WorkerPool, context: CaseContext) -> None:
     """Compute the plain reference on every draw, so that the verifier knows the error of the dtype.
 
     Raises:
         WorkerFailed: it could not be computed: nothing can be judged on this case.
     """
-    case = parse_case(brief.case)
-    template, _ = prepare_template(shop, brief, None, shop.all_cpus)
+    case = parse_case(context.case)
+    prepared_worker, _ = prepare_worker(pool, context, None, pool.all_cpus)
     try:
-        for index in range(len(brief.draws)):
-            give_draw(template, brief.draws[index], shop.options.timeout_s)
+        for index in range(len(context.draws)):
+            give_draw(prepared_worker, context.draws[index], pool.options.timeout_s)
             if case.pass_ != "forward":
-                _expect(template, brief.verifier, index, shop.options.timeout_s)
-            score_output(template, brief.verifier, PLAIN, index, shop.options.timeout_s)
-            if counts_in_turn(case, brief.family(index)):
+                _expect(prepared_worker, context.verifier, index, pool.options.timeout_s)
+            score_output(prepared_worker, context.verifier, PLAIN, index, pool.options.timeout_s)
+            if counts_in_turn(case, context.family(index)):
                 for backwards in (False, True):
                     turn = m.ComputeInTurn(backwards)
-                    score_output(template, brief.verifier, PLAIN, index, shop.options.timeout_s, turn)
+                    score_output(
+                        prepared_worker, context.verifier, PLAIN, index, pool.options.timeout_s, turn
+                    )
     finally:
-        template.kill()
+        prepared_worker.kill()
 
 
 def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: float) -> None:
@@ -139,7 +143,7 @@ def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: flo
         verifier.ask(rm.Expect(index, gradients.parts), rm.Scored, fd)
 
 
-def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Candidate:
+def examine(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Candidate:
     """Prepare one backend, have all its outputs judged, and warm it up.
 
     The template makes one call, so that what is made at the first is there; the rest of the check goes on in
@@ -148,20 +152,20 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Candidate:
     Raises:
         WorkerFailed: with the status and reason of its record; its template is gone.
     """
-    template, prepared = prepare_template(shop, brief, entry, shop.all_cpus)
-    fresh = can_be_forked(entry.record, parse_case(brief.case))
+    prepared_worker, prepared = prepare_worker(pool, context, entry, pool.all_cpus)
+    fresh = can_be_forked(entry.record, parse_case(context.case))
     try:
-        first_ns = check_draw(shop, brief, template, entry.name, 0)
+        first_ns = check_draw(pool, context, prepared_worker, entry.name, 0)
         if not fresh:
-            judged, trace, ran = _examine_rest(shop, brief, template, entry)
+            judged, trace, ran = _examine_rest(pool, context, prepared_worker, entry)
         else:
-            fork = template.fork(child=True, cpus=shop.all_cpus)
+            fork = prepared_worker.fork(timed=True, cpus=pool.all_cpus)
             try:
-                judged, trace, ran = _examine_rest(shop, brief, fork, entry)
+                judged, trace, ran = _examine_rest(pool, context, fork, entry)
             finally:
                 fork.kill()
     except BaseException:
-        template.kill()
+        prepared_worker.kill()
         raise
     found = CandidatePlan(
         calls=0,
@@ -178,28 +182,28 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Candidate:
         parts=judged.parts,
         dropout=judged.dropout,
     )
-    return Candidate(entry, template, found)
+    return Candidate(entry, prepared_worker, found)
 
 
 def _examine_rest(
-    shop: Workshop, brief: Brief, link: WorkerLink, entry: Entry[Backend]
+    pool: WorkerPool, context: CaseContext, link: WorkerLink, entry: Entry[Backend]
 ) -> tuple[rm.Judged, tuple[int, ...], Ran]:
     """All draws but the first, the verdict, the warm-up's trace where there will be timing, what ran."""
     # Where nothing will be timed, the secret draws are part of the check.
-    draws = brief.check_draws if shop.options.timed else len(brief.draws)
-    judged = check_draws(shop, brief, link, entry, range(1, draws))
-    if not shop.options.timed:
-        return judged, (), trace_call(link, shop.options.timeout_s)
+    draws = context.check_draws if pool.options.timed else len(context.draws)
+    judged = check_draws(pool, context, link, entry, range(1, draws))
+    if not pool.options.timed:
+        return judged, (), trace_call(link, pool.options.timeout_s)
     # The last of the check may have arrived in another way than those that are timed.
-    give_checked(shop, brief, link, 0)
-    warmed, _ = link.ask(m.WarmUp(), m.Warmed, shop.options.timeout_s)
+    give_checked(pool, context, link, 0)
+    warmed, _ = link.ask(m.WarmUp(), m.Warmed, pool.options.timeout_s)
     # Last: what is traced is timed no more.
-    return judged, warmed.trace_ns, trace_call(link, shop.options.timeout_s)
+    return judged, warmed.trace_ns, trace_call(link, pool.options.timeout_s)
 
 
 def examine_all(
-    shop: Workshop,
-    brief: Brief,
+    pool: WorkerPool,
+    context: CaseContext,
     entries: list[Entry[Backend]],
     failed: Callable[[str, WorkerFailed], None],
     begun: Callable[[str], None],
@@ -213,12 +217,12 @@ def examine_all(
     def one(entry: Entry[Backend]) -> Candidate | WorkerFailed:
         begun(entry.name)
         try:
-            return examine(shop, brief, entry)
+            return examine(pool, context, entry)
         except WorkerFailed as failure:
             return failure
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
-    futures = {entry.name: shop.pool.submit(one, entry) for entry in slow_first}
+    futures = {entry.name: pool.executor.submit(one, entry) for entry in slow_first}
     # All of them before any failure is raised: what they use is closed by whoever catches it.
     wait(futures.values())
     outcomes = {name: future.result() for name, future in futures.items() if not future.exception()}
@@ -226,7 +230,7 @@ def examine_all(
     if broken:
         for outcome in outcomes.values():
             if isinstance(outcome, Candidate):
-                outcome.template.kill()
+                outcome.prepared_worker.kill()
         raise broken[0]
     passed: list[Candidate] = []
     for entry in entries:

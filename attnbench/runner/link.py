@@ -176,14 +176,14 @@ class WorkerLink:
         """For waiting on several at once."""
         return self._line.fileno()
 
-    def fork(self, *, child: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
+    def fork(self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
         """Fork this worker; gives the link to the new process."""
         self._go_on()
         ours, theirs = socket_pair()
         with theirs:
             try:
                 forked, _ = self.ask(
-                    m.Fork(child, cpus, pin_allocator), m.Forked, START_TIMEOUT_S, (theirs.fileno(),)
+                    m.Fork(timed, cpus, pin_allocator), m.Forked, START_TIMEOUT_S, (theirs.fileno(),)
                 )
             except BaseException:
                 ours.close()

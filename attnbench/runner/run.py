@@ -22,7 +22,7 @@ from attnbench.runner.forecast import RunPlan
 from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.options import options_of
-from attnbench.runner.pool import Scale, Workshop
+from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock, Progress
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -122,11 +122,11 @@ def start_run(
     """
     check_plan(plan, out)
     sides = sides or {}
-    with Workshop(plan.options, {name: side.interpreter for name, side in sides.items()}) as shop:
-        manifest = _manifest(plan, shop, sides)
+    with WorkerPool(plan.options, {name: side.interpreter for name, side in sides.items()}) as pool:
+        manifest = _manifest(plan, pool, sides)
         path = new_run_path(out, manifest.run_id)
         with RunWriter.create(path, manifest) as writer, _interruptible(path, live=bool(sides)):
-            _run_cases(plan, shop, writer, {}, progress)
+            _run_cases(plan, pool, writer, {}, progress)
             return writer.run
 
 
@@ -170,8 +170,8 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
         if stored.finished is not None:
             return stored
         check_threads(max(case.threads for case in plan.cases))
-        with Workshop(plan.options) as shop:
-            _run_cases(plan, shop, writer, _before(stored), progress)
+        with WorkerPool(plan.options) as pool:
+            _run_cases(plan, pool, writer, _before(stored), progress)
         return writer.run
 
 
@@ -185,7 +185,7 @@ def _interruptible(path: Path, *, live: bool = False) -> Iterator[None]:
 
 def _run_cases(
     plan: RunPlan,
-    shop: Workshop,
+    pool: WorkerPool,
     writer: RunWriter,
     before: dict[str, Before],
     progress: Progress | None,
@@ -197,14 +197,14 @@ def _run_cases(
     left = {name: case for name, case in left.items() if before.get(name, nothing).recorded != every}
     clock = Clock(len(left), progress, [expected_s[name] for name in left])
     clock.spend("start")
-    scale = Scale(shop)
+    scale = Scale(pool)
     try:
         for name, case in left.items():
             clock.begin_case(name)
-            shop.start_servers(case.threads)
+            pool.start_servers(case.threads)
             decide(
                 Contest(
-                    shop=shop,
+                    pool=pool,
                     scale=scale,
                     registry=plan.registry,
                     case=case,
@@ -221,7 +221,7 @@ def _run_cases(
     writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
 
 
-def _manifest(plan: RunPlan, shop: Workshop, sides: Mapping[str, Side]) -> Manifest:
+def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Manifest:
     started = _now()
     stamp = started.replace("-", "").replace(":", "")[:15]
     return Manifest(
@@ -239,9 +239,9 @@ def _manifest(plan: RunPlan, shop: Workshop, sides: Mapping[str, Side]) -> Manif
         environment=environment()
         | _stated_by_plugins(plan.registry)
         | {
-            "torch": shop.torch.torch,
-            "torch_flags": shop.torch.flags,
-            "cuda_devices": list(shop.torch.cuda_devices),
+            "torch": pool.torch.torch,
+            "torch_flags": pool.torch.flags,
+            "cuda_devices": list(pool.torch.cuda_devices),
         },
         sides={name: side.facts for name, side in sides.items()},
     )

@@ -72,7 +72,7 @@ def check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[s
 _CHANGES_REMEMBERED = 8
 
 
-class OpenedCase:
+class CaseVerifier:
     """A case with its parameters, and what has been drawn, solved and compared on it so far."""
 
     def __init__(
@@ -125,9 +125,9 @@ class OpenedCase:
         drawn = self.draw(index)
         inputs, upstream = drawn.inputs, drawn.upstream
         if change:
-            law = self._change(index, change)
-            inputs = changed(self.case, law, inputs)
-            upstream = None if upstream is None else changed_upstream(self.case, law, upstream)
+            transform = self._change(index, change)
+            inputs = changed(self.case, transform, inputs)
+            upstream = None if upstream is None else changed_upstream(self.case, transform, upstream)
         named = dict(zip(ACTIVATIONS, inputs, strict=True))
         return named if upstream is None else named | {UPSTREAM: upstream}
 
@@ -162,17 +162,17 @@ class OpenedCase:
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
-        law = self._change(index, change)
+        transform = self._change(index, change)
         expected = self.draw(index).expected
         some = some_rows(self.case, self.rows, self._rng)
-        errors = errors_after(self.case, law, parts, expected, self.rows, some)
+        errors = errors_after(self.case, transform, parts, expected, self.rows, some)
         references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
         for part, found in errors.items():
-            worst = place_after(self.case, law, found.worst) if part == OUT else found.worst
+            worst = place_after(self.case, transform, found.worst) if part == OUT else found.worst
             after = [replace(found, worst=worst)]
             _, problem = self._verdict(part, after, [index], references, in_place=True)
             if problem:
-                return _of_part(part) + problem, str(law) if change else ""
+                return _of_part(part) + problem, str(transform) if change else ""
         return "", ""
 
     def begin_timed(self) -> None:
@@ -314,7 +314,7 @@ def _of_part(part: str) -> str:
     return "" if part == OUT else f"the gradient of {part}: "
 
 
-def canary_that_passes(opened: OpenedCase) -> str:
+def passing_trivial_answer(opened: CaseVerifier) -> str:
     """A canary that would pass the whole check, "" for none: such a case tells nothing.
 
     The plain reference must have been scored. Each canary is tried on one draw after the other, as long as it

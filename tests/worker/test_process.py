@@ -23,8 +23,8 @@ def test_who_is_no_child_of_its_parent_ends_at_once() -> None:
     code = "process.die_with_parent(int(sys.argv[1])); print('alive')"
     orphan = run(code, "1")
     assert (orphan.returncode, orphan.stdout) == (1, "")
-    child = run(code, str(os.getpid()))
-    assert (child.returncode, child.stdout) == (0, "alive\n")
+    timed = run(code, str(os.getpid()))
+    assert (timed.returncode, timed.stdout) == (0, "alive\n")
 
 
 def test_ctrl_c_does_not_reach_a_worker() -> None:

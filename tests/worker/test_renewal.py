@@ -16,8 +16,8 @@ ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
 
 
 @pytest.mark.parametrize("case", [SMALL, ROTATING])
-def test_outputs_before_and_after_are_those_of_their_inputs(template: New, case: str) -> None:
-    worker = template(case)
+def test_outputs_before_and_after_are_those_of_their_inputs(prepared_worker: New, case: str) -> None:
+    worker = prepared_worker(case)
     worker.prepare("eager", BUILT_IN_BACKENDS)
     for begins in (0, 2, 4):
         worker.give(begins)
@@ -32,8 +32,8 @@ def test_outputs_before_and_after_are_those_of_their_inputs(template: New, case:
         assert (last.turn, last.call) == (2, 3)
 
 
-def test_any_call_of_any_turn_may_be_the_first_on_new_inputs(template: New) -> None:
-    worker = template(SMALL)
+def test_any_call_of_any_turn_may_be_the_first_on_new_inputs(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("eager", BUILT_IN_BACKENDS)
     seen: Counter[tuple[int, int]] = Counter()
     for _ in range(120):
@@ -46,8 +46,8 @@ def test_any_call_of_any_turn_may_be_the_first_on_new_inputs(template: New) -> N
     assert min(seen.values()) >= 10
 
 
-def test_a_sample_with_new_inputs_has_as_many_calls_as_others(template: New) -> None:
-    worker = template(SMALL)
+def test_a_sample_with_new_inputs_has_as_many_calls_as_others(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls")
     worker.give(0)
     stretch(worker, 1, calls=5, samples=4, warm_calls=3)
@@ -61,8 +61,8 @@ def test_a_sample_with_new_inputs_has_as_many_calls_as_others(template: New) -> 
 
 
 @pytest.mark.parametrize("case", [SMALL, ROTATING])
-def test_the_time_of_the_first_call_on_new_inputs_is_told_alone(template: New, case: str) -> None:
-    worker = template(case)
+def test_the_time_of_the_first_call_on_new_inputs_is_told_alone(prepared_worker: New, case: str) -> None:
+    worker = prepared_worker(case)
     worker.prepare("eager", BUILT_IN_BACKENDS)
     worker.give(0)
     one = stretch(worker, 1, calls=1, samples=1).block
@@ -74,8 +74,8 @@ def test_the_time_of_the_first_call_on_new_inputs_is_told_alone(template: New, c
     assert worker.block(calls=3, samples=3).renewed_ns == 0
 
 
-def test_without_new_inputs_only_the_last_output_is_kept(template: New) -> None:
-    worker = template(SMALL)
+def test_without_new_inputs_only_the_last_output_is_kept(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("eager", BUILT_IN_BACKENDS)
     worker.give(0)
     worker.block(calls=3, samples=3)
@@ -83,8 +83,8 @@ def test_without_new_inputs_only_the_last_output_is_kept(template: New) -> None:
     assert not each.renewed
 
 
-def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(template: New) -> None:
-    worker = template(SMALL)
+def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("eager", BUILT_IN_BACKENDS)
     worker.give(0)
     stretch(worker, 1, calls=1, samples=2)
