@@ -1,4 +1,4 @@
-"""What the parent says to servers, templates and children, and what they answer."""
+"""What the parent says to preloaded servers and workers, and what they answer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ArraySpec(Struct, frozen=True):
 
 
 class Fork(Struct, frozen=True, tag=True):
-    """Fork; the child serves on the descriptor that comes with this. Answer: :class:`Forked`.
+    """Fork; the new process serves on the descriptor that comes with this. Answer: :class:`Forked`.
 
-    child: whether it is a child that will be timed (keeps what is prepared), not a new template.
+    timed: whether the fork is a worker that will be timed, not one in which a backend will be prepared.
     cpus: cores it may run on.
     """
 
-    child: bool
+    timed: bool
     cpus: tuple[int, ...]
     pin_allocator: bool = False
 
@@ -126,22 +126,22 @@ class WarmUp(Struct, frozen=True, tag=True):
     reserve: bool = False
 
 
-class TakeTurns(Struct, frozen=True, tag=True):
-    """Take one sample in each of these turns of a stretch, waiting for the baton before each.
+class TakeSlots(Struct, frozen=True, tag=True):
+    """Take one sample in each of these turns of a stretch, waiting for the handoff before each.
 
-    Descriptors: an eventfd of its own, those it passes the baton to, and the memory of ``renewed``. turns:
+    Descriptors: an eventfd of its own, those it passes the handoff to, and the memory of ``renewed``. turns:
     the places of its turns in the stretch. successors: for each, which descriptor is written afterwards; 0 is
     its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. renewed: inputs to go on with
     from a call on that is drawn at random when it comes; nothing where inputs stay as they are.
-    Answer: :class:`TurnsTaken`.
+    Answer: :class:`SlotsTaken`.
     """
 
-    stretch: int
-    turns: tuple[int, ...]
+    segment: int
+    slots: tuple[int, ...]
     successors: tuple[int, ...]
     calls: int
     warm_calls: int
-    renewed: tuple[ArraySpec, ...] = ()
+    refreshed: tuple[ArraySpec, ...] = ()
 
 
 class TimedOutputs(Struct, frozen=True, tag=True):
@@ -169,7 +169,7 @@ class MeasureScale(Struct, frozen=True, tag=True):
 
 Request = (
     Fork | Reap | Preload | Facts | Prepare | Activations | Compute | ComputeMany | ComputeWeights
-    | ExactGradients | ComputeInTurn | WarmUp | TakeTurns | TimedOutputs | MeasureMemory | TraceCall
+    | ExactGradients | ComputeInTurn | WarmUp | TakeSlots | TimedOutputs | MeasureMemory | TraceCall
     | MeasureScale
 )  # fmt: skip
 
@@ -232,10 +232,10 @@ class KeptOutput(Struct, frozen=True):
     renewed: whether on the inputs that came within the stretch.
     """
 
-    stretch: int
-    turn: int
+    segment: int
+    slot: int
     call: int
-    renewed: bool
+    refreshed: bool
     parts: tuple[ArraySpec, ...]
 
 
@@ -256,7 +256,7 @@ class Warmed(Struct, frozen=True, tag=True):
     settled: bool
 
 
-class TurnsTaken(Struct, frozen=True, tag=True):
+class SlotsTaken(Struct, frozen=True, tag=True):
     """The samples of all turns; of fewer where the stretch was called off.
 
     received_ns, passed_ns: when each turn began and ended, by the clock that all processes share.
@@ -292,5 +292,5 @@ class ScaleMeasured(Struct, frozen=True, tag=True):
 
 Reply = (
     Done | Failed | Forked | Ended | TorchFacts | Prepared | Output | Outputs | Kept | Warmed
-    | TurnsTaken | PeakMemory | Traced | ScaleMeasured
+    | SlotsTaken | PeakMemory | Traced | ScaleMeasured
 )  # fmt: skip

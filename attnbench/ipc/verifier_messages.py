@@ -104,7 +104,7 @@ class Judge(Struct, frozen=True, tag=True):
     left_out: tuple[str, ...] = ()
 
 
-class TryCanaries(Struct, frozen=True, tag=True):
+class TryTrivialAnswers(Struct, frozen=True, tag=True):
     """Ask whether an answer that anybody can give would pass, of dropout whether it can be seen at all.
 
     Answer: :class:`Tried`.
@@ -112,7 +112,7 @@ class TryCanaries(Struct, frozen=True, tag=True):
 
 
 VerifierRequest = (
-    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryCanaries
+    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryTrivialAnswers
 )
 
 
@@ -138,12 +138,12 @@ class Scored(Struct, frozen=True, tag=True):
     """Outputs were compared. problem: "" where each alone is within the limits known so far; else which of
     them isn't (``place``), what is wrong with it, and which check failed.
 
-    law: the change in force then, in words; "" for none.
+    transform: the one in force then, in words; "" for none.
     """
 
     problem: str
     place: int = 0
-    law: str = ""
+    transform: str = ""
     check: Check = ""
 
 
@@ -163,8 +163,10 @@ class Judged(Struct, frozen=True, tag=True):
 
 
 class Tried(Struct, frozen=True, tag=True):
-    """Canaries were tried. passed: one that passes the whole check; "" where none does. unseen: whether
-    dropout can be seen in no row."""
+    """Trivial answers were tried.
+
+    passed: one that passes the whole check; "" where none does. unseen: whether no row shows dropout.
+    """
 
     passed: str
     unseen: bool = False

@@ -16,10 +16,10 @@ from attnbench.cases.memory import free_memory
 from attnbench.inputs.kinds import FAMILIES, NORMAL
 from attnbench.ipc import verifier_messages as rm
 from attnbench.runner.case import Before, Contest, decide
-from attnbench.runner.context import Brief, open_brief
+from attnbench.runner.context import CaseContext, open_context
 from attnbench.runner.examine import examine_plain
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Scale, Workshop
+from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock
 from attnbench.types.case import Case
 from attnbench.types.record import Line, Record
@@ -39,10 +39,10 @@ class Court:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         # One server is enough: how sets share the luck of theirs matters to what is timed there.
-        self._shop = Workshop(Options(timed=False, launches=1, timed_draws=_TIMED_DRAWS))
-        self._scale = Scale(self._shop)
+        self._pool = WorkerPool(Options(timed=False, launches=1, timed_draws=_TIMED_DRAWS))
+        self._scale = Scale(self._pool)
         self._records: dict[tuple[str, str], Record] = {}
-        self._open: tuple[str, Brief] | None = None
+        self._open: tuple[str, CaseContext] | None = None
         self._closing = ExitStack()
 
     def record(self, case: Case, backend: str, others: tuple[str, ...]) -> Record:
@@ -57,10 +57,10 @@ class Court:
             names = tuple(dict.fromkeys([backend, *others]))
             names = tuple(each for each in names if (name, each) not in self._records)
             written: list[Line] = []
-            self._shop.start_servers(case.threads)
+            self._pool.start_servers(case.threads)
             decide(
                 Contest(
-                    shop=self._shop, scale=self._scale, registry=self.registry, case=case, names=names,
+                    pool=self._pool, scale=self._scale, registry=self.registry, case=case, names=names,
                     left_out=frozenset(), clock=Clock(1, None), write=written.append, before=Before(),
                 )
             )  # fmt: skip
@@ -69,7 +69,7 @@ class Court:
                     self._records[name, line.backend] = line
         return self._records[name, backend]
 
-    def opened(self, case: Case) -> Brief:
+    def opened(self, case: Case) -> CaseContext:
         """The case with inputs that nobody has seen, their exact answers, and the plain reference's errors.
 
         It stays open until another case is opened or judged.
@@ -80,22 +80,22 @@ class Court:
         name = case_id(case)
         if self._open is None or self._open[0] != name or not self._open[1].verifier.alive:
             self._leave()
-            self._shop.start_servers(case.threads)
+            self._pool.start_servers(case.threads)
             # What families show the verdict has told; here they would only cost time.
             opening = rm.OpenCase(
                 case=name,
                 rule_source=self.registry.rules[case.rule].source,
                 timed_entropy=secrets.randbits(63),
                 timed_draws=_TIMED_DRAWS,
-                oracle_flops=self._shop.options.oracle_flops,
+                oracle_flops=self._pool.options.oracle_flops,
                 without=_ALL_BUT_NORMAL,
             )
-            verifier = self._shop.verifier
-            brief = self._closing.enter_context(
-                open_brief(verifier, opening, case.threads, int(free_memory()))
+            verifier = self._pool.verifier
+            context = self._closing.enter_context(
+                open_context(verifier, opening, case.threads, int(free_memory()))
             )
-            examine_plain(self._shop, brief)
-            self._open = name, brief
+            examine_plain(self._pool, context)
+            self._open = name, context
         return self._open[1]
 
     def _leave(self) -> None:
@@ -106,7 +106,7 @@ class Court:
         """End its processes."""
         self._leave()
         self._scale.close()
-        self._shop.close()
+        self._pool.close()
 
 
 def court_of(config: pytest.Config, registry: Registry) -> Court:

@@ -114,15 +114,15 @@ def _given(pair: Pair, item: pytest.Item, benchmark: Any, told: ExtraInfo) -> It
         told.judged(record)
         if record.status != "ok":
             raise _Refused(record.status, record.reason)
-        brief = court.opened(pair.case)
+        context = court.opened(pair.case)
     except (AttnbenchError, VerifierFailed) as failure:
         raise _Refused("error", str(failure)) from failure
     except WorkerFailed as failure:
         raise _Refused("error", f"the plain reference failed: {failure.reason}") from failure
-    told.counted(brief.flops, brief.bytes_moved)
+    told.counted(context.flops, context.bytes_moved)
     with surroundings(pair.case):
         try:
-            made = prepared(brief, pair.case, registry.backends[pair.backend])
+            made = prepared(context, pair.case, registry.backends[pair.backend])
         except NotPrepared as refusal:
             if isinstance(refusal.__cause__, KeyboardInterrupt):
                 # A worker has none: Ctrl-C is for the process of the tests.

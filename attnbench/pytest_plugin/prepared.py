@@ -17,7 +17,7 @@ from attnbench.ipc.shared_memory import anonymous_file, mapped
 from attnbench.plugins.registry import Entry
 from attnbench.pytest_plugin.library_threads import threads_set
 from attnbench.pytest_plugin.watched import KeptCall, Watched, copied, watched
-from attnbench.runner.context import Brief, Place
+from attnbench.runner.context import CaseContext, Place
 from attnbench.runner.repetitions import draw_places
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -25,7 +25,7 @@ from attnbench.worker.answers import stored_answer, written
 from attnbench.worker.calls import check_held_output
 from attnbench.worker.guards import check_unchanged, keep
 from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.prepared import Held, prepare
+from attnbench.worker.prepared import PreparedBackend, prepare
 from attnbench.worker.state import changes, read_state, restore
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Prepared:
     the plugin itself, between rounds.
     """
 
-    held: Held
-    brief: Brief
+    held: PreparedBackend
+    context: CaseContext
     places: tuple[Place, ...]
     stored: tuple[Mapping[str, Stored], ...]
     watched: Watched
@@ -105,7 +105,7 @@ def surroundings(case: Case) -> Iterator[None]:
         restore(before, changes(before, read_state(), leave=("process", "random")))
 
 
-def prepared(brief: Brief, case: Case, entry: Entry[Backend]) -> Prepared:
+def prepared(context: CaseContext, case: Case, entry: Entry[Backend]) -> Prepared:
     """Prepare a backend here and make one call; within :func:`surroundings`.
 
     Raises:
@@ -115,22 +115,22 @@ def prepared(brief: Brief, case: Case, entry: Entry[Backend]) -> Prepared:
         case=case_id(case),
         backend=entry.record.name,
         backend_source=entry.source,
-        rule_source=brief.rule_source,
-        parameters=brief.parameters.arrays,
+        rule_source=context.rule_source,
+        parameters=context.parameters.arrays,
         memory_limit_bytes=None,
     )
-    places = draw_places(brief, _PLACES, renewing=False)
-    with brief.renewed(places) as blocks:
+    places = draw_places(context, _PLACES, refreshing=False)
+    with context.refreshed(places) as blocks:
         stored = tuple(mapped(block.fd, block.arrays) for block in blocks)
     before = read_state()
     with warnings.catch_warnings():
         # Of libraries that are imported or compile here; the tests may have warnings fail.
         warnings.simplefilter("ignore")
-        held, _ = prepare(request, mapped(brief.parameters.fd, brief.parameters.arrays))
+        held, _ = prepare(request, mapped(context.parameters.fd, context.parameters.arrays))
         held = held.with_inputs(stored[0], fresh=True)
         assert held.inputs is not None
         kernel = held.call if case.device == "cpu" else synchronised(held.call)
-        made = Prepared(held, brief, places, stored, watched(kernel, held.inputs))
+        made = Prepared(held, context, places, stored, watched(kernel, held.inputs))
         made.call_once()
     restore(before, changes(before, read_state(), leave=("own",)))
     return made
@@ -164,14 +164,14 @@ def compare(made: Prepared) -> tuple[str, int]:
             specs, at = written(fd, at, stored_answer(made.held, each.output), made.held.case.dtype)
             place = made.places[each.place]
             outputs.append(rm.TimedOutput(place.draw, place.change, specs))
-        scored, _ = made.brief.verifier.ask(rm.ScoreTimed(tuple(outputs)), rm.Scored, fd)
+        scored, _ = made.context.verifier.ask(rm.ScoreTimed(tuple(outputs)), rm.Scored, fd)
     except WrongOutput as wrong:
         return str(wrong), 0
     finally:
         os.close(fd)
     if not scored.problem:
         return "", len(kept)
-    return f"{_which(kept[scored.place], scored.law)}: {scored.problem}", 0
+    return f"{_which(kept[scored.place], scored.transform)}: {scored.problem}", 0
 
 
 def _which(call: KeptCall, law: str) -> str:

@@ -317,7 +317,7 @@ def _cell(name: str, case: _CaseRead, record: Record, manifest: Manifest) -> Cel
 def _processes(
     numbers: list[int], medians_ns: list[float], contender: Contender | None, protocol: dict[str, Any]
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """The median of each process and the number of what it was forked from: see ``runner.sets.Stable.child``.
+    """Return the median of each process and the number of the process it was forked from.
 
     A process that was kept over several sets is one, with the median over those.
     """

@@ -16,14 +16,14 @@ from attnbench.cases.work import pool_bytes, too_large
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.runner.check import MismatchFound
-from attnbench.runner.context import Brief, open_brief
+from attnbench.runner.context import CaseContext, open_context
 from attnbench.runner.examine import Examined, examine_all, examine_plain
 from attnbench.runner.link import VerifierFailed, WorkerFailed
-from attnbench.runner.pool import Scale, Workshop
+from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock
 from attnbench.runner.records import checked_record, fastest, plans, timed_record
-from attnbench.runner.repetitions import Entrant, SetUnderWay, Stable, measure_peak
-from attnbench.runner.variant import pass_near
+from attnbench.runner.repetitions import Entrant, RepetitionUnderWay, TimedWorkers, measure_peak
+from attnbench.runner.variant import passing_variant
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -83,7 +83,7 @@ class Contest:
     for seconds a case. write appends a line to the run file.
     """
 
-    shop: Workshop
+    pool: WorkerPool
     scale: Scale
     registry: Registry
     case: Case
@@ -134,41 +134,41 @@ def decide(contest: Contest) -> None:
     entries = _not_refused(contest)
     if not entries:
         return
-    shop, case = contest.shop, contest.case
+    pool, case = contest.pool, contest.case
     planned = contest.before.planned
     opening = rm.OpenCase(
         case=contest.id,
         rule_source=contest.registry.rules[case.rule].source,
         timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
-        timed_draws=shop.options.timed_draws,
-        oracle_flops=shop.options.oracle_flops,
-        without=shop.options.without,
+        timed_draws=pool.options.timed_draws,
+        oracle_flops=pool.options.oracle_flops,
+        without=pool.options.without,
     )
-    limit = shop.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
+    limit = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit += _pool_bytes(contest)
     try:
         entries = _right_nearby(contest, entries, limit)
         if not entries:
             return
         contest.clock.tell("oracle")
-        with open_brief(shop.verifier, opening, case.threads, limit) as brief:
+        with open_context(pool.verifier, opening, case.threads, limit) as context:
             contest.clock.spend("oracle")
-            examine_plain(shop, brief)
-            canary = _canary(contest, brief)
+            examine_plain(pool, context)
+            canary = _canary(contest, context)
             if canary:
                 _record_all(contest, entries, "unsupported", canary, "trivial_answer")
                 return
-            passed = _examine(contest, brief, entries)
+            passed = _examine(contest, context, entries)
             contest.clock.spend("check")
             try:
-                if shop.options.timed and passed:
-                    _measure(contest, brief, opening.timed_entropy, passed)
+                if pool.options.timed and passed:
+                    _measure(contest, context, opening.timed_entropy, passed)
                 else:
                     for examined in passed:
                         contest.put(checked_record(case, examined, contest.registry))
             finally:
                 for examined in passed:
-                    examined.template.kill()
+                    examined.prepared_worker.kill()
     except VerifierFailed as failure:
         _record_all(contest, entries, "error", str(failure))
     except WorkerFailed as failure:
@@ -179,21 +179,21 @@ def decide(contest: Contest) -> None:
 
 def _right_nearby(contest: Contest, entries: list[Entry[Backend]], limit: int) -> list[Entry[Backend]]:
     """Those that are right on a case beside this one; the others are recorded."""
-    shop = contest.shop
-    if "near" in shop.options.without:
+    pool = contest.pool
+    if "near" in pool.options.without:
         return entries
     contest.clock.tell("a case beside it")
     rule = contest.registry.rules[contest.case.rule]
-    left = pass_near(shop, contest.case, rule, entries, limit, contest.record_failure)
+    left = passing_variant(pool, contest.case, rule, entries, limit, contest.record_failure)
     contest.clock.spend("near")
     return left
 
 
-def _canary(contest: Contest, brief: Brief) -> str:
+def _canary(contest: Contest, context: CaseContext) -> str:
     """Why the case tells right from wrong no better than a canary; "" where it does."""
-    if "canaries" in contest.shop.options.without:
+    if "canaries" in contest.pool.options.without:
         return ""
-    tried, _ = brief.verifier.ask(rm.TryCanaries(), rm.Tried)
+    tried, _ = context.verifier.ask(rm.TryTrivialAnswers(), rm.Tried)
     if tried.unseen:
         return "the case tells nothing: whether weights are dropped can be seen in no row of its output"
     if not tried.passed:
@@ -217,7 +217,7 @@ def _not_refused(contest: Contest) -> list[Entry[Backend]]:
         if name in contest.before.recorded:
             continue
         entry = contest.registry.backends[name]
-        refused = refusal(entry.record, contest.case, rule, cuda_devices=contest.shop.torch.cuda_devices)
+        refused = refusal(entry.record, contest.case, rule, cuda_devices=contest.pool.torch.cuda_devices)
         if refused is None and name in contest.left_out:
             refused = (
                 "unsupported",
@@ -241,41 +241,41 @@ def _fits(contest: Contest, entry: Entry[Backend], free_bytes: int, contenders: 
 
 def _pool_bytes(contest: Contest) -> int:
     """Of the pool that the inputs of a timed case rotate in, which each contender holds."""
-    if not contest.shop.options.timed:
+    if not contest.pool.options.timed:
         return 0
     rule = contest.registry.rule(contest.case.rule)
     return pool_bytes(contest.case, rule, last_level_cache_bytes("cpu"))
 
 
-def _examine(contest: Contest, brief: Brief, entries: list[Entry[Backend]]) -> list[Examined]:
+def _examine(contest: Contest, context: CaseContext, entries: list[Entry[Backend]]) -> list[Examined]:
     return examine_all(
-        contest.shop,
-        brief,
+        contest.pool,
+        context,
         entries,
         failed=contest.record_failure,
         begun=lambda name: contest.clock.tell(f"check {name}"),
     )
 
 
-def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Examined]) -> None:
-    shop, options = contest.shop, contest.shop.options
+def _measure(contest: Contest, context: CaseContext, draw_entropy: int, passed: list[Examined]) -> None:
+    pool, options = contest.pool, contest.pool.options
     planned = contest.before.planned
     if planned is None:
         planned = CaseLine(
-            case=brief.case,
+            case=context.case,
             stretches=options.stretches,
             draw_entropy=draw_entropy,
-            pairs=brief.pairs,
-            flops=brief.flops,
-            bytes_moved=brief.bytes_moved,
-            contenders=plans(shop, contest.case, contest.registry, passed),
+            pairs=context.pairs,
+            flops=context.flops,
+            bytes_moved=context.bytes_moved,
+            contenders=plans(pool, contest.case, contest.registry, passed),
         )
         contest.write(planned)
     entrants = [Entrant(e, planned.contenders[e.name]) for e in passed if e.name in planned.contenders]
     lines = list(contest.before.sets)
-    stable = Stable(shop, brief, options.sets)
+    workers = TimedWorkers(pool, context, options.sets)
     if options.pinned:
-        shop.keep_off_measured_cores(brief.threads)
+        pool.keep_off_measured_cores(context.threads)
     try:
         for index in range(len(lines), options.sets):
             contest.clock.tell(f"set {index + 1} of {options.sets}")
@@ -283,42 +283,44 @@ def _measure(contest: Contest, brief: Brief, draw_entropy: int, passed: list[Exa
             starting = [e for e in entrants if index < e.plan.sets and e.examined.name not in dropped]
             if not starting:
                 break
-            shop.wait_for_servers(brief.threads)
+            pool.wait_for_servers(context.threads)
             rng = Random(f"{planned.draw_entropy} {index}")
-            line = SetUnderWay(shop, brief, stable, index, planned.stretches, rng).measure(starting)
-            line = replace(line, scale=contest.scale.measure(contest.case, brief.bytes_moved))
+            line = RepetitionUnderWay(pool, context, workers, index, planned.stretches, rng).measure(starting)
+            line = replace(line, scale=contest.scale.measure(contest.case, context.bytes_moved))
             contest.write(line)
             lines.append(line)
         contest.clock.spend("sets")
         contest.clock.tell("memory")
-        best = fastest(brief, entrants, lines)
-        outcomes = shop.pool.map(lambda entrant: _outcome(contest, brief, entrant, lines, best), entrants)
+        best = fastest(context, entrants, lines)
+        outcomes = pool.executor.map(
+            lambda entrant: _outcome(contest, context, entrant, lines, best), entrants
+        )
         for entrant, record in zip(entrants, outcomes, strict=True):
             contest.put(replace(record, ran=entrant.plan.ran, kernel_of=entrant.plan.kernel_of))
         contest.clock.spend("memory")
     finally:
-        stable.close()
-        shop.use_all_cores()
+        workers.close()
+        pool.use_all_cores()
 
 
 def _outcome(
-    contest: Contest, brief: Brief, entrant: Entrant, lines: list[SetLine], best: str | None
+    contest: Contest, context: CaseContext, entrant: Entrant, lines: list[SetLine], best: str | None
 ) -> Record:
     name = entrant.examined.name
     for line in lines:
         if name in line.failed:
             failure = line.failed[name]
             return Record(
-                brief.case, contest.case.rule, name, failure.status, failure.reason,
+                context.case, contest.case.rule, name, failure.status, failure.reason,
                 failed_check=failure.failed_check,
             )  # fmt: skip
     try:
-        peak = measure_peak(contest.shop, brief, entrant)
+        peak = measure_peak(contest.pool, context, entrant)
     except WorkerFailed as failure:
         return Record(
-            brief.case, contest.case.rule, name, failure.status, failure.reason, failed_check=failure.check
+            context.case, contest.case.rule, name, failure.status, failure.reason, failed_check=failure.check
         )
-    record = timed_record(brief, contest.case, entrant, lines, contest.shop.options, best, peak)
+    record = timed_record(context, contest.case, entrant, lines, contest.pool.options, best, peak)
     if record.limit_share is None and contest.scale.problem:
         return replace(record, notes=[*record.notes, contest.scale.problem])
     return record

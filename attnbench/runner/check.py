@@ -12,9 +12,9 @@ from attnbench.inputs.kinds import DELIVERIES, GRADED, STRIDED
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Entry
-from attnbench.runner.context import ArrayBlock, Brief
+from attnbench.runner.context import ArrayBlock, CaseContext
 from attnbench.runner.link import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.types.backend import Backend
 from attnbench.types.case import output_shape
 from attnbench.types.checks import Check
@@ -74,23 +74,23 @@ def compared(verifier: VerifierLink, fd: int) -> Iterator[None]:
         os.close(fd)
 
 
-def check_draw(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> int:
+def check_draw(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> int:
     """Have the output on one draw compared; gives the ns of the call."""
-    give_checked(shop, brief, link, index)
-    scored, ns = score_output(link, brief.verifier, name, index, shop.options.timeout_s)
+    give_checked(pool, context, link, index)
+    scored, ns = score_output(link, context.verifier, name, index, pool.options.timeout_s)
     if scored.problem:
-        raise MismatchFound(scored.problem, None, (brief.family(index),), scored.check)
+        raise MismatchFound(scored.problem, None, (context.family(index),), scored.check)
     return ns
 
 
-def give_checked(shop: Workshop, brief: Brief, link: WorkerLink, index: int) -> None:
+def give_checked(pool: WorkerPool, context: CaseContext, link: WorkerLink, index: int) -> None:
     """Give a worker a draw of the check, as those of its family arrive."""
-    family = brief.family(index)
+    family = context.family(index)
     give_draw(
         link,
-        brief.draws[index],
-        shop.options.timeout_s,
-        guarded="guards" not in shop.options.without,
+        context.draws[index],
+        pool.options.timeout_s,
+        guarded="guards" not in pool.options.without,
         delivery=family if family in DELIVERIES else "",
     )
 
@@ -107,7 +107,7 @@ def not_delivered(backend: Backend) -> tuple[str, ...]:
 
 
 def check_draws(
-    shop: Workshop, brief: Brief, link: WorkerLink, entry: Entry[Backend], draws: range
+    pool: WorkerPool, context: CaseContext, link: WorkerLink, entry: Entry[Backend], draws: range
 ) -> rm.Judged:
     """Have outputs on some draws compared, and the verdict on all of them.
 
@@ -118,35 +118,35 @@ def check_draws(
     """
     name, left_out = entry.name, list(not_delivered(entry.record))
     for index in draws:
-        family = brief.family(index)
+        family = context.family(index)
         if family in left_out:
             continue
         try:
-            check_draw(shop, brief, link, name, index)
+            check_draw(pool, context, link, name, index)
         except WorkerFailed as failure:
             if family != GRADED or failure.status != "unsupported":
                 raise
             left_out.append(family)
-    if brief.calls:
-        _tally_calls(shop, brief, link, name, draws[-1])
-    judged, _ = brief.verifier.ask(rm.Judge(name, tuple(left_out)), rm.Judged)
+    if context.calls:
+        _tally_calls(pool, context, link, name, draws[-1])
+    judged, _ = context.verifier.ask(rm.Judge(name, tuple(left_out)), rm.Judged)
     if judged.problem:
         raise MismatchFound(judged.problem, judged.accuracy, judged.failed, judged.check, judged.dropout)
     return judged
 
 
-def _tally_calls(shop: Workshop, brief: Brief, link: WorkerLink, name: str, index: int) -> None:
+def _tally_calls(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> None:
     """Have outputs of many calls on the draw that a worker holds tallied, some at a time."""
-    case, left = parse_case(brief.case), brief.calls
+    case, left = parse_case(context.case), context.calls
     at_once = max(1, min(MANY, MANY_BYTES // max(1, prod(output_shape(case)) * case.item_bytes)))
     while left > 0:
         count = min(left, at_once)
-        answered, fd = link.ask(m.ComputeMany(count), m.Outputs, shop.options.timeout_s)
+        answered, fd = link.ask(m.ComputeMany(count), m.Outputs, pool.options.timeout_s)
         if fd < 0 or len(answered.outputs) != count:
             raise WorkerFailed("crashed", "answered without its outputs")
-        with compared(brief.verifier, fd):
+        with compared(context.verifier, fd):
             request = rm.TallyOutputs(name, index, answered.outputs)
-            scored, _ = brief.verifier.ask(request, rm.Scored, fd)
+            scored, _ = context.verifier.ask(request, rm.Scored, fd)
         if scored.problem:
             raise WorkerFailed("mismatch", scored.problem, scored.check)
         left -= count

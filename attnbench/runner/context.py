@@ -23,14 +23,14 @@ class ArrayBlock:
 
 @dataclass(frozen=True)
 class Place:
-    """Inputs by name: which draw, and what seeds the composition of laws that it comes after (0: none)."""
+    """Inputs by name: which draw, and what seeds the transform that it comes after (0: none)."""
 
     draw: int
     change: int
 
 
 @dataclass(frozen=True)
-class Brief:
+class CaseContext:
     """A case as its workers are told it.
 
     threads: of every library in its workers. rule_source: where its rule comes from. draws: inputs,
@@ -68,7 +68,7 @@ class Brief:
         return range(self.check_draws, len(self.draws))
 
     @contextmanager
-    def renewed(self, places: Sequence[Place]) -> Iterator[tuple[ArrayBlock, ...]]:
+    def refreshed(self, places: Sequence[Place]) -> Iterator[tuple[ArrayBlock, ...]]:
         """The inputs of timed draws, each after its change; closes them at the end."""
         blocks: list[ArrayBlock] = []
         try:
@@ -82,9 +82,9 @@ class Brief:
 
 
 @contextmanager
-def open_brief(
+def open_context(
     verifier: VerifierLink, opening: rm.OpenCase, threads: int, memory_limit_bytes: int
-) -> Iterator[Brief]:
+) -> Iterator[CaseContext]:
     """Have the verifier open a case and solve its draws; closes the arrays at the end.
 
     Raises:
@@ -96,7 +96,7 @@ def open_brief(
         for index in range(len(opened.families) + opening.timed_draws):
             drawn, fd = verifier.ask(rm.GetDraw(index), rm.Arrays)
             blocks.append(ArrayBlock(drawn.arrays, fd))
-        yield Brief(
+        yield CaseContext(
             case=opening.case,
             threads=threads,
             rule_source=opening.rule_source,

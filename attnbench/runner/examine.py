@@ -14,9 +14,9 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import Entry
 from attnbench.runner.check import check_draw, check_draws, compared, give_checked, give_draw, score_output
-from attnbench.runner.context import Brief
+from attnbench.runner.context import CaseContext
 from attnbench.runner.link import VerifierLink, WorkerFailed, WorkerLink
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.record import Accuracy, DropoutNumbers
@@ -57,7 +57,7 @@ def kernel_of(ran: Sequence[str], backend: Backend, others: Iterable[Backend]) -
 
 @dataclass(frozen=True)
 class Examined:
-    """A contender that passed, its template ready to be forked.
+    """A contender that passed, its prepared worker ready to be forked.
 
     accuracy: of the output, or of the worst gradient; parts: of each part of the answer, where there are
     several; dropout: in a case with it, instead of both. notes: what preparation changed, in words.
@@ -65,7 +65,7 @@ class Examined:
 
     name: str
     entry: Entry[Backend]
-    template: WorkerLink
+    prepared_worker: WorkerLink
     prepare_ns: int
     first_call_ns: int
     trace_ns: tuple[int, ...]
@@ -76,63 +76,67 @@ class Examined:
     dropout: DropoutNumbers | None = None
 
 
-def prepare_template(
-    shop: Workshop,
-    brief: Brief,
+def prepare_worker(
+    pool: WorkerPool,
+    context: CaseContext,
     entry: Entry[Backend] | None,
     cpus: tuple[int, ...],
     *,
     pin_allocator: bool = False,
     launch: int = 0,
 ) -> tuple[WorkerLink, m.Prepared]:
-    """A new template with a backend (None: the plain reference) prepared; gives it and what it told.
+    """A new prepared worker with a backend (None: the plain reference) prepared; gives it and what it told.
 
     launch: which of the servers it comes from.
 
     Raises:
-        WorkerFailed: it could not be prepared; the template is gone.
+        WorkerFailed: it could not be prepared; the prepared worker is gone.
     """
-    sources = (brief.rule_source,) if entry is None else (brief.rule_source, entry.source)
+    sources = (context.rule_source,) if entry is None else (context.rule_source, entry.source)
     side = "" if entry is None else entry.side
-    template = shop.new_template(
-        brief.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch, side=side
+    prepared_worker = pool.new_worker(
+        context.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch, side=side
     )
     request = m.Prepare(
-        case=brief.case,
+        case=context.case,
         backend=PLAIN if entry is None else entry.record.name,
         backend_source=None if entry is None else entry.source,
-        rule_source=brief.rule_source,
-        parameters=brief.parameters.arrays,
-        memory_limit_bytes=None if entry is None else brief.memory_limit_bytes,
+        rule_source=context.rule_source,
+        parameters=context.parameters.arrays,
+        memory_limit_bytes=None if entry is None else context.memory_limit_bytes,
     )
     try:
-        prepared, _ = template.ask(request, m.Prepared, shop.options.timeout_s, (brief.parameters.fd,))
+        prepared, _ = prepared_worker.ask(
+            request, m.Prepared, pool.options.timeout_s, (context.parameters.fd,)
+        )
     except WorkerFailed:
-        template.kill()
+        prepared_worker.kill()
         raise
-    return template, prepared
+    return prepared_worker, prepared
 
 
-def examine_plain(shop: Workshop, brief: Brief) -> None:
+def examine_plain(pool: WorkerPool, context: CaseContext) -> None:
     """Compute the plain reference on every draw, so that the verifier knows the error of the dtype.
 
     Raises:
         WorkerFailed: it could not be computed: nothing can be judged on this case.
     """
-    case = parse_case(brief.case)
-    template, _ = prepare_template(shop, brief, None, shop.all_cpus)
+    case = parse_case(context.case)
+    prepared_worker, _ = prepare_worker(pool, context, None, pool.all_cpus)
     try:
-        for index in range(len(brief.draws)):
-            give_draw(template, brief.draws[index], shop.options.timeout_s)
+        for index in range(len(context.draws)):
+            give_draw(prepared_worker, context.draws[index], pool.options.timeout_s)
             if case.pass_ != "forward":
-                _expect(template, brief.verifier, index, shop.options.timeout_s)
-            score_output(template, brief.verifier, PLAIN, index, shop.options.timeout_s)
-            if counts_in_turn(case, brief.family(index)):
+                _expect(prepared_worker, context.verifier, index, pool.options.timeout_s)
+            score_output(prepared_worker, context.verifier, PLAIN, index, pool.options.timeout_s)
+            if counts_in_turn(case, context.family(index)):
                 for backwards in (False, True):
                     turn = m.ComputeInTurn(backwards)
-                    score_output(template, brief.verifier, PLAIN, index, shop.options.timeout_s, turn)
+                    score_output(
+                        prepared_worker, context.verifier, PLAIN, index, pool.options.timeout_s, turn
+                    )
     finally:
-        template.kill()
+        prepared_worker.kill()
 
 
 def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: float) -> None:
@@ -142,33 +146,33 @@ def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: flo
         verifier.ask(rm.Expect(index, gradients.parts), rm.Scored, fd)
 
 
-def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
+def examine(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Examined:
     """Prepare one contender, have all its outputs judged, and warm it up.
 
-    The template makes one call, so that what is made at the first is there; the rest of the check goes on in
-    a fork of it, where it can be forked: children begin with a template that has had no more past than that.
+    The prepared worker makes one call, so that what is made at the first is there. The rest of
+    the check goes on in a fork of it, where it can be forked: workers begin with no more past than one call.
 
     Raises:
-        WorkerFailed: with the status and reason of its record; its template is gone.
+        WorkerFailed: with the status and reason of its record; its prepared worker is gone.
     """
-    template, prepared = prepare_template(shop, brief, entry, shop.all_cpus)
+    prepared_worker, prepared = prepare_worker(pool, context, entry, pool.all_cpus)
     try:
-        first_ns = check_draw(shop, brief, template, entry.name, 0)
-        if not can_be_forked(entry.record, parse_case(brief.case)):
-            judged, trace, ran = _examine_rest(shop, brief, template, entry)
+        first_ns = check_draw(pool, context, prepared_worker, entry.name, 0)
+        if not can_be_forked(entry.record, parse_case(context.case)):
+            judged, trace, ran = _examine_rest(pool, context, prepared_worker, entry)
         else:
-            fork = template.fork(child=True, cpus=shop.all_cpus)
+            fork = prepared_worker.fork(timed=True, cpus=pool.all_cpus)
             try:
-                judged, trace, ran = _examine_rest(shop, brief, fork, entry)
+                judged, trace, ran = _examine_rest(pool, context, fork, entry)
             finally:
                 fork.kill()
     except BaseException:
-        template.kill()
+        prepared_worker.kill()
         raise
     return Examined(
         name=entry.name,
         entry=entry,
-        template=template,
+        prepared_worker=prepared_worker,
         prepare_ns=prepared.ns,
         first_call_ns=first_ns,
         trace_ns=trace,
@@ -181,24 +185,24 @@ def examine(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> Examined:
 
 
 def _examine_rest(
-    shop: Workshop, brief: Brief, link: WorkerLink, entry: Entry[Backend]
+    pool: WorkerPool, context: CaseContext, link: WorkerLink, entry: Entry[Backend]
 ) -> tuple[rm.Judged, tuple[int, ...], Ran]:
     """All draws but the first, the verdict, the warm-up's trace where there will be timing, what ran."""
     # Where nothing will be timed, the secret draws are part of the check.
-    draws = brief.check_draws if shop.options.timed else len(brief.draws)
-    judged = check_draws(shop, brief, link, entry, range(1, draws))
-    if not shop.options.timed:
-        return judged, (), trace_call(link, shop.options.timeout_s)
+    draws = context.check_draws if pool.options.timed else len(context.draws)
+    judged = check_draws(pool, context, link, entry, range(1, draws))
+    if not pool.options.timed:
+        return judged, (), trace_call(link, pool.options.timeout_s)
     # The last of the check may have arrived in another way than those that are timed.
-    give_checked(shop, brief, link, 0)
-    warmed, _ = link.ask(m.WarmUp(), m.Warmed, shop.options.timeout_s)
+    give_checked(pool, context, link, 0)
+    warmed, _ = link.ask(m.WarmUp(), m.Warmed, pool.options.timeout_s)
     # Last: what is traced is timed no more.
-    return judged, warmed.trace_ns, trace_call(link, shop.options.timeout_s)
+    return judged, warmed.trace_ns, trace_call(link, pool.options.timeout_s)
 
 
 def examine_all(
-    shop: Workshop,
-    brief: Brief,
+    pool: WorkerPool,
+    context: CaseContext,
     entries: list[Entry[Backend]],
     failed: Callable[[str, WorkerFailed], None],
     begun: Callable[[str], None],
@@ -212,12 +216,12 @@ def examine_all(
     def one(entry: Entry[Backend]) -> Examined | WorkerFailed:
         begun(entry.name)
         try:
-            return examine(shop, brief, entry)
+            return examine(pool, context, entry)
         except WorkerFailed as failure:
             return failure
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
-    futures = {entry.name: shop.pool.submit(one, entry) for entry in slow_first}
+    futures = {entry.name: pool.executor.submit(one, entry) for entry in slow_first}
     # All of them before any failure is raised: what they use is closed by whoever catches it.
     wait(futures.values())
     outcomes = {name: future.result() for name, future in futures.items() if not future.exception()}
@@ -225,7 +229,7 @@ def examine_all(
     if broken:
         for outcome in outcomes.values():
             if isinstance(outcome, Examined):
-                outcome.template.kill()
+                outcome.prepared_worker.kill()
         raise broken[0]
     passed: list[Examined] = []
     for entry in entries:

@@ -18,7 +18,7 @@ from attnbench.plugins.registry import Registry
 from attnbench.runner.case import refusal
 from attnbench.runner.options import Options, Order, left_out
 from attnbench.runner.plan import plan_calls
-from attnbench.runner.repetitions import CHILD_WARM_UP
+from attnbench.runner.repetitions import WORKER_WARM_UP
 from attnbench.stats.protocol import LONG_WORKERS, can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
@@ -176,7 +176,7 @@ def _case_forecast(
     plan = plan_calls(each_s * 1e9, options)
     turns = plan.sets * options.stretches * plan.samples
     timing_s = cells * turns * ((plan.calls + plan.warm_calls) * each_s + TURN_S)
-    warm_s = _warm_up_s(CHILD_WARM_UP, each_s)
+    warm_s = _warm_up_s(WORKER_WARM_UP, each_s)
     processes_s = plan.sets * SCALE_S
     for backend in backends:
         # One more for the peak of memory, where a call or two is all there is to do.

@@ -15,14 +15,14 @@ from attnbench.ipc import messages as m
 from attnbench.runner.context import ArrayBlock
 from attnbench.runner.link import WorkerFailed, WorkerLink, waited_ns
 from attnbench.types.record import Block, Contender
-from attnbench.worker.turns import CALLED_OFF
+from attnbench.worker.slots import CALLED_OFF
 
 _CALLED_OFF_S = 10.0
 """How long a process may at least take over the turn it is in once the stretch is called off."""
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Segment:
     """What came of one stretch: blocks of those that took all their turns, and how the others failed.
 
     Where any failed, nobody's turns are complete: there are no blocks, and the rest may try again.
@@ -32,24 +32,24 @@ class Stretch:
     failed: Mapping[str, WorkerFailed]
 
 
-def take_stretch(
+def take_segment(
     number: int,
     order: Sequence[str],
     links: Mapping[str, WorkerLink],
     plans: Mapping[str, Contender],
     patience_s: float,
-    renewed: ArrayBlock | None = None,
-) -> Stretch:
+    refreshed: ArrayBlock | None = None,
+) -> Segment:
     """Have the contenders take their turns in ``order``; waits for all of them, asleep.
 
     renewed: the inputs that each goes on with from some call on. A contender that fails or does not finish
     within ``patience_s`` has the stretch called off for all.
     """
-    batons = {name: os.eventfd(0, os.EFD_CLOEXEC) for name in links}
+    handoffs = {name: os.eventfd(0, os.EFD_CLOEXEC) for name in links}
     try:
-        return _take(number, order, links, plans, patience_s, batons, renewed)
+        return _take(number, order, links, plans, patience_s, handoffs, refreshed)
     finally:
-        for fd in batons.values():
+        for fd in handoffs.values():
             os.close(fd)
 
 
@@ -59,17 +59,17 @@ def _take(
     links: Mapping[str, WorkerLink],
     plans: Mapping[str, Contender],
     patience_s: float,
-    batons: Mapping[str, int],
-    renewed: ArrayBlock | None,
-) -> Stretch:
-    asked: dict[str, m.TakeTurns] = {}
+    handoffs: Mapping[str, int],
+    refreshed: ArrayBlock | None,
+) -> Segment:
+    asked: dict[str, m.TakeSlots] = {}
     failed: dict[str, WorkerFailed] = {}
     for name, link in links.items():
         others = [other for other in links if other != name]
-        asked[name] = _request(number, name, order, [name, *others], plans[name], renewed)
-        memory = () if renewed is None else (renewed.fd,)
+        asked[name] = _request(number, name, order, [name, *others], plans[name], refreshed)
+        memory = () if refreshed is None else (refreshed.fd,)
         try:
-            link.tell(asked[name], (batons[name], *(batons[other] for other in others), *memory))
+            link.tell(asked[name], (handoffs[name], *(handoffs[other] for other in others), *memory))
         except WorkerFailed as failure:
             failed[name] = failure
             del asked[name]
@@ -77,26 +77,26 @@ def _take(
     overslept_ns = -waited_ns(os.getpid())
     begun_ns = time.perf_counter_ns()
     if failed:
-        _call_off(batons)
+        _call_off(handoffs)
     elif order:
-        os.eventfd_write(batons[order[0]], 1)
-    taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, batons, failed)
+        os.eventfd_write(handoffs[order[0]], 1)
+    taken, in_time = _hear_all({name: links[name] for name in asked}, patience_s, handoffs, failed)
     ended_ns = time.perf_counter_ns()
     overslept_ns += waited_ns(os.getpid())
     waited = {name: waited_ns(links[name].pid) - before for name, before in waited.items()}
-    done = sum(len(turns.block.turns) for turns in taken.values())
+    done = sum(len(slots.block.turns) for slots in taken.values())
     if not failed and not in_time and done < len(order):
         # All are well: whoever was in its turn when time was over took longer than all should.
         slow = f"the turns of all were not over after {patience_s:g} s, and it was in one then"
         failed[order[max(0, done - 1)]] = WorkerFailed("timeout", slow)
     if not failed:
-        problems = {name: turns_problem(taken[name], asked[name], begun_ns, ended_ns) for name in taken}
+        problems = {name: slots_problem(taken[name], asked[name], begun_ns, ended_ns) for name in taken}
         failed |= {
             name: WorkerFailed("error", problem, "clock") for name, problem in problems.items() if problem
         }
     if failed:
-        return Stretch({}, failed)
-    return Stretch(_with_asked(order, taken, begun_ns, ended_ns, overslept_ns, waited), {})
+        return Segment({}, failed)
+    return Segment(_with_asked(order, taken, begun_ns, ended_ns, overslept_ns, waited), {})
 
 
 def _request(
@@ -105,30 +105,30 @@ def _request(
     order: Sequence[str],
     descriptors: Sequence[str],
     plan: Contender,
-    renewed: ArrayBlock | None,
-) -> m.TakeTurns:
-    turns = [place for place, who in enumerate(order) if who == name]
-    successors = [descriptors.index(order[t + 1]) if t + 1 < len(order) else -1 for t in turns]
-    arrays = () if renewed is None else renewed.arrays
-    return m.TakeTurns(number, tuple(turns), tuple(successors), plan.calls, plan.warm_calls, arrays)
+    refreshed: ArrayBlock | None,
+) -> m.TakeSlots:
+    slots = [place for place, who in enumerate(order) if who == name]
+    successors = [descriptors.index(order[t + 1]) if t + 1 < len(order) else -1 for t in slots]
+    arrays = () if refreshed is None else refreshed.arrays
+    return m.TakeSlots(number, tuple(slots), tuple(successors), plan.calls, plan.warm_calls, arrays)
 
 
-def _call_off(batons: Mapping[str, int]) -> None:
-    for fd in batons.values():
+def _call_off(handoffs: Mapping[str, int]) -> None:
+    for fd in handoffs.values():
         os.eventfd_write(fd, CALLED_OFF)
 
 
 def _hear_all(
     links: Mapping[str, WorkerLink],
     patience_s: float,
-    batons: Mapping[str, int],
+    handoffs: Mapping[str, int],
     failed: dict[str, WorkerFailed],
-) -> tuple[dict[str, m.TurnsTaken], bool]:
+) -> tuple[dict[str, m.SlotsTaken], bool]:
     """Wait for every answer; gives them, and whether time was enough for all.
 
     Adds to ``failed``, whose first entry makes the others stop.
     """
-    taken: dict[str, m.TurnsTaken] = {}
+    taken: dict[str, m.SlotsTaken] = {}
     waiting = {link.fileno(): name for name, link in links.items()}
     poll = select.poll()
     for fd in waiting:
@@ -140,36 +140,36 @@ def _hear_all(
         if not ready and called_off:
             for name in waiting.values():
                 links[name].kill()
-                reason = f"no answer to TakeTurns within {patience_s:g} s; killed"
+                reason = f"no answer to TakeSlots within {patience_s:g} s; killed"
                 failed[name] = WorkerFailed("timeout", reason)
             break
         for fd, _ in ready:
             name = waiting.pop(fd)
             poll.unregister(fd)
             try:
-                taken[name], _ = links[name].hear("TakeTurns", m.TurnsTaken, patience_s)
+                taken[name], _ = links[name].hear("TakeSlots", m.SlotsTaken, patience_s)
             except WorkerFailed as failure:
                 failed[name] = failure
         if not called_off and (failed or not ready):
-            _call_off(batons)
+            _call_off(handoffs)
             called_off, in_time = True, bool(ready)
-            # One that had passed the baton on may have failed: whoever has it now keeps its time.
+            # One that had passed the handoff on may have failed: whoever has it now keeps its time.
             end = max(end, time.monotonic() + _CALLED_OFF_S)
     return taken, in_time
 
 
-def turns_problem(taken: m.TurnsTaken, asked: m.TakeTurns, begun_ns: int, ended_ns: int) -> str:
+def slots_problem(taken: m.SlotsTaken, asked: m.TakeSlots, begun_ns: int, ended_ns: int) -> str:
     """What makes turns none that were asked for, or impossible; "" where nothing does.
 
     begun_ns, ended_ns: of the stretch, by the parent's clock. Times outside of it would also make the turns
     of others look longer or shorter than they were.
     """
-    block, count = taken.block, len(asked.turns)
+    block, count = taken.block, len(asked.slots)
     columns = (
         block.wall_ns, block.cpu_ns, block.switches, block.faults, taken.received_ns, taken.passed_ns,
         *(of_device for of_device in (block.host_ns, block.clock_mhz) if of_device),
     )  # fmt: skip
-    if (block.stretch, tuple(block.turns), block.calls) != (asked.stretch, asked.turns, asked.calls):
+    if (block.stretch, tuple(block.turns), block.calls) != (asked.segment, asked.slots, asked.calls):
         return "the worker took other turns than it was asked for"
     if any(len(column) != count for column in columns):
         return f"the worker took {len(block.wall_ns)} samples where {count} were asked for"
@@ -183,7 +183,7 @@ def turns_problem(taken: m.TurnsTaken, asked: m.TakeTurns, begun_ns: int, ended_
 
 def _with_asked(
     order: Sequence[str],
-    taken: Mapping[str, m.TurnsTaken],
+    taken: Mapping[str, m.SlotsTaken],
     begun_ns: int,
     ended_ns: int,
     overslept_ns: int,
@@ -195,8 +195,8 @@ def _with_asked(
     the core doesn't lengthen all of them, what the process waited (ns, by the system) is taken off first.
     Where the parent saw a bound, so is what it waited itself (``overslept_ns``): it may have woken up late.
     """
-    received = {name: iter(turns.received_ns) for name, turns in taken.items()}
-    passed = {name: iter(turns.passed_ns) for name, turns in taken.items()}
+    received = {name: iter(slots.received_ns) for name, slots in taken.items()}
+    passed = {name: iter(slots.passed_ns) for name, slots in taken.items()}
     bounds = [(name, next(received[name]), next(passed[name])) for name in order]
     asked: dict[str, list[int]] = {name: [] for name in taken}
     first = 0
@@ -215,9 +215,9 @@ def _with_asked(
         first = place + 1
     return {
         name: msgspec.structs.replace(
-            turns.block,
+            slots.block,
             asked_ns=asked[name],
-            others_cpu_ns=max(0, turns.process_cpu_ns - turns.thread_cpu_ns),
+            others_cpu_ns=max(0, slots.process_cpu_ns - slots.thread_cpu_ns),
         )
-        for name, turns in taken.items()
+        for name, slots in taken.items()
     }

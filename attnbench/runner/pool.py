@@ -28,7 +28,7 @@ from attnbench.types.record import MachineScale
 
 
 @dataclass(frozen=True)
-class Place:
+class ServerKey:
     """Of a server: its side, its number of threads, and which of several it is."""
 
     side: str
@@ -36,7 +36,7 @@ class Place:
     launch: int
 
 
-class Workshop:
+class WorkerPool:
     """Starts and ends the servers and the verifier of a run.
 
     Servers are as many as ``options.launches`` for each number of threads. What a process gets when it is
@@ -45,18 +45,18 @@ class Workshop:
 
     sides: of a live comparison, by name, the interpreter of its servers; what belongs to none (the plain
     reference, the scale) comes from one server more. Elsewhere there is the side "" alone.
-    pool: threads of the parent, one a core, that wait for several workers at once while nothing is timed.
+    executor: threads of the parent, one a core, that wait for several workers at once while nothing is timed.
     """
 
     def __init__(self, options: Options, sides: Mapping[str, Interpreter] | None = None) -> None:
         self.options = options
         self._sides = {"": HERE} | dict(sides or {})
         self.all_cpus = allowed_cpus()
-        self._servers: dict[Place, WorkerLink] = {}
-        self._moulds: dict[tuple[Place, tuple[Source, ...]], WorkerLink] = {}
+        self._servers: dict[ServerKey, WorkerLink] = {}
+        self._loaded: dict[tuple[ServerKey, tuple[Source, ...]], WorkerLink] = {}
         self._replacing = threading.Lock()
-        self._moulding = threading.Lock()
-        self.pool = ThreadPoolExecutor(max_workers=len(self.all_cpus))
+        self._loading = threading.Lock()
+        self.executor = ThreadPoolExecutor(max_workers=len(self.all_cpus))
         self._verifier = VerifierLink(options.timeout_s * 5)
         self.torch = self._torch_facts()
 
@@ -78,8 +78,8 @@ class Workshop:
             server = self._servers.get(place)
             if server is not None and not server.alive:
                 server.kill()
-                for key in [key for key in self._moulds if key[0] == place]:
-                    self._moulds.pop(key).kill()
+                for key in [key for key in self._loaded if key[0] == place]:
+                    self._loaded.pop(key).kill()
             if server is None or not server.alive:
                 self._servers[place] = start_server(threads, self._sides[place.side])
 
@@ -98,15 +98,15 @@ class Workshop:
                 reason = f"a server{whose} that loads torch does not work: {failure.reason}"
                 raise MeasuringFailed(reason) from failure
 
-    def _places(self, threads: int) -> Iterator[Place]:
+    def _places(self, threads: int) -> Iterator[ServerKey]:
         for side in self._sides:
             for launch in range(self._launches(side)):
-                yield Place(side, threads, launch)
+                yield ServerKey(side, threads, launch)
 
     def _launches(self, side: str) -> int:
         return self.options.launches if side or len(self._sides) == 1 else 1
 
-    def new_template(
+    def new_worker(
         self,
         threads: int,
         cpus: tuple[int, ...],
@@ -118,31 +118,31 @@ class Workshop:
     ) -> WorkerLink:
         """A process with torch and these plugins loaded and nothing prepared; safe from several threads.
 
-        Plugins are imported once, in a process that does nothing else: a mould, forked from the server.
+        Plugins are imported once, in a fork of the preloaded server that does nothing else.
         """
-        place = Place(side, threads, launch % self._launches(side))
+        place = ServerKey(side, threads, launch % self._launches(side))
         if not sources:
-            return self._servers[place].fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
-        mould = self._mould(place, sources)
+            return self._servers[place].fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
+        loaded = self._with_plugins(place, sources)
         try:
-            return mould.fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+            return loaded.fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
         except WorkerFailed:
-            if not mould.ended:
+            if not loaded.ended:
                 raise
         # It was lost, to the system or by another's hand: nothing to hold against who is prepared now.
-        return self._mould(place, sources).fork(child=False, cpus=cpus, pin_allocator=pin_allocator)
+        return self._with_plugins(place, sources).fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
 
-    def _mould(self, place: Place, sources: tuple[Source, ...]) -> WorkerLink:
-        with self._moulding:
-            mould = self._moulds.get((place, sources))
-            if mould is None or mould.ended:
-                mould = self._servers[place].fork(child=False, cpus=self.all_cpus)
-                self._moulds[place, sources] = mould
-                mould.ask(m.Preload(sources), m.Done, self.options.timeout_s)
-            return mould
+    def _with_plugins(self, place: ServerKey, sources: tuple[Source, ...]) -> WorkerLink:
+        with self._loading:
+            loaded = self._loaded.get((place, sources))
+            if loaded is None or loaded.ended:
+                loaded = self._servers[place].fork(timed=False, cpus=self.all_cpus)
+                self._loaded[place, sources] = loaded
+                loaded.ask(m.Preload(sources), m.Done, self.options.timeout_s)
+            return loaded
 
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
-        """The cores where children with so many threads are timed."""
+        """The cores where workers with so many threads are timed."""
         return split_cpus(self.all_cpus, threads)[0]
 
     def keep_off_measured_cores(self, threads: int) -> None:
@@ -154,12 +154,12 @@ class Workshop:
         os.sched_setaffinity(0, self.all_cpus)
 
     def _torch_facts(self) -> m.TorchFacts:
-        # Asked of a template: to look for CUDA devices would make the server unfit to be forked.
+        # Asked of a prepared worker: to look for CUDA devices would make the server unfit to be forked.
         try:
             self.start_servers(1)
-            template = self.new_template(1, self.all_cpus)
-            facts, _ = template.ask(m.Facts(), m.TorchFacts, START_TIMEOUT_S)
-            template.kill()
+            prepared_worker = self.new_worker(1, self.all_cpus)
+            facts, _ = prepared_worker.ask(m.Facts(), m.TorchFacts, START_TIMEOUT_S)
+            prepared_worker.kill()
         except WorkerFailed as failure:
             self.close()
             raise MeasuringFailed(f"the server that loads torch does not work: {failure.reason}") from failure
@@ -168,14 +168,14 @@ class Workshop:
     def close(self) -> None:
         """End every process."""
         self.use_all_cores()
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.executor.shutdown(wait=False, cancel_futures=True)
         self._verifier.close()
-        for mould in self._moulds.values():
-            mould.kill()
+        for loaded in self._loaded.values():
+            loaded.kill()
         for server in self._servers.values():
             server.kill()
 
-    def __enter__(self) -> Workshop:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(
@@ -201,8 +201,8 @@ class Scale:
     no scale, and ``problem`` says why.
     """
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
         self._links: dict[int, WorkerLink] = {}
         self._failures = 0
         self.problem = ""
@@ -216,7 +216,7 @@ class Scale:
         while self._failures < MOST_FAILURES:
             try:
                 link = self._links.get(case.threads) or self._start(case.threads)
-                measured, _ = link.ask(request, m.ScaleMeasured, min(self._shop.options.timeout_s, LONGEST_S))
+                measured, _ = link.ask(request, m.ScaleMeasured, min(self._pool.options.timeout_s, LONGEST_S))
             except (WorkerFailed, MeasuringFailed) as failure:
                 self.problem = f"the scale of the machine could not be measured: {failure}"
                 self._failures += 1
@@ -231,10 +231,10 @@ class Scale:
             self._end(threads)
 
     def _start(self, threads: int) -> WorkerLink:
-        self._shop.start_servers(threads)
-        options = self._shop.options
-        cpus = self._shop.measured_cpus(threads) if options.pinned else self._shop.all_cpus
-        link = self._shop.new_template(threads, cpus)
+        self._pool.start_servers(threads)
+        options = self._pool.options
+        cpus = self._pool.measured_cpus(threads) if options.pinned else self._pool.all_cpus
+        link = self._pool.new_worker(threads, cpus)
         self._links[threads] = link
         if options.put_first:
             link.put_first()

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from attnbench.cases.ids import case_id
 from attnbench.plugins.registry import Registry
-from attnbench.runner.context import Brief
+from attnbench.runner.context import CaseContext
 from attnbench.runner.examine import Examined, kernel_of
 from attnbench.runner.machine import sharing_note
 from attnbench.runner.options import Options
 from attnbench.runner.plan import Calls, plan_all, prepared_anew
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.runner.repetitions import Entrant
 from attnbench.stats.doubts import hidden_work, kept_answers, mode_notes, waiting_note
 from attnbench.stats.limits import Limit, limit_problem, limit_share, limits
@@ -46,7 +46,7 @@ def dropout_notes(case: Case, found: DropoutNumbers | None) -> list[str]:
     ]
 
 
-def fastest(brief: Brief, entrants: Sequence[Entrant], lines: Sequence[SetLine]) -> str | None:
+def fastest(context: CaseContext, entrants: Sequence[Entrant], lines: Sequence[SetLine]) -> str | None:
     """The backend with the least median time of those that failed in no set and can be believed."""
     failed = {name for line in lines for name in line.failed}
     limit = limits(lines)
@@ -54,13 +54,13 @@ def fastest(brief: Brief, entrants: Sequence[Entrant], lines: Sequence[SetLine])
     for entrant in entrants:
         name = entrant.examined.name
         timing = None if name in failed else summarise(lines, name)
-        if timing is not None and not _doubt(brief, entrant, lines, timing, limit)[0]:
+        if timing is not None and not _doubt(context, entrant, lines, timing, limit)[0]:
             times[name] = timing.median_ms
     return min(sorted(times), key=lambda name: times[name], default=None)
 
 
 def timed_record(
-    brief: Brief,
+    context: CaseContext,
     case: Case,
     entrant: Entrant,
     lines: Sequence[SetLine],
@@ -72,18 +72,18 @@ def timed_record(
     name, plan = entrant.examined.name, entrant.plan
     timing = summarise(lines, name)
     if timing is None:
-        return Record(brief.case, case.rule, name, "error", "no set with samples of it is stored")
+        return Record(context.case, case.rule, name, "error", "no set with samples of it is stored")
     baseline = baseline_of(name, options.baseline)
     against = None if name == baseline else compare(lines, name, baseline)
     to_best = None if best is None else compare(lines, name, best)
     limit = limits(lines)
-    doubt, check = _doubt(brief, entrant, lines, timing, limit)
+    doubt, check = _doubt(context, entrant, lines, timing, limit)
     time, ratio = timing.interval, None if against is None else against.interval
     share = None
     if limit is not None:
-        share = limit_share(brief.flops, brief.bytes_moved, timing.median_ms, limit)
+        share = limit_share(context.flops, context.bytes_moved, timing.median_ms, limit)
     record = Record(
-        case=brief.case,
+        case=context.case,
         rule=case.rule,
         backend=name,
         status="suspect" if doubt else "ok",
@@ -100,8 +100,8 @@ def timed_record(
         accuracy=plan.accuracy,
         parts=plan.parts,
         dropout=plan.dropout,
-        tflops=brief.flops / timing.median_ms / 1e9,
-        gbps=brief.bytes_moved / timing.median_ms / 1e6,
+        tflops=context.flops / timing.median_ms / 1e9,
+        gbps=context.bytes_moved / timing.median_ms / 1e6,
         limit_share=share,
         peak_extra_bytes=peak_extra_bytes,
         faults_per_call=timing.faults_per_call,
@@ -135,20 +135,20 @@ def timed_record(
 
 
 def _doubt(
-    brief: Brief, entrant: Entrant, lines: Sequence[SetLine], timing: Timing, limit: Limit | None
+    context: CaseContext, entrant: Entrant, lines: Sequence[SetLine], timing: Timing, limit: Limit | None
 ) -> tuple[str, Check]:
     """Return why a backend's time can't be believed, and the check that failed; "" where it can."""
     name = entrant.examined.name
     if problem := clock_problem(lines, name, warm_calls=entrant.plan.warm_calls):
         return problem, "clock"
-    if problem := hidden_work(lines, name, brief.threads):
+    if problem := hidden_work(lines, name, context.threads):
         return problem, "hidden_work"
     if limit is None:
         return "", ""
-    read_ns = 1e9 * brief.bytes_moved / limit.bytes_per_s
-    if problem := kept_answers(lines, name, brief.threads, read_ns):
+    read_ns = 1e9 * context.bytes_moved / limit.bytes_per_s
+    if problem := kept_answers(lines, name, context.threads, read_ns):
         return problem, "kept_answers"
-    problem = limit_problem(brief.flops, brief.bytes_moved, timing.median_ms, limit)
+    problem = limit_problem(context.flops, context.bytes_moved, timing.median_ms, limit)
     return problem, "limit" if problem else ""
 
 
@@ -176,16 +176,16 @@ def _kernel_of(registry: Registry, examined: Examined) -> str:
     return kernel_of(examined.ran.ops, examined.entry.record, installed)
 
 
-def plans(shop: Workshop, case: Case, registry: Registry, passed: list[Examined]) -> dict[str, Contender]:
+def plans(pool: WorkerPool, case: Case, registry: Registry, passed: list[Examined]) -> dict[str, Contender]:
     """How each contender of a case is going to be measured."""
-    calls = plan_all({examined.name: examined.trace_ns for examined in passed}, shop.options)
-    return {examined.name: _plan(shop, case, registry, examined, calls[examined.name]) for examined in passed}
+    calls = plan_all({examined.name: examined.trace_ns for examined in passed}, pool.options)
+    return {examined.name: _plan(pool, case, registry, examined, calls[examined.name]) for examined in passed}
 
 
-def _plan(shop: Workshop, case: Case, registry: Registry, examined: Examined, calls: Calls) -> Contender:
-    options, backend = shop.options, examined.entry.record
+def _plan(pool: WorkerPool, case: Case, registry: Registry, examined: Examined, calls: Calls) -> Contender:
+    options, backend = pool.options, examined.entry.record
     fresh = can_be_forked(backend, case)
-    shared = sharing_note(shop.all_cpus, case.threads)
+    shared = sharing_note(pool.all_cpus, case.threads)
     notes = [shared] if shared else []
     if not fresh:
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")

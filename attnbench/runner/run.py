@@ -23,7 +23,7 @@ from attnbench.runner.forecast import forecast
 from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import check_threads, environment
 from attnbench.runner.options import Options, Order, command_line, left_out, options_of
-from attnbench.runner.pool import Scale, Workshop
+from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock, Progress
 from attnbench.types.backend import Backend
 from attnbench.types.errors import BadInput, Interrupted
@@ -121,11 +121,11 @@ def start_run(
     """
     check_order(order, out)
     sides = sides or {}
-    with Workshop(options, {name: side.interpreter for name, side in sides.items()}) as shop:
-        manifest = _manifest(order, registry, options, shop, sides)
+    with WorkerPool(options, {name: side.interpreter for name, side in sides.items()}) as pool:
+        manifest = _manifest(order, registry, options, pool, sides)
         path = new_run_path(out, manifest.run_id)
         with RunWriter.create(path, manifest) as writer, _interruptible(path, live=bool(sides)):
-            _go_on(order, registry, shop, writer, {}, progress)
+            _go_on(order, registry, pool, writer, {}, progress)
     return path
 
 
@@ -160,8 +160,8 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None) -> Sto
         registry.backend(options.baseline)
         if stored.finished is None:
             check_threads(max(case.threads for case in order.cases))
-            with Workshop(options) as shop:
-                _go_on(order, registry, shop, writer, _before(stored), progress)
+            with WorkerPool(options) as pool:
+                _go_on(order, registry, pool, writer, _before(stored), progress)
     return stored
 
 
@@ -176,7 +176,7 @@ def _interruptible(path: Path, *, live: bool = False) -> Iterator[None]:
 def _go_on(
     order: Order,
     registry: Registry,
-    shop: Workshop,
+    pool: WorkerPool,
     writer: RunWriter,
     before: dict[str, Before],
     progress: Progress | None,
@@ -189,22 +189,22 @@ def _go_on(
     expected = forecast(
         replace(order, cases=tuple(left)),
         registry,
-        shop.options,
-        cores=len(shop.all_cpus),
+        pool.options,
+        cores=len(pool.all_cpus),
         free_bytes=free_memory(),
-        has_cuda=bool(shop.torch.cuda_devices),
+        has_cuda=bool(pool.torch.cuda_devices),
     )
     clock = Clock(len(left), progress, [case.total_s for case in expected.cases])
     clock.spend("start")
-    scale = Scale(shop)
+    scale = Scale(pool)
     try:
         for case in left:
             name = case_id(case)
             clock.begin_case(name)
-            shop.start_servers(case.threads)
+            pool.start_servers(case.threads)
             decide(
                 Contest(
-                    shop=shop,
+                    pool=pool,
                     scale=scale,
                     registry=registry,
                     case=case,
@@ -222,7 +222,7 @@ def _go_on(
 
 
 def _manifest(
-    order: Order, registry: Registry, options: Options, shop: Workshop, sides: Mapping[str, Side]
+    order: Order, registry: Registry, options: Options, pool: WorkerPool, sides: Mapping[str, Side]
 ) -> Manifest:
     started = _now()
     stamp = started.replace("-", "").replace(":", "")[:15]
@@ -241,9 +241,9 @@ def _manifest(
         environment=environment()
         | _stated_by_plugins(registry)
         | {
-            "torch": shop.torch.torch,
-            "torch_flags": shop.torch.flags,
-            "cuda_devices": list(shop.torch.cuda_devices),
+            "torch": pool.torch.torch,
+            "torch_flags": pool.torch.flags,
+            "cuda_devices": list(pool.torch.cuda_devices),
         },
         sides={name: side.facts for name, side in sides.items()},
     )

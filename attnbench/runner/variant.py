@@ -18,10 +18,10 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
 from attnbench.plugins.registry import Entry
 from attnbench.runner.check import MismatchFound, check_draws, compared, give_draw
-from attnbench.runner.context import Brief, open_brief
-from attnbench.runner.examine import examine_plain, prepare_template
+from attnbench.runner.context import CaseContext, open_context
+from attnbench.runner.examine import examine_plain, prepare_worker
 from attnbench.runner.link import VerifierFailed, WorkerFailed, WorkerLink
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
@@ -30,8 +30,8 @@ from attnbench.types.rule import Rule
 Entries = list[Entry[Backend]]
 
 
-def pass_near(
-    shop: Workshop,
+def passing_variant(
+    pool: WorkerPool,
     case: Case,
     rule: Entry[Rule],
     entries: Entries,
@@ -52,17 +52,17 @@ def pass_near(
         if near is None:
             continue
         opening = rm.OpenCase(
-            case_id(near), rule.source, secrets.randbits(63), 0, shop.options.oracle_flops,
-            shop.options.without,
+            case_id(near), rule.source, secrets.randbits(63), 0, pool.options.oracle_flops,
+            pool.options.without,
         )  # fmt: skip
         try:
-            with open_brief(shop.verifier, opening, near.threads, memory_limit_bytes) as brief:
-                examine_plain(shop, brief)
-                if any(_gives_weights(shop, near, entry) for entry in group):
-                    _weigh_plain(shop, brief)
-                outcomes |= _check_all(shop, brief, group)
+            with open_context(pool.verifier, opening, near.threads, memory_limit_bytes) as context:
+                examine_plain(pool, context)
+                if any(_gives_weights(pool, near, entry) for entry in group):
+                    _weigh_plain(pool, context)
+                outcomes |= _check_all(pool, context, group)
         except VerifierFailed:
-            if not shop.verifier.alive:
+            if not pool.verifier.alive:
                 raise
     for entry in entries:
         if entry.name in outcomes:
@@ -76,58 +76,58 @@ def _by_precision(entries: Entries) -> list[Entries]:
     return [group for group in groups if group]
 
 
-def _check_all(shop: Workshop, brief: Brief, entries: Entries) -> dict[str, WorkerFailed]:
-    futures = {entry.name: shop.pool.submit(_check, shop, brief, entry) for entry in entries}
+def _check_all(pool: WorkerPool, context: CaseContext, entries: Entries) -> dict[str, WorkerFailed]:
+    futures = {entry.name: pool.executor.submit(_check, pool, context, entry) for entry in entries}
     wait(futures.values())
     found = {name: future.result() for name, future in futures.items()}
     return {name: failure for name, failure in found.items() if failure is not None}
 
 
-def _check(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> WorkerFailed | None:
+def _check(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> WorkerFailed | None:
     """Why a backend is wrong there; None where it's right, or where it says that it can't."""
     try:
-        template, _ = prepare_template(shop, brief, entry, shop.all_cpus)
+        prepared_worker, _ = prepare_worker(pool, context, entry, pool.all_cpus)
         try:
-            check_draws(shop, brief, template, entry, range(len(brief.draws)))
-            if _gives_weights(shop, parse_case(brief.case), entry):
-                _check_weights(shop, brief, template, entry.name)
+            check_draws(pool, context, prepared_worker, entry, range(len(context.draws)))
+            if _gives_weights(pool, parse_case(context.case), entry):
+                _check_weights(pool, context, prepared_worker, entry.name)
         finally:
-            template.kill()
+            prepared_worker.kill()
     except MismatchFound as failure:
         families = tuple(f if f == WEIGHTS else f"near:{f}" for f in failure.families)
-        return MismatchFound(_on(brief, failure), None, families, failure.check, case=brief.case)
+        return MismatchFound(_on(context, failure), None, families, failure.check, case=context.case)
     except WorkerFailed as failure:
         if failure.status == "unsupported":
             return None
-        return WorkerFailed(failure.status, _on(brief, failure), failure.check, brief.case)
+        return WorkerFailed(failure.status, _on(context, failure), failure.check, context.case)
     return None
 
 
-def _gives_weights(shop: Workshop, case: Case, entry: Entry[Backend]) -> bool:
+def _gives_weights(pool: WorkerPool, case: Case, entry: Entry[Backend]) -> bool:
     """Whether a backend declares weights of such a case. Those that it drops at random are not asked for."""
-    wanted = WEIGHTS not in shop.options.without and case.layer is None and not case.dropout
+    wanted = WEIGHTS not in pool.options.without and case.layer is None and not case.dropout
     return wanted and entry.record.weights is not None
 
 
-def _weigh_plain(shop: Workshop, brief: Brief) -> None:
-    template, _ = prepare_template(shop, brief, None, shop.all_cpus)
+def _weigh_plain(pool: WorkerPool, context: CaseContext) -> None:
+    prepared_worker, _ = prepare_worker(pool, context, None, pool.all_cpus)
     try:
-        give_draw(template, brief.draws[0], shop.options.timeout_s)
-        _scored_weights(shop, brief, template, PLAIN)
+        give_draw(prepared_worker, context.draws[0], pool.options.timeout_s)
+        _scored_weights(pool, context, prepared_worker, PLAIN)
     finally:
-        template.kill()
+        prepared_worker.kill()
 
 
-def _check_weights(shop: Workshop, brief: Brief, link: WorkerLink, name: str) -> None:
+def _check_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str) -> None:
     """Have the attention weights of a backend compared on the first draw, which is an ordinary one.
 
     Raises:
         MismatchFound: they are wrong. WorkerFailed: there are none.
     """
     try:
-        guarded = "guards" not in shop.options.without
-        give_draw(link, brief.draws[0], shop.options.timeout_s, guarded=guarded)
-        problem = _scored_weights(shop, brief, link, name)
+        guarded = "guards" not in pool.options.without
+        give_draw(link, context.draws[0], pool.options.timeout_s, guarded=guarded)
+        problem = _scored_weights(pool, context, link, name)
         check: Check = "weights"
     except WorkerFailed as failure:
         if failure.status != "mismatch":
@@ -137,14 +137,14 @@ def _check_weights(shop: Workshop, brief: Brief, link: WorkerLink, name: str) ->
         raise MismatchFound(f"the weights: {problem}", None, (WEIGHTS,), check)
 
 
-def _scored_weights(shop: Workshop, brief: Brief, link: WorkerLink, who: str) -> str:
-    weights, fd = link.ask(m.ComputeWeights(), m.Output, shop.options.timeout_s)
+def _scored_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, who: str) -> str:
+    weights, fd = link.ask(m.ComputeWeights(), m.Output, pool.options.timeout_s)
     if fd < 0:
         raise WorkerFailed("crashed", "answered without its weights")
-    with compared(brief.verifier, fd):
-        scored, _ = brief.verifier.ask(rm.ScoreWeights(who, 0, weights.parts), rm.Scored, fd)
+    with compared(context.verifier, fd):
+        scored, _ = context.verifier.ask(rm.ScoreWeights(who, 0, weights.parts), rm.Scored, fd)
     return scored.problem
 
 
-def _on(brief: Brief, failure: WorkerFailed) -> str:
-    return f"on a case beside it, {brief.case}: {failure.reason}"
+def _on(context: CaseContext, failure: WorkerFailed) -> str:
+    return f"on a case beside it, {context.case}: {failure.reason}"

@@ -20,7 +20,7 @@ from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
 from attnbench.worker.answers import output_of
 from attnbench.worker.outputs import to_tensors
-from attnbench.worker.prepared import Held, NotPrepared, loaded_here, prepare
+from attnbench.worker.prepared import NotPrepared, PreparedBackend, loaded_here, prepare
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ AFTER = "after calls on other cases it gave another answer to the same inputs"
 class Trial:
     """A prepared backend with inputs. inputs, upstream: copies of the same numbers, in BHLD."""
 
-    held: Held
+    held: PreparedBackend
     inputs: Triple
     upstream: Tensor | None
 

@@ -42,7 +42,7 @@ class Pool:
         with uncollected():
             self.triples = self._triples(distinct)
             gc.freeze()
-        self.renew()
+        self.refresh()
 
     def _triples(self, distinct: list[Tensor]) -> tuple[Triple, ...]:
         places = [next(i for i, x in enumerate(distinct) if x is given) for given in self.inputs]
@@ -50,7 +50,7 @@ class Pool:
         made = [(each[places[0]], each[places[1]], each[places[2]]) for each in zip(*copies, strict=True)]
         return tuple(made[place] for place in _order(self.copies))
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Give every copy the values that the inputs have now, and begin anew.
 
         The half of the copies that comes first was written first: the other half drove it out of the caches.

@@ -21,8 +21,8 @@ class Sample:
     """``calls`` calls took ``wall_ns``. cpu_ns: of this thread. switches, faults: involuntary, minor.
 
     On a device, wall_ns is its own time; host_ns is what this thread took to launch, and cpu_ns what of that
-    it had a core; clock_mhz is the device's, 0 where it doesn't tell. renewed_ns: of the one call in it that
-    was the first on inputs written anew, 0 where none was, or where it was not timed alone.
+    it had a core; clock_mhz is the device's, 0 where it doesn't tell. refreshed_ns: the time of the first
+    call on refreshed inputs; 0 where there was none, or where it was not timed alone.
     """
 
     calls: int
@@ -32,7 +32,7 @@ class Sample:
     faults: int
     host_ns: int = 0
     clock_mhz: int = 0
-    renewed_ns: int = 0
+    refreshed_ns: int = 0
 
 
 def take_sample(call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
@@ -61,7 +61,7 @@ def joined(samples: Sequence[Sample]) -> Sample:
         faults=sum(s.faults for s in samples),
         host_ns=sum(s.host_ns for s in samples),
         clock_mhz=samples[-1].clock_mhz,
-        renewed_ns=sum(s.renewed_ns for s in samples),
+        refreshed_ns=sum(s.refreshed_ns for s in samples),
     )
 
 

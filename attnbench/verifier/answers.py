@@ -79,13 +79,13 @@ def some_rows(case: Case, rows: Rows | None, rng: np.random.Generator) -> Rows:
 
 def errors_after(
     case: Case,
-    law: Change,
+    transform: Change,
     parts: Mapping[str, Stored],
     expected: Mapping[str, Array],
     rows: Rows | None,
     some: Rows | None = None,
 ) -> dict[str, Errors]:
-    """Errors of each part of an answer, as stored, to inputs that a law has changed.
+    """Errors of each part of an answer, as stored, to inputs that a transform has changed.
 
     expected: the exact answer before the change; of the output the query rows ``rows`` alone, all where None.
     some: places of those rows that count; the worst element is then named by its row of the case.
@@ -99,13 +99,13 @@ def errors_after(
     errors: dict[str, Errors] = {}
     for part, exact in expected.items():
         if part != OUT:
-            got = undone_gradient(case, law, part, widen(parts[part], case.dtype))
+            got = undone_gradient(case, transform, part, widen(parts[part], case.dtype))
             errors[part] = compare_wide(got, exact)
         elif some is None:
-            errors[part] = compare_wide(undone(case, law, parts[part], case_rows), exact)
+            errors[part] = compare_wide(undone(case, transform, parts[part], case_rows), exact)
         else:
             axis = 1 if case.layer is not None else 2
-            got = undone(case, law, parts[part], case_rows[some])
+            got = undone(case, transform, parts[part], case_rows[some])
             found = compare_wide(got, np.take(exact, some, axis))
             worst = list(found.worst)
             worst[axis] = int(case_rows[some][worst[axis]])

@@ -72,7 +72,7 @@ def check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[s
 _CHANGES_REMEMBERED = 8
 
 
-class OpenedCase:
+class CaseVerifier:
     """A case with its parameters, and what has been drawn, solved and compared on it so far."""
 
     def __init__(
@@ -125,9 +125,9 @@ class OpenedCase:
         drawn = self.draw(index)
         inputs, upstream = drawn.inputs, drawn.upstream
         if change:
-            law = self._change(index, change)
-            inputs = changed(self.case, law, inputs)
-            upstream = None if upstream is None else changed_upstream(self.case, law, upstream)
+            transform = self._change(index, change)
+            inputs = changed(self.case, transform, inputs)
+            upstream = None if upstream is None else changed_upstream(self.case, transform, upstream)
         named = dict(zip(ACTIVATIONS, inputs, strict=True))
         return named if upstream is None else named | {UPSTREAM: upstream}
 
@@ -161,18 +161,18 @@ class OpenedCase:
         return asked.problem(weights, self._plain_weights[index])
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
-        """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
-        law = self._change(index, change)
+        """Compare the answer of a timed call; return what is wrong ("" for nothing), and the transform."""
+        transform = self._change(index, change)
         expected = self.draw(index).expected
         some = some_rows(self.case, self.rows, self._rng)
-        errors = errors_after(self.case, law, parts, expected, self.rows, some)
+        errors = errors_after(self.case, transform, parts, expected, self.rows, some)
         references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
         for part, found in errors.items():
-            worst = place_after(self.case, law, found.worst) if part == OUT else found.worst
+            worst = place_after(self.case, transform, found.worst) if part == OUT else found.worst
             after = [replace(found, worst=worst)]
             _, problem = self._verdict(part, after, [index], references, in_place=True)
             if problem:
-                return _of_part(part) + problem, str(law) if change else ""
+                return _of_part(part) + problem, str(transform) if change else ""
         return "", ""
 
     def begin_timed(self) -> None:
@@ -236,7 +236,7 @@ class OpenedCase:
         return self.case.seed if index < len(self._check) else self.entropy
 
     def _change(self, index: int, seed: int) -> Change:
-        """The composition of laws that a seed stands for, 0 for none; the last few are remembered."""
+        """The transform that a seed stands for, 0 for none; the last few are remembered."""
         if not seed:
             return no_change(self.case)
         if (index, seed) not in self._changes:
@@ -314,10 +314,10 @@ def _of_part(part: str) -> str:
     return "" if part == OUT else f"the gradient of {part}: "
 
 
-def canary_that_passes(opened: OpenedCase) -> str:
-    """A canary that would pass the whole check, "" for none: such a case tells nothing.
+def passing_trivial_answer(opened: CaseVerifier) -> str:
+    """A trivial answer that would pass the whole check, "" for none: such a case tells nothing.
 
-    The plain reference must have been scored. Each canary is tried on one draw after the other, as long as it
+    The plain reference must have been scored. Each answer is tried on one draw after the other while it
     passes; hardly any gets beyond the first.
     """
     if opened.case.pass_ == "backward" or opened.case.dropout:

@@ -17,7 +17,7 @@ from attnbench.types.checks import Check
 from attnbench.types.record import DropoutNumbers
 from attnbench.types.rule import Rule
 from attnbench.verifier.answers import Judgement
-from attnbench.verifier.case import OpenedCase
+from attnbench.verifier.case import CaseVerifier
 
 if TYPE_CHECKING:
     Parts = Mapping[str, Stored]
@@ -27,7 +27,7 @@ DROPOUT = "dropout"
 """Where such a check fails, among families of inputs."""
 
 
-class OpenedDropout(OpenedCase):
+class DropoutVerifier(CaseVerifier):
     """As any case, but that outputs differ from call to call, which is what they are judged by.
 
     The plain reference computes the answer without dropout. Laws hold as ever: they move weights and values,

@@ -26,8 +26,8 @@ from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
 from attnbench.types.words import one_line
-from attnbench.verifier.case import OpenedCase, canary_that_passes
-from attnbench.verifier.dropout import OpenedDropout
+from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
+from attnbench.verifier.dropout import DropoutVerifier
 
 Line = Channel[rm.VerifierReply, rm.VerifierRequest]
 
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     leave_terminal()
     silence()
     line: Line = Channel(socket.socket(fileno=descriptor), rm.VerifierRequest)  # type: ignore[arg-type]
-    opened: OpenedCase | None = None
+    opened: CaseVerifier | None = None
     while True:
         try:
             request, fds = line.receive()
@@ -62,14 +62,14 @@ def main(argv: list[str]) -> None:
         close_all([*fds, *out])
 
 
-def _open(request: rm.OpenCase) -> OpenedCase:
+def _open(request: rm.OpenCase) -> CaseVerifier:
     case = parse_case(request.case)
     rule = _load_rule(request.rule_source, case.rule)
-    kind = OpenedDropout if case.dropout else OpenedCase
+    kind = DropoutVerifier if case.dropout else CaseVerifier
     return kind(request.case, rule, request.timed_entropy, request.oracle_flops, without=request.without)
 
 
-def _opened(opened: OpenedCase) -> tuple[rm.VerifierReply, tuple[int, ...]]:
+def _opened(opened: CaseVerifier) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     case, rule = opened.case, opened.rule
     fd, specs = pack(parameter_names(opened.parameters.rule, opened.parameters.projections), case.dtype)
     pairs = kept_pairs(case)
@@ -79,13 +79,13 @@ def _opened(opened: OpenedCase) -> tuple[rm.VerifierReply, tuple[int, ...]]:
         pairs=pairs,
         flops=float(flops(case, rule, pairs)),
         bytes_moved=float(bytes_moved(case, rule, kept_rows(case))),
-        calls=opened.calls if isinstance(opened, OpenedDropout) else 0,
+        calls=opened.calls if isinstance(opened, DropoutVerifier) else 0,
     )
     return reply, (fd,)
 
 
 def _answer(
-    opened: OpenedCase, request: rm.VerifierRequest, fds: list[int]
+    opened: CaseVerifier, request: rm.VerifierRequest, fds: list[int]
 ) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     match request:
         case rm.GetDraw():
@@ -106,7 +106,7 @@ def _answer(
             return rm.Scored(problem, check="weights" if problem else ""), ()
         case rm.ScoreTimed():
             return _score_timed(opened, request, fds[0]), ()
-        case rm.TallyOutputs() if isinstance(opened, OpenedDropout):
+        case rm.TallyOutputs() if isinstance(opened, DropoutVerifier):
             for parts_of_one in request.outputs:
                 if problem := _wrong_shape(opened.case, parts_of_one):
                     return rm.Scored(problem, check="output_form"), ()
@@ -117,23 +117,23 @@ def _answer(
             return rm.Judged(
                 judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout, judged.check
             ), ()
-        case rm.TryCanaries():
-            unseen = isinstance(opened, OpenedDropout) and opened.unseen()
-            return rm.Tried(canary_that_passes(opened), unseen), ()
+        case rm.TryTrivialAnswers():
+            unseen = isinstance(opened, DropoutVerifier) and opened.unseen()
+            return rm.Tried(passing_trivial_answer(opened), unseen), ()
         case _:
             return rm.RequestFailed(f"no such request: {type(request).__name__}"), ()
 
 
-def _score_timed(opened: OpenedCase, request: rm.ScoreTimed, fd: int) -> rm.Scored:
+def _score_timed(opened: CaseVerifier, request: rm.ScoreTimed, fd: int) -> rm.Scored:
     """Outputs of timed calls one by one, then all of them together."""
     opened.begin_timed()
     for place, each in enumerate(request.outputs):
-        problem, law = _wrong_shape(opened.case, each.parts), ""
+        problem, transform = _wrong_shape(opened.case, each.parts), ""
         if not problem:
             parts = unpack(fd, each.parts)
-            problem, law = opened.score_timed(each.index, each.change, parts)
+            problem, transform = opened.score_timed(each.index, each.change, parts)
         if problem:
-            return rm.Scored(problem, place, law, "timed_values")
+            return rm.Scored(problem, place, transform, "timed_values")
     problem = opened.end_timed()
     if problem:
         return rm.Scored(problem, len(request.outputs) - 1, check="timed_values")

@@ -17,34 +17,34 @@ from attnbench.types.case import activation_shapes, output_shape
 from attnbench.worker.outputs import WrongOutput, as_stored, stored_output
 
 if TYPE_CHECKING:
-    from attnbench.worker.prepared import Held
+    from attnbench.worker.prepared import PreparedBackend
 
 
 _ALIGN_BYTES = 64
 
 
-def output_of(held: Held, answer: Any) -> Any:
+def output_of(prepared: PreparedBackend, answer: Any) -> Any:
     """The output in an answer; None where a case asks for gradients alone."""
-    if held.case.pass_ == "forward":
+    if prepared.case.pass_ == "forward":
         return answer
-    return answer[0] if held.case.pass_ == "both" else None
+    return answer[0] if prepared.case.pass_ == "both" else None
 
 
-def stored_answer(held: Held, answer: Any) -> dict[str, Stored]:
+def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
     """The parts of an answer by name, in BHLD: the output as ``out``, gradients by what they are of.
 
     Raises:
         WrongOutput: one of them isn't what the case asks for.
     """
-    case, layout = held.case, held.backend.layout
-    if held.passed is None:
+    case, layout = prepared.case, prepared.backend.layout
+    if prepared.passed is None:
         return {OUT: stored_output(answer, case, output_shape(case), layout)}
     parts: dict[str, Stored] = {}
-    for name, part in zip(held.passed.names, answer, strict=True):
+    for name, part in zip(prepared.passed.names, answer, strict=True):
         if name == OUT:
             parts[name] = stored_output(part, case, output_shape(case), layout)
         else:
-            parts[name] = _stored_gradient(held, name, part)
+            parts[name] = _stored_gradient(prepared, name, part)
     return parts
 
 
@@ -61,21 +61,21 @@ def written(fd: int, at: int, parts: Mapping[str, Stored], dtype: str) -> tuple[
     return tuple(specs), at
 
 
-def _stored_gradient(held: Held, name: str, gradient: Any) -> Stored:
+def _stored_gradient(prepared: PreparedBackend, name: str, gradient: Any) -> Stored:
     """A gradient, which may be a view or expanded: it's torch that made it, not the backend."""
-    case = held.case
+    case = prepared.case
     if gradient.dtype != case_dtype(case):
         raise WrongOutput(f"the gradient of {name} has dtype {gradient.dtype}; {case.dtype} is asked for")
-    if name in ("q", "k", "v") and held.backend.layout == "BLHD":
+    if name in ("q", "k", "v") and prepared.backend.layout == "BLHD":
         gradient = gradient.transpose(1, 2)
-    expected = dict(zip(("q", "k", "v"), activation_shapes(case, held.rule), strict=True)).get(name)
+    expected = dict(zip(("q", "k", "v"), activation_shapes(case, prepared.rule), strict=True)).get(name)
     shape = tuple(gradient.shape)
     if expected is not None and case.layer is None and shape != expected:
         raise WrongOutput(f"the gradient of {name} has shape {shape}; {expected} is asked for")
     return as_stored(gradient, case)
 
 
-class Evidence:
+class OutputLog:
     """Outputs in memory of their own, not of the heap that calls allocate from."""
 
     def __init__(self) -> None:
@@ -84,24 +84,26 @@ class Evidence:
         self._kept: list[KeptOutput] = []
         self._checking_ns = 0
 
-    def keep(self, held: Held, answer: Any, stretch: int, turn: int, call: int, *, renewed: bool) -> None:
+    def keep(
+        self, prepared: PreparedBackend, answer: Any, segment: int, slot: int, call: int, *, refreshed: bool
+    ) -> None:
         """Write an answer down as it is now.
 
         Raises:
             WrongOutput: it isn't what the case asks for.
         """
         start = perf_counter_ns()
-        parts = stored_answer(held, answer)
+        parts = stored_answer(prepared, answer)
         if self._fd < 0:
             self._fd = anonymous_file()
-        specs, self._size = written(self._fd, self._size, parts, held.case.dtype)
-        self._kept.append(KeptOutput(stretch, turn, call, renewed, specs))
+        specs, self._size = written(self._fd, self._size, parts, prepared.case.dtype)
+        self._kept.append(KeptOutput(segment, slot, call, refreshed, specs))
         self._checking_ns += perf_counter_ns() - start
 
-    def ends_with(self, stretch: int, turn: int, call: int) -> bool:
+    def ends_with(self, segment: int, slot: int, call: int) -> bool:
         """Whether the answer kept last is that of this call."""
         kept = self._kept[-1] if self._kept else None
-        return kept is not None and (kept.stretch, kept.turn, kept.call) == (stretch, turn, call)
+        return kept is not None and (kept.segment, kept.slot, kept.call) == (segment, slot, call)
 
     def spent(self, ns: int) -> None:
         """Count what else checking has taken within turns."""

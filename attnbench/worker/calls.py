@@ -20,7 +20,7 @@ from attnbench.worker.activity import check_company, check_idle, past_here, read
 from attnbench.worker.answers import output_of, stored_answer, written
 from attnbench.worker.guards import check_bands, check_unchanged, keep, poison
 from attnbench.worker.outputs import WrongOutput, as_stored, check_output, check_own_memory
-from attnbench.worker.prepared import Held, NotPrepared
+from attnbench.worker.prepared import NotPrepared, PreparedBackend
 from attnbench.worker.state import nothing_changed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ OUTPUTS_KEPT, MOST_KEPT_BYTES = 3, 256 * 1024**2
 """Buffers that are given in turns are found where there are no more of them than outputs kept."""
 
 
-def checked_call(held: Held) -> tuple[Held, Any, int]:
+def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     """Make one call; gives what is held from now on, the output, and the ns of the call.
 
     The output is kept: those that follow must be elsewhere. Settings of the process, threads and children are
@@ -41,29 +41,33 @@ def checked_call(held: Held) -> tuple[Held, Any, int]:
     Raises:
         WrongOutput: it gave no output, or changed or used what it must not, in words.
     """
-    assert held.inputs is not None
-    past, before, company = past_here(held.past), keep(held.inputs), read_activity()
+    assert prepared.inputs is not None
+    past, before, company = past_here(prepared.past), keep(prepared.inputs), read_activity()
     watched = _watched(past.calls)
-    on_cpu = held.case.device == "cpu"
-    if watched and on_cpu and held.case.threads == 1:
+    on_cpu = prepared.case.device == "cpu"
+    if watched and on_cpu and prepared.case.threads == 1:
         check_idle(past, company)
-    with nothing_changed("the call", draws=draws(held.case)) if watched else nullcontext():
-        plug = poison(held.output_bytes, held.case.device) if held.buffers else None
-        sample, output = timer_for(held.case.device)(held.call, *held.inputs, 1)
+    with nothing_changed("the call", draws=draws(prepared.case)) if watched else nullcontext():
+        plug = poison(prepared.output_bytes, prepared.case.device) if prepared.buffers else None
+        sample, output = timer_for(prepared.case.device)(prepared.call, *prepared.inputs, 1)
         del plug
         now = with_call(past, company)
         if watched:
             # On a device, threads of its driver and of autograd work for every call.
-            check_company(company, past, held.case.threads if on_cpu else 0)
-    check_unchanged(held.inputs, before)
-    check_bands(held.buffers)
-    check_held_output(held, output)
-    return replace(held, past=now, earlier=_kept(held, _without_graph(held, output))), output, sample.wall_ns
+            check_company(company, past, prepared.case.threads if on_cpu else 0)
+    check_unchanged(prepared.inputs, before)
+    check_bands(prepared.buffers)
+    check_held_output(prepared, output)
+    return (
+        replace(prepared, past=now, earlier=_kept(prepared, _without_graph(prepared, output))),
+        output,
+        sample.wall_ns,
+    )
 
 
-def _without_graph(held: Held, output: Any) -> Any:
+def _without_graph(prepared: PreparedBackend, output: Any) -> Any:
     """The same memory: a graph would keep all that the call has made for as long."""
-    return output.detach() if held.delivery == GRADED else output
+    return output.detach() if prepared.delivery == GRADED else output
 
 
 def _watched(calls: int) -> bool:
@@ -74,19 +78,19 @@ def _watched(calls: int) -> bool:
     return calls < WATCHED_CALLS or calls % 8 == 0
 
 
-def check_held_output(held: Held, answer: Any) -> None:
+def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
     """Raise :class:`WrongOutput` for what is no output of the case, or lies where others do.
 
     Gradients are made by torch, so they are where they may be.
     """
-    output = output_of(held, answer)
+    output = output_of(prepared, answer)
     if output is None:
         return
-    check_output(output, held.case, output_shape(held.case), held.backend.layout)
-    if held.case.Lk == 1 and held.inputs is not None and output is held.inputs[2]:
+    check_output(output, prepared.case, output_shape(prepared.case), prepared.backend.layout)
+    if prepared.case.Lk == 1 and prepared.inputs is not None and output is prepared.inputs[2]:
         # The answer of one key is its value. Such a case tells nothing; self-tests of the clock have it.
         return
-    check_own_memory(output, _others(held))
+    check_own_memory(output, _others(prepared))
 
 
 def draws(case: Case) -> bool:
@@ -94,28 +98,28 @@ def draws(case: Case) -> bool:
     return bool(case.dropout)
 
 
-def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
+def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
     """All that an output must not lie in."""
-    for words, tensor in zip(("first", "second", "third"), held.inputs or (), strict=False):
+    for words, tensor in zip(("first", "second", "third"), prepared.inputs or (), strict=False):
         yield f"the {words} input", tensor
-    for tensor in held.parameters:
+    for tensor in prepared.parameters:
         yield "a parameter of the case", tensor
-    if held.pool is not None:
-        for triple in held.pool.triples:
+    if prepared.pool is not None:
+        for triple in prepared.pool.triples:
             yield from (("an input", tensor) for tensor in triple)
-    for answer in held.earlier:
-        earlier = output_of(held, answer)
+    for answer in prepared.earlier:
+        earlier = output_of(prepared, answer)
         if earlier is not None:
             yield "the output of an earlier call", earlier
 
 
-def _kept(held: Held, answer: Any) -> tuple[Any, ...]:
+def _kept(prepared: PreparedBackend, answer: Any) -> tuple[Any, ...]:
     """The outputs that the next must not lie in: of large ones the last alone."""
-    count = OUTPUTS_KEPT if held.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
-    return (*held.earlier, answer)[-count:]
+    count = OUTPUTS_KEPT if prepared.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
+    return (*prepared.earlier, answer)[-count:]
 
 
-def many_outputs(held: Held, count: int) -> tuple[Held, Outputs, int]:
+def many_outputs(prepared: PreparedBackend, count: int) -> tuple[PreparedBackend, Outputs, int]:
     """Make ``count`` checked calls; gives what is held from now on, the outputs, and their descriptor.
 
     Each is written down before the next call is made: memory of this process holds two at most.
@@ -126,58 +130,58 @@ def many_outputs(held: Held, count: int) -> tuple[Held, Outputs, int]:
     fd, at, outputs = anonymous_file(), 0, []
     try:
         for _ in range(count):
-            held, computed, _ = checked_call(held)
-            specs, at = written(fd, at, stored_answer(held, computed), held.case.dtype)
+            prepared, computed, _ = checked_call(prepared)
+            specs, at = written(fd, at, stored_answer(prepared, computed), prepared.case.dtype)
             outputs.append(specs)
     except BaseException:
         os.close(fd)
         raise
-    return held, Outputs(tuple(outputs)), fd
+    return prepared, Outputs(tuple(outputs)), fd
 
 
-def exact_gradients(held: Held) -> dict[str, Stored]:
+def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:
     """Gradients on the inputs that a worker holds, by name, all in float64.
 
     With each, under ``held.NAME``, what the units of its errors come from
     (:func:`attnbench.check.gradients.gradient_scale`), and under ``error.NAME`` by how much the plain
     reference in the case's dtype is off.
     """
-    assert held.inputs is not None
-    assert held.passed is not None
-    upstream = held.passed.upstream
-    wide, sources = recast(held.setup, held.inputs, "float64")
+    assert prepared.inputs is not None
+    assert prepared.passed is not None
+    upstream = prepared.passed.upstream
+    wide, sources = recast(prepared.setup, prepared.inputs, "float64")
     named: dict[str, Any] = plain_gradients(wide, sources, upstream.double())
     units = plain_gradients(wide, sources, upstream.double(), held=True)
-    errors = plain_errors(held.setup, held.inputs, upstream)
+    errors = plain_errors(prepared.setup, prepared.inputs, upstream)
     named |= {HELD + name: x for name, x in units.items()}
     named |= {ERROR + name: x for name, x in errors.items()}
     return {name: x.detach().contiguous().cpu().numpy() for name, x in named.items()}
 
 
-def answer_in_turn(held: Held, *, backwards: bool) -> dict[str, Stored]:
+def answer_in_turn(prepared: PreparedBackend, *, backwards: bool) -> dict[str, Stored]:
     """Its output on the inputs that a worker holds, features added in turn, or backwards."""
-    assert held.inputs is not None
-    call = held.backend.prepare(in_turn(held.setup, backwards=backwards))
-    return stored_answer(held, call(*held.inputs))
+    assert prepared.inputs is not None
+    call = prepared.backend.prepare(in_turn(prepared.setup, backwards=backwards))
+    return stored_answer(prepared, call(*prepared.inputs))
 
 
-def computed_weights(held: Held) -> dict[str, Stored]:
+def computed_weights(prepared: PreparedBackend) -> dict[str, Stored]:
     """The weights of the inputs that are held, (B, H, Lq, Lk), by the function that the backend declares.
 
     Raises:
         NotPrepared: it declares none.
         WrongOutput: they aren't what is asked for, or the call changed what it must leave alone.
     """
-    case = held.case
-    if held.backend.weights is None or case.layer is not None:
-        raise NotPrepared("error", f"{held.backend.name} gives no weights of such a case")
-    assert held.inputs is not None
-    before = keep(held.inputs)
+    case = prepared.case
+    if prepared.backend.weights is None or case.layer is not None:
+        raise NotPrepared("error", f"{prepared.backend.name} gives no weights of such a case")
+    assert prepared.inputs is not None
+    before = keep(prepared.inputs)
     with nothing_changed("computing the weights"):
-        weigh = held.backend.weights(held.setup)
-        weights = weigh(*held.inputs[:2])
-    check_unchanged(held.inputs, before)
-    check_bands(held.buffers)
+        weigh = prepared.backend.weights(prepared.setup)
+        weights = weigh(*prepared.inputs[:2])
+    check_unchanged(prepared.inputs, before)
+    check_bands(prepared.buffers)
     try:
         check_output(weights, case, (case.B, case.H, case.Lq, case.Lk), "BHLD")
     except WrongOutput as wrong:

@@ -29,7 +29,7 @@ from attnbench.types.record import Status
 from attnbench.types.rule import Rule
 from attnbench.types.words import clean
 from attnbench.worker.activity import NO_PAST, Past
-from attnbench.worker.answers import Evidence
+from attnbench.worker.answers import OutputLog
 from attnbench.worker.failures import check_of, classify, no_answer
 from attnbench.worker.guards import between_bands
 from attnbench.worker.outputs import as_tensor, in_layout, reach_of, seen_in_layout, to_tensors
@@ -81,20 +81,20 @@ class LastCall:
     """The last timed call: its output, where it was, and whether on inputs that came within the stretch."""
 
     output: Any
-    stretch: int
-    turn: int
+    segment: int
+    slot: int
     call: int
-    renewed: bool
+    refreshed: bool
 
 
 @dataclass(frozen=True)
-class Held:
+class PreparedBackend:
     """A prepared backend: what it was prepared for, the function that is timed, and its inputs.
 
     call: what is timed; passed: where the case asks for gradients, the same, made when inputs come, of what
     was prepared.
     pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
-    until it is written down. evidence: what was written down. parameters: what it was prepared with.
+    until it is written down. output_log: what was written down. parameters: what it was prepared with.
     buffers: of inputs between bands of NaN, bands included. past, earlier: of the calls that were checked,
     and the outputs of the last few of them. delivery: how the inputs came, see ``worker.delivery``. ordinary:
     the same for inputs that require no gradients, where these do.
@@ -107,13 +107,13 @@ class Held:
     inputs: tuple[Any, Any, Any] | None = None
     last: LastCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
-    evidence: Evidence = field(default_factory=Evidence, repr=False)
+    output_log: OutputLog = field(default_factory=OutputLog, repr=False)
     parameters: tuple[Any, ...] = field(default=(), repr=False)
     buffers: tuple[Any, ...] = field(default=(), repr=False)
     past: Past = field(default=NO_PAST, repr=False)
     earlier: tuple[Any, ...] = field(default=(), repr=False)
     delivery: str = ""
-    ordinary: Held | None = field(default=None, repr=False)
+    ordinary: PreparedBackend | None = field(default=None, repr=False)
 
     @property
     def case(self) -> Case:
@@ -132,7 +132,7 @@ class Held:
 
     def with_inputs(
         self, stored: Mapping[str, Stored], *, fresh: bool, guarded: bool = False, delivery: str = ""
-    ) -> Held:
+    ) -> PreparedBackend:
         """The same backend with other inputs, in its layout, on its device.
 
         Where there are inputs and ``fresh`` isn't said, the new ones go into their storage: to a backend that
@@ -150,7 +150,7 @@ class Held:
             return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
         alike = guarded == bool(self.buffers) and delivery == self.delivery
         if not fresh and self.inputs is not None and alike:
-            return self._renewed(stored)
+            return self._refreshed(stored)
         tensors = to_tensors(stored, self.case)
         laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
         given = [id(tensors[name]) for name in ACTIVATIONS]
@@ -171,13 +171,13 @@ class Held:
         elif delivery == STRIDED:
             laid = {at: apart(tensor) for at, tensor in laid.items()}
         a, b, c = (laid[at] for at in given)
-        held = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, delivery=delivery)
+        prepared = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, delivery=delivery)
         if delivery == GRADED:
             for x in (a, b, c):
                 x.requires_grad_()
-        return held if self.case.pass_ == "forward" else held._with_pass(tensors[UPSTREAM])
+        return prepared if self.case.pass_ == "forward" else prepared._with_pass(tensors[UPSTREAM])
 
-    def _graded(self) -> Held:
+    def _graded(self) -> PreparedBackend:
         """The same for inputs that require gradients, prepared anew: outside of torch's inference mode.
 
         What was made inside of it can't be part of a graph.
@@ -199,14 +199,14 @@ class Held:
             past=NO_PAST,
         )  # fmt: skip
 
-    def _ungraded(self) -> Held:
+    def _ungraded(self) -> PreparedBackend:
         assert self.ordinary is not None
         return replace(self.ordinary, past=self.past)
 
-    def _without_inputs(self) -> Held:
+    def _without_inputs(self) -> PreparedBackend:
         return replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
 
-    def _with_pass(self, upstream: Any) -> Held:
+    def _with_pass(self, upstream: Any) -> PreparedBackend:
         """The same with inputs that gradients are asked of, and the pass as the call that is timed."""
         assert self.inputs is not None
         for x in self.inputs:
@@ -228,13 +228,13 @@ class Held:
         # Of its data: what gradients are asked of is not changed as part of a graph.
         old.data.copy_(seen_in_layout(as_tensor(stored, self.case), self.backend.layout))
 
-    def _renewed(self, stored: Mapping[str, Stored]) -> Held:
+    def _refreshed(self, stored: Mapping[str, Stored]) -> PreparedBackend:
         self.write(stored)
         if self.pool is not None:
-            self.pool.renew()
+            self.pool.refresh()
         return replace(self, last=None)
 
-    def with_timer(self) -> tuple[Held, Timer]:
+    def with_timer(self) -> tuple[PreparedBackend, Timer]:
         """The same with what its cache mode needs, and the timer for it. It must have inputs.
 
         The pool is made here and not with the inputs: the check and the memory pass need none.
@@ -245,12 +245,12 @@ class Held:
         pool = self.pool or Pool(self.inputs, last_level_cache_bytes(self.case.device))
         return replace(self, pool=pool), RotatingTimer(pool)
 
-    def without_pool(self) -> Held:
+    def without_pool(self) -> PreparedBackend:
         """The same without its pool, which a fork has no use for: it gets other inputs."""
         return replace(self, pool=None) if self.pool is not None else self
 
 
-def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, int]:
+def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[PreparedBackend, int]:
     """Load the plugin and prepare the backend; gives it and the nanoseconds that took.
 
     Raises:
@@ -275,8 +275,8 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Held, i
         call = backend.prepare(setup)
     except BaseException as failure:
         raise NotPrepared(*classify(failure, "preparation"), check_of(failure)) from failure
-    held = Held(setup, backend, call, parameters=tuple(tensors.values()))
-    return held, time.perf_counter_ns() - start
+    prepared = PreparedBackend(setup, backend, call, parameters=tuple(tensors.values()))
+    return prepared, time.perf_counter_ns() - start
 
 
 def _refuse(backend: Backend, case: Case, rule: Rule) -> None:

@@ -38,10 +38,10 @@ from attnbench.worker.calls import (
 )
 from attnbench.worker.failures import check_of, classify
 from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.prepared import Held, NotPrepared, loaded_here, prepare
+from attnbench.worker.prepared import NotPrepared, PreparedBackend, loaded_here, prepare
+from attnbench.worker.slots import take_slots
 from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
 from attnbench.worker.trace import what_ran
-from attnbench.worker.turns import take_turns
 
 
 def torch_facts() -> TorchFacts:
@@ -83,10 +83,10 @@ _ENDING_S = 1.0
 def serve(sock: socket.socket) -> None:
     """Serve until the other end closes. A fork goes on serving on its own line.
 
-    What is held is lost with the process; a forked child begins with what its template holds.
+    What is held is lost with the process; a fork begins with what its prepared worker holds.
     """
     line: Line = Channel(sock, m.Request)  # type: ignore[arg-type]
-    held: Held | None = None
+    prepared: PreparedBackend | None = None
     forked: set[int] = set()
     frozen, is_server = False, True
     # The switches as they are before any plugin is loaded.
@@ -98,7 +98,7 @@ def serve(sock: socket.socket) -> None:
             break
         try:
             if isinstance(request, m.Fork):
-                held = held and held.without_pool()
+                prepared = prepared and prepared.without_pool()
                 if not frozen:
                     # Once: what is there now is left alone by collections, here and in what is forked.
                     gc.collect()
@@ -109,7 +109,7 @@ def serve(sock: socket.socket) -> None:
                     line.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
                     forked, frozen, is_server = set(), False, False
-                    if held is not None and draws(held.case):
+                    if prepared is not None and draws(prepared.case):
                         seed_from_system()
                 else:
                     forked.add(pid)
@@ -118,7 +118,7 @@ def serve(sock: socket.socket) -> None:
                 line.send(m.Ended(_reap(request.pid)))
                 forked.discard(request.pid)
             else:
-                held, reply, out = _answer(request, fds, held)
+                prepared, reply, out = _answer(request, fds, prepared)
                 line.send(reply, out)
                 close_all(list(out))
         except ChannelClosed:
@@ -133,37 +133,37 @@ def serve(sock: socket.socket) -> None:
 
 
 def _answer(
-    request: m.Request, fds: list[int], held: Held | None
-) -> tuple[Held | None, m.Reply, tuple[int, ...]]:
+    request: m.Request, fds: list[int], prepared: PreparedBackend | None
+) -> tuple[PreparedBackend | None, m.Reply, tuple[int, ...]]:
     """Do one request; gives what is held from now on, the answer, and descriptors to go with it."""
     try:
-        with _graphs(request, held):
-            held, reply, out = _answer_in_mode(request, fds, held)
+        with _graphs(request, prepared):
+            prepared, reply, out = _answer_in_mode(request, fds, prepared)
         if isinstance(reply, m.Prepared):
             # Compared with what was before, so not in a mode of this case's own.
             reply = m.Prepared(reply.ns, tuple(map(clean, put_back_after_preparation())))
         if isinstance(request, m.Activations) and request.delivery == GRADED:
             # Prepared anew for them; what that changes was told the first time.
             put_back_after_preparation()
-        return held, reply, out
+        return prepared, reply, out
     except NotPrepared as refusal:
-        return held, m.Failed(refusal.status, clean(refusal.reason), refusal.check), ()
+        return prepared, m.Failed(refusal.status, clean(refusal.reason), refusal.check), ()
     except WrongOutput as wrong:
-        return held, m.Failed("mismatch", clean(str(wrong)), wrong.check), ()
+        return prepared, m.Failed("mismatch", clean(str(wrong)), wrong.check), ()
     except BaseException as failure:
-        calls = m.Compute | m.ComputeMany | m.WarmUp | m.TakeTurns | m.TraceCall
+        calls = m.Compute | m.ComputeMany | m.WarmUp | m.TakeSlots | m.TraceCall
         doing = "the call" if isinstance(request, calls) else type(request).__name__
         if isinstance(request, m.ComputeWeights):
             doing = "computing the weights"
-        return held, m.Failed(*classify(failure, doing), check_of(failure)), ()
+        return prepared, m.Failed(*classify(failure, doing), check_of(failure)), ()
 
 
 @contextlib.contextmanager
-def _graphs(request: m.Request, held: Held | None) -> Iterator[None]:
+def _graphs(request: m.Request, prepared: PreparedBackend | None) -> Iterator[None]:
     """With graphs, where a case or its inputs ask for gradients: servers are in a mode that makes none."""
-    forward = held is None or (held.case.pass_ == "forward" and held.delivery != GRADED)
-    if isinstance(request, m.Activations) and held is not None:
-        forward = held.case.pass_ == "forward" and request.delivery != GRADED
+    forward = prepared is None or (prepared.case.pass_ == "forward" and prepared.delivery != GRADED)
+    if isinstance(request, m.Activations) and prepared is not None:
+        forward = prepared.case.pass_ == "forward" and request.delivery != GRADED
     if isinstance(request, m.Prepare):
         forward = parse_case(request.case).pass_ == "forward"
     if forward:
@@ -176,109 +176,113 @@ def _graphs(request: m.Request, held: Held | None) -> Iterator[None]:
 
 
 def _answer_in_mode(
-    request: m.Request, fds: list[int], held: Held | None
-) -> tuple[Held | None, m.Reply, tuple[int, ...]]:
+    request: m.Request, fds: list[int], prepared: PreparedBackend | None
+) -> tuple[PreparedBackend | None, m.Reply, tuple[int, ...]]:
     match request:
         case m.Facts():
-            return held, torch_facts(), ()
+            return prepared, torch_facts(), ()
         case m.MeasureScale():
-            return held, scale_measured(request), ()
+            return prepared, scale_measured(request), ()
         case m.Preload():
             for source in request.sources:
                 loaded_here(source)
-            return held, m.Done(), ()
+            return prepared, m.Done(), ()
         case m.Prepare():
             be_first_to_go()
             if request.memory_limit_bytes is not None:
                 limit_memory(request.memory_limit_bytes)
             if draws(parse_case(request.case)):
                 seed_from_system()
-            held, ns = prepare(request, mapped(fds[0], request.parameters))
-            return held, m.Prepared(ns), ()
-    if held is None:
+            prepared, ns = prepare(request, mapped(fds[0], request.parameters))
+            return prepared, m.Prepared(ns), ()
+    if prepared is None:
         return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
-    return _answer_prepared(request, fds, held)
+    return _answer_prepared(request, fds, prepared)
 
 
-def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[Held, m.Reply, tuple[int, ...]]:
+def _answer_prepared(
+    request: m.Request, fds: list[int], prepared: PreparedBackend
+) -> tuple[PreparedBackend, m.Reply, tuple[int, ...]]:
     if isinstance(request, m.Activations):
-        held = _written_down(held)
+        prepared = _written_down(prepared)
         junk = bytearray(request.junk_bytes)
-        held = held.with_inputs(
+        prepared = prepared.with_inputs(
             mapped(fds[0], request.arrays),
             fresh=request.fresh,
             guarded=request.guarded,
             delivery=request.delivery,
         )
         del junk
-        return held, m.Done(), ()
-    if held.inputs is None:
-        return held, m.Failed("error", f"{type(request).__name__} before Activations"), ()
-    a, b, c = held.inputs
+        return prepared, m.Done(), ()
+    if prepared.inputs is None:
+        return prepared, m.Failed("error", f"{type(request).__name__} before Activations"), ()
+    a, b, c = prepared.inputs
     match request:
         case m.Compute():
-            held, computed, ns = checked_call(held)
+            prepared, computed, ns = checked_call(prepared)
             fd = anonymous_file()
-            specs, _ = written(fd, 0, stored_answer(held, computed), held.case.dtype)
-            return held, m.Output(specs, ns), (fd,)
+            specs, _ = written(fd, 0, stored_answer(prepared, computed), prepared.case.dtype)
+            return prepared, m.Output(specs, ns), (fd,)
         case m.ComputeMany():
-            held, outputs, fd = many_outputs(held, request.count)
-            return held, outputs, (fd,)
+            prepared, outputs, fd = many_outputs(prepared, request.count)
+            return prepared, outputs, (fd,)
         case m.ComputeWeights():
             fd = anonymous_file()
-            specs, _ = written(fd, 0, computed_weights(held), held.case.dtype)
-            return held, m.Output(specs, 0), (fd,)
+            specs, _ = written(fd, 0, computed_weights(prepared), prepared.case.dtype)
+            return prepared, m.Output(specs, 0), (fd,)
         case m.ExactGradients():
             fd = anonymous_file()
-            specs, _ = written(fd, 0, exact_gradients(held), "float64")
-            return held, m.Output(specs, 0), (fd,)
+            specs, _ = written(fd, 0, exact_gradients(prepared), "float64")
+            return prepared, m.Output(specs, 0), (fd,)
         case m.ComputeInTurn():
             fd = anonymous_file()
-            specs, _ = written(fd, 0, answer_in_turn(held, backwards=request.backwards), held.case.dtype)
-            return held, m.Output(specs, 0), (fd,)
+            specs, _ = written(
+                fd, 0, answer_in_turn(prepared, backwards=request.backwards), prepared.case.dtype
+            )
+            return prepared, m.Output(specs, 0), (fd,)
         case m.WarmUp():
-            held, timer = held.with_timer()
+            prepared, timer = prepared.with_timer()
             first_ns = []
-            if request.reserve and held.case.device == "cpu":
-                first = timer(held.call, a, b, c, 1)[0]
+            if request.reserve and prepared.case.device == "cpu":
+                first = timer(prepared.call, a, b, c, 1)[0]
                 first_ns = [first.wall_ns]
                 reserve(room_bytes(first.faults, a.nbytes))
             trace, settled = warm_up(
-                lambda: timer(held.call, a, b, c, 1)[0],
+                lambda: timer(prepared.call, a, b, c, 1)[0],
                 request.most_calls,
                 request.most_s,
                 request.least_s,
                 request.calm_s,
             )
-            return held, m.Warmed((*first_ns, *trace), settled), ()
-        case m.TakeTurns():
-            held, timer = held.with_timer()
-            with nothing_changed("a timed call", draws=draws(held.case)):
-                taken, last = take_turns(request, fds, held, timer, held.evidence)
-            return replace(held, last=last), taken, ()
+            return prepared, m.Warmed((*first_ns, *trace), settled), ()
+        case m.TakeSlots():
+            prepared, timer = prepared.with_timer()
+            with nothing_changed("a timed call", draws=draws(prepared.case)):
+                taken, last = take_slots(request, fds, prepared, timer, prepared.output_log)
+            return replace(prepared, last=last), taken, ()
         case m.TimedOutputs():
-            held = _written_down(held)
-            return held, *held.evidence.handed_over()
+            prepared = _written_down(prepared)
+            return prepared, *prepared.output_log.handed_over()
         case m.MeasureMemory():
-            peak = cuda_peak_extra_bytes if held.case.device == "cuda" else peak_extra_bytes
-            return held, m.PeakMemory(peak(lambda: held.call(a, b, c))), ()
+            peak = cuda_peak_extra_bytes if prepared.case.device == "cuda" else peak_extra_bytes
+            return prepared, m.PeakMemory(peak(lambda: prepared.call(a, b, c))), ()
         case m.TraceCall():
-            return held, m.Traced(*what_ran(lambda: held.call(a, b, c), held.case.device)), ()
+            return prepared, m.Traced(*what_ran(lambda: prepared.call(a, b, c), prepared.case.device)), ()
         case _:
-            return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
+            return prepared, m.Failed("error", f"no such request: {type(request).__name__}"), ()
 
 
-def _written_down(held: Held) -> Held:
-    """The same with the output of the last timed call among the evidence."""
-    last = held.last
+def _written_down(prepared: PreparedBackend) -> PreparedBackend:
+    """The same with the output of the last timed call in the output log."""
+    last = prepared.last
     if last is None:
-        return held
-    check_held_output(held, last.output)
+        return prepared
+    check_held_output(prepared, last.output)
     # The first call on new inputs may have been the last of all.
-    if not held.evidence.ends_with(last.stretch, last.turn, last.call):
-        where = last.stretch, last.turn, last.call
-        held.evidence.keep(held, last.output, *where, renewed=last.renewed)
-    return replace(held, last=None)
+    if not prepared.output_log.ends_with(last.segment, last.slot, last.call):
+        where = last.segment, last.slot, last.call
+        prepared.output_log.keep(prepared, last.output, *where, refreshed=last.refreshed)
+    return replace(prepared, last=None)
 
 
 def _fork(request: m.Fork) -> int:
@@ -287,7 +291,7 @@ def _fork(request: m.Fork) -> int:
     pid = os.fork()
     if pid == 0:
         die_with_parent(parent)
-        if not request.child:
+        if not request.timed:
             os.setsid()
         os.sched_setaffinity(0, request.cpus)
         if request.pin_allocator:

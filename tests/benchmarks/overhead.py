@@ -21,7 +21,7 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import attnbench
 from attnbench.results.format import StoredRun, read_run
-from attnbench.runner.repetitions import SetUnderWay
+from attnbench.runner.repetitions import RepetitionUnderWay
 from attnbench.timing.sample import take_sample
 
 CALLS = 20_000
@@ -57,9 +57,9 @@ class Readiness:
 
     def __init__(self) -> None:
         self.ready_s: list[float] = []
-        self._ready = SetUnderWay._ready
+        self._ready = RepetitionUnderWay._ready
 
-    def ready(self, of: SetUnderWay, *words: Any) -> Any:
+    def ready(self, of: RepetitionUnderWay, *words: Any) -> Any:
         """Get ready, timed."""
         start = time.perf_counter()
         answer = self._ready(of, *words)
@@ -85,7 +85,7 @@ def main(words: list[str]) -> None:
     watch = Readiness()
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(SetUnderWay, "_ready", lambda of, *words: watch.ready(of, *words)),
+        mock.patch.object(RepetitionUnderWay, "_ready", lambda of, *words: watch.ready(of, *words)),
     ):
         start = time.perf_counter()
         run = attnbench.run(words or "smoke", out=Path(folder))

@@ -121,7 +121,7 @@ def leave_a_child(output: Tensor) -> Tensor:
 def timed() -> bool:
     """Whether the call is made in a turn. A backend could tell by other signs than this one."""
     frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "take_turns":
+    while frame is not None and frame.f_code.co_name != "take_slots":
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None
 

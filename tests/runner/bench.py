@@ -11,11 +11,11 @@ from run_parts import LESS_CHECKED, PLAIN
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.check import give_draw
-from attnbench.runner.context import Brief, open_brief
-from attnbench.runner.examine import prepare_template
-from attnbench.runner.handoff import Stretch, take_stretch
+from attnbench.runner.context import CaseContext, open_context
+from attnbench.runner.examine import prepare_worker
+from attnbench.runner.handoff import Segment, take_segment
 from attnbench.runner.link import WorkerLink
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.types.record import Accuracy, Contender
 
 ENOUGH_S = 60.0
@@ -30,8 +30,8 @@ def plan(samples: int, calls: int = 1, warm_calls: int = 0) -> Contender:
 class Bench:
     """Templates of backends, and children of them on the measured core."""
 
-    def __init__(self, shop: Workshop, brief: Brief) -> None:
-        self._shop, self._brief = shop, brief
+    def __init__(self, pool: WorkerPool, context: CaseContext) -> None:
+        self._pool, self._context = pool, context
         self._registry = load_registry()
         self._templates: dict[str, WorkerLink] = {}
 
@@ -40,43 +40,43 @@ class Bench:
         return {name: self._child(name) for name in names}
 
     def _child(self, name: str) -> WorkerLink:
-        child = self.template(name).fork(child=True, cpus=self._shop.measured_cpus(1))
-        give_draw(child, self._brief.draws[0], ENOUGH_S, fresh=True)
-        child.put_first()
-        return child
+        timed = self.prepared_worker(name).fork(timed=True, cpus=self._pool.measured_cpus(1))
+        give_draw(timed, self._context.draws[0], ENOUGH_S, fresh=True)
+        timed.put_first()
+        return timed
 
     def kept(self, *names: str) -> dict[str, WorkerLink]:
         """The templates themselves with inputs, for what can't be forked."""
-        links = {name: self.template(name) for name in names}
+        links = {name: self.prepared_worker(name) for name in names}
         for link in links.values():
-            give_draw(link, self._brief.draws[0], ENOUGH_S, fresh=True)
-            link.pin(self._shop.measured_cpus(self._brief.threads))
+            give_draw(link, self._context.draws[0], ENOUGH_S, fresh=True)
+            link.pin(self._pool.measured_cpus(self._context.threads))
             link.put_first()
         return links
 
-    def template(self, name: str) -> WorkerLink:
+    def prepared_worker(self, name: str) -> WorkerLink:
         """The template of a backend, made once."""
         if name not in self._templates:
             entry = self._registry.backends[name]
-            self._templates[name], _ = prepare_template(self._shop, self._brief, entry, self._shop.all_cpus)
+            self._templates[name], _ = prepare_worker(self._pool, self._context, entry, self._pool.all_cpus)
         return self._templates[name]
 
     def close(self) -> None:
-        for template in self._templates.values():
-            template.kill()
+        for prepared_worker in self._templates.values():
+            prepared_worker.kill()
 
 
 @contextmanager
-def open_bench(shop: Workshop, case: str = PLAIN, threads: int = 1) -> Iterator[Bench]:
+def open_bench(pool: WorkerPool, case: str = PLAIN, threads: int = 1) -> Iterator[Bench]:
     """On a small case."""
-    shop.start_servers(threads)
+    pool.start_servers(threads)
     source = load_registry().rules["dot"].source
     opening = rm.OpenCase(
         case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9, without=LESS_CHECKED
     )
     with ExitStack() as stack:
-        brief = stack.enter_context(open_brief(shop.verifier, opening, threads, MEMORY_BYTES))
-        bench = Bench(shop, brief)
+        context = stack.enter_context(open_context(pool.verifier, opening, threads, MEMORY_BYTES))
+        bench = Bench(pool, context)
         stack.callback(bench.close)
         yield bench
 
@@ -89,8 +89,8 @@ def take(
     calls: int = 1,
     warm_calls: int = 0,
     patience_s: float = ENOUGH_S,
-) -> Stretch:
+) -> Segment:
     """A stretch in this order."""
     turns = Counter(order)
     plans = {name: plan(turns[name], calls, warm_calls) for name in links}
-    return take_stretch(number, order, links, plans, patience_s)
+    return take_segment(number, order, links, plans, patience_s)

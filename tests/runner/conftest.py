@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 
 HERE = Path(__file__).parent
 
@@ -25,7 +25,7 @@ def odd_plugins() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shop(odd_plugins: None) -> Iterator[Workshop]:
+def pool(odd_plugins: None) -> Iterator[WorkerPool]:
     """A server with torch and a verifier, for all tests of a module."""
-    with Workshop(Options(budget_s=0.01, sets=2, timeout_s=30)) as opened:
+    with WorkerPool(Options(budget_s=0.01, sets=2, timeout_s=30)) as opened:
         yield opened

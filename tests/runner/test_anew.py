@@ -13,7 +13,7 @@ from attnbench.ipc.shared_memory import pack
 from attnbench.runner.link import WorkerFailed
 from attnbench.runner.options import Options
 from attnbench.runner.plan import prepared_anew, sets_for
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.types.extensions import Source
 
 BACKENDS = Source("backends", "attnbench.backends", "attnbench", "0")
@@ -33,10 +33,10 @@ def test_the_plan_of_a_run_says_who_is_prepared_anew(tmp_path: Path) -> None:
 
 
 def test_plugins_are_imported_once_and_forked_from_then_on() -> None:
-    with Workshop(Options()) as shop:
-        first = shop.new_template(1, shop.all_cpus, (BACKENDS,))
-        second = shop.new_template(1, shop.all_cpus, (BACKENDS,))
-        other = shop.new_template(1, shop.all_cpus)
+    with WorkerPool(Options()) as pool:
+        first = pool.new_worker(1, pool.all_cpus, (BACKENDS,))
+        second = pool.new_worker(1, pool.all_cpus, (BACKENDS,))
+        other = pool.new_worker(1, pool.all_cpus)
         # The mould of the first two is not the server, and there is one of it.
         parents = [parent_of(link.pid) for link in (first, second, other)]
         assert parents[0] == parents[1] != parents[2]
@@ -48,12 +48,12 @@ def test_plugins_are_imported_once_and_forked_from_then_on() -> None:
 
 def test_a_plugin_that_does_not_import_is_told_by_who_prepares_it() -> None:
     no_parameters, specs = pack({}, "float32")
-    with Workshop(Options()) as shop:
-        template = shop.new_template(1, shop.all_cpus, (GONE,))
+    with WorkerPool(Options()) as pool:
+        prepared_worker = pool.new_worker(1, pool.all_cpus, (GONE,))
         request = m.Prepare(PLAIN, "mine", GONE, GONE, specs, None)
         with pytest.raises(WorkerFailed, match=r"gone 1 .* does not import"):
-            template.ask(request, m.Prepared, 60, (no_parameters,))
-        template.kill()
+            prepared_worker.ask(request, m.Prepared, 60, (no_parameters,))
+        prepared_worker.kill()
     os.close(no_parameters)
 
 

@@ -21,20 +21,20 @@ from run_parts import PLAIN, by_backend, run_of
 
 from attnbench.ipc import messages as m
 from attnbench.results.format import StoredRun
-from attnbench.runner import handoff as baton
+from attnbench.runner import handoff as handoff
 from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerFailed, WorkerLink
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.types.record import Block
 
 HERE = Path(__file__).parent
 HONEST = ("honest1", "honest2", "honest3")
 FAILURES = [
-    ("third_abort", "crashed", "died of SIGABRT during TakeTurns"),
-    ("third_exit_at_once", "crashed", "exited with status 3 during TakeTurns"),
+    ("third_abort", "crashed", "died of SIGABRT during TakeSlots"),
+    ("third_exit_at_once", "crashed", "exited with status 3 during TakeSlots"),
     ("third_exit_politely", "crashed", r"the call called exit\(4\)"),
     ("third_raise_an_error", "error", "the call raised ValueError: not today"),
-    ("third_tell_rubbish", "crashed", "answered TakeTurns with something that is no message"),
+    ("third_tell_rubbish", "crashed", "answered TakeSlots with something that is no message"),
     ("third_close_everything", "crashed", "exited with status 1|died of SIGKILL"),
 ]
 
@@ -49,10 +49,10 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def bench(victim: Path, shop: Workshop) -> Iterator[Bench]:
-    with open_bench(shop) as opened:
+def bench(victim: Path, pool: WorkerPool) -> Iterator[Bench]:
+    with open_bench(pool) as opened:
         for name in (*HONEST, *(name for name, _, _ in FAILURES), "third_hang", "third_kill_the_victim"):
-            opened.template(name)
+            opened.prepared_worker(name)
         yield opened
 
 
@@ -183,12 +183,12 @@ def test_who_fails_in_its_third_turn_fails_alone(
 def test_who_hangs_with_the_baton_is_killed_and_fails_alone(
     bench: Bench, descriptors_kept: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baton, "_CALLED_OFF_S", 2.0)
+    monkeypatch.setattr(handoff, "_CALLED_OFF_S", 2.0)
     links = bench.children("honest1", "third_hang", "honest2")
     # Time for the seven turns before it hangs, on a machine that is busy as well.
     done = take(["honest1", "third_hang", "honest2"] * 5, links, patience_s=4)
     assert {who: (failed.status, failed.reason) for who, failed in done.failed.items()} == {
-        "third_hang": ("timeout", "no answer to TakeTurns within 4 s; killed")
+        "third_hang": ("timeout", "no answer to TakeSlots within 4 s; killed")
     }
     assert is_gone(links["third_hang"].pid)
     assert take(["honest1", "honest2"] * 2, {n: links[n] for n in ("honest1", "honest2")}).failed == {}
@@ -200,7 +200,7 @@ def test_one_that_is_dead_before_the_stretch_fails_alone(bench: Bench, descripto
     os.kill(links["honest1"].pid, signal.SIGKILL)
     done = take(["honest1", "honest2"] * 3, links)
     assert {who: failed.status for who, failed in done.failed.items()} == {"honest1": "crashed"}
-    assert done.failed["honest1"].reason == "died of SIGKILL during TakeTurns"
+    assert done.failed["honest1"].reason == "died of SIGKILL during TakeSlots"
     assert take(["honest2"] * 3, {"honest2": links["honest2"]}).failed == {}
     end(links)
 
@@ -218,12 +218,12 @@ def test_who_is_in_its_turn_when_another_dies_may_end_it(
     bench: Bench, descriptors_kept: None, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be a call of minutes: it is no fault of its own that the stretch is called off meanwhile."""
-    monkeypatch.setattr(baton, "_CALLED_OFF_S", 0.0)
+    monkeypatch.setattr(handoff, "_CALLED_OFF_S", 0.0)
     links = bench.children("honest1", "third_kill_the_victim")
     victim.write_text(str(links["honest1"].pid))
     done = take(["honest1", "third_kill_the_victim"] * 5, links)
     assert {who: failed.reason for who, failed in done.failed.items()} == {
-        "honest1": "died of SIGKILL during TakeTurns"
+        "honest1": "died of SIGKILL during TakeSlots"
     }
     rest = {"third_kill_the_victim": links["third_kill_the_victim"]}
     assert take(["third_kill_the_victim"] * 2, rest).failed == {}
@@ -246,14 +246,14 @@ def test_when_time_is_over_and_all_are_well_it_is_who_was_in_its_turn(bench: Ben
 
 # --- what is told of turns ------------------------------------------------------------------------
 
-ASKED = m.TakeTurns(2, (0, 3), (1, -1), 4, 1)
+ASKED = m.TakeSlots(2, (0, 3), (1, -1), 4, 1)
 BLOCK = Block(2, [0, 3], 4, [30, 30], [29, 29], [0, 0], [1, 1], [])
-TAKEN = m.TurnsTaken(BLOCK, [100, 200], [150, 250])
+TAKEN = m.SlotsTaken(BLOCK, [100, 200], [150, 250])
 OTHERS = "the worker took other turns than it was asked for"
 CLOCK = "turns before it was asked, after it answered, or one before the other, by the worker's clock"
 
 
-def told(**changes: object) -> m.TurnsTaken:
+def told(**changes: object) -> m.SlotsTaken:
     from msgspec.structs import replace
 
     block = {key: changes.pop(key) for key in list(changes) if key in Block.__struct_fields__}
@@ -280,8 +280,8 @@ def told(**changes: object) -> m.TurnsTaken:
         (told(passed_ns=[99, 250]), CLOCK),
     ],
 )
-def test_turns_that_can_not_be_are_said(taken: m.TurnsTaken, problem: str) -> None:
-    assert baton.turns_problem(taken, ASKED, 90, 260) == problem
+def test_turns_that_can_not_be_are_said(taken: m.SlotsTaken, problem: str) -> None:
+    assert handoff.slots_problem(taken, ASKED, 90, 260) == problem
 
 
 def asked_of(
@@ -293,8 +293,8 @@ def asked_of(
         own = [times for who, times in zip(order, bounds, strict=True) if who == name]
         count = len(own)
         block = Block(0, [*range(count)], 1, *[[1] * count] * 4, asked_ns=[])
-        taken[name] = m.TurnsTaken(block, [a for a, _ in own], [b for _, b in own])
-    blocks = baton._with_asked(order, taken, 0, 1000, overslept_ns, waited)
+        taken[name] = m.SlotsTaken(block, [a for a, _ in own], [b for _, b in own])
+    blocks = handoff._with_asked(order, taken, 0, 1000, overslept_ns, waited)
     return {name: block.asked_ns for name, block in blocks.items()}
 
 
@@ -375,12 +375,12 @@ def test_patience_is_for_all_turns_of_all_contenders(
     """A time limit is for one answer, and slow calls of many contenders add up to more than that."""
     seen = []
 
-    def see(*of_stretch: Any) -> baton.Stretch:
+    def see(*of_stretch: Any) -> handoff.Segment:
         plans, patience_s = of_stretch[3:5]
         seen.append((plans, patience_s))
-        return baton.take_stretch(*of_stretch)
+        return handoff.take_segment(*of_stretch)
 
-    monkeypatch.setattr(sets, "take_stretch", see)
+    monkeypatch.setattr(sets, "take_segment", see)
     run_of(tmp_path, (PLAIN,), ("eager", "bmm", "honest1"), timeout_s=40, sets=1, stretches=3)
     assert len(seen) == 3
     for plans, patience_s in seen:
@@ -394,9 +394,9 @@ PARENT = """
 import sys
 from bench import open_bench, take
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 
-with Workshop(Options()) as shop, open_bench(shop) as bench:
+with WorkerPool(Options()) as shop, open_bench(shop) as bench:
     links = bench.children("honest1", "third_hang", "honest2")
     print(*(link.pid for link in links.values()), flush=True)
     take([*links] * 5, links, patience_s=1000)
@@ -432,7 +432,7 @@ def test_a_worker_that_says_nothing_of_its_failure_is_not_waited_for_for_ever(be
     links = bench.children("honest1", "honest2")
     os.kill(links["honest2"].pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baton, "_CALLED_OFF_S", 2.0)
+        patch.setattr(handoff, "_CALLED_OFF_S", 2.0)
         done = take(["honest1", "honest2"] * 3, links, patience_s=0.2)
     assert {who: failed.status for who, failed in done.failed.items()} == {"honest2": "timeout"}
     with pytest.raises(WorkerFailed, match="died of SIGKILL"):

@@ -9,7 +9,7 @@ from bench import open_bench, take
 
 from attnbench.runner.link import threads_of
 from attnbench.runner.machine import cpu_quota
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 
 CASE = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward/threads2"
 
@@ -20,9 +20,9 @@ def cpu_ns(pid: int) -> int:
 
 
 @pytest.mark.skipif(cpu_quota() < 2, reason="needs two cores")
-def test_no_thread_of_a_library_goes_on_spinning(shop: Workshop) -> None:
+def test_no_thread_of_a_library_goes_on_spinning(pool: WorkerPool) -> None:
     """Left alone, those of torch do for 8 ms and those of numpy's BLAS for 100."""
-    with open_bench(shop, CASE, threads=2) as bench:
+    with open_bench(pool, CASE, threads=2) as bench:
         links = bench.kept("eager", "numpy", "every_work_for_long")
         working = {"every_work_for_long": links.pop("every_work_for_long")}
         for name, link in links.items():

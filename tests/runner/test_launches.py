@@ -15,16 +15,16 @@ from run_parts import PLAIN, parent_of, run_of
 from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerLink, wait_until_ended
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Place, Workshop
-from attnbench.runner.repetitions import Entrant, Stable
+from attnbench.runner.pool import Place, WorkerPool
+from attnbench.runner.repetitions import Entrant, TimedWorkers
 from attnbench.stats.protocol import LONG_WORKERS
 
 LAUNCHES = Options().launches
 
 
 def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -> None:
-    with Workshop(Options()) as shop:
-        links = [shop.new_template(1, shop.all_cpus, launch=launch) for launch in range(LAUNCHES + 1)]
+    with WorkerPool(Options()) as pool:
+        links = [pool.new_worker(1, pool.all_cpus, launch=launch) for launch in range(LAUNCHES + 1)]
         servers = [parent_of(link.pid) for link in links]
         assert len(set(servers)) == LAUNCHES == 3
         assert servers[-1] == servers[0]
@@ -32,8 +32,8 @@ def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -
             link.kill()
         os.kill(servers[1], signal.SIGKILL)
         wait_until_ended(servers[1], 10)
-        shop.start_servers(1)
-        again = [shop.new_template(1, shop.all_cpus, launch=launch) for launch in range(LAUNCHES)]
+        pool.start_servers(1)
+        again = [pool.new_worker(1, pool.all_cpus, launch=launch) for launch in range(LAUNCHES)]
         now = [parent_of(link.pid) for link in again]
         assert (now[0], now[2]) == (servers[0], servers[2])
         assert now[1] not in servers
@@ -54,13 +54,13 @@ def test_each_set_asks_for_the_next_server(
         asked.append(launch)
         return SimpleNamespace(kill=lambda: None), 0
 
-    monkeypatch.setattr(sets, "prepare_template", prepare)
-    shop: Any = SimpleNamespace(all_cpus=(0,), options=Options())
+    monkeypatch.setattr(sets, "prepare_worker", prepare)
+    pool: Any = SimpleNamespace(all_cpus=(0,), options=Options())
     examined: Any = SimpleNamespace(name="mine", entry=None)
     plan: Any = SimpleNamespace(anew=anew, fresh=anew)
-    stable = Stable(shop, brief=None, sets=2 * LONG_WORKERS)  # type: ignore[arg-type]
-    children = [stable.child(Entrant(examined, plan), index) for index in range(2 * LONG_WORKERS)]
-    kept = [child is before for before, child in pairwise(children)]
+    stable = TimedWorkers(pool, context=None, sets=2 * LONG_WORKERS)  # type: ignore[arg-type]
+    children = [stable.worker(Entrant(examined, plan), index) for index in range(2 * LONG_WORKERS)]
+    kept = [timed is before for before, timed in pairwise(children)]
     assert asked == (expected if anew else sorted(set(expected)))
     assert kept == [False if anew else a == b for a, b in pairwise(expected)]
 
@@ -68,17 +68,17 @@ def test_each_set_asks_for_the_next_server(
 def test_a_server_that_was_lost_is_there_again_when_a_case_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = Workshop.start_servers
+    started = WorkerPool.start_servers
 
-    def start_and_kill(shop: Workshop, threads: int) -> None:
-        first = Place("", threads, 0) not in shop._servers
-        started(shop, threads)
-        server: WorkerLink = shop._servers[Place("", threads, 1)]
+    def start_and_kill(pool: WorkerPool, threads: int) -> None:
+        first = Place("", threads, 0) not in pool._servers
+        started(pool, threads)
+        server: WorkerLink = pool._servers[Place("", threads, 1)]
         if first:
             os.kill(server.pid, signal.SIGKILL)
             wait_until_ended(server.pid, 10)
 
-    monkeypatch.setattr(Workshop, "start_servers", start_and_kill)
+    monkeypatch.setattr(WorkerPool, "start_servers", start_and_kill)
     stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=3, launches=LAUNCHES)
     assert {record.status for record in stored.records} == {"ok"}
     assert len(stored.sets) == 3

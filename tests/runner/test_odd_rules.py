@@ -9,7 +9,7 @@ from run_parts import run_of
 
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.context import open_brief
+from attnbench.runner.context import open_context
 from attnbench.runner.link import VerifierFailed, VerifierLink
 from attnbench.types.record import Record
 
@@ -89,13 +89,13 @@ def test_a_reference_that_hangs_is_given_up(odd_plugins: None) -> None:
             opening = rm.OpenCase(case, sources[rule].source, 1, 1, 1e9)
             if rule == "dot":
                 # It has started and loaded everything: from here on it is quick, or hangs.
-                with open_brief(link, opening, 1, 2**30):
+                with open_context(link, opening, 1, 2**30):
                     pass
                 link._timeout_s = 2.0
             else:
                 with (
                     pytest.raises(VerifierFailed, match=r"^the oracle took more than 2 s$"),
-                    open_brief(link, opening, 1, 2**30),
+                    open_context(link, opening, 1, 2**30),
                 ):
                     pytest.fail("a case was opened that can't be solved")
         assert not link.alive

@@ -12,9 +12,9 @@ import pytest
 
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import load_registry
-from attnbench.runner.context import open_brief
+from attnbench.runner.context import open_context
 from attnbench.runner.link import VerifierFailed, VerifierLink
-from attnbench.runner.pool import Workshop
+from attnbench.runner.pool import WorkerPool
 from attnbench.types.errors import MeasuringFailed
 
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
@@ -93,16 +93,16 @@ def replace_case(request: rm.OpenCase, case: str) -> rm.OpenCase:
 
 def test_a_brief_closes_what_it_opened(verifier: VerifierLink) -> None:
     before = open_files()
-    with open_brief(verifier, opening(), 1, 2**30) as brief:
-        assert len(brief.draws) == brief.check_draws + 2
-        assert len(open_files() - before) == len(brief.draws) + 1
-        assert list(brief.timed_draws) == [brief.check_draws, brief.check_draws + 1]
+    with open_context(verifier, opening(), 1, 2**30) as context:
+        assert len(context.draws) == context.check_draws + 2
+        assert len(open_files() - before) == len(context.draws) + 1
+        assert list(context.timed_draws) == [context.check_draws, context.check_draws + 1]
     assert open_files() == before
 
 
 def test_a_brief_that_breaks_off_closes_what_it_opened(verifier: VerifierLink) -> None:
     before = open_files()
-    with pytest.raises(ZeroDivisionError), open_brief(verifier, opening(), 1, 2**30):
+    with pytest.raises(ZeroDivisionError), open_context(verifier, opening(), 1, 2**30):
         1 / 0  # noqa: B018
     assert open_files() == before
 
@@ -125,12 +125,12 @@ def test_threads_may_share_the_verifier(verifier: VerifierLink) -> None:
         assert list(pool.map(drawn, [0, 1, 2] * 10)) == alone * 10
 
 
-def test_a_workshop_replaces_a_verifier_that_died(shop: Workshop) -> None:
-    first = shop.verifier
-    assert shop.verifier is first
+def test_a_workshop_replaces_a_verifier_that_died(pool: WorkerPool) -> None:
+    first = pool.verifier
+    assert pool.verifier is first
     os.kill(pid(first), signal.SIGKILL)
     assert "process ended" in sentence(first)
-    second = shop.verifier
+    second = pool.verifier
     assert second is not first
     assert second.ask(opening(timed_draws=0), rm.CaseOpened)[0].families
 
@@ -140,9 +140,9 @@ def test_draws_depend_on_the_entropy_only_where_they_are_timed(verifier: Verifie
 
     def draws(entropy: int) -> list[bytes]:
         request = rm.OpenCase(CASE, opening().rule_source, entropy, 2, 1e9)
-        with open_brief(verifier, request, 1, 2**30) as brief:
-            assert brief.check_draws > 0
-            return [os.pread(draw.fd, 2**20, 0) for draw in brief.draws]
+        with open_context(verifier, request, 1, 2**30) as context:
+            assert context.check_draws > 0
+            return [os.pread(draw.fd, 2**20, 0) for draw in context.draws]
 
     first, second = draws(1), draws(2)
     check = len(first) - 2

@@ -14,7 +14,7 @@ from attnbench.ipc import messages as m
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.options import Options
-from attnbench.runner.pool import MOST_FAILURES, Scale, Workshop
+from attnbench.runner.pool import MOST_FAILURES, Scale, WorkerPool
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import MachineScale
 
@@ -71,7 +71,7 @@ class Shop:
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
         return (0,)
 
-    def new_template(self, threads: int, cpus: tuple[int, ...]) -> Any:
+    def new_worker(self, threads: int, cpus: tuple[int, ...]) -> Any:
         link = self.left.pop(0)
         if isinstance(link, Exception):
             raise link
@@ -102,18 +102,18 @@ DEAD = WorkerFailed("crashed", "died of SIGKILL during MeasureScale")
 
 
 def scale_of(*links: Any) -> tuple[Scale, Shop]:
-    shop = Shop(*links)
-    return Scale(shop), shop  # type: ignore[arg-type]
+    pool = Shop(*links)
+    return Scale(pool), pool  # type: ignore[arg-type]
 
 
 def test_one_worker_serves_all_cases_of_so_many_threads() -> None:
     link, two = Link(MEASURED, MEASURED), Link(MEASURED)
-    scale, shop = scale_of(link, two)
-    assert shop.started == [], "not before it is needed"
+    scale, pool = scale_of(link, two)
+    assert pool.started == [], "not before it is needed"
     assert scale.measure(CASE, 12.0) == MEASURED
     assert scale.measure(parse_case(f"{PLAIN}/threads2"), 5) == MEASURED
     assert scale.measure(parse_case("attention/dot/H1-L8-D8/float64"), 7.9) == MEASURED
-    assert shop.started == [1, 2]
+    assert pool.started == [1, 2]
     assert link.asked == [m.MeasureScale("float32", "cpu", 12), m.MeasureScale("float64", "cpu", 7)]
     assert scale.problem == ""
     scale.close()
@@ -133,34 +133,34 @@ def test_a_worker_that_ends_is_started_anew(failure: Exception) -> None:
 
 def test_after_three_failures_the_run_goes_on_without() -> None:
     links = [Link(DEAD), WorkerFailed("timeout", "no answer to Fork"), Link(MEASURED, DEAD), Link(MEASURED)]
-    scale, shop = scale_of(*links)
+    scale, pool = scale_of(*links)
     assert MOST_FAILURES == 3
     assert scale.measure(CASE, 1) == MEASURED
     assert scale.measure(CASE, 1) is None
     assert scale.measure(CASE, 1) is None
-    assert len(shop.left) == 1, "it is not asked again"
+    assert len(pool.left) == 1, "it is not asked again"
     assert scale.problem == (
         "the scale of the machine could not be measured: died of SIGKILL during MeasureScale"
     )
 
 
-def test_a_killed_worker_is_replaced_by_a_real_one(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_is_replaced_by_a_real_one(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[WorkerLink] = []
-    forked = shop.new_template
+    forked = pool.new_worker
 
-    def new_template(threads: int, cpus: tuple[int, ...]) -> WorkerLink:
+    def new_worker(threads: int, cpus: tuple[int, ...]) -> WorkerLink:
         made.append(forked(threads, cpus))
         return made[-1]
 
-    monkeypatch.setattr(shop, "new_template", new_template)
-    scale = Scale(shop)
+    monkeypatch.setattr(pool, "new_worker", new_worker)
+    scale = Scale(pool)
     try:
         assert scale.measure(CASE, 1e6) is not None
         os.kill(made[0].pid, 9)
         assert scale.measure(CASE, 1e6) is not None
         assert len(made) == 2
         assert "died of SIGKILL during MeasureScale" in scale.problem
-        assert os.sched_getaffinity(made[1].pid) == set(shop.measured_cpus(1))
+        assert os.sched_getaffinity(made[1].pid) == set(pool.measured_cpus(1))
     finally:
         scale.close()
 

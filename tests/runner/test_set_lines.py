@@ -13,7 +13,7 @@ from run_parts import CAUSAL, PLAIN, run_of, six_turns
 from attnbench.results.format import StoredRun
 from attnbench.runner.options import Options, options_of
 from attnbench.runner.plan import plan_all, plan_calls
-from attnbench.runner.repetitions import CHILD_WARM_UP
+from attnbench.runner.repetitions import WORKER_WARM_UP
 from attnbench.stats.pairs import compare
 from attnbench.stats.summary import summarise, timed_calls
 from attnbench.types.record import Block, Record, SetLine
@@ -137,7 +137,7 @@ def test_warm_up_traces_of_children_are_kept(stored: StoredRun) -> None:
     for line in stored.sets:
         assert set(line.warmup_ns) == set(NAMES)
         for trace in line.warmup_ns.values():
-            assert 1 <= len(trace) <= CHILD_WARM_UP.most_calls + 1
+            assert 1 <= len(trace) <= WORKER_WARM_UP.most_calls + 1
             assert min(trace) > 0
 
 

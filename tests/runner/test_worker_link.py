@@ -18,7 +18,7 @@ from attnbench.ipc.channel import socket_pair
 from attnbench.runner import link as link_module
 from attnbench.runner.link import WorkerFailed, WorkerLink, start_process
 from attnbench.runner.machine import allowed_cpus
-from attnbench.runner.pool import Place, Workshop
+from attnbench.runner.pool import Place, WorkerPool
 
 ENOUGH_S = 60
 
@@ -31,8 +31,8 @@ threading.Event().wait()
 
 
 @pytest.fixture
-def template(shop: Workshop) -> Iterator[WorkerLink]:
-    link = shop.new_template(1, shop.all_cpus)
+def prepared_worker(pool: WorkerPool) -> Iterator[WorkerLink]:
+    link = pool.new_worker(1, pool.all_cpus)
     yield link
     link.kill()
 
@@ -48,114 +48,114 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGABRT", "SIGTERM", "SIGBUS"])
-def test_a_worker_killed_by_a_signal_has_crashed_of_it(template: WorkerLink, name: str) -> None:
-    os.kill(template.pid, signal.Signals[name])
-    failed = failure_of(template)
+def test_a_worker_killed_by_a_signal_has_crashed_of_it(prepared_worker: WorkerLink, name: str) -> None:
+    os.kill(prepared_worker.pid, signal.Signals[name])
+    failed = failure_of(prepared_worker)
     assert (failed.status, failed.reason) == ("crashed", f"died of {name} during Facts")
-    assert is_gone(template.pid), "not even a zombie is left"
+    assert is_gone(prepared_worker.pid), "not even a zombie is left"
 
 
 def test_a_kill_that_the_system_counts_as_out_of_memory_is_called_so(
-    template: WorkerLink, monkeypatch: pytest.MonkeyPatch
+    prepared_worker: WorkerLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "oom_kills", lambda: 2**62)
-    os.kill(template.pid, signal.SIGKILL)
-    failed = failure_of(template)
+    os.kill(prepared_worker.pid, signal.SIGKILL)
+    failed = failure_of(prepared_worker)
     assert failed.status == "out_of_memory"
     assert failed.reason == "killed by the system during Facts: the machine ran out of memory"
 
 
-def test_a_worker_that_hangs_is_killed_in_time(template: WorkerLink) -> None:
-    os.kill(template.pid, signal.SIGSTOP)
-    failed = failure_of(template, 0.2)
+def test_a_worker_that_hangs_is_killed_in_time(prepared_worker: WorkerLink) -> None:
+    os.kill(prepared_worker.pid, signal.SIGSTOP)
+    failed = failure_of(prepared_worker, 0.2)
     assert (failed.status, failed.reason) == ("timeout", "no answer to Facts within 0.2 s; killed")
-    assert is_gone(template.pid)
+    assert is_gone(prepared_worker.pid)
 
 
-def test_an_answer_of_another_kind_ends_the_worker(template: WorkerLink) -> None:
+def test_an_answer_of_another_kind_ends_the_worker(prepared_worker: WorkerLink) -> None:
     with pytest.raises(WorkerFailed, match=r"^answered Facts with TorchFacts$") as caught:
-        template.ask(m.Facts(), m.TurnsTaken, ENOUGH_S)
+        prepared_worker.ask(m.Facts(), m.SlotsTaken, ENOUGH_S)
     assert caught.value.status == "crashed"
-    assert is_gone(template.pid)
+    assert is_gone(prepared_worker.pid)
 
 
-def test_an_answer_that_is_no_message_ends_the_worker(shop: Workshop) -> None:
+def test_an_answer_that_is_no_message_ends_the_worker(pool: WorkerPool) -> None:
     """A backend can write into the line of its process: what it writes is not believed."""
-    server = shop._servers[Place("", 1, 0)]
-    template = shop.new_template(1, shop.all_cpus)
+    server = pool._servers[Place("", 1, 0)]
+    prepared_worker = pool.new_worker(1, pool.all_cpus)
     ours, theirs = socket_pair()
-    impostor = WorkerLink(ours, template.pid, server, None)
+    impostor = WorkerLink(ours, prepared_worker.pid, server, None)
     with theirs:
         theirs.send(b"\xff rubbish")
         failed = failure_of(impostor)
     assert (failed.status, failed.reason) == ("crashed", "answered Facts with something that is no message")
-    assert is_gone(template.pid)
-    template.kill()
+    assert is_gone(prepared_worker.pid)
+    prepared_worker.kill()
 
 
-def test_what_a_worker_refuses_is_its_own_words_and_it_lives_on(template: WorkerLink) -> None:
+def test_what_a_worker_refuses_is_its_own_words_and_it_lives_on(prepared_worker: WorkerLink) -> None:
     with pytest.raises(WorkerFailed, match=r"^WarmUp before Prepare$") as caught:
-        template.ask(m.WarmUp(), m.Warmed, ENOUGH_S)
+        prepared_worker.ask(m.WarmUp(), m.Warmed, ENOUGH_S)
     assert caught.value.status == "error"
-    assert template.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+    assert prepared_worker.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
 
 
-def test_killing_twice_is_killing_once(template: WorkerLink) -> None:
-    template.kill()
-    template.kill()
-    template.pin(allowed_cpus())
-    failed = failure_of(template)
+def test_killing_twice_is_killing_once(prepared_worker: WorkerLink) -> None:
+    prepared_worker.kill()
+    prepared_worker.kill()
+    prepared_worker.pin(allowed_cpus())
+    failed = failure_of(prepared_worker)
     assert (failed.status, failed.reason) == ("crashed", "died of SIGKILL during Facts")
 
 
-def test_threads_may_share_a_link(template: WorkerLink) -> None:
+def test_threads_may_share_a_link(prepared_worker: WorkerLink) -> None:
     """Each gets an answer to its own question, though the worker answers one after the other."""
 
     def one(number: int) -> str:
         if number % 2:
-            return template.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+            return prepared_worker.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
         with pytest.raises(WorkerFailed) as caught:
-            template.ask(m.WarmUp(), m.Warmed, ENOUGH_S)
+            prepared_worker.ask(m.WarmUp(), m.Warmed, ENOUGH_S)
         return caught.value.reason
 
-    version = template.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+    version = prepared_worker.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(one, range(64)))
     assert answers == ["WarmUp before Prepare", version] * 32
 
 
-def test_threads_that_wait_for_a_worker_that_dies_all_hear_of_it(template: WorkerLink) -> None:
-    os.kill(template.pid, signal.SIGSTOP)
+def test_threads_that_wait_for_a_worker_that_dies_all_hear_of_it(prepared_worker: WorkerLink) -> None:
+    os.kill(prepared_worker.pid, signal.SIGSTOP)
     with ThreadPoolExecutor(4) as pool:
-        waiting = [pool.submit(failure_of, template) for _ in range(4)]
-        os.kill(template.pid, signal.SIGKILL)
+        waiting = [pool.submit(failure_of, prepared_worker) for _ in range(4)]
+        os.kill(prepared_worker.pid, signal.SIGKILL)
         failures = [future.result(ENOUGH_S) for future in waiting]
     assert {failed.status for failed in failures} == {"crashed"}
-    assert is_gone(template.pid)
+    assert is_gone(prepared_worker.pid)
 
 
-def test_children_run_where_they_are_told_and_move_when_told(template: WorkerLink) -> None:
+def test_children_run_where_they_are_told_and_move_when_told(prepared_worker: WorkerLink) -> None:
     core = allowed_cpus()[-1]
-    child = template.fork(child=True, cpus=(core,), pin_allocator=True)
-    child.ask(m.Facts(), m.TorchFacts, ENOUGH_S)  # it sets its cores before it answers anything
-    assert os.sched_getaffinity(child.pid) == {core}
-    child.pin(allowed_cpus())
-    assert os.sched_getaffinity(child.pid) == set(allowed_cpus())
-    child.kill()
+    timed = prepared_worker.fork(timed=True, cpus=(core,), pin_allocator=True)
+    timed.ask(m.Facts(), m.TorchFacts, ENOUGH_S)  # it sets its cores before it answers anything
+    assert os.sched_getaffinity(timed.pid) == {core}
+    timed.pin(allowed_cpus())
+    assert os.sched_getaffinity(timed.pid) == set(allowed_cpus())
+    timed.kill()
 
 
-def test_a_child_is_of_the_group_of_its_template_and_ends_with_it(template: WorkerLink) -> None:
-    child = template.fork(child=True, cpus=allowed_cpus())
-    grandchild = child.fork(child=True, cpus=allowed_cpus())
-    processes = [psutil.Process(link.pid) for link in (template, child, grandchild)]
-    assert {os.getpgid(p.pid) for p in processes} == {template.pid}
-    template.kill()
+def test_a_child_is_of_the_group_of_its_template_and_ends_with_it(prepared_worker: WorkerLink) -> None:
+    timed = prepared_worker.fork(timed=True, cpus=allowed_cpus())
+    grandchild = timed.fork(timed=True, cpus=allowed_cpus())
+    processes = [psutil.Process(link.pid) for link in (prepared_worker, timed, grandchild)]
+    assert {os.getpgid(p.pid) for p in processes} == {prepared_worker.pid}
+    prepared_worker.kill()
     assert psutil.wait_procs(processes, timeout=ENOUGH_S)[1] == []
-    assert failure_of(child).status == failure_of(grandchild).status == "crashed"
+    assert failure_of(timed).status == failure_of(grandchild).status == "crashed"
 
 
-def test_a_template_is_of_a_group_of_its_own_and_its_end_harms_no_other(shop: Workshop) -> None:
-    first, second = (shop.new_template(1, shop.all_cpus) for _ in range(2))
+def test_a_template_is_of_a_group_of_its_own_and_its_end_harms_no_other(pool: WorkerPool) -> None:
+    first, second = (pool.new_worker(1, pool.all_cpus) for _ in range(2))
     first.kill()
     # It leads its group before it answers.
     assert second.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
@@ -169,7 +169,7 @@ def autogroup() -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_every_thread_of_a_worker_is_pinned_and_put_first(template: WorkerLink) -> None:
+def test_every_thread_of_a_worker_is_pinned_and_put_first(prepared_worker: WorkerLink) -> None:
     """Those that libraries started while it was prepared too."""
     core, before = allowed_cpus()[-1], autogroup()
     process = subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdin=-1, stdout=-1)
@@ -178,7 +178,7 @@ def test_every_thread_of_a_worker_is_pinned_and_put_first(template: WorkerLink) 
         assert two_threads.stdout.readline() == b"both run\n"
         ours, theirs = socket_pair()
         ours.close(), theirs.close()
-        link = WorkerLink(ours, two_threads.pid, template, None)
+        link = WorkerLink(ours, two_threads.pid, prepared_worker, None)
         threads = [int(path.name) for path in Path(f"/proc/{two_threads.pid}/task").iterdir()]
         link.pin((core,))
         allowed = link.put_first()
@@ -192,17 +192,17 @@ def test_every_thread_of_a_worker_is_pinned_and_put_first(template: WorkerLink) 
 
 
 def test_where_priorities_are_not_for_us_nothing_happens(
-    template: WorkerLink, monkeypatch: pytest.MonkeyPatch
+    prepared_worker: WorkerLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*ignored: int) -> None:
         raise PermissionError("Operation not permitted")
 
     monkeypatch.setattr(link_module.os, "setpriority", refuse)
-    assert not template.put_first()
-    assert template.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
-    template.kill()
+    assert not prepared_worker.put_first()
+    assert prepared_worker.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
+    prepared_worker.kill()
     monkeypatch.undo()
-    assert not template.put_first(), "nor once it has ended"
+    assert not prepared_worker.put_first(), "nor once it has ended"
 
 
 def kill_it(link: WorkerLink) -> None:
@@ -212,7 +212,7 @@ def kill_it(link: WorkerLink) -> None:
 def fork_from_it(link: WorkerLink) -> None:
     os.kill(link.pid, signal.SIGKILL)
     with pytest.raises(WorkerFailed, match="died of SIGKILL during Fork"):
-        link.fork(child=True, cpus=allowed_cpus())
+        link.fork(timed=True, cpus=allowed_cpus())
 
 
 def hang_it(link: WorkerLink) -> None:
@@ -221,13 +221,13 @@ def hang_it(link: WorkerLink) -> None:
 
 
 @pytest.mark.parametrize("end", [kill_it, fork_from_it, hang_it])
-def test_no_descriptor_is_left_open(shop: Workshop, end: Callable[[WorkerLink], None]) -> None:
+def test_no_descriptor_is_left_open(pool: WorkerPool, end: Callable[[WorkerLink], None]) -> None:
     def descriptors() -> set[Path]:
         return set(Path("/proc/self/fd").iterdir())
 
     before = descriptors()
     for _ in range(3):
-        end(shop.new_template(1, shop.all_cpus))
+        end(pool.new_worker(1, pool.all_cpus))
     assert descriptors() == before
 
 

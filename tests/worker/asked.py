@@ -111,13 +111,13 @@ class Asked:
         """The output of the last timed call, handed over."""
         return self.kept()[-1][1]
 
-    def turns(self, calls: int, samples: int, warm_calls: int = 0) -> m.TurnsTaken:
+    def turns(self, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
         """Turns one after the other, every third of a stretch: it passes the baton on to itself."""
         turns = tuple(3 * number + 1 for number in range(samples))
         successors = tuple(0 if number + 1 < samples else -1 for number in range(samples))
-        with baton(1) as own:
-            request = m.TakeTurns(4, turns, successors, calls, warm_calls)
-            return self.link.ask(request, m.TurnsTaken, ENOUGH_S, (own,))[0]
+        with handoff(1) as own:
+            request = m.TakeSlots(4, turns, successors, calls, warm_calls)
+            return self.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))[0]
 
     def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
         """The block of such turns."""
@@ -125,13 +125,13 @@ class Asked:
 
     def fork(self, cpus: tuple[int, ...] | None = None) -> Asked:
         """A child of this one."""
-        child = self.link.fork(child=True, cpus=cpus or tuple(os.sched_getaffinity(0)))
-        self.made.append(child)
-        return Asked(child, self.case, self.made)
+        timed = self.link.fork(timed=True, cpus=cpus or tuple(os.sched_getaffinity(0)))
+        self.made.append(timed)
+        return Asked(timed, self.case, self.made)
 
 
 @contextmanager
-def baton(value: int = 0) -> Iterator[int]:
+def handoff(value: int = 0) -> Iterator[int]:
     """An eventfd, closed at the end."""
     fd = os.eventfd(0, os.EFD_CLOEXEC)
     try:
@@ -141,12 +141,12 @@ def baton(value: int = 0) -> Iterator[int]:
         os.close(fd)
 
 
-def fork_by_hand(link: WorkerLink, child: bool) -> tuple[int, Channel[Any, Any]]:
+def fork_by_hand(link: WorkerLink, timed: bool) -> tuple[int, Channel[Any, Any]]:
     """A fork and our end of its line, without the parent's code for links."""
     ours, theirs = socket_pair()
     with theirs:
         cpus = tuple(os.sched_getaffinity(0))
-        forked, _ = link.ask(m.Fork(child, cpus), m.Forked, ENOUGH_S, (theirs.fileno(),))
+        forked, _ = link.ask(m.Fork(timed, cpus), m.Forked, ENOUGH_S, (theirs.fileno(),))
     return forked.pid, Channel(ours, m.Reply)  # type: ignore[arg-type]
 
 
@@ -157,16 +157,16 @@ def ends(pid_fd: int) -> bool:
     return bool(poll.poll(ENOUGH_S * 1000))
 
 
-def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.TurnsTaken:
+def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
     """Turns of a stretch in which the inputs of another draw come."""
     case = parse_case(worker.case)
     arrays = draw_activations(case, RULES[case.rule], 1, draw)
     fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
     successors = (*(0 for _ in range(samples - 1)), -1)
     try:
-        with baton(1) as own:
-            request = m.TakeTurns(0, tuple(range(samples)), successors, calls, warm_calls, specs)
-            return worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own, fd))[0]
+        with handoff(1) as own:
+            request = m.TakeSlots(0, tuple(range(samples)), successors, calls, warm_calls, specs)
+            return worker.link.ask(request, m.SlotsTaken, ENOUGH_S, (own, fd))[0]
     finally:
         os.close(fd)
 

@@ -38,12 +38,12 @@ def verifier(plugins_on_path: None) -> Iterator[VerifierLink]:
 
 
 @pytest.fixture
-def template(server: WorkerLink) -> Iterator[Callable[[str], Asked]]:
+def prepared_worker(server: WorkerLink) -> Iterator[Callable[[str], Asked]]:
     """``template(case)``: a fresh template for a case."""
     made: list[WorkerLink] = []
 
     def new(case: str) -> Asked:
-        made.append(server.fork(child=False, cpus=tuple(os.sched_getaffinity(0))))
+        made.append(server.fork(timed=False, cpus=tuple(os.sched_getaffinity(0))))
         return Asked(made[-1], case, made)
 
     yield new

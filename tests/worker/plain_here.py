@@ -12,24 +12,24 @@ from asked import BUILT_IN_RULES, RULES, Stored
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.ipc import messages as m
 from attnbench.ipc.names import PLAIN, parameter_names
-from attnbench.verifier.case import OpenedCase
+from attnbench.verifier.case import CaseVerifier
 from attnbench.worker.answers import stored_answer
 from attnbench.worker.calls import exact_gradients
-from attnbench.worker.prepared import Held, prepare
+from attnbench.worker.prepared import PreparedBackend, prepare
 
 ENOUGH_FLOPS = 1e9
 
 
-def open_here(case: str, *, without: tuple[str, ...] = (), entropy: int = 5) -> OpenedCase:
-    return OpenedCase(case, RULES[parse_case(case).rule], entropy, ENOUGH_FLOPS, without=without)
+def open_here(case: str, *, without: tuple[str, ...] = (), entropy: int = 5) -> CaseVerifier:
+    return CaseVerifier(case, RULES[parse_case(case).rule], entropy, ENOUGH_FLOPS, without=without)
 
 
 @dataclass(frozen=True)
 class PlainHere:
     """The plain reference, prepared for a case that is open."""
 
-    opened: OpenedCase
-    held: Held
+    opened: CaseVerifier
+    held: PreparedBackend
 
     def answer(self, index: int, change: int = 0) -> dict[str, Stored]:
         """Its answer to a draw, by parts, in the dtype of the case."""
@@ -52,7 +52,7 @@ class PlainHere:
             assert self.opened.score(who, index, self.answer(index)) == ""
 
 
-def plain_of(opened: OpenedCase) -> PlainHere:
+def plain_of(opened: CaseVerifier) -> PlainHere:
     """It, with the parameters of the case."""
     request = m.Prepare(case_id(opened.case), "", None, BUILT_IN_RULES, (), None)
     parameters = parameter_names(opened.parameters.rule, opened.parameters.projections)

@@ -29,7 +29,7 @@ def ends() -> Iterator[Ends]:
 def test_messages_keep_their_boundaries_and_types(ends: Ends) -> None:
     parent, worker, _ = ends
     parent.send(m.Reap(7))
-    turns = m.TakeTurns(1, (0, 3), (2, -1), 4, 5)
+    turns = m.TakeSlots(1, (0, 3), (2, -1), 4, 5)
     parent.send(turns)
     assert worker.receive(1) == (m.Reap(7), [])
     assert worker.receive(1) == (turns, [])
@@ -40,22 +40,22 @@ def test_a_long_block_fits(ends: Ends) -> None:
     """The most samples of a stretch, with clocks of a machine that has been on for weeks; of a device too."""
     many = [2**62] * MOST_SAMPLES
     block = Block(0, many, 1, *[many] * 5, mode="batch", host_ns=many, clock_mhz=many, default_clock_mhz=1)
-    taken = m.TurnsTaken(block, many, many)
+    taken = m.SlotsTaken(block, many, many)
     worker.send(taken)
     assert parent.receive(1)[0] == taken
-    asked = m.TakeTurns(1, tuple(many), (252,) * MOST_SAMPLES, 10**6, 10**6)
+    asked = m.TakeSlots(1, tuple(many), (252,) * MOST_SAMPLES, 10**6, 10**6)
     parent.send(asked)
     assert worker.receive(1)[0] == asked
 
 
 def test_a_baton_for_each_of_many_contenders_arrives(ends: Ends) -> None:
     parent, worker, _ = ends
-    batons = [os.eventfd(0) for _ in range(MOST_FDS)]
-    parent.send(m.TakeTurns(0, (0,), (MOST_FDS - 1,), 1, 0), tuple(batons))
+    handoffs = [os.eventfd(0) for _ in range(MOST_FDS)]
+    parent.send(m.TakeSlots(0, (0,), (MOST_FDS - 1,), 1, 0), tuple(handoffs))
     _, fds = worker.receive(1)
     os.eventfd_write(fds[-1], 7)
-    assert os.eventfd_read(batons[-1]) == 7
-    close_all([*batons, *fds])
+    assert os.eventfd_read(handoffs[-1]) == 7
+    close_all([*handoffs, *fds])
 
 
 def test_a_descriptor_arrives_with_its_message(ends: Ends) -> None:
@@ -73,7 +73,7 @@ def test_a_descriptor_arrives_with_its_message(ends: Ends) -> None:
 
 CROWDED = """
 import os, resource, sys, threading
-from attnbench.worker import messages as m
+from attnbench.ipc import messages as m
 from attnbench.ipc.channel import Channel, close_all, socket_pair
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))

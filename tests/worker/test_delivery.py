@@ -20,7 +20,7 @@ from attnbench.worker.answers import stored_answer
 from attnbench.worker.calls import checked_call
 from attnbench.worker.guards import BAND_BYTES, between_bands, check_bands
 from attnbench.worker.outputs import each_has_a_place, reach_of
-from attnbench.worker.prepared import Held, NotPrepared, apart, prepare, strides_apart
+from attnbench.worker.prepared import NotPrepared, PreparedBackend, apart, prepare, strides_apart
 
 SMALL = "attention/scaled_dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/causal/float32"
 LAYER = "multihead/general/B2-H2-L4-D4-E8-bias/none/float32"
@@ -28,7 +28,7 @@ LAYER = "multihead/general/B2-H2-L4-D4-E8-bias/none/float32"
 shapes = st.lists(st.integers(1, 5), min_size=3, max_size=4).map(tuple)
 
 
-def held(text: str, backend: str) -> Held:
+def held(text: str, backend: str) -> PreparedBackend:
     case = parse_case(text)
     drawn = draw_parameters(case, RULES[case.rule])
     request = m.Prepare(text, backend, BUILT_IN_BACKENDS, BUILT_IN_RULES, (), None)
@@ -36,19 +36,19 @@ def held(text: str, backend: str) -> Held:
         return prepare(request, parameter_names(drawn.rule, drawn.projections))[0]
 
 
-def drawn(worker: Held, index: int = 0) -> dict[str, Stored]:
+def drawn(worker: PreparedBackend, index: int = 0) -> dict[str, Stored]:
     inputs = draw_activations(worker.case, worker.rule, 3, index)
     return dict(zip(ACTIVATIONS, inputs, strict=True))
 
 
-def given_to(worker: Held, delivery: str, index: int = 0, guarded: bool = True) -> Held:
+def given_to(worker: PreparedBackend, delivery: str, index: int = 0, guarded: bool = True) -> PreparedBackend:
     """As the serving loop gives inputs: without graphs, unless they require gradients."""
     graphs = delivery == "graded"
     with torch.inference_mode(not graphs), torch.set_grad_enabled(graphs):
         return worker.with_inputs(drawn(worker, index), fresh=False, guarded=guarded, delivery=delivery)
 
 
-def answer(worker: Held) -> Stored:
+def answer(worker: PreparedBackend) -> Stored:
     graphs = worker.delivery == "graded"
     with torch.inference_mode(not graphs), torch.set_grad_enabled(graphs):
         worker, output, _ = checked_call(worker)
@@ -135,6 +135,6 @@ def test_what_was_prepared_first_is_what_goes_on_after_inputs_that_required_grad
 def test_who_can_not_have_gradients_of_a_case_says_so() -> None:
     """torch's flash kernel for a CPU gives no gradient of a bias; without gradients it runs the case."""
     worker = held("attention/alibi/B1-H2-L4-D4/none/float32", "sdpa_flash")
-    with pytest.raises(NotPrepared, match="gives no gradient of its mask") as refused:
+    with pytest.raises(NotPrepared, match="computes no gradient of its mask") as refused:
         given_to(worker, "graded")
     assert refused.value.status == "unsupported"

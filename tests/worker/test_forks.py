@@ -20,8 +20,8 @@ New = Callable[[str], Asked]
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4/none/float32"
 
 
-def counting(template: New) -> Asked:
-    worker = template(SMALL)
+def counting(prepared_worker: New) -> Asked:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls")
     worker.give()
     return worker
@@ -32,75 +32,75 @@ def counted(worker: Asked) -> int:
     return int(count)
 
 
-def test_a_fork_of_a_fork_goes_on_from_what_it_was_forked_with(template: New) -> None:
-    worker = counting(template)
+def test_a_fork_of_a_fork_goes_on_from_what_it_was_forked_with(prepared_worker: New) -> None:
+    worker = counting(prepared_worker)
     assert counted(worker) == 1
-    child = worker.fork()
-    assert [counted(child), counted(child)] == [2, 3]
-    grandchild = child.fork()
+    timed = worker.fork()
+    assert [counted(timed), counted(timed)] == [2, 3]
+    grandchild = timed.fork()
     assert counted(grandchild) == 4
-    assert [counted(worker), counted(child), counted(worker.fork())] == [2, 4, 3]
+    assert [counted(worker), counted(timed), counted(worker.fork())] == [2, 4, 3]
 
 
-def test_inputs_of_a_fork_are_its_own(template: New) -> None:
-    worker = template("attention/dot/B1-H1-L2-D2/none/float64")
+def test_inputs_of_a_fork_are_its_own(prepared_worker: New) -> None:
+    worker = prepared_worker("attention/dot/B1-H1-L2-D2/none/float64")
     worker.prepare("gives_values")
     _, _, v = worker.give(0)
-    child = worker.fork()
-    assert (child.output() == v).all()
-    _, _, others = child.give(1)
-    assert (child.output() == others).all()
+    timed = worker.fork()
+    assert (timed.output() == v).all()
+    _, _, others = timed.give(1)
+    assert (timed.output() == others).all()
     assert (worker.output() == v).all()
 
 
-def test_a_fork_runs_on_its_cores_and_in_its_group(template: New, server: WorkerLink) -> None:
+def test_a_fork_runs_on_its_cores_and_in_its_group(prepared_worker: New, server: WorkerLink) -> None:
     core = max(os.sched_getaffinity(0))
-    worker = counting(template)
-    child = worker.fork(cpus=(core,))
-    counted(child)
-    assert os.sched_getaffinity(child.link.pid) == {core}
+    worker = counting(prepared_worker)
+    timed = worker.fork(cpus=(core,))
+    counted(timed)
+    assert os.sched_getaffinity(timed.link.pid) == {core}
     assert os.sched_getaffinity(worker.link.pid) == os.sched_getaffinity(0)
-    child.link.pin(tuple(os.sched_getaffinity(0)))
-    assert os.sched_getaffinity(child.link.pid) == os.sched_getaffinity(0)
+    timed.link.pin(tuple(os.sched_getaffinity(0)))
+    assert os.sched_getaffinity(timed.link.pid) == os.sched_getaffinity(0)
     # A template leads a group, so that whatever its backend starts ends with it; children are in it.
-    assert os.getpgid(worker.link.pid) == worker.link.pid == os.getpgid(child.link.pid)
+    assert os.getpgid(worker.link.pid) == worker.link.pid == os.getpgid(timed.link.pid)
     assert os.getpgid(server.pid) == server.pid
 
 
 def test_who_holds_a_backend_is_the_first_to_go_when_memory_runs_out(
-    template: New, server: WorkerLink
+    prepared_worker: New, server: WorkerLink
 ) -> None:
-    worker = counting(template)
-    child = worker.fork()
-    counted(child)
-    scores = [Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in (child.link.pid, worker.link.pid)]
+    worker = counting(prepared_worker)
+    timed = worker.fork()
+    counted(timed)
+    scores = [Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in (timed.link.pid, worker.link.pid)]
     assert [int(score) for score in scores] == [1000, 1000]
     assert (
         Path(f"/proc/{server.pid}/oom_score_adj").read_text() == Path("/proc/self/oom_score_adj").read_text()
     )
 
 
-def test_workers_say_nothing_and_leave_ctrl_c_to_the_parent(template: New, server: WorkerLink) -> None:
-    worker = counting(template)
+def test_workers_say_nothing_and_leave_ctrl_c_to_the_parent(prepared_worker: New, server: WorkerLink) -> None:
+    worker = counting(prepared_worker)
     for pid in (server.pid, worker.link.pid):
         assert [str(Path(f"/proc/{pid}/fd/{fd}").readlink()) for fd in (0, 1, 2)] == ["/dev/null"] * 3
         os.kill(pid, signal.SIGINT)
     assert counted(worker) == 1
-    assert counted(counting(template)) == 1
+    assert counted(counting(prepared_worker)) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
-def test_reaping_tells_the_signal_that_ended_a_child(template: New, how: signal.Signals) -> None:
-    worker = template(SMALL)
-    pid, line = fork_by_hand(worker.link, child=True)
+def test_reaping_tells_the_signal_that_ended_a_child(prepared_worker: New, how: signal.Signals) -> None:
+    worker = prepared_worker(SMALL)
+    pid, line = fork_by_hand(worker.link, timed=True)
     os.kill(pid, how)
     assert worker.link.ask(m.Reap(pid), m.Ended, ENOUGH_S)[0] == m.Ended(-how)
     line.close()
 
 
-def test_reaping_tells_an_exit_and_knows_no_strangers(template: New) -> None:
-    worker = template(SMALL)
-    pid, line = fork_by_hand(worker.link, child=True)
+def test_reaping_tells_an_exit_and_knows_no_strangers(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
+    pid, line = fork_by_hand(worker.link, timed=True)
     line.close()
     assert worker.link.ask(m.Reap(pid), m.Ended, ENOUGH_S)[0] == m.Ended(0)
     assert worker.link.ask(m.Reap(os.getpid()), m.Ended, ENOUGH_S)[0] == m.Ended(0)
@@ -109,11 +109,13 @@ def test_reaping_tells_an_exit_and_knows_no_strangers(template: New) -> None:
 @pytest.mark.parametrize(
     "rubbish", [b"", b"rubbish", b"\x81\xa4type\xa4Nope"], ids=["closed", "noise", "unknown"]
 )
-def test_a_worker_ends_with_its_line_and_takes_its_children_along(template: New, rubbish: bytes) -> None:
-    worker = template(SMALL)
-    pid, line = fork_by_hand(worker.link, child=True)
+def test_a_worker_ends_with_its_line_and_takes_its_children_along(
+    prepared_worker: New, rubbish: bytes
+) -> None:
+    worker = prepared_worker(SMALL)
+    pid, line = fork_by_hand(worker.link, timed=True)
     parent = WorkerLink(line.sock, pid, worker.link, None)
-    grandchild = fork_by_hand(parent, child=False)
+    grandchild = fork_by_hand(parent, timed=False)
     watched = [os.pidfd_open(each) for each in (pid, grandchild[0])]
     if rubbish:
         line.sock.send(rubbish)
@@ -127,11 +129,11 @@ def test_a_worker_ends_with_its_line_and_takes_its_children_along(template: New,
     line.close()
 
 
-def test_a_killed_template_takes_its_children_along(template: New, server: WorkerLink) -> None:
-    worker = counting(template)
-    child = worker.fork()
-    counted(child)
-    watched = os.pidfd_open(child.link.pid)
+def test_a_killed_template_takes_its_children_along(prepared_worker: New, server: WorkerLink) -> None:
+    worker = counting(prepared_worker)
+    timed = worker.fork()
+    counted(timed)
+    watched = os.pidfd_open(timed.link.pid)
     worker.link.kill()
     assert ends(watched)
     os.close(watched)
@@ -147,8 +149,8 @@ from attnbench.runner.link import start_process, start_server
 
 cpus = tuple(os.sched_getaffinity(0))
 server = start_server(2)
-template = server.fork(child=False, cpus=cpus)
-child = template.fork(child=True, cpus=cpus)
+template = server.fork(timed=False, cpus=cpus)
+child = template.fork(timed=True, cpus=cpus)
 verifier = start_process("attnbench.verifier.process", [], {})
 print(server.pid, template.pid, child.pid, verifier.process.pid, flush=True)
 sys.stdin.read()

@@ -21,13 +21,13 @@ from attnbench.types.backend import Layout
 from attnbench.types.case import DTYPES, output_shape
 from attnbench.worker.answers import written
 from attnbench.worker.outputs import WrongOutput, in_layout, stored_output, to_tensor
-from attnbench.worker.prepared import Held, prepare
+from attnbench.worker.prepared import PreparedBackend, prepare
 
 CASE = parse_case("attention/dot/B2-H3-Lq4-Lk5-D6-Dv7/none/float32")
 LAYER = parse_case("multihead/dot/B2-H3-L4-D6-E7/none/float32")
 
 
-def held(text: str, backend: str | None = "eager") -> Held:
+def held(text: str, backend: str | None = "eager") -> PreparedBackend:
     case = parse_case(text)
     drawn = draw_parameters(case, RULES[case.rule])
     source = None if backend is None else BUILT_IN_BACKENDS

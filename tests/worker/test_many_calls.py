@@ -26,8 +26,8 @@ def many(worker: Asked, count: int) -> list[np.ndarray]:
         os.close(fd)
 
 
-def test_outputs_come_in_the_order_of_their_calls(template: New) -> None:
-    worker = template(SMALL)
+def test_outputs_come_in_the_order_of_their_calls(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls")
     worker.give()
     assert [set(output.ravel()) for output in many(worker, 5)] == [{1.0}, {2.0}, {3.0}, {4.0}, {5.0}]
@@ -35,9 +35,9 @@ def test_outputs_come_in_the_order_of_their_calls(template: New) -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "numpy"])
-def test_forks_of_one_template_drop_other_weights(template: New, backend: str) -> None:
+def test_forks_of_one_template_drop_other_weights(prepared_worker: New, backend: str) -> None:
     """Whether the random numbers are torch's or a generator's made in preparation."""
-    worker = template(DROPPING)
+    worker = prepared_worker(DROPPING)
     worker.prepare(backend, BUILT_IN_BACKENDS)
     worker.give()
     outputs = [each.fork().output().tobytes() for each in (worker, worker, worker)]
@@ -45,10 +45,10 @@ def test_forks_of_one_template_drop_other_weights(template: New, backend: str) -
     assert len(set(outputs)) == len(outputs)
 
 
-def test_templates_drop_other_weights(template: New) -> None:
+def test_templates_drop_other_weights(prepared_worker: New) -> None:
     outputs = []
     for _ in range(2):
-        worker = template(DROPPING)
+        worker = prepared_worker(DROPPING)
         worker.prepare("eager", BUILT_IN_BACKENDS)
         worker.give()
         outputs.append(worker.output().tobytes())

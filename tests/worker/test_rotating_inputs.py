@@ -31,8 +31,10 @@ def copies() -> int:
     return pool_copies([case.B * case.H * case.Lq * case.D * 4] * 3, last_level_cache_bytes("cpu"))
 
 
-def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(template: New, copies: int) -> None:
-    worker = template(ROTATING)
+def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(
+    prepared_worker: New, copies: int
+) -> None:
+    worker = prepared_worker(ROTATING)
     worker.prepare("counts_places")
     worker.give()
     assert copies > 50
@@ -44,16 +46,16 @@ def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(template:
     assert places(worker) == copies, "all others, then the first again"
 
 
-def test_hot_inputs_stay_where_they_are(template: New) -> None:
-    worker = template(HOT)
+def test_hot_inputs_stay_where_they_are(prepared_worker: New) -> None:
+    worker = prepared_worker(HOT)
     worker.prepare("counts_places")
     worker.give()
     worker.block(calls=3, samples=4, warm_calls=2)
     assert places(worker) == 1
 
 
-def test_renewed_inputs_are_what_timed_calls_compute_on_at_the_same_places(template: New) -> None:
-    worker, where = template(ROTATING), template(ROTATING)
+def test_renewed_inputs_are_what_timed_calls_compute_on_at_the_same_places(prepared_worker: New) -> None:
+    worker, where = prepared_worker(ROTATING), prepared_worker(ROTATING)
     worker.prepare("eager", BUILT_IN_BACKENDS)
     where.prepare("counts_places")
     for draw in range(3):
@@ -66,8 +68,8 @@ def test_renewed_inputs_are_what_timed_calls_compute_on_at_the_same_places(templ
         assert places(where) == 5
 
 
-def test_checked_calls_and_memory_have_no_pool(template: New) -> None:
-    worker = template(ROTATING)
+def test_checked_calls_and_memory_have_no_pool(prepared_worker: New) -> None:
+    worker = prepared_worker(ROTATING)
     worker.prepare("counts_places")
     worker.give()
     for _ in range(3):
@@ -76,19 +78,19 @@ def test_checked_calls_and_memory_have_no_pool(template: New) -> None:
     assert peak.bytes is None or peak.bytes < last_level_cache_bytes("cpu")
 
 
-def test_a_fork_makes_a_pool_of_its_own_inputs(template: New) -> None:
-    worker = template(ROTATING)
+def test_a_fork_makes_a_pool_of_its_own_inputs(prepared_worker: New) -> None:
+    worker = prepared_worker(ROTATING)
     worker.prepare("eager", BUILT_IN_BACKENDS)
     worker.give(0)
     worker.link.ask(m.WarmUp(2, 1.0), m.Warmed, ENOUGH_S)
-    child = worker.fork()
-    arrays = child.give(1)
-    child.block(calls=3, samples=1)
-    np.testing.assert_allclose(child.last(), attend(*arrays), rtol=1e-4, atol=1e-5)
+    timed = worker.fork()
+    arrays = timed.give(1)
+    timed.block(calls=3, samples=1)
+    np.testing.assert_allclose(timed.last(), attend(*arrays), rtol=1e-4, atol=1e-5)
 
 
-def test_one_source_that_serves_twice_rotates_as_one(template: New) -> None:
-    worker = template("multihead/dot/B2-H2-L16-D16-E512/none/float32/cpu/forward/rotating")
+def test_one_source_that_serves_twice_rotates_as_one(prepared_worker: New) -> None:
+    worker = prepared_worker("multihead/dot/B2-H2-L16-D16-E512/none/float32/cpu/forward/rotating")
     worker.prepare("tells_identity")
     worker.give()
     worker.block(calls=2, samples=2)

@@ -16,8 +16,8 @@ SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
 MIB = 1024**2
 
 
-def test_the_scale_needs_no_backend_and_can_be_measured_again(template: New) -> None:
-    worker = template(SMALL)
+def test_the_scale_needs_no_backend_and_can_be_measured_again(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     first, second = (
         worker.link.ask(m.MeasureScale("float32", "cpu", MIB), m.ScaleMeasured, ENOUGH_S)[0].scale
         for _ in range(2)
@@ -29,8 +29,8 @@ def test_the_scale_needs_no_backend_and_can_be_measured_again(template: New) -> 
         assert 0.1 < scale.copy_bytes / min(scale.copy_ns) < 1e4
 
 
-def test_what_is_held_stays_held(template: New) -> None:
-    worker = template(SMALL)
+def test_what_is_held_stays_held(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls")
     worker.give()
     assert set(worker.output().ravel()) == {1}
@@ -38,8 +38,8 @@ def test_what_is_held_stays_held(template: New) -> None:
     assert set(worker.output().ravel()) == {2}
 
 
-def test_a_scale_that_can_not_be_measured_is_an_answer(template: New) -> None:
-    worker = template(SMALL)
+def test_a_scale_that_can_not_be_measured_is_an_answer(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     with pytest.raises(WorkerFailed) as failure:
         worker.link.ask(m.MeasureScale("float32", "nowhere", MIB), m.ScaleMeasured, ENOUGH_S)
     assert failure.value.status == "error"

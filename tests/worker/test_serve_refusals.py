@@ -41,25 +41,25 @@ def refused(worker: Asked, *args: object, **options: object) -> tuple[str, str]:
     ],
 )  # fmt: skip
 def test_backends_that_can_not_be_prepared(
-    template: New, backend: str, source: Source, status: str, reason: str
+    prepared_worker: New, backend: str, source: Source, status: str, reason: str
 ) -> None:
-    worker = template(SMALL)
+    worker = prepared_worker(SMALL)
     assert refused(worker, backend, source) == (status, reason)
     worker.prepare("counts_calls")
     worker.give()
     assert worker.output().shape == (2, 2, 3, 4)
 
 
-def test_rules_and_cases_that_nobody_knows(template: New) -> None:
-    unknown = template("attention/dto/H1-L2-D2/none/float32")
+def test_rules_and_cases_that_nobody_knows(prepared_worker: New) -> None:
+    unknown = prepared_worker("attention/dto/H1-L2-D2/none/float32")
     assert refused(unknown, "eager", BUILT_IN_BACKENDS, parameters={}) == (
         "error",
         "attnbench 0 (attnbench.rules) brings no 'dto' here",
     )
-    assert refused(template(SMALL), "eager", BUILT_IN_BACKENDS, rule_source=BROKEN)[1].startswith(
+    assert refused(prepared_worker(SMALL), "eager", BUILT_IN_BACKENDS, rule_source=BROKEN)[1].startswith(
         "broken-things 2.1 (does_not_load): does not import"
     )
-    worker = template(SMALL).link
+    worker = prepared_worker(SMALL).link
     fd, _ = pack({}, "float32")
     request = m.Prepare("attention/dot/H0-L1-D1", "eager", BUILT_IN_BACKENDS, BUILT_IN_RULES, (), None)
     with pytest.raises(WorkerFailed, match="BadCase: case 'attention/dot/H0-L1-D1': H = 0: sizes are 1"):
@@ -76,14 +76,14 @@ def test_rules_and_cases_that_nobody_knows(template: New) -> None:
     ],
 )
 def test_parameters_that_are_missing_are_named(
-    template: New, case: str, parameters: Mapping[str, np.ndarray], missing: str
+    prepared_worker: New, case: str, parameters: Mapping[str, np.ndarray], missing: str
 ) -> None:
-    status, reason = refused(template(case), "eager", BUILT_IN_BACKENDS, parameters=parameters)
+    status, reason = refused(prepared_worker(case), "eager", BUILT_IN_BACKENDS, parameters=parameters)
     assert (status, reason) == ("error", f"Prepare raised KeyError: '{missing}'")
 
 
-def test_memory_smaller_than_its_layout_is_refused_and_what_was_held_stays(template: New) -> None:
-    worker = template(SMALL)
+def test_memory_smaller_than_its_layout_is_refused_and_what_was_held_stays(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls")
     worker.give()
     worker.output()
@@ -100,8 +100,8 @@ def test_memory_smaller_than_its_layout_is_refused_and_what_was_held_stays(templ
     assert set(worker.output().ravel()) == {2}
 
 
-def test_a_failure_in_a_block_is_one_of_the_call_and_the_worker_goes_on(template: New) -> None:
-    worker = template(SMALL)
+def test_a_failure_in_a_block_is_one_of_the_call_and_the_worker_goes_on(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("raises_once_warm")
     worker.give()
     with pytest.raises(WorkerFailed) as failure:
@@ -110,8 +110,8 @@ def test_a_failure_in_a_block_is_one_of_the_call_and_the_worker_goes_on(template
     assert set(worker.output().ravel()) == {4}
 
 
-def test_a_subclass_of_tensor_is_no_output(template: New) -> None:
-    worker = template(SMALL)
+def test_a_subclass_of_tensor_is_no_output(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("gives_a_parameter")
     worker.give()
     with pytest.raises(WorkerFailed, match=r"^the output is a Parameter, not a torch.Tensor$") as failure:
@@ -120,9 +120,9 @@ def test_a_subclass_of_tensor_is_no_output(template: New) -> None:
 
 
 @pytest.mark.parametrize("limit_mib", [64, 256])
-def test_a_call_may_allocate_up_to_its_limit(template: New, limit_mib: int) -> None:
+def test_a_call_may_allocate_up_to_its_limit(prepared_worker: New, limit_mib: int) -> None:
     """The backend holds 96 MiB; a fork has the limit of its template."""
-    worker = template(SMALL)
+    worker = prepared_worker(SMALL)
     worker.prepare("holds_memory", limit=limit_mib * MIB)
     for each in (worker, worker.fork()):
         each.give()
@@ -136,14 +136,14 @@ def test_a_call_may_allocate_up_to_its_limit(template: New, limit_mib: int) -> N
         assert failure.value.status == "out_of_memory"
 
 
-def test_preparation_is_under_the_limit_too(template: New) -> None:
-    status, reason = refused(template(SMALL), "prepares_memory", limit=64 * MIB)
+def test_preparation_is_under_the_limit_too(prepared_worker: New) -> None:
+    status, reason = refused(prepared_worker(SMALL), "prepares_memory", limit=64 * MIB)
     assert status == "out_of_memory"
     assert reason.startswith("preparation ran out of memory: RuntimeError: ")
 
 
-def test_junk_moves_the_inputs_and_is_gone_when_they_are_there(template: New) -> None:
-    worker = template(SMALL)
+def test_junk_moves_the_inputs_and_is_gone_when_they_are_there(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls", limit=256 * MIB)
     for _ in range(3):
         # Three times 160 MiB would not fit beside each other.

@@ -16,7 +16,7 @@ New = Callable[[str], Asked]
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
 SQUARE = "attention/dot/B2-H2-L3-D4/none"
-TURN = m.TakeTurns(0, (0,), (-1,), 1, 0)
+TURN = m.TakeSlots(0, (0,), (-1,), 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -26,17 +26,17 @@ TURN = m.TakeTurns(0, (0,), (-1,), 1, 0)
     ],
     ids=lambda r: type(r).__name__,
 )  # fmt: skip
-def test_nothing_is_done_before_prepare(template: New, request_: m.Request) -> None:
+def test_nothing_is_done_before_prepare(prepared_worker: New, request_: m.Request) -> None:
     with pytest.raises(WorkerFailed) as failure:
-        template(SMALL).link.ask(request_, m.Done, ENOUGH_S)
+        prepared_worker(SMALL).link.ask(request_, m.Done, ENOUGH_S)
     assert (failure.value.status, failure.value.reason) == (
         "error",
         f"{type(request_).__name__} before Prepare",
     )
 
 
-def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(template: New) -> None:
-    worker = template(SMALL)
+def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls")
     for request in (m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory(), m.TraceCall()):
         with pytest.raises(WorkerFailed, match=f"^{type(request).__name__} before Activations$"):
@@ -49,8 +49,8 @@ def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(template:
     assert worker.kept() == []
 
 
-def test_facts_are_those_of_the_process_that_loaded_torch(template: New) -> None:
-    facts, _ = template(SMALL).link.ask(m.Facts(), m.TorchFacts, ENOUGH_S)
+def test_facts_are_those_of_the_process_that_loaded_torch(prepared_worker: New) -> None:
+    facts, _ = prepared_worker(SMALL).link.ask(m.Facts(), m.TorchFacts, ENOUGH_S)
     assert facts.torch.split("+")[0] == version("torch").split("+")[0]
     assert facts.flags["threads"] == "1"
     assert facts.flags["float32_matmul_precision"] == "highest"
@@ -58,8 +58,8 @@ def test_facts_are_those_of_the_process_that_loaded_torch(template: New) -> None
     assert "\n" not in facts.flags["build"]
 
 
-def test_a_worker_runs_one_thread_builds_no_graph_and_reads_nothing(template: New) -> None:
-    worker = template(SMALL)
+def test_a_worker_runs_one_thread_builds_no_graph_and_reads_nothing(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("tells_torch")
     worker.give()
     assert worker.output()[0, 0, 0].tolist() == [1, 1, 0, 0]
@@ -67,16 +67,16 @@ def test_a_worker_runs_one_thread_builds_no_graph_and_reads_nothing(template: Ne
 
 
 @pytest.mark.parametrize("draw", [0, 1])
-def test_an_output_is_that_of_the_inputs_given_last(template: New, draw: int) -> None:
-    worker = template("attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/none/float64")
+def test_an_output_is_that_of_the_inputs_given_last(prepared_worker: New, draw: int) -> None:
+    worker = prepared_worker("attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/none/float64")
     assert worker.prepare("eager", BUILT_IN_BACKENDS) > 0
     worker.give(7)
     arrays = worker.give(draw)
     np.testing.assert_allclose(worker.output(), attend(*arrays), rtol=1e-12)
 
 
-def test_heads_last_is_given_and_taken_in_that_layout(template: New) -> None:
-    worker = template("attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/none/float32")
+def test_heads_last_is_given_and_taken_in_that_layout(prepared_worker: New) -> None:
+    worker = prepared_worker("attention/dot/B2-H4-Hkv2-Lq3-Lk5-D4-Dv6/none/float32")
     worker.prepare("heads_last")
     arrays = worker.give()
     output = worker.output()
@@ -93,13 +93,13 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("dtype", SPECIAL)
-def test_bits_go_through_a_worker_unchanged(template: New, dtype: str) -> None:
+def test_bits_go_through_a_worker_unchanged(prepared_worker: New, dtype: str) -> None:
     """-inf, -0, the largest and the smallest number; back through strides."""
     bits = np.arange(2 * 2 * 3 * 4, dtype=f"u{2 if dtype == 'bfloat16' else np.dtype(dtype).itemsize}")
     bits[:4] = SPECIAL[dtype]
     values = bits.reshape(2, 2, 3, 4)
     values = values if dtype == "bfloat16" else values.view(dtype)
-    worker = template(f"{SQUARE}/{dtype}")
+    worker = prepared_worker(f"{SQUARE}/{dtype}")
     worker.prepare("gives_values")
     worker.give((np.zeros_like(values), np.zeros_like(values), values))
     assert worker.output().tobytes() == values.tobytes()
@@ -110,15 +110,17 @@ def test_bits_go_through_a_worker_unchanged(template: New, dtype: str) -> None:
     [("L3-D2-E4", "dot", 3), ("L3-D2-E4-cross", "dot", 4), ("Lq2-Lk3-D2-E4", "dot", 4),
      ("Lq2-Lk3-D2-E4", "concat_linear", 0)],
 )  # fmt: skip
-def test_one_source_that_serves_twice_is_one_tensor(template: New, sizes: str, rule: str, said: int) -> None:
-    worker = template(f"multihead/{rule}/B2-H2-{sizes}/none/float32")
+def test_one_source_that_serves_twice_is_one_tensor(
+    prepared_worker: New, sizes: str, rule: str, said: int
+) -> None:
+    worker = prepared_worker(f"multihead/{rule}/B2-H2-{sizes}/none/float32")
     worker.prepare("tells_identity")
     worker.give()
     assert worker.output().tolist() == np.full((2, 2 if "Lq2" in sizes else 3, 4), said).tolist()
 
 
-def test_the_last_output_is_that_of_the_last_timed_call(template: New) -> None:
-    worker = template(SMALL)
+def test_the_last_output_is_that_of_the_last_timed_call(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls")
     worker.give()
     block = worker.block(calls=3, samples=4, warm_calls=5)
@@ -131,14 +133,14 @@ def test_the_last_output_is_that_of_the_last_timed_call(template: New) -> None:
     # Computing leaves it alone; asking for it makes no call.
     assert set(worker.output().ravel()) == {made + 1}
     ((kept, output),) = worker.kept()
-    assert (kept.stretch, kept.turn, kept.call, kept.renewed) == (4, 10, 2, False)
+    assert (kept.segment, kept.slot, kept.call, kept.refreshed) == (4, 10, 2, False)
     assert set(output.ravel()) == {made}
     assert set(worker.output().ravel()) == {made + 2}
 
 
 @pytest.mark.parametrize("most_calls", [0, 1, 3])
-def test_warming_up_makes_as_many_calls_as_it_traces(template: New, most_calls: int) -> None:
-    worker = template(SMALL)
+def test_warming_up_makes_as_many_calls_as_it_traces(prepared_worker: New, most_calls: int) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("counts_calls")
     worker.give()
     warmed, _ = worker.link.ask(m.WarmUp(most_calls, 60.0), m.Warmed, ENOUGH_S)
@@ -146,8 +148,8 @@ def test_warming_up_makes_as_many_calls_as_it_traces(template: New, most_calls: 
     assert set(worker.output().ravel()) == {most_calls + 1}
 
 
-def test_peak_memory_is_that_of_a_call_in_the_worker(template: New) -> None:
-    worker = template(SMALL)
+def test_peak_memory_is_that_of_a_call_in_the_worker(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     peaks = []
     for backend in ("holds_memory", "counts_calls"):
         worker.prepare(backend)

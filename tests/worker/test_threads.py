@@ -24,15 +24,15 @@ def test_torch_and_the_blas_of_numpy_have_the_threads_of_the_case(
         monkeypatch.setenv(name, "3")
     server = start_server(threads)
     try:
-        template = server.fork(child=False, cpus=tuple(os.sched_getaffinity(0)))
-        worker = Asked(template, CASE, [template])
+        prepared_worker = server.fork(timed=False, cpus=tuple(os.sched_getaffinity(0)))
+        worker = Asked(prepared_worker, CASE, [prepared_worker])
         worker.prepare("counts_threads", THREADS)
         worker.give()
         said, between, of_torch, of_blas = worker.output().ravel()[:4]
         assert (said, between) == (threads, threads)
         # Each starts what it needs beside the first when it first works.
         assert (of_torch, of_blas) == (threads - 1, threads - 1)
-        template.kill()
+        prepared_worker.kill()
     finally:
         server.kill()
 

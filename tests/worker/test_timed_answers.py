@@ -20,7 +20,7 @@ from attnbench.inputs.symmetries import (
     undone_gradient,
 )
 from attnbench.ipc.names import ACTIVATIONS, HELD, UPSTREAM
-from attnbench.verifier.case import OpenedCase
+from attnbench.verifier.case import CaseVerifier
 
 ATTENTION = "attention/{}/B2-H4-Hkv2-Lq5-Lk6-D4-Dv3/{}/float64/cpu/both"
 SQUARE = "attention/{}/B2-H4-Hkv2-L6-D4-Dv3/{}/float64/cpu/both"
@@ -42,7 +42,7 @@ def cases() -> list[str]:
     return found
 
 
-def one_by_one(opened: OpenedCase, seed: int) -> dict[str, Change]:
+def one_by_one(opened: CaseVerifier, seed: int) -> dict[str, Change]:
     """A drawn composition, each law of it alone, by name. Queries and keys of one source go together."""
     whole = draw_change(opened.case, opened.rule, np.random.default_rng(seed))
     still = no_change(opened.case)

@@ -56,22 +56,24 @@ def ran_in(worker: Asked, backend: str, source: Source = BUILT_IN_BACKENDS) -> t
         ("sdpa_flash", LAYER, ("addmm x4", FLASH)),
     ],
 )
-def test_the_operations_of_a_call(template: New, backend: str, case: str, ran: tuple[str, ...]) -> None:
-    assert ran_in(template(case), backend) == ran
+def test_the_operations_of_a_call(
+    prepared_worker: New, backend: str, case: str, ran: tuple[str, ...]
+) -> None:
+    assert ran_in(prepared_worker(case), backend) == ran
 
 
-def test_what_calls_others_to_compute_stands_before_them(template: New) -> None:
-    ran = ran_in(template(CAUSAL), "sdpa_math")
+def test_what_calls_others_to_compute_stands_before_them(prepared_worker: New) -> None:
+    ran = ran_in(prepared_worker(CAUSAL), "sdpa_math")
     assert ran[0] == "_scaled_dot_product_attention_math"
     assert {"bmm x2", "_softmax"} <= set(ran)
     assert not {"matmul", "transpose", "expand", "empty", "scaled_dot_product_attention"} & {
         text.partition(" ")[0] for text in ran
     }
-    assert ran_in(template(LAYER), "nn_multihead_attention")[0] == "_native_multi_head_attention"
+    assert ran_in(prepared_worker(LAYER), "nn_multihead_attention")[0] == "_native_multi_head_attention"
 
 
-def test_generated_code_is_told_in_words_and_what_it_calls_by_name(template: New) -> None:
-    worker = template(CAUSAL)
+def test_generated_code_is_told_in_words_and_what_it_calls_by_name(prepared_worker: New) -> None:
+    worker = prepared_worker(CAUSAL)
     worker.prepare("compiled", BUILT_IN_BACKENDS)
     worker.give()
     # In a fork of where it was compiled, as runs do it.
@@ -79,8 +81,8 @@ def test_generated_code_is_told_in_words_and_what_it_calls_by_name(template: New
     assert traced == m.Traced(("compiled code", "bmm x2"))
 
 
-def test_the_worker_goes_on_as_before(template: New) -> None:
-    worker = template(CAUSAL)
+def test_the_worker_goes_on_as_before(prepared_worker: New) -> None:
+    worker = prepared_worker(CAUSAL)
     first = ran_in(worker, "sdpa_flash")
     threads = threads_of(worker.link.pid)
     arrays = worker.give(1)
@@ -90,14 +92,14 @@ def test_the_worker_goes_on_as_before(template: New) -> None:
     assert len(threads) == 1
 
 
-def test_a_trace_is_one_call(template: New) -> None:
-    worker = template(CAUSAL)
+def test_a_trace_is_one_call(prepared_worker: New) -> None:
+    worker = prepared_worker(CAUSAL)
     ran_in(worker, "counts_calls", OUTSPOKEN)
     assert set(worker.output().ravel()) == {2}
 
 
-def test_a_call_that_fails_while_traced_is_told_and_the_next_is_not_traced(template: New) -> None:
-    worker = template(CAUSAL)
+def test_a_call_that_fails_while_traced_is_told_and_the_next_is_not_traced(prepared_worker: New) -> None:
+    worker = prepared_worker(CAUSAL)
     worker.prepare("raises_once_warm")
     worker.give()
     for _ in range(2):
@@ -109,8 +111,8 @@ def test_a_call_that_fails_while_traced_is_told_and_the_next_is_not_traced(templ
     assert traced.ran == ("mul", "add")
 
 
-def test_outputs_are_right_after_a_trace(template: New) -> None:
-    worker = template("attention/dot/B1-H2-L8-D4/none/float64")
+def test_outputs_are_right_after_a_trace(prepared_worker: New) -> None:
+    worker = prepared_worker("attention/dot/B1-H2-L8-D4/none/float64")
     ran_in(worker, "eager")
     arrays = worker.give(3)
     np.testing.assert_allclose(worker.output(), attend(*arrays), rtol=1e-12)
@@ -180,8 +182,8 @@ def test_looking_for_kernels_where_there_is_no_device_finds_none() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_a_device_kernels_have_names(template: New) -> None:
-    ran = ran_in(template("attention/scaled_dot/B2-H2-L128-D64/causal/bfloat16/cuda"), "sdpa_flash")
+def test_on_a_device_kernels_have_names(prepared_worker: New) -> None:
+    ran = ran_in(prepared_worker("attention/scaled_dot/B2-H2-L128-D64/causal/bfloat16/cuda"), "sdpa_flash")
     assert "_scaled_dot_product_flash_attention" in ran
     assert any(text.startswith("cuda:") and "flash" in text for text in ran), ran
 

@@ -10,11 +10,11 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
-from asked import ENOUGH_S, Asked, baton
+from asked import ENOUGH_S, Asked, handoff
 
 from attnbench.ipc import messages as m
 from attnbench.runner.link import WorkerFailed
-from attnbench.worker.turns import CALLED_OFF, _wait
+from attnbench.worker.slots import CALLED_OFF, _wait
 
 New = Callable[[str], Asked]
 
@@ -23,8 +23,8 @@ IDLE = ("S", "I")
 
 
 @pytest.fixture
-def worker(template: New) -> Asked:
-    ready = template(SMALL)
+def worker(prepared_worker: New) -> Asked:
+    ready = prepared_worker(SMALL)
     ready.prepare("counts_calls")
     ready.give()
     return ready
@@ -60,8 +60,8 @@ def test_turns_are_told_one_after_the_other_around_their_samples(worker: Asked) 
 
 def test_nothing_is_called_before_the_baton_comes(worker: Asked) -> None:
     """It waits in its sleep; then it goes on."""
-    with baton() as own, baton() as other:
-        worker.link.tell(m.TakeTurns(0, (0, 2), (1, -1), 1, 0), (own, other))
+    with handoff() as own, handoff() as other:
+        worker.link.tell(m.TakeSlots(0, (0, 2), (1, -1), 1, 0), (own, other))
         watch = Path(f"/proc/{worker.link.pid}/stat")
         while watch.read_text().rpartition(")")[2].split()[0] not in IDLE:
             pass
@@ -72,7 +72,7 @@ def test_nothing_is_called_before_the_baton_comes(worker: Asked) -> None:
         os.eventfd_write(own, 1)
         assert os.eventfd_read(other) == 1
         os.eventfd_write(own, 1)
-        taken, _ = worker.link.hear("TakeTurns", m.TurnsTaken, ENOUGH_S)
+        taken, _ = worker.link.hear("TakeSlots", m.SlotsTaken, ENOUGH_S)
         assert taken.block.turns == [0, 2]
         os.set_blocking(other, False)
         with pytest.raises(BlockingIOError):
@@ -81,9 +81,9 @@ def test_nothing_is_called_before_the_baton_comes(worker: Asked) -> None:
 
 
 def test_called_off_before_its_first_turn_it_has_no_samples(worker: Asked) -> None:
-    with baton(CALLED_OFF) as own:
-        request = m.TakeTurns(3, (0, 1), (0, -1), 2, 1)
-        taken, _ = worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own,))
+    with handoff(CALLED_OFF) as own:
+        request = m.TakeSlots(3, (0, 1), (0, -1), 2, 1)
+        taken, _ = worker.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))
     assert (taken.block.stretch, taken.block.turns, taken.block.wall_ns) == (3, [], [])
     assert taken.received_ns == taken.passed_ns == []
     assert set(worker.output().ravel()) == {1}
@@ -91,12 +91,12 @@ def test_called_off_before_its_first_turn_it_has_no_samples(worker: Asked) -> No
 
 def test_called_off_while_it_holds_the_baton_it_stops_after_that_turn(worker: Asked) -> None:
     """The baton that it got and the end of the stretch may come at once."""
-    with baton() as own, baton() as other:
-        worker.link.tell(m.TakeTurns(0, (0, 2, 4), (1, 1, -1), 4, 0), (own, other))
+    with handoff() as own, handoff() as other:
+        worker.link.tell(m.TakeSlots(0, (0, 2, 4), (1, 1, -1), 4, 0), (own, other))
         os.eventfd_write(own, 1)
         assert os.eventfd_read(other) == 1
         os.eventfd_write(own, 1 + CALLED_OFF)
-        taken, _ = worker.link.hear("TakeTurns", m.TurnsTaken, ENOUGH_S)
+        taken, _ = worker.link.hear("TakeSlots", m.SlotsTaken, ENOUGH_S)
     assert taken.block.turns == [0]
     assert [len(column) for column in (taken.block.wall_ns, taken.received_ns, taken.passed_ns)] == [1] * 3
     assert calls_made(worker) == 4
@@ -104,8 +104,8 @@ def test_called_off_while_it_holds_the_baton_it_stops_after_that_turn(worker: As
 
 def test_after_a_stretch_that_was_called_off_comes_a_whole_one(worker: Asked) -> None:
     """Whatever is left in the old batons: each stretch has its own."""
-    with baton(CALLED_OFF + 5) as own:
-        worker.link.ask(m.TakeTurns(0, (0,), (-1,), 1, 0), m.TurnsTaken, ENOUGH_S, (own,))
+    with handoff(CALLED_OFF + 5) as own:
+        worker.link.ask(m.TakeSlots(0, (0,), (-1,), 1, 0), m.SlotsTaken, ENOUGH_S, (own,))
         assert worker.block(calls=1, samples=3).turns == [1, 4, 7]
         os.eventfd_write(own, 1)
 
@@ -115,20 +115,20 @@ def test_a_worker_keeps_no_baton(worker: Asked) -> None:
     before = descriptors(worker)
     for _ in range(5):
         worker.block(calls=1, samples=2)
-        with baton(CALLED_OFF) as own, baton() as other:
-            worker.link.ask(m.TakeTurns(0, (0,), (1,), 1, 0), m.TurnsTaken, ENOUGH_S, (own, other))
+        with handoff(CALLED_OFF) as own, handoff() as other:
+            worker.link.ask(m.TakeSlots(0, (0,), (1,), 1, 0), m.SlotsTaken, ENOUGH_S, (own, other))
     assert descriptors(worker) == before
 
 
-def test_a_call_that_raises_in_its_turn_does_not_pass_the_baton_on(template: New) -> None:
-    worker = template(SMALL)
+def test_a_call_that_raises_in_its_turn_does_not_pass_the_baton_on(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
     worker.prepare("raises_once_warm")
     worker.give()
     before = descriptors(worker)
-    with baton(1) as own, baton() as other:
-        request = m.TakeTurns(0, (0, 1), (0, 1), 2, 0)
+    with handoff(1) as own, handoff() as other:
+        request = m.TakeSlots(0, (0, 1), (0, 1), 2, 0)
         with pytest.raises(WorkerFailed, match=r"^the call raised ArithmeticError: tired$"):
-            worker.link.ask(request, m.TurnsTaken, ENOUGH_S, (own, other))
+            worker.link.ask(request, m.SlotsTaken, ENOUGH_S, (own, other))
         os.set_blocking(other, False)
         with pytest.raises(BlockingIOError):
             os.eventfd_read(other)
@@ -138,7 +138,7 @@ def test_a_call_that_raises_in_its_turn_does_not_pass_the_baton_on(template: New
 
 def test_without_batons_there_are_no_turns(worker: Asked) -> None:
     with pytest.raises(WorkerFailed, match=r"^the call raised IndexError") as failure:
-        worker.link.ask(m.TakeTurns(0, (0,), (-1,), 1, 0), m.TurnsTaken, ENOUGH_S)
+        worker.link.ask(m.TakeSlots(0, (0,), (-1,), 1, 0), m.SlotsTaken, ENOUGH_S)
     assert failure.value.status == "error"
     assert worker.block(calls=1, samples=1).turns == [1]
 
@@ -159,7 +159,7 @@ def test_a_signal_that_a_library_handles_does_not_end_the_wait() -> None:
         os.eventfd_write(own, 7)
 
     try:
-        with baton() as own:
+        with handoff() as own:
             thread = threading.Thread(target=interrupt, args=(own,))
             thread.start()
             assert _wait(own) == 7

@@ -41,7 +41,7 @@ def called_from(function: str) -> bool:
 
 
 def taking_turns() -> bool:
-    return called_from("take_turns")
+    return called_from("take_slots")
 
 
 def in_turn(number: int, act: Callable[[], object]) -> Callable[[Setup], Call]:
@@ -180,7 +180,7 @@ def calls_flash(setup: Setup) -> Call:
 def bend(clock: Callable[[Callable[[], int]], Callable[[], int]]) -> Callable[[], None]:
     """Put another clock into all that tell the time of a turn, once; ``clock`` makes it of the true one."""
     import attnbench.timing.sample as sample
-    import attnbench.worker.turns as turns
+    import attnbench.worker.slots as turns
 
     bent: list[int] = []
 

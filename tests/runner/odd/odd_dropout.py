@@ -24,7 +24,7 @@ def from_torch(weights: Tensor, p: float) -> Tensor:
 
 def taking_turns() -> bool:
     frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "take_turns":
+    while frame is not None and frame.f_code.co_name != "take_slots":
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None
 

@@ -1,0 +1,152 @@
+"""Timed slots: take turns with other workers on one core, with inputs refreshed in between."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter_ns, process_time_ns, thread_time_ns
+from typing import Any
+
+from attnbench.ipc.messages import SlotsTaken, TakeSlots
+from attnbench.ipc.shared_memory import Stored, mapped
+from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
+from attnbench.types.record import Block
+from attnbench.worker.answers import OutputLog
+from attnbench.worker.prepared import LastCall, PreparedBackend
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """Inputs to come, and where the outputs around their coming are kept."""
+
+    stored: Mapping[str, Stored]
+    output_log: OutputLog
+    segment: int
+
+    def sample(self, prepared: PreparedBackend, timer: Timer, calls: int, slot: int) -> tuple[Sample, Any]:
+        """A sample of ``calls`` calls, between two of which the inputs are renewed; and the last output.
+
+        The output before is kept where there is one, that of the first call after in any case. On a device,
+        where calls of a sample are one launch, inputs are renewed before all of them.
+
+        A pool of copies, of which each call takes the next, has just the next one written anew, and back: all
+        of it would not fit into a turn.
+        """
+        at = secrets.randbelow(calls) if prepared.case.device == "cpu" else 0
+        a, b, c = prepared.inputs or (None, None, None)
+        samples: list[Sample] = []
+        if at:
+            sample, output = timer(prepared.call, a, b, c, at)
+            samples.append(sample)
+            self._keep(prepared, output, slot, at - 1, refreshed=False)
+        if prepared.pool is None:
+            start = perf_counter_ns()
+            prepared.write(self.stored)
+            self.output_log.spent(perf_counter_ns() - start)
+            first = calls if prepared.case.device != "cpu" else 1
+            sample, output = timer(prepared.call, a, b, c, first)
+            self._keep(prepared, output, slot, at + first - 1, refreshed=True)
+        else:
+            sample, output = self._in_pool(prepared, slot, at)
+            first = 1
+        alone_ns = sample.wall_ns if prepared.case.device == "cpu" else 0
+        samples.append(replace(sample, refreshed_ns=alone_ns))
+        if at + first < calls:
+            sample, output = timer(prepared.call, a, b, c, calls - at - first)
+            samples.append(sample)
+        return joined(samples), output
+
+    def _in_pool(self, prepared: PreparedBackend, slot: int, at: int) -> tuple[Sample, Any]:
+        assert prepared.pool is not None
+        start = perf_counter_ns()
+        triple = next(prepared.pool.upcoming)
+        prepared.write(self.stored, triple)
+        self.output_log.spent(perf_counter_ns() - start)
+        sample, output = take_sample(prepared.call, *triple, 1)
+        self._keep(prepared, output, slot, at, refreshed=True)
+        start = perf_counter_ns()
+        assert prepared.inputs is not None
+        for old, now in zip(triple, prepared.inputs, strict=True):
+            old.copy_(now)
+        self.output_log.spent(perf_counter_ns() - start)
+        return sample, output
+
+    def _keep(self, prepared: PreparedBackend, output: Any, slot: int, call: int, *, refreshed: bool) -> None:
+        self.output_log.keep(prepared, output, self.segment, slot, call, refreshed=refreshed)
+
+
+CALLED_OFF = 1 << 32
+"""Added to an eventfd by the parent: no more turns."""
+
+
+def take_slots(
+    request: TakeSlots, fds: Sequence[int], prepared: PreparedBackend, timer: Timer, output_log: OutputLog
+) -> tuple[SlotsTaken, LastCall | None]:
+    """Take the turns; gives what was measured and the last call.
+
+    Between turns the process sleeps in a system call. The handoff is passed before anything is written
+    down, so what follows a sample is not in the next one's way for longer than it must.
+    """
+    assert prepared.inputs is not None
+    a, b, c = prepared.inputs
+    call, calls, warm_calls, own = prepared.call, request.calls, request.warm_calls, fds[0]
+    samples: list[Sample] = []
+    received_ns: list[int] = []
+    passed_ns: list[int] = []
+    output: Any = None
+    refresh: Refresh | None = None
+    if request.refreshed:
+        refresh = Refresh(mapped(fds[-1], request.refreshed), output_log, request.segment)
+    awaited = refresh
+    process_ns, thread_ns = process_time_ns(), thread_time_ns()
+    for number, successor in enumerate(request.successors):
+        if _wait(own) >= CALLED_OFF:
+            break
+        received_ns.append(perf_counter_ns())
+        output = None
+        # Every turn left is equally likely, so no backend can know which one it is.
+        refreshes = awaited is not None and secrets.randbelow(len(request.slots) - number) == 0
+        if warm_calls:
+            timer.warm(call, a, b, c, warm_calls)
+        if awaited is not None and refreshes:
+            sample, output = awaited.sample(prepared, timer, calls, request.slots[number])
+            awaited = None
+        else:
+            sample, output = timer(call, a, b, c, calls)
+        passed_ns.append(perf_counter_ns())
+        if successor >= 0:
+            os.eventfd_write(fds[successor], 1)
+        samples.append(sample)
+    process_ns, thread_ns = process_time_ns() - process_ns, thread_time_ns() - thread_ns
+    taken = SlotsTaken(_block(request, samples, timer), received_ns, passed_ns, process_ns, thread_ns)
+    if not samples:
+        return taken, None
+    # A pool has its inputs back already.
+    refreshed = refresh is not None and awaited is None and prepared.pool is None
+    return taken, LastCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, refreshed)
+
+
+def _wait(handoff: int) -> int:
+    """Sleep until the handoff comes; a signal that a library has a handler for wakes nobody up."""
+    while True:
+        try:
+            return os.eventfd_read(handoff)
+        except InterruptedError:
+            continue
+
+
+def _block(request: TakeSlots, samples: Sequence[Sample], timer: Timer) -> Block:
+    return Block(
+        stretch=request.segment,
+        turns=list(request.slots[: len(samples)]),
+        calls=request.calls,
+        wall_ns=[s.wall_ns for s in samples],
+        cpu_ns=[s.cpu_ns for s in samples],
+        switches=[s.switches for s in samples],
+        faults=[s.faults for s in samples],
+        asked_ns=[],
+        renewed_ns=sum(s.refreshed_ns for s in samples),
+        **device_fields(timer, samples),
+    )
