@@ -1,4 +1,4 @@
-"""What the parent says to servers, templates and children, and what they answer."""
+"""What the parent says to preloaded servers and workers, and what they answer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ArraySpec(Struct, frozen=True):
 
 
 class Fork(Struct, frozen=True, tag=True):
-    """Fork; the child serves on the descriptor that comes with this. Answer: :class:`Forked`.
+    """Fork; the new process serves on the descriptor that comes with this. Answer: :class:`Forked`.
 
-    child: whether it is a child that will be timed (keeps what is prepared), not a new template.
+    timed: whether the fork is a worker that will be timed, not one in which a backend will be prepared.
     cpus: cores it may run on.
     """
 
@@ -129,7 +129,7 @@ class WarmUp(Struct, frozen=True, tag=True):
 class TakeSlots(Struct, frozen=True, tag=True):
     """Take one sample in each of these turns of a stretch, waiting for the baton before each.
 
-    Descriptors: an eventfd of its own, those it passes the baton to, and the memory of ``renewed``. turns:
+    Descriptors: an eventfd of its own, those it passes the handoff to, and the memory of ``renewed``. turns:
     the places of its turns in the stretch. successors: for each, which descriptor is written afterwards; 0 is
     its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. renewed: inputs to go on with
     from a call on that is drawn at random when it comes; nothing where inputs stay as they are.

@@ -138,7 +138,7 @@ class Scored(Struct, frozen=True, tag=True):
     """Outputs were compared. problem: "" where each alone is within the limits known so far; else which of
     them isn't (``place``), what is wrong with it, and which check failed.
 
-    law: the change in force then, in words; "" for none.
+    transform: the one in force then, in words; "" for none.
     """
 
     problem: str
@@ -163,8 +163,10 @@ class Judged(Struct, frozen=True, tag=True):
 
 
 class Tried(Struct, frozen=True, tag=True):
-    """Canaries were tried. passed: one that passes the whole check; "" where none does. unseen: whether
-    dropout can be seen in no row."""
+    """Trivial answers were tried.
+
+    passed: one that passes the whole check; "" where none does. unseen: whether no row shows dropout.
+    """
 
     passed: str
     unseen: bool = False

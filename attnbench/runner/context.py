@@ -23,7 +23,7 @@ class ArrayBlock:
 
 @dataclass(frozen=True)
 class Place:
-    """Inputs by name: which draw, and what seeds the composition of laws that it comes after (0: none)."""
+    """Inputs by name: which draw, and what seeds the transform that it comes after (0: none)."""
 
     draw: int
     change: int

@@ -82,12 +82,12 @@ def prepare_worker(
     pin_allocator: bool = False,
     launch: int = 0,
 ) -> tuple[WorkerLink, m.Prepared]:
-    """A new template with a backend (None: the plain reference) prepared; gives it and what it told.
+    """A new prepared worker with a backend (None: the plain reference) prepared; gives it and what it told.
 
     launch: which of the servers it comes from.
 
     Raises:
-        WorkerFailed: it could not be prepared; the template is gone.
+        WorkerFailed: it could not be prepared; the prepared worker is gone.
     """
     sources = (context.rule_source,) if entry is None else (context.rule_source, entry.source)
     side = "" if entry is None else entry.side
@@ -146,11 +146,11 @@ def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: flo
 def examine(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Candidate:
     """Prepare one backend, have all its outputs judged, and warm it up.
 
-    The template makes one call, so that what is made at the first is there; the rest of the check goes on in
-    a fork of it, where it can be forked: children begin with a template that has had no more past than that.
+    The prepared worker makes one call, so that what is made at the first is there. The rest of
+    the check goes on in a fork of it, where it can be forked: workers begin with no more past than one call.
 
     Raises:
-        WorkerFailed: with the status and reason of its record; its template is gone.
+        WorkerFailed: with the status and reason of its record; its prepared worker is gone.
     """
     prepared_worker, prepared = prepare_worker(pool, context, entry, pool.all_cpus)
     fresh = can_be_forked(entry.record, parse_case(context.case))

@@ -153,7 +153,7 @@ def _hear_all(
         if not called_off and (failed or not ready):
             _call_off(handoffs)
             called_off, in_time = True, bool(ready)
-            # One that had passed the baton on may have failed: whoever has it now keeps its time.
+            # One that had passed the handoff on may have failed: whoever has it now keeps its time.
             end = max(end, time.monotonic() + _CALLED_OFF_S)
     return taken, in_time
 

@@ -110,7 +110,9 @@ class WorkerFailed(Exception):  # noqa: N818
 
 
 class WorkerLink:
-    """A running server, template or child. Safe to ask from several threads: one question at a time.
+    """A running preloaded server or worker.
+
+    Safe to ask from several threads: one question at a time.
 
     forked_by: the link to the process it was forked from, which alone can wait for it; None for a
     server, which the parent started itself.
@@ -243,7 +245,7 @@ class WorkerLink:
 
     def _end(self) -> int:
         if self._started is not None:
-            # The server ends by itself when its line closes, and takes its templates with it.
+            # The server ends by itself when its line closes, and takes its prepared workers with it.
             self._line.close()
             code, self._last_words = self._started.end(CLOSING_S)
             return code
@@ -269,7 +271,7 @@ class WorkerLink:
 
 def start_server(threads: int, interpreter: Interpreter = HERE) -> WorkerLink:
     """Start a server: a fresh interpreter with torch loaded, ``threads`` threads in every library."""
-    # One thread while compiling too: a pool of compilers would outlive the template that is forked.
+    # One thread while compiling too: a pool of compilers would outlive the prepared worker that is forked.
     environment = thread_environment(threads) | sleep_environment() | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     started = start_process("attnbench.worker.server", [str(threads)], environment, interpreter)
     return WorkerLink(started.sock, started.process.pid, None, started)

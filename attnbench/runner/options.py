@@ -130,7 +130,7 @@ class Options:
         return min(LAUNCHES, self.sets) if self.timed else 1
 
     @property
-    def renewing(self) -> bool:
+    def refreshing(self) -> bool:
         """Whether inputs are renewed while calls are timed, and outputs around that compared."""
         return "renewal" not in self.without
 

@@ -118,7 +118,7 @@ class WorkerPool:
     ) -> WorkerLink:
         """A process with torch and these plugins loaded and nothing prepared; safe from several threads.
 
-        Plugins are imported once, in a process that does nothing else: a mould, forked from the server.
+        Plugins are imported once, in a fork of the preloaded server that does nothing else.
         """
         place = ServerKey(side, threads, launch % self._launches(side))
         if not sources:
@@ -142,7 +142,7 @@ class WorkerPool:
             return loaded
 
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
-        """The cores where children with so many threads are timed."""
+        """The cores where workers with so many threads are timed."""
         return split_cpus(self.all_cpus, threads)[0]
 
     def keep_off_measured_cores(self, threads: int) -> None:
@@ -154,7 +154,7 @@ class WorkerPool:
         os.sched_setaffinity(0, self.all_cpus)
 
     def _torch_facts(self) -> m.TorchFacts:
-        # Asked of a template: to look for CUDA devices would make the server unfit to be forked.
+        # Asked of a prepared worker: to look for CUDA devices would make the server unfit to be forked.
         try:
             self.start_servers(1)
             prepared_worker = self.new_worker(1, self.all_cpus)

@@ -192,7 +192,7 @@ def _plan(
     if not found.fresh:
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")
     if calls.sets < pool.options.sets:
-        notes.append(f"slow: measured in {calls.sets} of {shop.options.sets} sets")
+        notes.append(f"slow: measured in {calls.sets} of {pool.options.sets} sets")
     # What is compared live must not stand on the luck of one template, however long preparing takes.
     anew = bool(candidate.entry.side) or prepared_anew(found.prepare_ms, found.first_call_ms)
     return replace(

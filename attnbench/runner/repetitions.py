@@ -43,7 +43,7 @@ def missing(kept: m.Kept, segments: int, *, refreshing: bool) -> str:
         of_segment = [output for output in kept.outputs if output.segment == segment]
         refreshed = any(output.refreshed for output in of_segment)
         if not of_segment or (refreshing and not refreshed):
-            return f"the worker kept no output of stretch {stretch + 1} that can be compared"
+            return f"the worker kept no output of stretch {segment + 1} that can be compared"
     if any(not 0 <= output.segment < segments for output in kept.outputs):
         return "the worker kept outputs of a stretch that there was not"
     return ""
@@ -57,11 +57,11 @@ def as_timed(output: m.KeptOutput, places: Sequence[Place], segments: int) -> rm
 
 def mismatch_words(output: m.KeptOutput, scored: rm.Scored, set_index: int) -> str:
     """That the output of a timed call is wrong: which call, on what inputs, after which law, and how far."""
-    where = f"call {output.call + 1} of a sample (set {set_index + 1}, stretch {output.stretch + 1}, "
-    where += f"turn {output.turn + 1})"
+    where = f"call {output.call + 1} of a sample (set {set_index + 1}, stretch {output.segment + 1}, "
+    where += f"turn {output.slot + 1})"
     on = "inputs written anew while it was timed" if output.refreshed else "inputs it had not seen before"
-    transform = f" ({scored.law})" if scored.transform else ""
-    return f"in the output of a timed call, {where}, on {on}{law}: {scored.problem}"
+    transform = f" ({scored.transform})" if scored.transform else ""
+    return f"in the output of a timed call, {where}, on {on}{transform}: {scored.problem}"
 
 
 LARGEST_JUNK_BYTES = 64 * 1024

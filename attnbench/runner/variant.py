@@ -148,4 +148,4 @@ def _scored_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, wh
 
 
 def _on(context: CaseContext, failure: WorkerFailed) -> str:
-    return f"on a case beside it, {brief.case}: {failure.reason}"
+    return f"on a case beside it, {context.case}: {failure.reason}"

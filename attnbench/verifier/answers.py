@@ -85,7 +85,7 @@ def errors_after(
     rows: Rows | None,
     some: Rows | None = None,
 ) -> dict[str, Errors]:
-    """Errors of each part of an answer, as stored, to inputs that a law has changed.
+    """Errors of each part of an answer, as stored, to inputs that a transform has changed.
 
     expected: the exact answer before the change; of the output the query rows ``rows`` alone, all where None.
     some: places of those rows that count; the worst element is then named by its row of the case.

@@ -236,7 +236,7 @@ class CaseVerifier:
         return self.case.seed if index < len(self._check) else self.entropy
 
     def _change(self, index: int, seed: int) -> Change:
-        """The composition of laws that a seed stands for, 0 for none; the last few are remembered."""
+        """The transform that a seed stands for, 0 for none; the last few are remembered."""
         if not seed:
             return no_change(self.case)
         if (index, seed) not in self._changes:
@@ -317,7 +317,7 @@ def _of_part(part: str) -> str:
 def passing_trivial_answer(opened: CaseVerifier) -> str:
     """A canary that would pass the whole check, "" for none: such a case tells nothing.
 
-    The plain reference must have been scored. Each canary is tried on one draw after the other, as long as it
+    The plain reference must have been scored. Each answer is tried on one draw after the other while it
     passes; hardly any gets beyond the first.
     """
     if opened.case.pass_ == "backward" or opened.case.dropout:

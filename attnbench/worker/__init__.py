@@ -1,7 +1,7 @@
-"""The processes that attnbench starts: what they say to each other and what each does.
+"""The processes that run a backend's code, started by the runner.
 
-    parent ── server (torch loaded, nothing else) ── template (one backend on one case) ── child (one set)
+    parent ── preloaded server (torch, nothing else) ── prepared worker (a backend on a case) ── worker (a set)
        └───── verifier (inputs, oracle, check; NumPy only)
 
-Backend code runs in templates and children alone.
+Only prepared workers and workers run code of backends.
 """

@@ -174,7 +174,7 @@ def computed_weights(prepared: PreparedBackend) -> dict[str, Stored]:
     """
     case = prepared.case
     if prepared.backend.weights is None or case.layer is not None:
-        raise NotPrepared("error", f"{held.backend.name} gives no weights of such a case")
+        raise NotPrepared("error", f"{prepared.backend.name} gives no weights of such a case")
     assert prepared.inputs is not None
     before = keep(prepared.inputs)
     with nothing_changed("computing the weights"):

@@ -94,7 +94,7 @@ class PreparedBackend:
     call: what is timed; passed: where the case asks for gradients, the same, made when inputs come, of what
     was prepared.
     pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
-    until it is written down. evidence: what was written down. parameters: what it was prepared with.
+    until it is written down. output_log: what was written down. parameters: what it was prepared with.
     buffers: of inputs between bands of NaN, bands included. past, earlier: of the calls that were checked,
     and the outputs of the last few of them. delivery: how the inputs came, see ``worker.delivery``. ordinary:
     the same for inputs that require no gradients, where these do.

@@ -83,7 +83,7 @@ _ENDING_S = 1.0
 def serve(sock: socket.socket) -> None:
     """Serve until the other end closes. A fork goes on serving on its own line.
 
-    What is held is lost with the process; a forked child begins with what its template holds.
+    What is held is lost with the process; a fork begins with what its prepared worker holds.
     """
     line: Line = Channel(sock, m.Request)  # type: ignore[arg-type]
     prepared: PreparedBackend | None = None

@@ -10,7 +10,6 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 from attnbench.ipc.messages import SlotsTaken, TakeSlots
-from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
 from attnbench.types.record import Block
@@ -78,12 +77,16 @@ class Refresh:
         self.output_log.keep(prepared, output, self.segment, slot, call, refreshed=refreshed)
 
 
+CALLED_OFF = 1 << 32
+"""Added to an eventfd by the parent: no more turns."""
+
+
 def take_slots(
     request: TakeSlots, fds: Sequence[int], prepared: PreparedBackend, timer: Timer, output_log: OutputLog
 ) -> tuple[SlotsTaken, LastCall | None]:
     """Take the turns; gives what was measured and the last call.
 
-    Between turns the process sleeps in a system call. The baton is passed before anything is written
+    Between turns the process sleeps in a system call. The handoff is passed before anything is written
     down, so what follows a sample is not in the next one's way for longer than it must.
     """
     assert prepared.inputs is not None
@@ -126,7 +129,7 @@ def take_slots(
 
 
 def _wait(handoff: int) -> int:
-    """Sleep until the baton comes; a signal that a library has a handler for wakes nobody up."""
+    """Sleep until the handoff comes; a signal that a library has a handler for wakes nobody up."""
     while True:
         try:
             return os.eventfd_read(handoff)

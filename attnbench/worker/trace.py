@@ -165,7 +165,7 @@ def kernels(call: Callable[[], object]) -> list[str]:
 
 
 def kernel_name(text: str) -> str:
-    """The name of a kernel without its type, template arguments and parameters."""
+    """The name of a kernel without its type, prepared worker arguments and parameters."""
     text = text.replace("(anonymous namespace)::", "")
     bare, depth = "", 0
     for letter in text:

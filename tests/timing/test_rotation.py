@@ -99,7 +99,7 @@ def test_renewed_inputs_are_in_all_copies_at_the_same_places_and_the_order_begin
     list(islice(pool.upcoming, 5))
     for x in inputs:
         x.mul_(-3)
-    pool.renew()
+    pool.refresh()
     assert [places(triple) for triple in pool.triples] == before
     assert all(
         torch.equal(copy, x)
@@ -120,7 +120,7 @@ def test_the_copies_that_come_first_are_written_before_all_others(monkeypatch: p
         return copy(self, source)
 
     monkeypatch.setattr(torch.Tensor, "copy_", noted)
-    pool.renew()
+    pool.refresh()
     half = pool.copies // 2
     first = {place for triple in pool.triples[:half] for place in places(triple)}
     assert set(written[: 3 * half]) == first

@@ -73,7 +73,7 @@ def test_a_descriptor_arrives_with_its_message(ends: Ends) -> None:
 
 CROWDED = """
 import os, resource, sys, threading
-from attnbench.worker import messages as m
+from attnbench.ipc import messages as m
 from attnbench.ipc.channel import Channel, close_all, socket_pair
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))

@@ -135,6 +135,6 @@ def test_what_was_prepared_first_is_what_goes_on_after_inputs_that_required_grad
 def test_who_can_not_have_gradients_of_a_case_says_so() -> None:
     """torch's flash kernel for a CPU gives no gradient of a bias; without gradients it runs the case."""
     worker = held("attention/alibi/B1-H2-L4-D4/none/float32", "sdpa_flash")
-    with pytest.raises(NotPrepared, match="gives no gradient of its mask") as refused:
+    with pytest.raises(NotPrepared, match="computes no gradient of its mask") as refused:
         given_to(worker, "graded")
     assert refused.value.status == "unsupported"

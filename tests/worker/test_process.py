@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-START = "import os, resource, signal, sys\nfrom attnbench.worker import process\n"
+START = "import os, resource, signal, sys\nfrom attnbench.ipc import process\n"
 
 
 def run(code: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -103,7 +103,14 @@ def test_our_processes_take_nothing_but_their_own_parent(module: str) -> None:
     """Started by hand with another's number they are gone before they read a line."""
     words = ["1", "1", "1"] if module == "server" else ["1", "1"]
     done = subprocess.run(
-        [sys.executable, "-m", f"attnbench.worker.{module}", *words], timeout=60, check=False
+        [
+            sys.executable,
+            "-m",
+            "attnbench.worker.server" if module == "server" else "attnbench.verifier.process",
+            *words,
+        ],
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 1
 
@@ -111,7 +118,8 @@ def test_our_processes_take_nothing_but_their_own_parent(module: str) -> None:
 def test_the_verifier_loads_no_torch() -> None:
     code = (
         "from attnbench.types.extensions import Source\n"
-        "from attnbench.worker import verifier, verifier_messages as rm\n"
+        "from attnbench.ipc import verifier_messages as rm\n"
+        "from attnbench.verifier import process as verifier\n"
         "rules = Source('rules', 'attnbench.rules', 'attnbench', '0')\n"
         "for rule in ('dot', 'additive', 'concat_linear', 'sinks', 'alibi'):\n"
         "    case = f'multihead/{rule}/H2-L4-D4-E8-bias/causal+padding/bfloat16'\n"

@@ -132,7 +132,7 @@ def test_a_timed_output_is_judged_at_once(verifier: VerifierLink) -> None:
     assert opened.timed((2, 0, opened.right(2)), (3, 0, late)).problem == ""
     stale = opened.timed((2, 0, opened.right(2)), (3, 0, opened.right(2)))
     assert "RMS error" in stale.problem
-    assert (stale.place, stale.law) == (1, "")
+    assert (stale.place, stale.transform) == (1, "")
     late[0, 1, 2, 3] = np.nan
     assert opened.timed((3, 0, late)).problem.startswith("element (b=0, h=1, i=2, d=3) is not finite")
     # It counts in no verdict on the check.
@@ -148,7 +148,7 @@ def test_a_timed_output_is_judged_after_its_law(verifier: VerifierLink) -> None:
     assert opened.timed((3, 77, right)).problem == ""
     stale = opened.timed((3, 78, right))
     assert "RMS error" in stale.problem
-    assert stale.law.startswith("batches permuted, ") or "queries permuted" in stale.law
+    assert stale.transform.startswith("batches permuted, ") or "queries permuted" in stale.transform
     assert "RMS error" in opened.timed((2, 77, right)).problem
     right[1, 2, 60, 7] += 8
     # Named where it is in the output, not where it was before the change.

@@ -24,12 +24,12 @@ def test_outputs_before_and_after_are_those_of_their_inputs(prepared_worker: New
         taken = stretch(worker, begins + 1, calls=4, samples=3, warm_calls=1)
         assert len(taken.block.wall_ns) == 3
         kept = worker.kept()
-        assert [each.renewed for each, _ in kept].count(True) >= 1
+        assert [each.refreshed for each, _ in kept].count(True) >= 1
         for each, output in kept:
-            right = answer(worker, begins + each.renewed)
+            right = answer(worker, begins + each.refreshed)
             np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
         last, _ = kept[-1]
-        assert (last.turn, last.call) == (2, 3)
+        assert (last.slot, last.call) == (2, 3)
 
 
 def test_any_call_of_any_turn_may_be_the_first_on_new_inputs(prepared_worker: New) -> None:
@@ -39,8 +39,8 @@ def test_any_call_of_any_turn_may_be_the_first_on_new_inputs(prepared_worker: Ne
     for _ in range(120):
         worker.give(0)
         stretch(worker, 1, calls=2, samples=2)
-        first = next(each for each, _ in worker.kept() if each.renewed)
-        seen[first.turn, first.call] += 1
+        first = next(each for each, _ in worker.kept() if each.refreshed)
+        seen[first.slot, first.call] += 1
     assert len(seen) == 4
     # Each is as likely: of 120 fewer than 10 of one kind come once in a million times.
     assert min(seen.values()) >= 10
@@ -53,10 +53,10 @@ def test_a_sample_with_new_inputs_has_as_many_calls_as_others(prepared_worker: N
     stretch(worker, 1, calls=5, samples=4, warm_calls=3)
     kept = worker.kept()
     for each, output in kept:
-        before = each.turn * (3 + 5) + 3
+        before = each.slot * (3 + 5) + 3
         assert set(output.ravel()) == {before + each.call + 1}
-    assert kept[-1][0].renewed
-    places = [(each.turn, each.call) for each, _ in kept]
+    assert kept[-1][0].refreshed
+    places = [(each.slot, each.call) for each, _ in kept]
     assert len(set(places)) == len(places), "no call twice"
 
 
@@ -80,7 +80,7 @@ def test_without_new_inputs_only_the_last_output_is_kept(prepared_worker: New) -
     worker.give(0)
     worker.block(calls=3, samples=3)
     ((each, _),) = worker.kept()
-    assert not each.renewed
+    assert not each.refreshed
 
 
 def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(prepared_worker: New) -> None:
@@ -91,9 +91,9 @@ def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(prepared_work
     worker.give(2)
     stretch(worker, 3, calls=1, samples=2)
     kept = worker.kept()
-    assert {each.stretch for each, _ in kept} == {0}
+    assert {each.segment for each, _ in kept} == {0}
     assert 2 <= len(kept) <= 6
-    first = [output for each, output in kept if each.renewed]
+    first = [output for each, output in kept if each.refreshed]
     np.testing.assert_allclose(first[0], answer(worker, 1), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(first[-1], answer(worker, 3), rtol=1e-4, atol=1e-5)
     assert worker.kept() == []
