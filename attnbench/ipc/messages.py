@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from attnbench.types.case import Dtype
@@ -80,37 +82,16 @@ class Activations(Struct, frozen=True, tag=True):
     delivery: str = ""
 
 
-class ComputeWeights(Struct, frozen=True, tag=True):
-    """Compute the attention weights of the inputs. Answer: :class:`Output` with the part ``weights``.
-
-    Of a backend that declares some, or of the plain reference, in a case of ``attention``.
-    """
-
-
 class Compute(Struct, frozen=True, tag=True):
-    """Make one call. Answer: :class:`Output` with the output in a descriptor."""
+    """Compute on the inputs. Answer: :class:`Outputs` with the arrays in a descriptor.
 
-
-class ComputeMany(Struct, frozen=True, tag=True):
-    """Make so many calls on the inputs held. Answer: :class:`Outputs` with all outputs in a descriptor."""
-
-    count: int
-
-
-class ExactGradients(Struct, frozen=True, tag=True):
-    """Of the plain reference's process: its gradients in float64, on the inputs that it holds.
-
-    Answer: :class:`Output`, with what :func:`attnbench.worker.calls.exact_gradients` gives.
+    what: ``outputs`` of ``count`` calls; the attention ``weights``, in a case of ``attention``. From the
+    plain reference's process also its ``exact`` gradients in float64, and its output with features added
+    ``in_turn`` or ``backwards`` (:mod:`attnbench.check.reference`).
     """
 
-
-class ComputeInTurn(Struct, frozen=True, tag=True):
-    """Of the plain reference's process: its output by sums in turn (:mod:`attnbench.check.reference`).
-
-    Answer: :class:`Output`.
-    """
-
-    backwards: bool
+    what: Literal["outputs", "weights", "exact", "in_turn", "backwards"] = "outputs"
+    count: int = 1
 
 
 class WarmUp(Struct, frozen=True, tag=True):
@@ -168,9 +149,8 @@ class MeasureScale(Struct, frozen=True, tag=True):
 
 
 Request = (
-    Fork | Reap | Preload | Facts | Prepare | Activations | Compute | ComputeMany | ComputeWeights
-    | ExactGradients | ComputeInTurn | WarmUp | TakeSlots | TimedOutputs | MeasureMemory | TraceCall
-    | MeasureScale
+    Fork | Reap | Preload | Facts | Prepare | Activations | Compute | WarmUp | TakeSlots | TimedOutputs
+    | MeasureMemory | TraceCall | MeasureScale
 )  # fmt: skip
 
 
@@ -213,17 +193,14 @@ class Prepared(Struct, frozen=True, tag=True):
     notes: tuple[str, ...] = ()
 
 
-class Output(Struct, frozen=True, tag=True):
-    """One answer: the output as ``out``, gradients by what they are of. ns: the time of the call, rough."""
-
-    parts: tuple[ArraySpec, ...]
-    ns: int
-
-
 class Outputs(Struct, frozen=True, tag=True):
-    """The answers of several calls, in order, each by its parts."""
+    """The answers, in order, each by its parts: the output as ``out``, gradients by what they are of.
+
+    ns: the time of the last call, rough; 0 where none was timed.
+    """
 
     outputs: tuple[tuple[ArraySpec, ...], ...]
+    ns: int = 0
 
 
 class KeptOutput(Struct, frozen=True):
@@ -291,6 +268,6 @@ class ScaleMeasured(Struct, frozen=True, tag=True):
 
 
 Reply = (
-    Done | Failed | Forked | Ended | TorchFacts | Prepared | Output | Outputs | Kept | Warmed
-    | SlotsTaken | PeakMemory | Traced | ScaleMeasured
+    Done | Failed | Forked | Ended | TorchFacts | Prepared | Outputs | Kept | Warmed | SlotsTaken
+    | PeakMemory | Traced | ScaleMeasured
 )  # fmt: skip

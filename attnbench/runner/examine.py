@@ -13,9 +13,9 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import Entry
-from attnbench.runner.check import check_draw, check_draws, compared, give_checked, give_draw, score_output
+from attnbench.runner.check import check_draw, check_draws, give_checked, give_draw, score
 from attnbench.runner.context import CaseContext
-from attnbench.runner.link import VerifierLink, WorkerFailed, WorkerLink
+from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.pool import WorkerPool
 from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
@@ -123,27 +123,18 @@ def examine_plain(pool: WorkerPool, context: CaseContext) -> None:
     """
     case = parse_case(context.case)
     prepared_worker, _ = prepare_worker(pool, context, None, pool.all_cpus)
+    verifier, timeout_s = context.verifier, pool.options.timeout_s
     try:
         for index in range(len(context.draws)):
-            give_draw(prepared_worker, context.draws[index], pool.options.timeout_s)
+            give_draw(prepared_worker, context.draws[index], timeout_s)
             if case.pass_ != "forward":
-                _expect(prepared_worker, context.verifier, index, pool.options.timeout_s)
-            score_output(prepared_worker, context.verifier, PLAIN, index, pool.options.timeout_s)
+                score(prepared_worker, verifier, PLAIN, index, timeout_s, m.Compute("exact"), "exact")
+            score(prepared_worker, verifier, PLAIN, index, timeout_s)
             if counts_in_turn(case, context.family(index)):
-                for backwards in (False, True):
-                    turn = m.ComputeInTurn(backwards)
-                    score_output(
-                        prepared_worker, context.verifier, PLAIN, index, pool.options.timeout_s, turn
-                    )
+                for order in ("in_turn", "backwards"):
+                    score(prepared_worker, verifier, PLAIN, index, timeout_s, m.Compute(order))
     finally:
         prepared_worker.kill()
-
-
-def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: float) -> None:
-    """Have the verifier know the exact gradients on the inputs that the plain reference holds."""
-    gradients, fd = link.ask(m.ExactGradients(), m.Output, timeout_s)
-    with compared(verifier, fd):
-        verifier.ask(rm.Expect(index, gradients.parts), rm.Scored, fd)
 
 
 def examine(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Examined:

@@ -18,8 +18,6 @@ from attnbench.inputs.symmetries import Change, Triple, undone, undone_gradient
 from attnbench.ipc.names import OUT
 from attnbench.oracle.solve import FEWEST_ROWS, solve_weights
 from attnbench.types.case import Case, output_shape
-from attnbench.types.checks import Check
-from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -39,23 +37,6 @@ class Drawn:
     upstream: Stored | None = None
     held: dict[str, Array] = field(default_factory=dict)
     plain_errors: dict[str, Errors] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The verdict on all that somebody has computed for the check.
-
-    accuracy: in numbers, of ordinary inputs; parts: of each part of the answer, where there are several.
-    problem: what is wrong in words, "" for nothing; check: the check that failed. failed: the families in
-    which anything is. dropout: what takes the place of both numbers in a case with dropout.
-    """
-
-    accuracy: Accuracy | None
-    parts: dict[str, Accuracy]
-    problem: str
-    failed: tuple[str, ...]
-    dropout: DropoutNumbers | None = None
-    check: Check = ""
 
 
 Rows = NDArray[np.intp]

@@ -36,13 +36,14 @@ from attnbench.inputs.symmetries import (
     place_after,
     settled,
 )
+from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ACTIVATIONS, ERROR, HELD, OUT, PLAIN, UPSTREAM
 from attnbench.oracle.solve import choose_rows, solve
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
-from attnbench.verifier.answers import Drawn, Judgement, Weighed, errors_after, some_rows
+from attnbench.verifier.answers import Drawn, Weighed, errors_after, some_rows
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -182,7 +183,7 @@ class CaseVerifier:
         """What is wrong with them together; "" for nothing."""
         return ""
 
-    def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
+    def judge(self, who: str, left_out: Collection[str] = ()) -> rm.Judged:
         """The verdict on all that ``who`` has computed for the check, family by family and part by part.
 
         left_out: deliveries that it was not given.
@@ -213,7 +214,7 @@ class CaseVerifier:
                     where = "" if family == NORMAL else f"on inputs of the family {family}: "
                     failed[family] = where + _of_part(part) + problem
         worst = max(numbers, key=lambda part: (part == OUT, numbers[part].error_budget))
-        return Judgement(
+        return rm.Judged(
             accuracy=numbers[worst],
             parts=numbers if len(numbers) > 1 else {},
             problem=next(iter(failed.values()), ""),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.check.gradients import plain_errors, plain_gradients, recast
 from attnbench.check.reference import in_turn
 from attnbench.inputs.kinds import GRADED
-from attnbench.ipc.messages import Outputs
+from attnbench.ipc.messages import Compute, Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.timing.sample import timer_for
@@ -119,24 +119,32 @@ def _kept(prepared: PreparedBackend, answer: Any) -> tuple[Any, ...]:
     return (*prepared.earlier, answer)[-count:]
 
 
-def many_outputs(prepared: PreparedBackend, count: int) -> tuple[PreparedBackend, Outputs, int]:
-    """Make ``count`` checked calls; gives what is held from now on, the outputs, and their descriptor.
-
-    Each is written down before the next call is made: memory of this process holds two at most.
+def computed(prepared: PreparedBackend, request: Compute) -> tuple[PreparedBackend, Outputs, int]:
+    """Compute what is asked for; return the backend from now on, the answers, and their descriptor.
 
     Raises:
-        WrongOutput: of the first call that did what it must not.
+        WrongOutput: see :func:`checked_call`; the descriptor is closed then.
     """
-    fd, at, outputs = anonymous_file(), 0, []
+    fd, at, outputs, ns = anonymous_file(), 0, [], 0
     try:
-        for _ in range(count):
-            prepared, computed, _ = checked_call(prepared)
-            specs, at = written(fd, at, stored_answer(prepared, computed), prepared.case.dtype)
+        for _ in range(request.count):
+            dtype: str = prepared.case.dtype
+            match request.what:
+                case "outputs":
+                    prepared, output, ns = checked_call(prepared)
+                    parts = stored_answer(prepared, output)
+                case "weights":
+                    parts = computed_weights(prepared)
+                case "exact":
+                    parts, dtype = exact_gradients(prepared), "float64"
+                case _:
+                    parts = answer_in_turn(prepared, backwards=request.what == "backwards")
+            specs, at = written(fd, at, parts, dtype)
             outputs.append(specs)
     except BaseException:
         os.close(fd)
         raise
-    return prepared, Outputs(tuple(outputs)), fd
+    return prepared, Outputs(tuple(outputs), ns), fd
 
 
 def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:

@@ -15,7 +15,7 @@ from run_parts import PLAIN, parent_of, run_of
 from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerLink, wait_until_ended
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Place, WorkerPool
+from attnbench.runner.pool import ServerKey, WorkerPool
 from attnbench.runner.repetitions import Entrant, TimedWorkers
 from attnbench.stats.protocol import LONG_WORKERS
 
@@ -71,9 +71,9 @@ def test_a_server_that_was_lost_is_there_again_when_a_case_begins(
     started = WorkerPool.start_servers
 
     def start_and_kill(pool: WorkerPool, threads: int) -> None:
-        first = Place("", threads, 0) not in pool._servers
+        first = ServerKey("", threads, 0) not in pool._servers
         started(pool, threads)
-        server: WorkerLink = pool._servers[Place("", threads, 1)]
+        server: WorkerLink = pool._servers[ServerKey("", threads, 1)]
         if first:
             os.kill(server.pid, signal.SIGKILL)
             wait_until_ended(server.pid, 10)

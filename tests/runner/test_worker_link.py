@@ -18,7 +18,7 @@ from attnbench.ipc.channel import socket_pair
 from attnbench.runner import link as link_module
 from attnbench.runner.link import WorkerFailed, WorkerLink, start_process
 from attnbench.runner.machine import allowed_cpus
-from attnbench.runner.pool import Place, WorkerPool
+from attnbench.runner.pool import ServerKey, WorkerPool
 
 ENOUGH_S = 60
 
@@ -81,7 +81,7 @@ def test_an_answer_of_another_kind_ends_the_worker(prepared_worker: WorkerLink) 
 
 def test_an_answer_that_is_no_message_ends_the_worker(pool: WorkerPool) -> None:
     """A backend can write into the line of its process: what it writes is not believed."""
-    server = pool._servers[Place("", 1, 0)]
+    server = pool._servers[ServerKey("", 1, 0)]
     prepared_worker = pool.new_worker(1, pool.all_cpus)
     ours, theirs = socket_pair()
     impostor = WorkerLink(ours, prepared_worker.pid, server, None)

@@ -19,7 +19,7 @@ DROPPING = "attention/dot/B2-H2-Lq8-Lk8-D4/none/float32/cpu/forward/dropout0.5"
 
 
 def many(worker: Asked, count: int) -> list[np.ndarray]:
-    answer, fd = worker.link.ask(m.ComputeMany(count), m.Outputs, ENOUGH_S)
+    answer, fd = worker.link.ask(m.Compute(count=count), m.Outputs, ENOUGH_S)
     try:
         return [unpack(fd, parts)["out"] for parts in answer.outputs]
     finally:

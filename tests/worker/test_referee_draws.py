@@ -49,7 +49,7 @@ def new_verifier(plugins_on_path: None) -> Iterator[VerifierLink]:
 
 def test_nothing_is_drawn_or_judged_before_a_case_is_open(new_verifier: VerifierLink) -> None:
     scored = (m.ArraySpec("out", "float32", (1,), 0),)
-    for request in (rm.GetDraw(0), rm.Score("a", 0, scored), rm.Judge("a")):
+    for request in (rm.GetDraw(0), rm.Score("a", 0, (scored,)), rm.Judge("a")):
         with pytest.raises(VerifierFailed) as failure:
             new_verifier.ask(request, rm.Arrays)
         assert str(failure.value) == f"the oracle failed: {type(request).__name__} before a case is open"

@@ -49,7 +49,7 @@ class Opened:
     def score(self, who: str, index: int, output: np.ndarray) -> str:
         fd, (spec,) = pack({"out": output}, self.dtype)
         try:
-            return self.verifier.ask(rm.Score(who, index, (spec,)), rm.Scored, fd)[0].problem
+            return self.verifier.ask(rm.Score(who, index, ((spec,),)), rm.Scored, fd)[0].problem
         finally:
             os.close(fd)
 
@@ -188,7 +188,7 @@ def test_another_shape_is_no_output(verifier: VerifierLink) -> None:
     assert opened.score("mine", 0, turned) == "the output has shape (2, 64, 4, 8)"
     fd, _ = pack({"out": np.zeros(3, np.float32)}, "float32")
     with pytest.raises(VerifierFailed, match="ValueError: buffer"):
-        verifier.ask(rm.Score("mine", 0, (m.ArraySpec("out", "float32", (2, 4, 64, 8), 0),)), rm.Scored, fd)
+        verifier.ask(rm.Score("mine", 0, ((m.ArraySpec("out", "float32", (2, 4, 64, 8), 0),),)), rm.Scored, fd)
     os.close(fd)
     with pytest.raises(VerifierFailed, match=r"no outputs of draws \[0, 1\]"):
         opened.judge("mine")

@@ -40,7 +40,7 @@ def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(prepared_
     worker.prepare("counts_calls")
     for request in (m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory(), m.TraceCall()):
         with pytest.raises(WorkerFailed, match=f"^{type(request).__name__} before Activations$"):
-            worker.link.ask(request, m.Output, ENOUGH_S)
+            worker.link.ask(request, m.Outputs, ENOUGH_S)
     worker.give()
     worker.block(calls=1, samples=1)
     assert set(worker.last().ravel()) == {1}
