@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import hashlib
+import json
+from typing import Literal, get_args
 
+import msgspec
 from msgspec import Struct
 
+from attnbench.ipc import channel
 from attnbench.types.case import Dtype
 from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
@@ -154,6 +158,24 @@ Request = (
 )  # fmt: skip
 
 
+_DOING: dict[type[Request], str] = {
+    Prepare: "preparation",
+    Activations: "copying inputs",
+    Compute: "a checked call",
+    WarmUp: "the warm-up",
+    TakeSlots: "timed calls",
+    TimedOutputs: "handing over outputs of timed calls",
+    MeasureMemory: "the measurement of memory",
+    TraceCall: "the tracing of a call",
+    MeasureScale: "the measurement of the machine's speed",
+}
+
+
+def doing(request: type[Request]) -> str:
+    """Return what a worker does for a request, in the words of a record."""
+    return _DOING.get(request, request.__name__)
+
+
 class Done(Struct, frozen=True, tag=True):
     """It was done."""
 
@@ -271,3 +293,21 @@ Reply = (
     Done | Failed | Forked | Ended | TorchFacts | Prepared | Outputs | Kept | Warmed | SlotsTaken
     | PeakMemory | Traced | ScaleMeasured
 )  # fmt: skip
+
+MEANING = 1
+"""Raise this number when the meaning of a message, or the command line of a server, changes but no field
+does."""
+
+
+def protocol_fingerprint() -> str:
+    """Return twelve hexadecimal digits of the JSON schema of all messages: their fields, types and defaults.
+
+    Docstrings, comments and the files that define a message make no difference.
+    """
+    kinds = get_args(Request) + get_args(Reply)
+    _, schemas = msgspec.json.schema_components(kinds)
+    for schema in schemas.values():
+        schema.pop("description", None)
+    limits = channel.LARGEST_MESSAGE_BYTES, channel.MOST_FDS
+    spoken = json.dumps([MEANING, limits, schemas], sort_keys=True)
+    return hashlib.sha256(spoken.encode()).hexdigest()[:12]

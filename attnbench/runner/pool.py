@@ -121,16 +121,8 @@ class WorkerPool:
         Plugins are imported once, in a fork of the preloaded server that does nothing else.
         """
         place = ServerKey(side, threads, launch % self._launches(side))
-        if not sources:
-            return self._servers[place].fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
-        loaded = self._with_plugins(place, sources)
-        try:
-            return loaded.fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
-        except WorkerFailed:
-            if not loaded.ended:
-                raise
-        # It was lost, to the system or by another's hand: nothing to hold against who is prepared now.
-        return self._with_plugins(place, sources).fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
+        origin = self._with_plugins(place, sources) if sources else self._servers[place]
+        return origin.fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
 
     def _with_plugins(self, place: ServerKey, sources: tuple[Source, ...]) -> WorkerLink:
         with self._loading:

@@ -239,7 +239,7 @@ class RepetitionUnderWay:
         # All at once: each would have to be woken up otherwise before the next is told.
         for name in told:
             with self._dropping(name):
-                self._links[name].hear("Activations", m.Done, self._timeout_s)
+                self._links[name].hear(m.Activations, m.Done, self._timeout_s)
 
     def _measure_segment(self, number: int) -> None:
         """All turns of a stretch; once more without those that failed in it."""

@@ -23,7 +23,7 @@ from attnbench.check.errors import (
 )
 from attnbench.check.gradients import gradient_scale
 from attnbench.check.trivial import CANARIES, canaries
-from attnbench.check.weights import WeightErrors
+from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import Stored, draw_activations, draw_parameters, draw_upstream, widen, widened
 from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws
 from attnbench.inputs.symmetries import (
@@ -38,12 +38,12 @@ from attnbench.inputs.symmetries import (
 )
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ACTIVATIONS, ERROR, HELD, OUT, PLAIN, UPSTREAM
-from attnbench.oracle.solve import choose_rows, solve
+from attnbench.oracle.solve import choose_rows, solve, solve_weights
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
-from attnbench.verifier.answers import Drawn, Weighed, errors_after, some_rows
+from attnbench.verifier.answers import Drawn, errors_after, some_rows
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -152,14 +152,19 @@ class CaseVerifier:
         Raises:
             ValueError: they have another shape, or there are none of the plain reference to judge by.
         """
-        asked = Weighed(self.case, self.rule, self.wide, self.draw(index).inputs, self.rows)
-        errors = asked.errors(weights)
+        case = self.case
+        if weights.shape != (case.B, case.H, case.Lq, case.Lk):
+            raise ValueError(f"weights of shape {weights.shape}")
+        rows = np.arange(case.Lq) if self.rows is None else self.rows
+        a, b, c = (widen(array, case.dtype) for array in self.draw(index).inputs)
+        exact = solve_weights(case, self.rule, self.wide, (a, b, c), self.rows)
+        got = widen(weights[:, :, rows], case.dtype)
         if who == PLAIN:
-            self._plain_weights[index] = errors
+            self._plain_weights[index] = weight_errors(got, exact)
             return ""
         if index not in self._plain_weights:
             raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
-        return asked.problem(weights, self._plain_weights[index])
+        return weights_problem(case, got, exact, self._plain_weights[index], rows)
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; return what is wrong ("" for nothing), and the transform."""

@@ -143,7 +143,7 @@ def _answer(
         return prepared, m.Failed("mismatch", clean(str(wrong)), wrong.check), ()
     except BaseException as failure:
         calls = m.Compute | m.WarmUp | m.TakeSlots | m.TraceCall
-        doing = "the call" if isinstance(request, calls) else type(request).__name__
+        doing = "the call" if isinstance(request, calls) else m.doing(type(request))
         if isinstance(request, m.Compute) and request.what == "weights":
             doing = "computing the weights"
         return prepared, m.Failed(*classify(failure, doing), check_of(failure)), ()

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from run_parts import PLAIN, parent_of, run_of
 
-from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerLink, wait_until_ended
 from attnbench.runner.options import Options
 from attnbench.runner.pool import ServerKey, WorkerPool
-from attnbench.runner.repetitions import Entrant, TimedWorkers
-from attnbench.stats.protocol import LONG_WORKERS
 
 LAUNCHES = Options().launches
 
@@ -39,30 +33,6 @@ def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -
         assert now[1] not in servers
         for link in again:
             link.kill()
-
-
-@pytest.mark.parametrize(
-    ("anew", "expected"), [(True, [0, 1, 2, 3, 4, 5]), (False, [0, 0, 1, 1, 2, 2])], ids=["anew", "kept"]
-)
-def test_each_set_asks_for_the_next_server(
-    monkeypatch: pytest.MonkeyPatch, anew: bool, expected: list[int]
-) -> None:
-    """What is kept over a third of the sets comes from another for each third."""
-    asked: list[int] = []
-
-    def prepare(*_: Any, launch: int, **__: Any) -> tuple[Any, int]:
-        asked.append(launch)
-        return SimpleNamespace(kill=lambda: None), 0
-
-    monkeypatch.setattr(sets, "prepare_worker", prepare)
-    pool: Any = SimpleNamespace(all_cpus=(0,), options=Options())
-    examined: Any = SimpleNamespace(name="mine", entry=None)
-    plan: Any = SimpleNamespace(anew=anew, fresh=anew)
-    stable = TimedWorkers(pool, context=None, sets=2 * LONG_WORKERS)  # type: ignore[arg-type]
-    children = [stable.worker(Entrant(examined, plan), index) for index in range(2 * LONG_WORKERS)]
-    kept = [timed is before for before, timed in pairwise(children)]
-    assert asked == (expected if anew else sorted(set(expected)))
-    assert kept == [False if anew else a == b for a, b in pairwise(expected)]
 
 
 def test_a_server_that_was_lost_is_there_again_when_a_case_begins(

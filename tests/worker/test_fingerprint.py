@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 from msgspec import Struct
 
 from attnbench.ipc import messages
+from attnbench.ipc.messages import protocol_fingerprint
 from attnbench.worker import fingerprint
-from attnbench.worker.fingerprint import protocol_fingerprint
 
 
 def done(name: str = "Done", tag: str = "Done", more: bool = False) -> type[Struct]:
@@ -47,9 +45,3 @@ def with_done(patch: pytest.MonkeyPatch, kind: type[Struct]) -> None:
     for each in others:
         reply = reply | each  # type: ignore[operator]
     patch.setattr(messages, "Reply", reply)
-
-
-def test_it_is_the_same_in_another_process() -> None:
-    code = "from attnbench.worker.fingerprint import protocol_fingerprint as p; print(p())"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == protocol_fingerprint()

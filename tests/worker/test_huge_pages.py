@@ -37,11 +37,3 @@ def test_memory_is_collapsed_and_keeps_its_values() -> None:
     # 32 MiB of the array, at the very least all but its ends.
     assert collapsed >= 14
     assert kib * 1024 >= 14 * HUGE_BYTES
-
-
-def test_nothing_happens_where_maps_can_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_maps(self: Path) -> str:
-        raise FileNotFoundError(self)
-
-    monkeypatch.setattr(Path, "read_text", no_maps)
-    assert collapse_memory() == 0

@@ -43,13 +43,3 @@ def test_forks_of_one_template_drop_other_weights(prepared_worker: New, backend:
     outputs = [each.fork().output().tobytes() for each in (worker, worker, worker)]
     outputs += [output.tobytes() for output in many(worker, 2)]
     assert len(set(outputs)) == len(outputs)
-
-
-def test_templates_drop_other_weights(prepared_worker: New) -> None:
-    outputs = []
-    for _ in range(2):
-        worker = prepared_worker(DROPPING)
-        worker.prepare("eager", BUILT_IN_BACKENDS)
-        worker.give()
-        outputs.append(worker.output().tobytes())
-    assert outputs[0] != outputs[1]

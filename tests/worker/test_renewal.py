@@ -46,20 +46,6 @@ def test_any_call_of_any_turn_may_be_the_first_on_new_inputs(prepared_worker: Ne
     assert min(seen.values()) >= 10
 
 
-def test_a_sample_with_new_inputs_has_as_many_calls_as_others(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("counts_calls")
-    worker.give(0)
-    stretch(worker, 1, calls=5, samples=4, warm_calls=3)
-    kept = worker.kept()
-    for each, output in kept:
-        before = each.slot * (3 + 5) + 3
-        assert set(output.ravel()) == {before + each.call + 1}
-    assert kept[-1][0].refreshed
-    places = [(each.slot, each.call) for each, _ in kept]
-    assert len(set(places)) == len(places), "no call twice"
-
-
 @pytest.mark.parametrize("case", [SMALL, ROTATING])
 def test_the_time_of_the_first_call_on_new_inputs_is_told_alone(prepared_worker: New, case: str) -> None:
     worker = prepared_worker(case)
@@ -72,15 +58,6 @@ def test_the_time_of_the_first_call_on_new_inputs_is_told_alone(prepared_worker:
     assert 0 < many.renewed_ns < many.wall_ns[0]
     worker.give(0)
     assert worker.block(calls=3, samples=3).renewed_ns == 0
-
-
-def test_without_new_inputs_only_the_last_output_is_kept(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("eager", BUILT_IN_BACKENDS)
-    worker.give(0)
-    worker.block(calls=3, samples=3)
-    ((each, _),) = worker.kept()
-    assert not each.refreshed
 
 
 def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(prepared_worker: New) -> None:

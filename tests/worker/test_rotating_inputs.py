@@ -46,14 +46,6 @@ def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(
     assert places(worker) == copies, "all others, then the first again"
 
 
-def test_hot_inputs_stay_where_they_are(prepared_worker: New) -> None:
-    worker = prepared_worker(HOT)
-    worker.prepare("counts_places")
-    worker.give()
-    worker.block(calls=3, samples=4, warm_calls=2)
-    assert places(worker) == 1
-
-
 def test_renewed_inputs_are_what_timed_calls_compute_on_at_the_same_places(prepared_worker: New) -> None:
     worker, where = prepared_worker(ROTATING), prepared_worker(ROTATING)
     worker.prepare("eager", BUILT_IN_BACKENDS)
@@ -68,16 +60,6 @@ def test_renewed_inputs_are_what_timed_calls_compute_on_at_the_same_places(prepa
         assert places(where) == 5
 
 
-def test_checked_calls_and_memory_have_no_pool(prepared_worker: New) -> None:
-    worker = prepared_worker(ROTATING)
-    worker.prepare("counts_places")
-    worker.give()
-    for _ in range(3):
-        assert set(worker.output().ravel()) == {1}
-    peak, _ = worker.link.ask(m.MeasureMemory(), m.PeakMemory, ENOUGH_S)
-    assert peak.bytes is None or peak.bytes < last_level_cache_bytes("cpu")
-
-
 def test_a_fork_makes_a_pool_of_its_own_inputs(prepared_worker: New) -> None:
     worker = prepared_worker(ROTATING)
     worker.prepare("eager", BUILT_IN_BACKENDS)
@@ -87,11 +69,3 @@ def test_a_fork_makes_a_pool_of_its_own_inputs(prepared_worker: New) -> None:
     arrays = timed.give(1)
     timed.block(calls=3, samples=1)
     np.testing.assert_allclose(timed.last(), attend(*arrays), rtol=1e-4, atol=1e-5)
-
-
-def test_one_source_that_serves_twice_rotates_as_one(prepared_worker: New) -> None:
-    worker = prepared_worker("multihead/dot/B2-H2-L16-D16-E512/none/float32/cpu/forward/rotating")
-    worker.prepare("tells_identity")
-    worker.give()
-    worker.block(calls=2, samples=2)
-    assert set(worker.last().ravel()) == {3}

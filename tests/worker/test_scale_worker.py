@@ -29,15 +29,6 @@ def test_the_scale_needs_no_backend_and_can_be_measured_again(prepared_worker: N
         assert 0.1 < scale.copy_bytes / min(scale.copy_ns) < 1e4
 
 
-def test_what_is_held_stays_held(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("counts_calls")
-    worker.give()
-    assert set(worker.output().ravel()) == {1}
-    worker.link.ask(m.MeasureScale("float64", "cpu", MIB), m.ScaleMeasured, ENOUGH_S)
-    assert set(worker.output().ravel()) == {2}
-
-
 def test_a_scale_that_can_not_be_measured_is_an_answer(prepared_worker: New) -> None:
     worker = prepared_worker(SMALL)
     with pytest.raises(WorkerFailed) as failure:

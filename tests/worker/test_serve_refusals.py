@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, BUILT_IN_RULES, ENOUGH_S, OUTSPOKEN, Asked
 
@@ -67,39 +66,6 @@ def test_rules_and_cases_that_nobody_knows(prepared_worker: New) -> None:
     os.close(fd)
 
 
-@pytest.mark.parametrize(
-    ("case", "parameters", "missing"),
-    [
-        ("attention/general/H2-L3-D4/none/float32", {}, "rule.w"),
-        ("attention/general/H2-L3-D4/none/float32", {"w": np.ones((2, 4, 4), np.float32)}, "rule.w"),
-        ("multihead/dot/H2-L3-D4-E8/none/float32", {"w_q": np.ones((8, 8), np.float32)}, "w_k"),
-    ],
-)
-def test_parameters_that_are_missing_are_named(
-    prepared_worker: New, case: str, parameters: Mapping[str, np.ndarray], missing: str
-) -> None:
-    status, reason = refused(prepared_worker(case), "eager", BUILT_IN_BACKENDS, parameters=parameters)
-    assert (status, reason) == ("error", f"Prepare raised KeyError: '{missing}'")
-
-
-def test_memory_smaller_than_its_layout_is_refused_and_what_was_held_stays(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("counts_calls")
-    worker.give()
-    worker.output()
-    fd, _ = pack({"a": np.ones(4, np.float32)}, "float32")
-    too_large = tuple(m.ArraySpec(name, "float32", (2, 2, 3, 4096), 0) for name in "abc")
-    with pytest.raises(WorkerFailed, match=r"^Activations raised ValueError: buffer") as failure:
-        worker.link.ask(m.Activations(too_large), m.Done, ENOUGH_S, (fd,))
-    assert failure.value.status == "error"
-    with pytest.raises(WorkerFailed, match=r"^Activations raised IndexError"):
-        worker.link.ask(m.Activations(too_large), m.Done, ENOUGH_S)
-    with pytest.raises(WorkerFailed, match=r"^Activations raised KeyError: 'a'$"):
-        worker.link.ask(m.Activations(()), m.Done, ENOUGH_S, (fd,))
-    os.close(fd)
-    assert set(worker.output().ravel()) == {2}
-
-
 def test_a_failure_in_a_block_is_one_of_the_call_and_the_worker_goes_on(prepared_worker: New) -> None:
     worker = prepared_worker(SMALL)
     worker.prepare("raises_once_warm")
@@ -140,15 +106,3 @@ def test_preparation_is_under_the_limit_too(prepared_worker: New) -> None:
     status, reason = refused(prepared_worker(SMALL), "prepares_memory", limit=64 * MIB)
     assert status == "out_of_memory"
     assert reason.startswith("preparation ran out of memory: RuntimeError: ")
-
-
-def test_junk_moves_the_inputs_and_is_gone_when_they_are_there(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("counts_calls", limit=256 * MIB)
-    for _ in range(3):
-        # Three times 160 MiB would not fit beside each other.
-        worker.give(junk_bytes=160 * MIB)
-    with pytest.raises(WorkerFailed, match=r"^Activations ran out of memory: MemoryError$") as failure:
-        worker.give(1, junk_bytes=512 * MIB)
-    assert failure.value.status == "out_of_memory"
-    assert set(worker.output().ravel()) == {1}

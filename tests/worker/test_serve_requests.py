@@ -3,59 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import version
 
 import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, attend
 
 from attnbench.ipc import messages as m
-from attnbench.runner.link import WorkerFailed
 
 New = Callable[[str], Asked]
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
 SQUARE = "attention/dot/B2-H2-L3-D4/none"
-TURN = m.TakeSlots(0, (0,), (-1,), 1, 0)
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        m.Activations(()), m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory(), m.TraceCall(),
-    ],
-    ids=lambda r: type(r).__name__,
-)  # fmt: skip
-def test_nothing_is_done_before_prepare(prepared_worker: New, request_: m.Request) -> None:
-    with pytest.raises(WorkerFailed) as failure:
-        prepared_worker(SMALL).link.ask(request_, m.Done, ENOUGH_S)
-    assert (failure.value.status, failure.value.reason) == (
-        "error",
-        f"{type(request_).__name__} before Prepare",
-    )
-
-
-def test_no_call_before_there_are_inputs_and_no_output_of_earlier_ones(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("counts_calls")
-    for request in (m.Compute(), m.WarmUp(), TURN, m.TimedOutputs(), m.MeasureMemory(), m.TraceCall()):
-        with pytest.raises(WorkerFailed, match=f"^{type(request).__name__} before Activations$"):
-            worker.link.ask(request, m.Outputs, ENOUGH_S)
-    worker.give()
-    worker.block(calls=1, samples=1)
-    assert set(worker.last().ravel()) == {1}
-    # Once it was handed over, it can't pass for a later one.
-    worker.give(1)
-    assert worker.kept() == []
-
-
-def test_facts_are_those_of_the_process_that_loaded_torch(prepared_worker: New) -> None:
-    facts, _ = prepared_worker(SMALL).link.ask(m.Facts(), m.TorchFacts, ENOUGH_S)
-    assert facts.torch.split("+")[0] == version("torch").split("+")[0]
-    assert facts.flags["threads"] == "1"
-    assert facts.flags["float32_matmul_precision"] == "highest"
-    assert facts.flags["build"].startswith("PyTorch built with:")
-    assert "\n" not in facts.flags["build"]
 
 
 def test_a_worker_runs_one_thread_builds_no_graph_and_reads_nothing(prepared_worker: New) -> None:
