@@ -1,4 +1,4 @@
-"""What the parent says to preloaded servers and workers, and what they answer."""
+"""Requests of the parent to preloaded servers and workers, and their answers."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Reap(Struct, frozen=True, tag=True):
 
 
 class Facts(Struct, frozen=True, tag=True):
-    """Ask what the loaded torch is and which devices there are. Answer: :class:`TorchFacts`."""
+    """Ask for the version of torch and the devices. Answer: :class:`TorchFacts`."""
 
 
 class Preload(Struct, frozen=True, tag=True):
-    """Import these plugins, so that they are there in every fork. Answer: :class:`Done`, whatever is wrong
-    with them: that is told by who prepares one of their backends."""
+    """Import these plugins, so that they are there in every fork. Answer: :class:`Done`, even if
+    one does not import: the request that prepares one of its backends reports that."""
 
     sources: tuple[Source, ...]
 
@@ -58,7 +58,7 @@ class Prepare(Struct, frozen=True, tag=True):
     """Load one backend and prepare it for a case. Parameters come in the descriptor.
 
     backend_source: None for the plain reference. Answer: :class:`Prepared` or :class:`Failed`.
-    memory_limit_bytes: what it may allocate beyond what it holds now.
+    memory_limit_bytes: how much it may allocate beyond what it holds now.
     """
 
     case: str
@@ -138,13 +138,13 @@ class MeasureMemory(Struct, frozen=True, tag=True):
 
 
 class TraceCall(Struct, frozen=True, tag=True):
-    """Tell what one call runs; see ``worker.trace``. Answer: :class:`Traced`."""
+    """List the operations of one call; see ``worker.trace``. Answer: :class:`Traced`."""
 
 
 class MeasureScale(Struct, frozen=True, tag=True):
-    """Measure what the machine can do; needs no :class:`Prepare`. Answer: :class:`ScaleMeasured`.
+    """Measure the speed of the machine; needs no :class:`Prepare`. Answer: :class:`ScaleMeasured`.
 
-    working_set_bytes: what a call of the case reads and writes.
+    working_set_bytes: the bytes that a call of the case reads and writes.
     """
 
     dtype: Dtype
@@ -277,14 +277,14 @@ class PeakMemory(Struct, frozen=True, tag=True):
 
 
 class Traced(Struct, frozen=True, tag=True):
-    """What one call ran, names with counts; problem: what of it could not be told, "" where all could."""
+    """The operations of one call, names with counts. problem: which names are unknown and why, or ""."""
 
     ran: tuple[str, ...]
     problem: str = ""
 
 
 class ScaleMeasured(Struct, frozen=True, tag=True):
-    """What the machine could do just now."""
+    """The measured speed of the machine."""
 
     scale: MachineScale
 

@@ -1,4 +1,4 @@
-"""What the parent says to the verifier, and what it answers."""
+"""Requests of the parent to the verifier, and its answers."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Tried(Struct, frozen=True, tag=True):
 
 
 class RequestFailed(Struct, frozen=True, tag=True):
-    """The verifier could not do it, in words: a rule's reference that raises."""
+    """The verifier failed; the reason says how, for example that a rule's reference raised."""
 
     reason: str
 

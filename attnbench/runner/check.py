@@ -71,13 +71,13 @@ def compared(verifier: VerifierLink, fd: int) -> Iterator[None]:
     except VerifierFailed as failure:
         if not verifier.alive:
             raise
-        raise WorkerFailed("mismatch", f"its output can't be compared: {failure}", "output_form") from failure
+        raise WorkerFailed("mismatch", f"the output can't be compared: {failure}", "output_form") from failure
     finally:
         os.close(fd)
 
 
 def check_draw(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> int:
-    """Have the output on one draw compared; gives the ns of the call."""
+    """Have the output on one draw compared; return the ns of the call."""
     give_checked(pool, context, link, index)
     scored, ns = score(link, context.verifier, name, index, pool.options.timeout_s)
     if scored.problem:
@@ -100,7 +100,7 @@ def give_checked(pool: WorkerPool, context: CaseContext, link: WorkerLink, index
 def not_delivered(backend: Backend) -> tuple[str, ...]:
     """Deliveries that a backend is not given: it declares that it needs others, or would compile for them.
 
-    What has no backward pass is given no inputs that require gradients.
+    A backend without a backward pass gets no inputs that require gradients.
     """
     if backend.compiles:
         return DELIVERIES

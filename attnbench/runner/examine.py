@@ -27,7 +27,7 @@ _COUNT = re.compile(r" x\d+$")
 
 @dataclass(frozen=True)
 class Ran:
-    """What one call ran, names with counts in order (``bmm x2``). notes: what could not be told, and why."""
+    """The operations of one call in order, names with counts (``bmm x2``). notes: why names are missing."""
 
     ops: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ def trace_call(link: WorkerLink, timeout_s: float) -> Ran:
 def kernel_of(ran: Sequence[str], backend: Backend, others: Iterable[Backend]) -> str:
     """The name of the other backend whose kernel is among what ran; "" where there is none.
 
-    A mark that the backend declares too is its own. Of several the one that ran first.
+    A mark that the backend declares too is its own. The first of several that ran counts.
     """
     owners = {mark: other.name for other in others if other.name != backend.name for mark in other.marks}
     names = (_COUNT.sub("", text) for text in ran)
@@ -85,7 +85,7 @@ def prepare_worker(
     pin_allocator: bool = False,
     launch: int = 0,
 ) -> tuple[WorkerLink, m.Prepared]:
-    """A new prepared worker with a backend (None: the plain reference) prepared; gives it and what it told.
+    """A new prepared worker with a backend (None: the plain reference) prepared; return it and what it told.
 
     launch: which of the servers it comes from.
 

@@ -30,7 +30,7 @@ _POLL_S = 0.002
 
 
 def wait_until_ended(pid: int, most_s: float) -> bool:
-    """Wait until a process has ended (a zombie counts), at most ``most_s``; gives whether it has."""
+    """Wait until a process has ended (a zombie counts), at most ``most_s``; return whether it has."""
     end = time.monotonic() + most_s
     while _state(pid) not in ("Z", "X"):
         if time.monotonic() >= end:
@@ -124,7 +124,7 @@ class WorkerLink:
     def ask(
         self, request: m.Request, expects: type[T], timeout_s: float, fds: tuple[int, ...] = ()
     ) -> tuple[T, int]:
-        """Send a request and wait for its answer; gives it and its descriptor (-1 where there is none).
+        """Send a request and wait for its answer; return it and its descriptor (-1 where there is none).
 
         Raises:
             WorkerFailed: ``timeout`` after ``timeout_s`` (the worker is killed), ``crashed`` where it
@@ -176,7 +176,7 @@ class WorkerLink:
         return self._line.fileno()
 
     def fork(self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
-        """Fork this worker; gives the link to the new process."""
+        """Fork this worker; return the link to the new process."""
         ours, theirs = socket_pair()
         with theirs:
             try:
@@ -190,12 +190,12 @@ class WorkerLink:
 
     @property
     def alive(self) -> bool:
-        """Whether a process that the parent started itself still runs."""
+        """Return whether a process that the parent started itself still runs."""
         return self._ended is None and self._started is not None and self._started.process.poll() is None
 
     @property
     def ended(self) -> bool:
-        """Whether it is known to have ended."""
+        """Return whether it is known to have ended."""
         return self._ended is not None
 
     def pin(self, cpus: tuple[int, ...]) -> None:
@@ -205,7 +205,7 @@ class WorkerLink:
                 os.sched_setaffinity(thread, cpus)
 
     def put_first(self) -> bool:
-        """Have the process preferred to others on its core; gives whether the system allows it.
+        """Have the process preferred to others on its core; return whether the system allows it.
 
         Where the kernel shares a core by sessions first (autogroups), a priority counts only within its
         session, so the session gets it too; never the one that this process is in, which is the user's.
@@ -343,7 +343,7 @@ class VerifierLink:
         self._timeout_s = timeout_s
 
     def ask(self, request: rm.VerifierRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
-        """Send a request (with a descriptor, which stays the caller's); gives the answer and its descriptor.
+        """Send a request (with a descriptor, which stays the caller's); return the answer and its descriptor.
 
         Raises:
             VerifierFailed: it could not, or ended, or took too long (it is killed).
@@ -367,11 +367,11 @@ class VerifierLink:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return not self._closed and self._started.process.poll() is None
 
     def close(self) -> str:
-        """End it; gives the last line it wrote to stderr."""
+        """End it; return the last line it wrote to stderr."""
         if not self._closed:
             self._closed = True
             self._line.close()

@@ -29,7 +29,7 @@ from attnbench.types.record import MachineScale
 
 @dataclass(frozen=True)
 class ServerKey:
-    """Of a server: its side, its number of threads, and which of several it is."""
+    """The key of a server: its side, its number of threads, and its number among several."""
 
     side: str
     threads: int
@@ -200,7 +200,7 @@ class Scale:
         self.problem = ""
 
     def measure(self, case: Case, bytes_moved: float) -> MachineScale | None:
-        """What the machine can do just now, on the cores where the case is measured; a few milliseconds.
+        """Measure the machine on the cores where the case is measured; takes a few milliseconds.
 
         bytes_moved: by one call of the case. From the main thread alone.
         """

@@ -39,7 +39,7 @@ def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tup
 
 
 def missing(kept: m.Kept, segments: int, *, refreshing: bool) -> str:
-    """What outputs should be there and are not; "" for nothing."""
+    """Describe outputs that are missing; "" if none are."""
     for segment in range(segments):
         of_segment = [output for output in kept.outputs if output.segment == segment]
         refreshed = any(output.refreshed for output in of_segment)
@@ -84,7 +84,7 @@ class Entrant:
 
 
 class TimedWorkers:
-    """Where workers come from: forked fresh for each set, or kept over several sets where that is unsafe."""
+    """Workers of a case: forked for each set, or kept over several sets where forking is unsafe."""
 
     def __init__(self, pool: WorkerPool, context: CaseContext, sets: int) -> None:
         self._pool = pool
@@ -319,7 +319,7 @@ class RepetitionUnderWay:
 
 
 def _segment_s(plan: Contender) -> float:
-    """What the turns of a contender in one stretch take, by its warm-up."""
+    """Return how long the slots of a backend in one segment take, judged by its warm-up."""
     call_s = median(plan.warmup_ms) / 1000 if plan.warmup_ms else 0.0
     return plan.samples * (plan.calls + plan.warm_calls) * call_s
 

@@ -104,7 +104,7 @@ def _check(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Wor
 
 
 def _gives_weights(pool: WorkerPool, case: Case, entry: Entry[Backend]) -> bool:
-    """Whether a backend declares weights of such a case. Those that it drops at random are not asked for."""
+    """Return whether a backend declares weights of such a case; not with dropout."""
     wanted = WEIGHTS not in pool.options.without and case.layer is None and not case.dropout
     return wanted and entry.record.weights is not None
 

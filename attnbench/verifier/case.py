@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 def check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Families and numbers of the draws of the check, in the order in which they are computed.
 
-    What is changed a little follows what it was, so that a backend may take it for the same.
+    A draw with small changes follows its original, so that a cache may take it for the same.
     """
     named = [name for name in families_of(case, rule) if name not in without]
     if case.dropout:
@@ -95,7 +95,7 @@ class CaseVerifier:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Of each draw of the check, its family; draws of timed calls follow."""
+        """The family of each draw of the check; draws of timed calls follow."""
         return tuple(family for family, _ in self._check)
 
     def draw(self, index: int) -> Drawn:
@@ -122,7 +122,7 @@ class CaseVerifier:
                 drawn.plain_errors[name] = errors_of(gradients[ERROR + name], array)
 
     def arrays(self, index: int, change: int) -> dict[str, Stored]:
-        """What a worker is given of a draw, by name, after a change where one is named."""
+        """Return the arrays of a draw for a worker, by name, after a transform where one is named."""
         drawn = self.draw(index)
         inputs, upstream = drawn.inputs, drawn.upstream
         if change:
@@ -133,7 +133,7 @@ class CaseVerifier:
         return named if upstream is None else named | {UPSTREAM: upstream}
 
     def score(self, who: str, index: int, parts: Parts) -> str:
-        """Compare an answer with the exact one; gives what is wrong with it where that is plain."""
+        """Compare an answer with the exact one; return what is wrong with it where that is plain."""
         errors = errors_after(self.case, self._change(index, 0), parts, self.draw(index).expected, self.rows)
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
@@ -147,7 +147,7 @@ class CaseVerifier:
         return _of_part(wrong[0]) + errors[wrong[0]].not_finite if wrong and who != PLAIN else ""
 
     def score_weights(self, who: str, index: int, weights: Stored) -> str:
-        """What is wrong with attention weights, (B, H, Lq, Lk); of the plain reference nothing is.
+        """Describe what is wrong with attention weights (B, H, Lq, Lk); "" for the plain reference.
 
         Raises:
             ValueError: they have another shape, or there are none of the plain reference to judge by.
@@ -185,7 +185,7 @@ class CaseVerifier:
         """Outputs of timed calls of one process come."""
 
     def end_timed(self) -> str:
-        """What is wrong with them together; "" for nothing."""
+        """Describe what is wrong with them together; "" for nothing."""
         return ""
 
     def judge(self, who: str, left_out: Collection[str] = ()) -> rm.Judged:
@@ -228,7 +228,7 @@ class CaseVerifier:
         )
 
     def passes(self, index: int, output: Stored) -> bool:
-        """Whether an output of the rows compared would pass on a draw alone."""
+        """Return whether an output of the rows compared would pass on a draw alone."""
         errors = compare_wide(widen(output, self.case.dtype), self.draw(index).expected[OUT])
         return not self._verdict(OUT, [errors], [index], [index])[1]
 
@@ -308,7 +308,7 @@ class CaseVerifier:
         return self._verdict(OUT, [plain[index][OUT]] if index in plain else [], [index], [index])
 
     def _scale(self, index: int, part: str) -> Scale:
-        """Of a part of the exact answer to a draw; "" for its values (or their source)."""
+        """Return the scale of a part of the exact answer to a draw; "" for its values (or their source)."""
         if (index, part) not in self._scales:
             drawn = self.draw(index)
             array = drawn.expected[part] if part else widen(drawn.inputs[2], self.case.dtype)

@@ -86,7 +86,7 @@ class DropoutVerifier(CaseVerifier):
         return "", ""
 
     def end_timed(self) -> str:
-        """What is wrong with outputs of timed calls on the same draw together; "" for nothing."""
+        """Describe what is wrong with outputs of timed calls on the same draw together; "" for nothing."""
         together, self._timed = self._timed, {}
         for index, tally in together.items():
             if len(tally.along) > 1:
@@ -96,7 +96,7 @@ class DropoutVerifier(CaseVerifier):
         return ""
 
     def unseen(self) -> bool:
-        """Whether dropout can be seen in no row."""
+        """Return whether no row shows dropout."""
         last = len(self.families) - 1
         return telling_rows(self._tally(last), rms_limit=self._limits(last)["rms_limit"]) == 0
 
@@ -124,12 +124,12 @@ class DropoutVerifier(CaseVerifier):
         return self._moments[index]
 
     def _limits(self, index: int) -> dict[str, float]:
-        """What rounding explains on a draw."""
+        """Return the errors that rounding explains on a draw."""
         accuracy, _ = self._plain_verdict(index)
         return {"rms_limit": accuracy.rms_limit, "max_limit": accuracy.max_limit}
 
     def _hint(self, index: int) -> str:
-        """That the plain reference is wrong too, where it is."""
+        """Say that the plain reference is wrong too, where it is."""
         _, problem = self._plain_verdict(index)
         return f". The plain reference, without dropout, is wrong too: {problem}" if problem else ""
 

@@ -1,4 +1,4 @@
-"""What a worker computes on request: a checked call, many calls, exact gradients, weights."""
+"""Computation on request in a worker: a checked call, many calls, exact gradients, weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OUTPUTS_KEPT, MOST_KEPT_BYTES = 3, 256 * 1024**2
 
 
 def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
-    """Make one call; gives what is held from now on, the output, and the ns of the call.
+    """Make one call; return what is held from now on, the output, and the ns of the call.
 
     The output is kept: those that follow must be elsewhere. Settings of the process, threads and children are
     looked at around some calls; the inputs, what is around them, and the output at all.
@@ -71,7 +71,7 @@ def _without_graph(prepared: PreparedBackend, output: Any) -> Any:
 
 
 def _watched(calls: int) -> bool:
-    """Whether to look at everything around a call: at the first few of a process, then at one in eight.
+    """Return whether to look at everything around a call: the first few of a process, then one in eight.
 
     It takes as long as some dozens of small calls.
     """
@@ -79,7 +79,7 @@ def _watched(calls: int) -> bool:
 
 
 def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
-    """Raise :class:`WrongOutput` for what is no output of the case, or lies where others do.
+    """Raise :class:`WrongOutput` if it is not an output of the case, or shares memory with other tensors.
 
     Gradients are made by torch, so they are where they may be.
     """
@@ -94,12 +94,12 @@ def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
 
 
 def draws(case: Case) -> bool:
-    """Whether a call draws random numbers: where weights are dropped."""
+    """Return whether a call draws random numbers: where weights are dropped."""
     return bool(case.dropout)
 
 
 def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
-    """All that an output must not lie in."""
+    """Yield every tensor whose memory the output must not share."""
     for words, tensor in zip(("first", "second", "third"), prepared.inputs or (), strict=False):
         yield f"the {words} input", tensor
     for tensor in prepared.parameters:

@@ -74,7 +74,7 @@ _ENDING_S = 1.0
 def serve(sock: socket.socket) -> None:
     """Serve until the other end closes. A fork goes on serving on its own line.
 
-    What is held is lost with the process; a fork begins with what its prepared worker holds.
+    A fork begins with the backend that its prepared worker has prepared.
     """
     line: Line = Channel(sock, m.Request)  # type: ignore[arg-type]
     prepared: PreparedBackend | None = None
@@ -126,7 +126,7 @@ def serve(sock: socket.socket) -> None:
 def _answer(
     request: m.Request, fds: list[int], prepared: PreparedBackend | None
 ) -> tuple[PreparedBackend | None, m.Reply, tuple[int, ...]]:
-    """Do one request; gives what is held from now on, the answer, and descriptors to go with it."""
+    """Do one request; return what is held from now on, the answer, and descriptors to go with it."""
     try:
         with _graphs(request, prepared):
             prepared, reply, out = _answer_in_mode(request, fds, prepared)
@@ -282,7 +282,7 @@ def _reap(pid: int) -> int:
 def _let_end(forked: Iterable[int]) -> None:
     """Wait a little for processes that end by themselves, since their lines are closed as this one's is.
 
-    What a server has forked may have forked others, whose groups it alone knows, and kills on its way out.
+    Each may have forked others, whose groups it alone knows and kills when it ends.
     """
     end = time.monotonic() + _ENDING_S
     for pid in forked:

@@ -84,7 +84,7 @@ CALLED_OFF = 1 << 32
 def take_slots(
     request: TakeSlots, fds: Sequence[int], prepared: PreparedBackend, timer: Timer, output_log: OutputLog
 ) -> tuple[SlotsTaken, LastCall | None]:
-    """Take the turns; gives what was measured and the last call.
+    """Take the turns; return what was measured and the last call.
 
     Between turns the process sleeps in a system call. The handoff is passed before anything is written
     down, so what follows a sample is not in the next one's way for longer than it must.
