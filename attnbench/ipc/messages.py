@@ -112,11 +112,11 @@ class WarmUp(Struct, frozen=True, tag=True):
 
 
 class TakeSlots(Struct, frozen=True, tag=True):
-    """Take one sample in each of these turns of a stretch, waiting for the handoff before each.
+    """Take one sample in each of these slots of a segment, waiting for the handoff before each.
 
-    Descriptors: an eventfd of its own, those it passes the handoff to, and the memory of ``renewed``. turns:
-    the places of its turns in the stretch. successors: for each, which descriptor is written afterwards; 0 is
-    its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. renewed: inputs to go on with
+    Descriptors: its own eventfd, those it passes the handoff to, and the memory of ``refreshed``. slots:
+    the places of its slots in the segment. successors: for each, which descriptor is written afterwards; 0 is
+    its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. refreshed: inputs to go on with
     from a call on that is drawn at random when it comes; nothing where inputs stay as they are.
     Answer: :class:`SlotsTaken`.
     """
@@ -226,9 +226,9 @@ class Outputs(Struct, frozen=True, tag=True):
 
 
 class KeptOutput(Struct, frozen=True):
-    """The output of one timed call: which call (from 0) of the sample of which turn, in which stretch.
+    """The output of one timed call: which call (from 0) of the sample of which slot, in which segment.
 
-    renewed: whether on the inputs that came within the stretch.
+    refreshed: whether on the inputs that came within the segment.
     """
 
     segment: int
@@ -241,7 +241,7 @@ class KeptOutput(Struct, frozen=True):
 class Kept(Struct, frozen=True, tag=True):
     """Outputs of timed calls, in the descriptor; each is handed over once.
 
-    checking_ns: what writing inputs and keeping outputs has taken, within turns.
+    checking_ns: what writing inputs and keeping outputs has taken, within slots.
     """
 
     outputs: tuple[KeptOutput, ...]
@@ -256,10 +256,10 @@ class Warmed(Struct, frozen=True, tag=True):
 
 
 class SlotsTaken(Struct, frozen=True, tag=True):
-    """The samples of all turns; of fewer where the stretch was called off.
+    """The samples of all slots; of fewer where the segment was called off.
 
-    received_ns, passed_ns: when each turn began and ended, by the clock that all processes share.
-    process_cpu_ns, thread_cpu_ns: CPU time from before the first turn until after the last, of all threads of
+    received_ns, passed_ns: when each slot began and ended, by the clock that all processes share.
+    process_cpu_ns, thread_cpu_ns: CPU time from before the first slot until after the last, of all threads of
     the process and of the one that took them.
     """
 

@@ -151,7 +151,7 @@ def _tally_calls(pool: WorkerPool, context: CaseContext, link: WorkerLink, name:
 
 
 class MismatchFound(WorkerFailed):
-    """A contender computed something else; accuracy (of dropout: dropout) says by how much, families on which
+    """A backend computed something else; accuracy (of dropout: dropout) says by how much, families on which
     inputs."""
 
     def __init__(

@@ -188,7 +188,7 @@ LONGEST_S = 60.0
 class Scale:
     """Measures the scale with one worker for each number of threads, started when first needed and kept.
 
-    Kept, unlike the workers of contenders: what is held against each other over a run must not change with
+    Kept, unlike the workers of backends: what is held against each other over a run must not change with
     the process. It sleeps while others measure. Nothing that goes wrong here fails a run: the sets then have
     no scale, and ``problem`` says why.
     """

@@ -1,4 +1,4 @@
-"""One repetition: a fresh process of every candidate, all taking turns on the same core."""
+"""One repetition: a fresh process of every candidate, all taking slots on the same core."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from attnbench.types.record import Block, Contender, Failure, SetLine
 
 
 def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tuple[Place, ...]:
-    """Inputs of a set, two for each stretch where they are renewed within; no draw twice in a row.
+    """Inputs of a set, two for each segment where they are renewed within; no draw twice in a row.
 
     Which they are comes from the operating system, at the time: nobody can have worked with them before.
     """
@@ -72,12 +72,12 @@ WORKER_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3
 heap grows over the first calls: where each leaves 16 MiB, four of 10 ms took 20, 20, 15 and 11."""
 
 _SLACK = 4
-"""How much longer than after its warm-up a contender's calls may take before the stretch is called off."""
+"""How much longer than after its warm-up a backend's calls may take before the segment is called off."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """A contender with its plan."""
+    """A backend with its plan."""
 
     examined: Examined
     plan: Contender
@@ -93,9 +93,9 @@ class TimedWorkers:
         self._kept: dict[str, tuple[int, WorkerLink]] = {}
 
     def timed(self, entrant: Entrant, index: int) -> WorkerLink:
-        """A process of the contender for set ``index``, not yet pinned to the measured cores.
+        """A process of the backend for set ``index``, not yet pinned to the measured cores.
 
-        All contenders of a set that are prepared anew come from the same server, those of the next set from
+        All backends of a set that are prepared anew come from the same server, those of the next set from
         another.
         """
         examined, pinned = entrant.examined, self._pool.options.allocator_pinned
@@ -132,7 +132,7 @@ class TimedWorkers:
 
 
 class RepetitionUnderWay:
-    """A set while it's measured. A contender that fails drops out of it, and of all that follow."""
+    """A repetition while it's measured. A backend that fails drops out of it, and of all that follow."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class RepetitionUnderWay:
         self._verified: dict[str, int] = {}
 
     def measure(self, entrants: list[Entrant]) -> SetLine:
-        """Start a process of each contender, measure all stretches, have outputs compared."""
+        """Start a process of each backend, measure all segments, have outputs compared."""
         begun = perf_counter()
         with self._context.refreshed(self._places) as self._inputs:
             self._checking_s += perf_counter() - begun
@@ -215,7 +215,7 @@ class RepetitionUnderWay:
                     self._links[name].put_first()
 
     def _ready(self, entrant: Entrant, junk_bytes: int) -> tuple[WorkerLink, list[int]] | WorkerFailed:
-        """A process of a contender with its first inputs, and the trace of its warm-up."""
+        """A process of a backend with its first inputs, and the trace of its warm-up."""
         link = None
         try:
             link = self._workers.timed(entrant, self._index)
@@ -242,7 +242,7 @@ class RepetitionUnderWay:
                 self._links[name].hear(m.Activations, m.Done, self._timeout_s)
 
     def _measure_segment(self, number: int) -> None:
-        """All turns of a stretch; once more without those that failed in it."""
+        """All slots of a segment; once more without those that failed in it."""
         options = self._pool.options
         refreshed = self._inputs[2 * number + 1] if options.verified else None
         while True:
@@ -264,7 +264,7 @@ class RepetitionUnderWay:
                 return
             for name, failure in done.failed.items():
                 self._failed[name] = Failure(failure.status, failure.reason, failure.check)
-            # Some have the stretch's second inputs by now.
+            # Some have the segment's second inputs by now.
             self._refresh_inputs(number)
 
     def _finish(self) -> None:
