@@ -116,7 +116,7 @@ class TakeSlots(Struct, frozen=True, tag=True):
 
     Descriptors: its own eventfd, those it passes the handoff to, and the memory of ``refreshed``. slots:
     the places of its slots in the segment. successors: for each, which descriptor is written afterwards; 0 is
-    its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. refreshed: inputs to go on with
+    its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. refreshed: inputs to use
     from a call on that is drawn at random when it comes; nothing where inputs stay as they are.
     Answer: :class:`SlotsTaken`.
     """
