@@ -1,1 +1,1 @@
-"""What processes say to each other: messages over sockets, arrays in shared memory."""
+"""Communication between processes: messages over sockets, arrays in shared memory."""

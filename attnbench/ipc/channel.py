@@ -60,7 +60,7 @@ class Channel(Generic[S, R]):
                 return
 
     def receive(self, timeout_s: float | None = None) -> tuple[R, list[int]]:
-        """Wait for one message; gives it with its descriptors, which the caller must close.
+        """Wait for one message; return it with its descriptors, which the caller must close.
 
         Raises:
             ChannelClosed: the other end is gone.

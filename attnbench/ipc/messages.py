@@ -1,9 +1,15 @@
-"""What the parent says to preloaded servers and workers, and what they answer."""
+"""Requests of the parent to preloaded servers and workers, and their answers."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from typing import Literal, get_args
+
+import msgspec
 from msgspec import Struct
 
+from attnbench.ipc import channel
 from attnbench.types.case import Dtype
 from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
@@ -38,12 +44,12 @@ class Reap(Struct, frozen=True, tag=True):
 
 
 class Facts(Struct, frozen=True, tag=True):
-    """Ask what the loaded torch is and which devices there are. Answer: :class:`TorchFacts`."""
+    """Ask for the version of torch and the devices. Answer: :class:`TorchFacts`."""
 
 
 class Preload(Struct, frozen=True, tag=True):
-    """Import these plugins, so that they are there in every fork. Answer: :class:`Done`, whatever is wrong
-    with them: that is told by who prepares one of their backends."""
+    """Import these plugins, so that they are there in every fork. Answer: :class:`Done`, even if
+    one does not import: the request that prepares one of its backends reports that."""
 
     sources: tuple[Source, ...]
 
@@ -52,7 +58,7 @@ class Prepare(Struct, frozen=True, tag=True):
     """Load one backend and prepare it for a case. Parameters come in the descriptor.
 
     backend_source: None for the plain reference. Answer: :class:`Prepared` or :class:`Failed`.
-    memory_limit_bytes: what it may allocate beyond what it holds now.
+    memory_limit_bytes: how much it may allocate beyond what it holds now.
     """
 
     case: str
@@ -80,37 +86,16 @@ class Activations(Struct, frozen=True, tag=True):
     delivery: str = ""
 
 
-class ComputeWeights(Struct, frozen=True, tag=True):
-    """Compute the attention weights of the inputs. Answer: :class:`Output` with the part ``weights``.
-
-    Of a backend that declares some, or of the plain reference, in a case of ``attention``.
-    """
-
-
 class Compute(Struct, frozen=True, tag=True):
-    """Make one call. Answer: :class:`Output` with the output in a descriptor."""
+    """Compute on the inputs. Answer: :class:`Outputs` with the arrays in a descriptor.
 
-
-class ComputeMany(Struct, frozen=True, tag=True):
-    """Make so many calls on the inputs held. Answer: :class:`Outputs` with all outputs in a descriptor."""
-
-    count: int
-
-
-class ExactGradients(Struct, frozen=True, tag=True):
-    """Of the plain reference's process: its gradients in float64, on the inputs that it holds.
-
-    Answer: :class:`Output`, with what :func:`attnbench.worker.calls.exact_gradients` gives.
+    what: ``outputs`` of ``count`` calls; the attention ``weights``, in a case of ``attention``. From the
+    plain reference's process also its ``exact`` gradients in float64, and its output with features added
+    ``in_turn`` or ``backwards`` (:mod:`attnbench.check.reference`).
     """
 
-
-class ComputeInTurn(Struct, frozen=True, tag=True):
-    """Of the plain reference's process: its output by sums in turn (:mod:`attnbench.check.reference`).
-
-    Answer: :class:`Output`.
-    """
-
-    backwards: bool
+    what: Literal["outputs", "weights", "exact", "in_turn", "backwards"] = "outputs"
+    count: int = 1
 
 
 class WarmUp(Struct, frozen=True, tag=True):
@@ -127,11 +112,11 @@ class WarmUp(Struct, frozen=True, tag=True):
 
 
 class TakeSlots(Struct, frozen=True, tag=True):
-    """Take one sample in each of these turns of a stretch, waiting for the baton before each.
+    """Take one sample in each of these slots of a segment, waiting for the handoff before each.
 
-    Descriptors: an eventfd of its own, those it passes the handoff to, and the memory of ``renewed``. turns:
-    the places of its turns in the stretch. successors: for each, which descriptor is written afterwards; 0 is
-    its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. renewed: inputs to go on with
+    Descriptors: its own eventfd, those it passes the handoff to, and the memory of ``refreshed``. slots:
+    the places of its slots in the segment. successors: for each, which descriptor is written afterwards; 0 is
+    its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. refreshed: inputs to use
     from a call on that is drawn at random when it comes; nothing where inputs stay as they are.
     Answer: :class:`SlotsTaken`.
     """
@@ -153,13 +138,13 @@ class MeasureMemory(Struct, frozen=True, tag=True):
 
 
 class TraceCall(Struct, frozen=True, tag=True):
-    """Tell what one call runs; see ``worker.trace``. Answer: :class:`Traced`."""
+    """List the operations of one call; see ``worker.trace``. Answer: :class:`Traced`."""
 
 
 class MeasureScale(Struct, frozen=True, tag=True):
-    """Measure what the machine can do; needs no :class:`Prepare`. Answer: :class:`ScaleMeasured`.
+    """Measure the speed of the machine; needs no :class:`Prepare`. Answer: :class:`ScaleMeasured`.
 
-    working_set_bytes: what a call of the case reads and writes.
+    working_set_bytes: the bytes that a call of the case reads and writes.
     """
 
     dtype: Dtype
@@ -168,10 +153,27 @@ class MeasureScale(Struct, frozen=True, tag=True):
 
 
 Request = (
-    Fork | Reap | Preload | Facts | Prepare | Activations | Compute | ComputeMany | ComputeWeights
-    | ExactGradients | ComputeInTurn | WarmUp | TakeSlots | TimedOutputs | MeasureMemory | TraceCall
-    | MeasureScale
+    Fork | Reap | Preload | Facts | Prepare | Activations | Compute | WarmUp | TakeSlots | TimedOutputs
+    | MeasureMemory | TraceCall | MeasureScale
 )  # fmt: skip
+
+
+_DOING: dict[type[Request], str] = {
+    Prepare: "preparation",
+    Activations: "copying inputs",
+    Compute: "a checked call",
+    WarmUp: "the warm-up",
+    TakeSlots: "timed calls",
+    TimedOutputs: "handing over outputs of timed calls",
+    MeasureMemory: "the measurement of memory",
+    TraceCall: "the tracing of a call",
+    MeasureScale: "the measurement of the machine's speed",
+}
+
+
+def doing(request: type[Request]) -> str:
+    """Return what a worker does for a request, in the words of a record."""
+    return _DOING.get(request, request.__name__)
 
 
 class Done(Struct, frozen=True, tag=True):
@@ -213,23 +215,20 @@ class Prepared(Struct, frozen=True, tag=True):
     notes: tuple[str, ...] = ()
 
 
-class Output(Struct, frozen=True, tag=True):
-    """One answer: the output as ``out``, gradients by what they are of. ns: the time of the call, rough."""
-
-    parts: tuple[ArraySpec, ...]
-    ns: int
-
-
 class Outputs(Struct, frozen=True, tag=True):
-    """The answers of several calls, in order, each by its parts."""
+    """The answers, in order, each by its parts: the output as ``out``, gradients by what they are of.
+
+    ns: the time of the last call, rough; 0 where none was timed.
+    """
 
     outputs: tuple[tuple[ArraySpec, ...], ...]
+    ns: int = 0
 
 
 class KeptOutput(Struct, frozen=True):
-    """The output of one timed call: which call (from 0) of the sample of which turn, in which stretch.
+    """The output of one timed call: which call (from 0) of the sample of which slot, in which segment.
 
-    renewed: whether on the inputs that came within the stretch.
+    refreshed: whether on the inputs that came within the segment.
     """
 
     segment: int
@@ -242,7 +241,7 @@ class KeptOutput(Struct, frozen=True):
 class Kept(Struct, frozen=True, tag=True):
     """Outputs of timed calls, in the descriptor; each is handed over once.
 
-    checking_ns: what writing inputs and keeping outputs has taken, within turns.
+    checking_ns: what writing inputs and keeping outputs has taken, within slots.
     """
 
     outputs: tuple[KeptOutput, ...]
@@ -257,10 +256,10 @@ class Warmed(Struct, frozen=True, tag=True):
 
 
 class SlotsTaken(Struct, frozen=True, tag=True):
-    """The samples of all turns; of fewer where the stretch was called off.
+    """The samples of all slots; of fewer where the segment was called off.
 
-    received_ns, passed_ns: when each turn began and ended, by the clock that all processes share.
-    process_cpu_ns, thread_cpu_ns: CPU time from before the first turn until after the last, of all threads of
+    received_ns, passed_ns: when each slot began and ended, by the clock that all processes share.
+    process_cpu_ns, thread_cpu_ns: CPU time from before the first slot until after the last, of all threads of
     the process and of the one that took them.
     """
 
@@ -278,19 +277,37 @@ class PeakMemory(Struct, frozen=True, tag=True):
 
 
 class Traced(Struct, frozen=True, tag=True):
-    """What one call ran, names with counts; problem: what of it could not be told, "" where all could."""
+    """The operations of one call, names with counts. problem: which names are unknown and why, or ""."""
 
     ran: tuple[str, ...]
     problem: str = ""
 
 
 class ScaleMeasured(Struct, frozen=True, tag=True):
-    """What the machine could do just now."""
+    """The measured speed of the machine."""
 
     scale: MachineScale
 
 
 Reply = (
-    Done | Failed | Forked | Ended | TorchFacts | Prepared | Output | Outputs | Kept | Warmed
-    | SlotsTaken | PeakMemory | Traced | ScaleMeasured
+    Done | Failed | Forked | Ended | TorchFacts | Prepared | Outputs | Kept | Warmed | SlotsTaken
+    | PeakMemory | Traced | ScaleMeasured
 )  # fmt: skip
+
+MEANING = 1
+"""Raise this number when the meaning of a message, or the command line of a server, changes but no field
+does."""
+
+
+def protocol_fingerprint() -> str:
+    """Return twelve hexadecimal digits of the JSON schema of all messages: their fields, types and defaults.
+
+    Docstrings, comments and the files that define a message make no difference.
+    """
+    kinds = get_args(Request) + get_args(Reply)
+    _, schemas = msgspec.json.schema_components(kinds)
+    for schema in schemas.values():
+        schema.pop("description", None)
+    limits = channel.LARGEST_MESSAGE_BYTES, channel.MOST_FDS
+    spoken = json.dumps([MEANING, limits, schemas], sort_keys=True)
+    return hashlib.sha256(spoken.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""What every worker process does first, how its group is ended, and which code it must not import."""
+"""First steps of every worker process, the end of its group, and code that it must not import."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def leave_terminal() -> None:
 
 
 def silence() -> None:
-    """What a backend reads or prints goes nowhere: not into data, not over the progress."""
+    """Discard all that a backend prints, and give it nothing to read: stdout is for data."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -89,7 +89,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def is_code_of(path: str | Path, tree: str | Path) -> bool:
-    """Whether a file or folder is code of a tree: it lies within, and not in an environment within.
+    """Return whether a file or folder is code of a tree: inside it, but not in an environment inside it.
 
     An environment in the tree (``.venv``) holds what is installed, which is no part of what is committed.
     """

@@ -29,7 +29,7 @@ def anonymous_file() -> int:
 
 
 def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
-    """Copy storage arrays of a case's dtype into anonymous memory; gives its descriptor and the layout.
+    """Copy storage arrays of a case's dtype into anonymous memory; return its descriptor and the layout.
 
     The same array under several names is stored once: reading gives one array for all of them.
     """

@@ -1,6 +1,8 @@
-"""What the parent says to the verifier, and what it answers."""
+"""Requests of the parent to the verifier, and its answers."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from msgspec import Struct
 
@@ -38,43 +40,17 @@ class GetDraw(Struct, frozen=True, tag=True):
 
 
 class Score(Struct, frozen=True, tag=True):
-    """Compare an answer (its parts in the descriptor) on a draw. Answer: :class:`Scored`.
+    """Compare answers on a draw, in the descriptor, each by its parts. Answer: :class:`Scored`.
 
-    who: the backend; "" is the plain reference.
-    """
-
-    who: str
-    index: int
-    parts: tuple[ArraySpec, ...]
-
-
-class TallyOutputs(Struct, frozen=True, tag=True):
-    """Of a case with dropout: add outputs of calls on one draw, in the descriptor, each by its parts.
-
-    More may follow; :class:`Judge` looks at all of them. Answer: :class:`Scored`.
+    who: the backend; "" is the plain reference, which must come first. what: the ``output`` of one call;
+    ``calls``, with dropout, of which more may follow before :class:`Judge` compares all of them; attention
+    ``weights``; or the ``exact`` gradients, in float64, which the verifier takes for those of the draw.
     """
 
     who: str
     index: int
     outputs: tuple[tuple[ArraySpec, ...], ...]
-
-
-class ScoreWeights(Struct, frozen=True, tag=True):
-    """Compare attention weights (the part ``weights`` in the descriptor) on a draw. Answer: :class:`Scored`.
-
-    who: the backend; "" is the plain reference, whose weights must come first.
-    """
-
-    who: str
-    index: int
-    parts: tuple[ArraySpec, ...]
-
-
-class Expect(Struct, frozen=True, tag=True):
-    """Take the gradients in the descriptor, in float64, for those of a draw. Answer: :class:`Scored`."""
-
-    index: int
-    gradients: tuple[ArraySpec, ...]
+    what: Literal["output", "calls", "weights", "exact"] = "output"
 
 
 class TimedOutput(Struct, frozen=True):
@@ -111,9 +87,7 @@ class TryTrivialAnswers(Struct, frozen=True, tag=True):
     """
 
 
-VerifierRequest = (
-    OpenCase | GetDraw | Expect | Score | TallyOutputs | ScoreWeights | ScoreTimed | Judge | TryTrivialAnswers
-)
+VerifierRequest = OpenCase | GetDraw | Score | ScoreTimed | Judge | TryTrivialAnswers
 
 
 class CaseOpened(Struct, frozen=True, tag=True):
@@ -173,7 +147,7 @@ class Tried(Struct, frozen=True, tag=True):
 
 
 class RequestFailed(Struct, frozen=True, tag=True):
-    """The verifier could not do it, in words: a rule's reference that raises."""
+    """The verifier failed; the reason says how, for example that a rule's reference raised."""
 
     reason: str
 

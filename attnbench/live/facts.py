@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Struct
 
 import attnbench
+from attnbench.ipc.messages import protocol_fingerprint
 from attnbench.ipc.process import forbidden, is_code_of, keep_off_other_code
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
 from attnbench.types.extensions import Source
-from attnbench.worker.fingerprint import protocol_fingerprint
 
 LIBRARIES = ("torch", "numpy", "triton", "msgspec")
 

@@ -16,6 +16,7 @@ from typing import IO, Any, Literal
 
 import msgspec
 
+from attnbench.ipc.messages import protocol_fingerprint
 from attnbench.ipc.process import NOT_FROM, is_code_of, kill_group
 from attnbench.live.facts import Facts, Question
 from attnbench.live.imported import INTERPRETERS, Imported, measured_modules
@@ -24,7 +25,6 @@ from attnbench.plugins.registry import Registry
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 from attnbench.types.words import clean
-from attnbench.worker.fingerprint import protocol_fingerprint
 
 Label = Literal["base", "head"]
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
+from typing import Literal
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.kinds import DELIVERIES, GRADED, STRIDED
@@ -44,21 +45,22 @@ def give_draw(
     link.ask(request, m.Done, timeout_s, (draw.fd,))
 
 
-def score_output(
+def score(
     link: WorkerLink,
     verifier: VerifierLink,
     who: str,
     index: int,
     timeout_s: float,
-    asked: m.Compute | m.ComputeInTurn = _ONE_CALL,
+    asked: m.Compute = _ONE_CALL,
+    what: Literal["output", "calls", "weights", "exact"] = "output",
 ) -> tuple[rm.Scored, int]:
-    """Have the output of a call compared; gives what is plainly wrong, if anything, and the call's ns."""
-    output, fd = link.ask(asked, m.Output, timeout_s)
-    if fd < 0:
-        raise WorkerFailed("crashed", "answered without its output")
+    """Have a worker compute, and the verifier compare; return what is wrong, and the ns of the last call."""
+    answer, fd = link.ask(asked, m.Outputs, timeout_s)
+    if fd < 0 or len(answer.outputs) != asked.count:
+        raise WorkerFailed("crashed", "the worker answered without its outputs")
     with compared(verifier, fd):
-        scored, _ = verifier.ask(rm.Score(who, index, output.parts), rm.Scored, fd)
-    return scored, output.ns
+        scored, _ = verifier.ask(rm.Score(who, index, answer.outputs, what), rm.Scored, fd)
+    return scored, answer.ns
 
 
 @contextmanager
@@ -69,15 +71,15 @@ def compared(verifier: VerifierLink, fd: int) -> Iterator[None]:
     except VerifierFailed as failure:
         if not verifier.alive:
             raise
-        raise WorkerFailed("mismatch", f"its output can't be compared: {failure}", "output_form") from failure
+        raise WorkerFailed("mismatch", f"the output can't be compared: {failure}", "output_form") from failure
     finally:
         os.close(fd)
 
 
 def check_draw(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> int:
-    """Have the output on one draw compared; gives the ns of the call."""
+    """Have the output on one draw compared; return the ns of the call."""
     give_checked(pool, context, link, index)
-    scored, ns = score_output(link, context.verifier, name, index, pool.options.timeout_s)
+    scored, ns = score(link, context.verifier, name, index, pool.options.timeout_s)
     if scored.problem:
         raise MismatchFound(scored.problem, None, (context.family(index),), scored.check)
     return ns
@@ -98,7 +100,7 @@ def give_checked(pool: WorkerPool, context: CaseContext, link: WorkerLink, index
 def not_delivered(backend: Backend) -> tuple[str, ...]:
     """Deliveries that a backend is not given: it declares that it needs others, or would compile for them.
 
-    What has no backward pass is given no inputs that require gradients.
+    A backend without a backward pass gets no inputs that require gradients.
     """
     if backend.compiles:
         return DELIVERIES
@@ -141,19 +143,15 @@ def _tally_calls(pool: WorkerPool, context: CaseContext, link: WorkerLink, name:
     at_once = max(1, min(MANY, MANY_BYTES // max(1, prod(output_shape(case)) * case.item_bytes)))
     while left > 0:
         count = min(left, at_once)
-        answered, fd = link.ask(m.ComputeMany(count), m.Outputs, pool.options.timeout_s)
-        if fd < 0 or len(answered.outputs) != count:
-            raise WorkerFailed("crashed", "answered without its outputs")
-        with compared(context.verifier, fd):
-            request = rm.TallyOutputs(name, index, answered.outputs)
-            scored, _ = context.verifier.ask(request, rm.Scored, fd)
+        many = m.Compute(count=count)
+        scored, _ = score(link, context.verifier, name, index, pool.options.timeout_s, many, "calls")
         if scored.problem:
             raise WorkerFailed("mismatch", scored.problem, scored.check)
         left -= count
 
 
 class MismatchFound(WorkerFailed):
-    """A contender computed something else; accuracy (of dropout: dropout) says by how much, families on which
+    """A backend computed something else; accuracy (of dropout: dropout) says by how much, families on which
     inputs."""
 
     def __init__(

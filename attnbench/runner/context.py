@@ -1,4 +1,4 @@
-"""What every worker on a case is told, and the arrays that go with it."""
+"""The case as its workers know it, and the arrays that belong to it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CaseContext:
         return len(self.families)
 
     def family(self, index: int) -> str:
-        """Of a draw; those of timed calls are ordinary."""
+        """Return the family of a draw; those of timed calls are ordinary."""
         return self.families[index] if index < self.check_draws else "normal"
 
     @property

@@ -13,9 +13,9 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import Entry
-from attnbench.runner.check import check_draw, check_draws, compared, give_checked, give_draw, score_output
+from attnbench.runner.check import check_draw, check_draws, give_checked, give_draw, score
 from attnbench.runner.context import CaseContext
-from attnbench.runner.link import VerifierLink, WorkerFailed, WorkerLink
+from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.pool import WorkerPool
 from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
@@ -27,7 +27,7 @@ _COUNT = re.compile(r" x\d+$")
 
 @dataclass(frozen=True)
 class Ran:
-    """What one call ran, names with counts in order (``bmm x2``). notes: what could not be told, and why."""
+    """The operations of one call in order, names with counts (``bmm x2``). notes: why names are missing."""
 
     ops: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ def trace_call(link: WorkerLink, timeout_s: float) -> Ran:
 def kernel_of(ran: Sequence[str], backend: Backend, others: Iterable[Backend]) -> str:
     """The name of the other backend whose kernel is among what ran; "" where there is none.
 
-    A mark that the backend declares too is its own. Of several the one that ran first.
+    A mark that the backend declares too is its own. The first of several that ran counts.
     """
     owners = {mark: other.name for other in others if other.name != backend.name for mark in other.marks}
     names = (_COUNT.sub("", text) for text in ran)
@@ -82,7 +82,7 @@ def prepare_worker(
     pin_allocator: bool = False,
     launch: int = 0,
 ) -> tuple[WorkerLink, m.Prepared]:
-    """A new prepared worker with a backend (None: the plain reference) prepared; gives it and what it told.
+    """A new prepared worker with a backend (None: the plain reference) prepared; return it and what it told.
 
     launch: which of the servers it comes from.
 
@@ -120,27 +120,18 @@ def examine_plain(pool: WorkerPool, context: CaseContext) -> None:
     """
     case = parse_case(context.case)
     prepared_worker, _ = prepare_worker(pool, context, None, pool.all_cpus)
+    verifier, timeout_s = context.verifier, pool.options.timeout_s
     try:
         for index in range(len(context.draws)):
-            give_draw(prepared_worker, context.draws[index], pool.options.timeout_s)
+            give_draw(prepared_worker, context.draws[index], timeout_s)
             if case.pass_ != "forward":
-                _expect(prepared_worker, context.verifier, index, pool.options.timeout_s)
-            score_output(prepared_worker, context.verifier, PLAIN, index, pool.options.timeout_s)
+                score(prepared_worker, verifier, PLAIN, index, timeout_s, m.Compute("exact"), "exact")
+            score(prepared_worker, verifier, PLAIN, index, timeout_s)
             if counts_in_turn(case, context.family(index)):
-                for backwards in (False, True):
-                    turn = m.ComputeInTurn(backwards)
-                    score_output(
-                        prepared_worker, context.verifier, PLAIN, index, pool.options.timeout_s, turn
-                    )
+                for order in ("in_turn", "backwards"):
+                    score(prepared_worker, verifier, PLAIN, index, timeout_s, m.Compute(order))
     finally:
         prepared_worker.kill()
-
-
-def _expect(link: WorkerLink, verifier: VerifierLink, index: int, timeout_s: float) -> None:
-    """Have the verifier know the exact gradients on the inputs that the plain reference holds."""
-    gradients, fd = link.ask(m.ExactGradients(), m.Output, timeout_s)
-    with compared(verifier, fd):
-        verifier.ask(rm.Expect(index, gradients.parts), rm.Scored, fd)
 
 
 def examine(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Candidate:

@@ -30,7 +30,7 @@ _POLL_S = 0.002
 
 
 def wait_until_ended(pid: int, most_s: float) -> bool:
-    """Wait until a process has ended (a zombie counts), at most ``most_s``; gives whether it has."""
+    """Wait until a process has ended (a zombie counts), at most ``most_s``; return whether it has."""
     end = time.monotonic() + most_s
     while _state(pid) not in ("Z", "X"):
         if time.monotonic() >= end:
@@ -47,17 +47,8 @@ def threads_of(pid: int) -> list[int]:
         return []
 
 
-def waited_ns(pid: int) -> int:
-    """How long the first thread of a process has waited for a core while it could have run; 0 where the
-    system doesn't tell."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
 def oom_kills() -> int:
-    """How many processes the system has killed for want of memory since it started."""
+    """Return how many processes the system has killed since it started because memory ran out."""
     try:
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
@@ -92,13 +83,13 @@ START_TIMEOUT_S = 120.0
 CLOSING_S = 2.0
 
 HIGHEST_PRIORITY = -20
-"""Of the ordinary scheduler, where whoever runs may raise it: a backend that hangs leaves others a share."""
+"""Within the ordinary scheduler, so that a backend that hangs leaves other processes a share."""
 
 
 class WorkerFailed(Exception):  # noqa: N818
-    """A worker did not do what was asked. status, reason and the failed check are what its record says.
+    """A worker did not do what was asked. Its record gets the status, the reason and the failed check.
 
-    case: the id of the case beside a case that shows it; "" where it is the case itself.
+    case: the id of the variant case that shows the failure; "" for the case itself.
     """
 
     def __init__(self, status: Status, reason: str, check: Check = "", case: str = "") -> None:
@@ -133,54 +124,59 @@ class WorkerLink:
     def ask(
         self, request: m.Request, expects: type[T], timeout_s: float, fds: tuple[int, ...] = ()
     ) -> tuple[T, int]:
-        """Send a request and wait for its answer; gives it and its descriptor (-1 where there is none).
+        """Send a request and wait for its answer; return it and its descriptor (-1 where there is none).
 
         Raises:
             WorkerFailed: ``timeout`` after ``timeout_s`` (the worker is killed), ``crashed`` where it
                 ended, or whatever status it answered with.
         """
-        doing = type(request).__name__
         with self._asking:
             self.tell(request, fds)
-            return self.hear(doing, expects, timeout_s)
+            return self.hear(type(request), expects, timeout_s)
 
     def tell(self, request: m.Request, fds: tuple[int, ...] = ()) -> None:
         """Send a request without waiting; :meth:`hear` must follow. Raises :class:`WorkerFailed`."""
         try:
             self._line.send(request, fds)
         except (ChannelClosed, OSError) as gone:
-            raise WorkerFailed(*self._describe_death(self._death(), type(request).__name__)) from gone
+            raise WorkerFailed(*self._describe_death(type(request))) from gone
 
-    def hear(self, doing: str, expects: type[T], timeout_s: float) -> tuple[T, int]:
-        """Wait for the answer to what was told; as :meth:`ask`."""
+    def hear(self, request: type[m.Request], expects: type[T], timeout_s: float) -> tuple[T, int]:
+        """Wait for the answer to a request of this type; as :meth:`ask`."""
         try:
             reply, received = self._line.receive(timeout_s)
         except ChannelTimeout as late:
-            self.kill()
-            raise WorkerFailed("timeout", f"no answer to {doing} within {timeout_s:g} s; killed") from late
+            raise self.too_late(request, timeout_s) from late
         except (ChannelClosed, OSError) as gone:
-            raise WorkerFailed(*self._describe_death(self._death(), doing)) from gone
+            raise WorkerFailed(*self._describe_death(request)) from gone
         except msgspec.DecodeError as rubbish:
             self.kill()
-            raise WorkerFailed("crashed", f"answered {doing} with something that is no message") from rubbish
+            unreadable = f"the worker sent unreadable data during {m.doing(request)}"
+            raise WorkerFailed("crashed", unreadable) from rubbish
         if isinstance(reply, m.Failed):
             close_all(received)
             raise WorkerFailed(reply.status, reply.reason, reply.check)
         if not isinstance(reply, expects):
             close_all(received)
             self.kill()
-            raise WorkerFailed("crashed", f"answered {doing} with {type(reply).__name__}")
+            wrong = f"the worker answered {request.__name__} with {type(reply).__name__}"
+            raise WorkerFailed("crashed", wrong)
         fd = received.pop(0) if received else -1
         close_all(received)
         return reply, fd
 
+    def too_late(self, request: type[m.Request], timeout_s: float) -> WorkerFailed:
+        """Kill a worker that does not answer; return the failure."""
+        self.kill()
+        reason = f"{m.doing(request)} took longer than {timeout_s:g} s; the worker was killed"
+        return WorkerFailed("timeout", reason)
+
     def fileno(self) -> int:
-        """For waiting on several at once."""
+        """Return the descriptor, to wait on several workers at once."""
         return self._line.fileno()
 
     def fork(self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
-        """Fork this worker; gives the link to the new process."""
-        self._go_on()
+        """Fork this worker; return the link to the new process."""
         ours, theirs = socket_pair()
         with theirs:
             try:
@@ -194,12 +190,12 @@ class WorkerLink:
 
     @property
     def alive(self) -> bool:
-        """Whether a process that the parent started itself still runs."""
+        """Return whether a process that the parent started itself still runs."""
         return self._ended is None and self._started is not None and self._started.process.poll() is None
 
     @property
     def ended(self) -> bool:
-        """Whether it is known to have ended."""
+        """Return whether it is known to have ended."""
         return self._ended is not None
 
     def pin(self, cpus: tuple[int, ...]) -> None:
@@ -209,7 +205,7 @@ class WorkerLink:
                 os.sched_setaffinity(thread, cpus)
 
     def put_first(self) -> bool:
-        """Have the process preferred to others on its core; gives whether the system allows it.
+        """Have the process preferred to others on its core; return whether the system allows it.
 
         Where the kernel shares a core by sessions first (autogroups), a priority counts only within its
         session, so the session gets it too; never the one that this process is in, which is the user's.
@@ -230,19 +226,6 @@ class WorkerLink:
         if self._ended is None:
             self._ended = self._end()
 
-    def _go_on(self) -> None:
-        """A backend may stop the process that it was forked from, which it knows: it goes on."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, signal.SIGCONT)
-
-    def _death(self) -> int:
-        """How a process ended that closed its line: its exit code, or minus the signal that killed it."""
-        if self._ended is None:
-            # The line closes a moment before the process is gone: to kill it then would hide how it ended.
-            wait_until_ended(self.pid, CLOSING_S)
-            self._ended = self._end()
-        return self._ended
-
     def _end(self) -> int:
         if self._started is not None:
             # The server ends by itself when its line closes, and takes its prepared workers with it.
@@ -250,7 +233,6 @@ class WorkerLink:
             code, self._last_words = self._started.end(CLOSING_S)
             return code
         assert self._forked_by is not None
-        self._forked_by._go_on()
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
@@ -262,9 +244,18 @@ class WorkerLink:
             return -signal.SIGKILL
         return ended.code
 
-    def _describe_death(self, code: int, doing: str) -> tuple[Status, str]:
+    def _describe_death(self, request: type[m.Request]) -> tuple[Status, str]:
+        """Return the status and reason of a worker that closed its line."""
+        if self._ended is None:
+            # The line closes a moment before the process ends: killing it now would hide how it ended.
+            wait_until_ended(self.pid, CLOSING_S)
+            self._ended = self._end()
+        code, doing = self._ended, m.doing(request)
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
-            return "out_of_memory", f"killed by the system during {doing}: the machine ran out of memory"
+            return (
+                "out_of_memory",
+                f"the system killed the worker during {doing}: the machine ran out of memory",
+            )
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         return "crashed", f"{how} during {doing}" + (f": {self._last_words}" if self._last_words else "")
 
@@ -334,7 +325,7 @@ def start_process(
 
 
 class VerifierFailed(Exception):  # noqa: N818
-    """The verifier can't judge this case, in words."""
+    """The verifier can't judge this case; the message says why."""
 
 
 class VerifierLink:
@@ -352,7 +343,7 @@ class VerifierLink:
         self._timeout_s = timeout_s
 
     def ask(self, request: rm.VerifierRequest, expects: type[T], fd: int = -1) -> tuple[T, int]:
-        """Send a request (with a descriptor, which stays the caller's); gives the answer and its descriptor.
+        """Send a request (with a descriptor, which stays the caller's); return the answer and its descriptor.
 
         Raises:
             VerifierFailed: it could not, or ended, or took too long (it is killed).
@@ -376,11 +367,11 @@ class VerifierLink:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return not self._closed and self._started.process.poll() is None
 
     def close(self) -> str:
-        """End it; gives the last line it wrote to stderr."""
+        """End it; return the last line it wrote to stderr."""
         if not self._closed:
             self._closed = True
             self._line.close()

@@ -29,7 +29,7 @@ from attnbench.types.record import MachineScale
 
 @dataclass(frozen=True)
 class ServerKey:
-    """Of a server: its side, its number of threads, and which of several it is."""
+    """The key of a server: its side, its number of threads, and its number among several."""
 
     side: str
     threads: int
@@ -121,16 +121,8 @@ class WorkerPool:
         Plugins are imported once, in a fork of the preloaded server that does nothing else.
         """
         place = ServerKey(side, threads, launch % self._launches(side))
-        if not sources:
-            return self._servers[place].fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
-        loaded = self._with_plugins(place, sources)
-        try:
-            return loaded.fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
-        except WorkerFailed:
-            if not loaded.ended:
-                raise
-        # It was lost, to the system or by another's hand: nothing to hold against who is prepared now.
-        return self._with_plugins(place, sources).fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
+        origin = self._with_plugins(place, sources) if sources else self._servers[place]
+        return origin.fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
 
     def _with_plugins(self, place: ServerKey, sources: tuple[Source, ...]) -> WorkerLink:
         with self._loading:
@@ -196,7 +188,7 @@ LONGEST_S = 60.0
 class Scale:
     """Measures the scale with one worker for each number of threads, started when first needed and kept.
 
-    Kept, unlike the workers of contenders: what is held against each other over a run must not change with
+    Kept, unlike the workers of backends: what is held against each other over a run must not change with
     the process. It sleeps while others measure. Nothing that goes wrong here fails a run: the sets then have
     no scale, and ``problem`` says why.
     """
@@ -208,7 +200,7 @@ class Scale:
         self.problem = ""
 
     def measure(self, case: Case, bytes_moved: float) -> MachineScale | None:
-        """What the machine can do just now, on the cores where the case is measured; a few milliseconds.
+        """Measure the machine on the cores where the case is measured; takes a few milliseconds.
 
         bytes_moved: by one call of the case. From the main thread alone.
         """

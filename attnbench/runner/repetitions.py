@@ -1,4 +1,4 @@
-"""One repetition: a fresh process of every candidate, all taking turns on the same core."""
+"""One repetition: a fresh process of every candidate, all taking slots on the same core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from attnbench.types.record import Block, CandidatePlan, Failure, SetLine
 
 
 def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tuple[Place, ...]:
-    """Inputs of a set, two for each stretch where they are renewed within; no draw twice in a row.
+    """Inputs of a set, two for each segment where they are renewed within; no draw twice in a row.
 
     Which they are comes from the operating system, at the time: nobody can have worked with them before.
     """
@@ -38,7 +38,7 @@ def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tup
 
 
 def missing(kept: m.Kept, segments: int, *, refreshing: bool) -> str:
-    """What outputs should be there and are not; "" for nothing."""
+    """Describe outputs that are missing; "" if none are."""
     for segment in range(segments):
         of_segment = [output for output in kept.outputs if output.segment == segment]
         refreshed = any(output.refreshed for output in of_segment)
@@ -71,11 +71,11 @@ WORKER_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3
 heap grows over the first calls: where each leaves 16 MiB, four of 10 ms took 20, 20, 15 and 11."""
 
 _SLACK = 4
-"""How much longer than after its warm-up a contender's calls may take before the stretch is called off."""
+"""How much longer than after its warm-up a backend's calls may take before the segment is called off."""
 
 
 class TimedWorkers:
-    """Where children come from: forked fresh for each set, or kept over several sets where that is unsafe."""
+    """Workers of a case: forked for each set, or kept over several sets where forking is unsafe."""
 
     def __init__(self, pool: WorkerPool, context: CaseContext, sets: int) -> None:
         self._pool = pool
@@ -84,9 +84,9 @@ class TimedWorkers:
         self._kept: dict[str, tuple[int, WorkerLink]] = {}
 
     def timed(self, candidate: Candidate, index: int) -> WorkerLink:
-        """A process of the contender for set ``index``, not yet pinned to the measured cores.
+        """Return a process of the backend for set ``index``, not yet pinned to the measured cores.
 
-        All contenders of a set that are prepared anew come from the same server, those of the next set from
+        All backends of a set that are prepared anew come from the same server, those of the next set from
         another.
         """
         pinned = self._pool.options.allocator_pinned
@@ -123,7 +123,7 @@ class TimedWorkers:
 
 
 class RepetitionUnderWay:
-    """A set while it's measured. A contender that fails drops out of it, and of all that follow."""
+    """A repetition while it's measured. A backend that fails drops out of it, and of all that follow."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class RepetitionUnderWay:
         self._verified: dict[str, int] = {}
 
     def measure(self, candidates: list[Candidate]) -> SetLine:
-        """Start a process of each contender, measure all stretches, have outputs compared."""
+        """Start a process of each backend, measure all segments, have outputs compared."""
         begun = perf_counter()
         with self._context.refreshed(self._places) as self._inputs:
             self._checking_s += perf_counter() - begun
@@ -203,7 +203,7 @@ class RepetitionUnderWay:
                 self._links[name].put_first()
 
     def _ready(self, candidate: Candidate, junk_bytes: int) -> tuple[WorkerLink, list[int]] | WorkerFailed:
-        """A process of a contender with its first inputs, and the trace of its warm-up."""
+        """Start a process of a backend with its first inputs; return it with the trace of its warm-up."""
         link = None
         try:
             link = self._workers.timed(candidate, self._index)
@@ -227,10 +227,10 @@ class RepetitionUnderWay:
         # All at once: each would have to be woken up otherwise before the next is told.
         for name in told:
             with self._dropping(name):
-                self._links[name].hear("Activations", m.Done, self._timeout_s)
+                self._links[name].hear(m.Activations, m.Done, self._timeout_s)
 
     def _measure_segment(self, number: int) -> None:
-        """All turns of a stretch; once more without those that failed in it."""
+        """Measure all slots of a segment; once more without those that failed in it."""
         refreshed = self._inputs[2 * number + 1] if self._pool.options.refreshing else None
         while True:
             links = {name: link for name, link in self._links.items() if name not in self._failed}
@@ -246,7 +246,7 @@ class RepetitionUnderWay:
                 return
             for name, failure in done.failed.items():
                 self._failed[name] = Failure(failure.status, failure.reason, failure.check)
-            # Some have the stretch's second inputs by now.
+            # Some have the segment's second inputs by now.
             self._refresh_inputs(number)
 
     def _finish(self) -> None:
@@ -301,7 +301,7 @@ class RepetitionUnderWay:
 
 
 def _segment_s(plan: CandidatePlan) -> float:
-    """What the turns of a contender in one stretch take, by its warm-up."""
+    """Return how long the slots of a backend in one segment take, judged by its warm-up."""
     call_s = median(plan.warmup_ms) / 1000 if plan.warmup_ms else 0.0
     return plan.samples * (plan.calls + plan.warm_calls) * call_s
 

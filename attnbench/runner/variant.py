@@ -17,7 +17,7 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
 from attnbench.plugins.registry import Entry
-from attnbench.runner.check import MismatchFound, check_draws, compared, give_draw
+from attnbench.runner.check import MismatchFound, check_draws, give_draw, score
 from attnbench.runner.context import CaseContext, open_context
 from attnbench.runner.examine import examine_plain, prepare_worker
 from attnbench.runner.link import VerifierFailed, WorkerFailed, WorkerLink
@@ -105,7 +105,7 @@ def _check(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Wor
 
 
 def _gives_weights(pool: WorkerPool, case: Case, entry: Entry[Backend]) -> bool:
-    """Whether a backend declares weights of such a case. Those that it drops at random are not asked for."""
+    """Return whether a backend declares weights of such a case; not with dropout."""
     wanted = WEIGHTS not in pool.options.without and case.layer is None and not case.dropout
     return wanted and entry.record.weights is not None
 
@@ -139,12 +139,8 @@ def _check_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, nam
 
 
 def _scored_weights(pool: WorkerPool, context: CaseContext, link: WorkerLink, who: str) -> str:
-    weights, fd = link.ask(m.ComputeWeights(), m.Output, pool.options.timeout_s)
-    if fd < 0:
-        raise WorkerFailed("crashed", "answered without its weights")
-    with compared(context.verifier, fd):
-        scored, _ = context.verifier.ask(rm.ScoreWeights(who, 0, weights.parts), rm.Scored, fd)
-    return scored.problem
+    weights, timeout_s = m.Compute("weights"), pool.options.timeout_s
+    return score(link, context.verifier, who, 0, timeout_s, weights, "weights")[0].problem
 
 
 def _on(context: CaseContext, failure: WorkerFailed) -> str:

@@ -22,7 +22,7 @@ _SMALL_FAULTS = 1024
 
 
 def pin_allocator() -> bool:
-    """Keep freed memory in the process (glibc); gives whether both thresholds were taken.
+    """Keep freed memory in the process (glibc); return whether both thresholds were taken.
 
     glibc caps the mmap threshold at 32 MiB on 64-bit systems: larger arrays are still mapped anew.
     """
@@ -34,7 +34,7 @@ def pin_allocator() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Give every large array back to the system when it is freed (glibc); gives whether that was taken.
+    """Give every large array back to the system when it is freed (glibc); return whether that was taken.
 
     Left alone, glibc raises its mmap threshold to the largest array freed so far; from then on such arrays
     come from a heap that fragments, and how far it grows is a matter of luck.
@@ -44,8 +44,8 @@ def return_freed_memory() -> bool:
 
 
 def room_bytes(faults: int, output_bytes: int) -> int:
-    """What calls need, by the first: twice what it took, four times a small one, so that they find a place
-    among the holes they leave.
+    """Return how much heap calls need: twice what the first took, four times if that was little, so that
+    they find a place among the holes they leave.
 
     By chance the first call finds its own in what reading the inputs left, but there must be one for later.
     """

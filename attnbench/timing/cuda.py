@@ -4,49 +4,13 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
-from typing import Any, Protocol
+from typing import Any
 
 from attnbench.timing.sample import Call, Sample
 from attnbench.types.record import DeviceMode
-
-
-class Cuda(Protocol):
-    """What is used of ``torch.cuda``; its documentation holds."""
-
-    def Event(self, enable_timing: bool) -> Any:  # noqa: N802
-        """A mark in the current stream."""
-
-    def Stream(self) -> Any:  # noqa: N802
-        """A queue of work."""
-
-    def CUDAGraph(self) -> Any:  # noqa: N802
-        """Work to be replayed."""
-
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """Make a stream the current one."""
-
-    def current_stream(self) -> Any:
-        """The current stream."""
-
-    def graph(self, graph: Any, *, stream: Any) -> AbstractContextManager[Any]:
-        """Capture work into a graph instead of doing it."""
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle."""
-
-    def current_device(self) -> int:
-        """Its number."""
-
-    def get_device_properties(self, device: int) -> Any:
-        """L2_cache_size in bytes, clock_rate in kHz, and more."""
-
-    def clock_rate(self) -> int:
-        """The SM clock now, MHz; raises where the system can't tell."""
-
 
 WARM_CALLS_BEFORE_CAPTURE = 3
 MOST_CAPTURED_CALLS = 1000
@@ -61,7 +25,7 @@ class Captured:
     output: Any
 
 
-def capture(cuda: Cuda, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured:
+def capture(cuda: Any, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured:
     """Capture ``calls`` calls after a few that warm up, on a stream of their own as torch asks for.
 
     Raises whatever a call raises that can't be captured: one that waits for the device, or that leaves work
@@ -121,7 +85,7 @@ class CudaTimer:
 
     def __init__(
         self,
-        cuda: Cuda,
+        cuda: Any,
         overwrite: Callable[[int], Callable[[], object]],
         *,
         cold: bool,

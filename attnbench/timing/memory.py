@@ -6,28 +6,12 @@ import ctypes
 import gc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from attnbench.timing.allocator import return_freed_memory
 
 
-class CudaMemory(Protocol):
-    """What is used of ``torch.cuda``; its documentation holds."""
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle."""
-
-    def reset_peak_memory_stats(self) -> None:
-        """Let the peak be what is allocated now."""
-
-    def memory_allocated(self) -> int:
-        """Bytes allocated now."""
-
-    def max_memory_allocated(self) -> int:
-        """Bytes allocated at the peak."""
-
-
-def cuda_peak_extra_bytes(call: Callable[[], object], cuda: CudaMemory | None = None) -> int:
+def cuda_peak_extra_bytes(call: Callable[[], object], cuda: Any = None) -> int:
     """Bytes of the device that one call takes at its peak beyond those before it, its output included.
 
     The call is made once before, so that what it keeps is not counted. Memory that a library takes from the
@@ -45,7 +29,7 @@ def cuda_peak_extra_bytes(call: Callable[[], object], cuda: CudaMemory | None = 
     cuda.synchronize()
     peak = cuda.max_memory_allocated()
     del output
-    return max(0, peak - before)
+    return int(max(0, peak - before))
 
 
 _STATUS = Path("/proc/self/status")

@@ -1,6 +1,6 @@
 """Inputs that each call finds out of the caches: a pool of copies, called one after the other.
 
-What is rotated are the inputs. Parameters (of the rule, and projections of the layer) and what the backend
+The inputs rotate. Parameters (of the rule, and projections of the layer) and what the backend
 holds are as warm as the calls leave them, and so is the memory of the output, which the allocator hands out
 again: a layer in use meets new activations with the same weights.
 """
@@ -83,7 +83,7 @@ class RotatingTimer(CpuTimer):
 
 
 def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> tuple[Sample, Any]:
-    """Make ``calls`` calls back to back, each on the next inputs; gives the sample and the last output.
+    """Make ``calls`` calls back to back, each on the next inputs; return the sample and the last output.
 
     As :func:`~attnbench.timing.sample.take_sample`; the loop goes through tuples that are there already.
     """

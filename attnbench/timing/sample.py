@@ -36,7 +36,7 @@ class Sample:
 
 
 def take_sample(call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
-    """Make ``calls`` calls back to back; gives the sample and the last output.
+    """Make ``calls`` calls back to back; return the sample and the last output.
 
     The vitals are read outside the timed window. An output is dropped as soon as the next call has
     returned: keeping all of them costs 4 to 5 %.
@@ -105,14 +105,14 @@ class Timer(Protocol):
 
     @property
     def mode(self) -> DeviceMode:
-        """What the samples so far are."""
+        """The mode of the samples so far."""
 
     @property
     def default_clock_mhz(self) -> int:
         """The clock that a device not slowed down runs at."""
 
     def __call__(self, call: Call, a: Any, b: Any, c: Any, calls: int, /) -> tuple[Sample, Any]:
-        """Make ``calls`` timed calls; gives the sample and the last output. Begins and ends at rest."""
+        """Make ``calls`` timed calls; return the sample and the last output. Begins and ends at rest."""
 
     def warm(self, call: Call, a: Any, b: Any, c: Any, calls: int, /) -> None:
         """Make calls that are not timed."""
@@ -135,7 +135,7 @@ def timer_for(device: str, cache: CacheMode = "hot") -> Timer:
 
 
 def device_fields(timer: Timer, samples: Sequence[Sample]) -> dict[str, Any]:
-    """What a :class:`~attnbench.types.record.Block` says beyond the CPU's vitals; nothing on the CPU."""
+    """Return the device's fields of a :class:`~attnbench.types.record.Block`; nothing on the CPU."""
     if not timer.mode:
         return {}
     return {

@@ -1,7 +1,7 @@
 """The scale of the machine: how fast it multiplies, copies and calls, here and now.
 
-Every set has one measurement, so it takes a few milliseconds. What takes longer to find out (which sizes of
-product are fastest here) is found out once in a process and remembered.
+Every set has one measurement, so it takes a few milliseconds. The slow part, finding the fastest sizes of
+product, happens once in a process.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _factors(dtype: Dtype, device: str, side: int) -> tuple[Tensor, Tensor, Tens
 
 @lru_cache(maxsize=1)
 def _copied(device: str, copy_bytes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What is copied, where to, and one element, whose copy takes only what calling it takes."""
+    """Return the source, the target, and one element, whose copy takes only the time of a call."""
     import torch
 
     source = torch.ones(copy_bytes // 8, device=device)

@@ -23,7 +23,7 @@ ALIKE = 3
 
 
 def settled(trace_ns: Sequence[int]) -> bool:
-    """Whether the last three calls lie within 5 % of the median of the last eight (or all so far)."""
+    """Return whether the last three calls lie within 5 % of the median of the last eight (or all so far)."""
     if len(trace_ns) < AGREEING + 1:
         return False
     middle = median(trace_ns[-WINDOW:])
@@ -31,7 +31,7 @@ def settled(trace_ns: Sequence[int]) -> bool:
 
 
 def calm(trace_ns: Sequence[int], faults: Sequence[int]) -> bool:
-    """Whether the last call found its memory there: page faults took 1 % of its time at most.
+    """Return whether the last call found its memory there: page faults took 1 % of its time at most.
 
     So it does too where three calls in a row had as many faults, give or take a tenth: memory that is given
     back to the system after each call is faulted in by every call.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -12,15 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.check.errors import Errors, compare_wide
-from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
-from attnbench.inputs.draw import Parameters, Stored, widen
+from attnbench.inputs.draw import Stored, widen
 from attnbench.inputs.symmetries import Change, Triple, undone, undone_gradient
 from attnbench.ipc.names import OUT
-from attnbench.oracle.solve import FEWEST_ROWS, solve_weights
+from attnbench.oracle.solve import FEWEST_ROWS
 from attnbench.types.case import Case, output_shape
-from attnbench.types.checks import Check
-from attnbench.types.record import Accuracy, DropoutNumbers
-from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -39,23 +34,6 @@ class Drawn:
     upstream: Stored | None = None
     held: dict[str, Array] = field(default_factory=dict)
     plain_errors: dict[str, Errors] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The verdict on all that somebody has computed for the check.
-
-    accuracy: in numbers, of ordinary inputs; parts: of each part of the answer, where there are several.
-    problem: what is wrong in words, "" for nothing; check: the check that failed. failed: the families in
-    which anything is. dropout: what takes the place of both numbers in a case with dropout.
-    """
-
-    accuracy: Accuracy | None
-    parts: dict[str, Accuracy]
-    problem: str
-    failed: tuple[str, ...]
-    dropout: DropoutNumbers | None = None
-    check: Check = ""
 
 
 Rows = NDArray[np.intp]
@@ -111,43 +89,3 @@ def errors_after(
             worst[axis] = int(case_rows[some][worst[axis]])
             errors[part] = replace(found, worst=tuple(worst))
     return errors
-
-
-@dataclass(frozen=True)
-class Weighed:
-    """A draw whose weights are asked for: of the query rows ``rows``, all where None.
-
-    Weights are (B, H, Lq, Lk), as stored.
-
-    Raises:
-        ValueError: they have another shape.
-    """
-
-    case: Case
-    rule: Rule
-    parameters: Parameters
-    inputs: Triple
-    rows: NDArray[np.intp] | None
-
-    def errors(self, weights: Stored) -> WeightErrors:
-        """How far weights are off."""
-        return weight_errors(self._of_rows(weights), self._exact)
-
-    def problem(self, weights: Stored, plain: WeightErrors) -> str:
-        """What is wrong with weights; "" for nothing. plain: the errors of the plain reference's."""
-        return weights_problem(self.case, self._of_rows(weights), self._exact, plain, self._case_rows)
-
-    @cached_property
-    def _exact(self) -> Array:
-        a, b, c = (widen(array, self.case.dtype) for array in self.inputs)
-        return solve_weights(self.case, self.rule, self.parameters, (a, b, c), self.rows)
-
-    @property
-    def _case_rows(self) -> NDArray[np.intp]:
-        return np.arange(self.case.Lq) if self.rows is None else self.rows
-
-    def _of_rows(self, weights: Stored) -> Array:
-        case = self.case
-        if weights.shape != (case.B, case.H, case.Lq, case.Lk):
-            raise ValueError(f"weights of shape {weights.shape}")
-        return widen(weights[:, :, self._case_rows], case.dtype)

@@ -23,7 +23,7 @@ from attnbench.check.errors import (
 )
 from attnbench.check.gradients import gradient_scale
 from attnbench.check.trivial import CANARIES, canaries
-from attnbench.check.weights import WeightErrors
+from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import Stored, draw_activations, draw_parameters, draw_upstream, widen, widened
 from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws
 from attnbench.inputs.symmetries import (
@@ -36,13 +36,14 @@ from attnbench.inputs.symmetries import (
     place_after,
     settled,
 )
+from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ACTIVATIONS, ERROR, HELD, OUT, PLAIN, UPSTREAM
-from attnbench.oracle.solve import choose_rows, solve
+from attnbench.oracle.solve import choose_rows, solve, solve_weights
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
-from attnbench.verifier.answers import Drawn, Judgement, Weighed, errors_after, some_rows
+from attnbench.verifier.answers import Drawn, errors_after, some_rows
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 def check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Families and numbers of the draws of the check, in the order in which they are computed.
 
-    What is changed a little follows what it was, so that a backend may take it for the same.
+    A draw with small changes follows its original, so that a cache may take it for the same.
     """
     named = [name for name in families_of(case, rule) if name not in without]
     if case.dropout:
@@ -94,7 +95,7 @@ class CaseVerifier:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Of each draw of the check, its family; draws of timed calls follow."""
+        """The family of each draw of the check; draws of timed calls follow."""
         return tuple(family for family, _ in self._check)
 
     def draw(self, index: int) -> Drawn:
@@ -121,7 +122,7 @@ class CaseVerifier:
                 drawn.plain_errors[name] = errors_of(gradients[ERROR + name], array)
 
     def arrays(self, index: int, change: int) -> dict[str, Stored]:
-        """What a worker is given of a draw, by name, after a change where one is named."""
+        """Return the arrays of a draw for a worker, by name, after a transform where one is named."""
         drawn = self.draw(index)
         inputs, upstream = drawn.inputs, drawn.upstream
         if change:
@@ -132,7 +133,7 @@ class CaseVerifier:
         return named if upstream is None else named | {UPSTREAM: upstream}
 
     def score(self, who: str, index: int, parts: Parts) -> str:
-        """Compare an answer with the exact one; gives what is wrong with it where that is plain."""
+        """Compare an answer with the exact one; return what is wrong with it where that is plain."""
         errors = errors_after(self.case, self._change(index, 0), parts, self.draw(index).expected, self.rows)
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
@@ -146,19 +147,24 @@ class CaseVerifier:
         return _of_part(wrong[0]) + errors[wrong[0]].not_finite if wrong and who != PLAIN else ""
 
     def score_weights(self, who: str, index: int, weights: Stored) -> str:
-        """What is wrong with attention weights, (B, H, Lq, Lk); of the plain reference nothing is.
+        """Describe what is wrong with attention weights (B, H, Lq, Lk); "" for the plain reference.
 
         Raises:
             ValueError: they have another shape, or there are none of the plain reference to judge by.
         """
-        asked = Weighed(self.case, self.rule, self.wide, self.draw(index).inputs, self.rows)
-        errors = asked.errors(weights)
+        case = self.case
+        if weights.shape != (case.B, case.H, case.Lq, case.Lk):
+            raise ValueError(f"weights of shape {weights.shape}")
+        rows = np.arange(case.Lq) if self.rows is None else self.rows
+        a, b, c = (widen(array, case.dtype) for array in self.draw(index).inputs)
+        exact = solve_weights(case, self.rule, self.wide, (a, b, c), self.rows)
+        got = widen(weights[:, :, rows], case.dtype)
         if who == PLAIN:
-            self._plain_weights[index] = errors
+            self._plain_weights[index] = weight_errors(got, exact)
             return ""
         if index not in self._plain_weights:
             raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
-        return asked.problem(weights, self._plain_weights[index])
+        return weights_problem(case, got, exact, self._plain_weights[index], rows)
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
@@ -179,10 +185,10 @@ class CaseVerifier:
         """Outputs of timed calls of one process come."""
 
     def end_timed(self) -> str:
-        """What is wrong with them together; "" for nothing."""
+        """Describe what is wrong with them together; "" for nothing."""
         return ""
 
-    def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
+    def judge(self, who: str, left_out: Collection[str] = ()) -> rm.Judged:
         """The verdict on all that ``who`` has computed for the check, family by family and part by part.
 
         left_out: deliveries that it was not given.
@@ -213,7 +219,7 @@ class CaseVerifier:
                     where = "" if family == NORMAL else f"on inputs of the family {family}: "
                     failed[family] = where + _of_part(part) + problem
         worst = max(numbers, key=lambda part: (part == OUT, numbers[part].error_budget))
-        return Judgement(
+        return rm.Judged(
             accuracy=numbers[worst],
             parts=numbers if len(numbers) > 1 else {},
             problem=next(iter(failed.values()), ""),
@@ -222,7 +228,7 @@ class CaseVerifier:
         )
 
     def passes(self, index: int, output: Stored) -> bool:
-        """Whether an output of the rows compared would pass on a draw alone."""
+        """Return whether an output of the rows compared would pass on a draw alone."""
         errors = compare_wide(widen(output, self.case.dtype), self.draw(index).expected[OUT])
         return not self._verdict(OUT, [errors], [index], [index])[1]
 
@@ -302,7 +308,7 @@ class CaseVerifier:
         return self._verdict(OUT, [plain[index][OUT]] if index in plain else [], [index], [index])
 
     def _scale(self, index: int, part: str) -> Scale:
-        """Of a part of the exact answer to a draw; "" for its values (or their source)."""
+        """Return the scale of a part of the exact answer to a draw; "" for its values (or their source)."""
         if (index, part) not in self._scales:
             drawn = self.draw(index)
             array = drawn.expected[part] if part else widen(drawn.inputs[2], self.case.dtype)

@@ -11,12 +11,12 @@ import msgspec
 from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
 from attnbench.inputs.draw import Stored, widen
 from attnbench.inputs.symmetries import undone
+from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import OUT, PLAIN
 from attnbench.oracle.moments import Moments, solve_moments
 from attnbench.types.checks import Check
 from attnbench.types.record import DropoutNumbers
 from attnbench.types.rule import Rule
-from attnbench.verifier.answers import Judgement
 from attnbench.verifier.case import CaseVerifier
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class DropoutVerifier(CaseVerifier):
             self._tallies[who] = index, self._tally(index)
         self._add(self._tallies[who][1], index, 0, parts)
 
-    def judge(self, who: str, left_out: Collection[str] = ()) -> Judgement:
+    def judge(self, who: str, left_out: Collection[str] = ()) -> rm.Judged:
         """The verdict on all outputs that were tallied; they are forgotten."""
         index, tally = self._tallies.pop(who)
         if not tally.not_finite and len(tally.along) < self.calls:
@@ -69,7 +69,7 @@ class DropoutVerifier(CaseVerifier):
         if problem:
             hint = self._hint(index)
             problem, check = problem + hint, "rule_forms" if hint else "dropout"
-        return Judgement(None, {}, problem, (DROPOUT,) if problem else (), _finite(numbers), check)
+        return rm.Judged(None, problem, (DROPOUT,) if problem else (), dropout=_finite(numbers), check=check)
 
     def begin_timed(self) -> None:
         """Outputs of timed calls of one process come."""
@@ -86,7 +86,7 @@ class DropoutVerifier(CaseVerifier):
         return "", ""
 
     def end_timed(self) -> str:
-        """What is wrong with outputs of timed calls on the same draw together; "" for nothing."""
+        """Describe what is wrong with outputs of timed calls on the same draw together; "" for nothing."""
         together, self._timed = self._timed, {}
         for index, tally in together.items():
             if len(tally.along) > 1:
@@ -96,7 +96,7 @@ class DropoutVerifier(CaseVerifier):
         return ""
 
     def unseen(self) -> bool:
-        """Whether dropout can be seen in no row."""
+        """Return whether no row shows dropout."""
         last = len(self.families) - 1
         return telling_rows(self._tally(last), rms_limit=self._limits(last)["rms_limit"]) == 0
 
@@ -124,12 +124,12 @@ class DropoutVerifier(CaseVerifier):
         return self._moments[index]
 
     def _limits(self, index: int) -> dict[str, float]:
-        """What rounding explains on a draw."""
+        """Return the errors that rounding explains on a draw."""
         accuracy, _ = self._plain_verdict(index)
         return {"rms_limit": accuracy.rms_limit, "max_limit": accuracy.max_limit}
 
     def _hint(self, index: int) -> str:
-        """That the plain reference is wrong too, where it is."""
+        """Say that the plain reference is wrong too, where it is."""
         _, problem = self._plain_verdict(index)
         return f". The plain reference, without dropout, is wrong too: {problem}" if problem else ""
 

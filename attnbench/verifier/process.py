@@ -91,37 +91,37 @@ def _answer(
         case rm.GetDraw():
             fd, specs = pack(opened.arrays(request.index, request.change), opened.case.dtype)
             return rm.Arrays(specs), (fd,)
-        case rm.Expect():
-            opened.expect(request.index, unpack(fds[0], request.gradients))
-            return rm.Scored(""), ()
         case rm.Score():
-            if problem := _wrong_shape(opened.case, request.parts):
-                return rm.Scored(problem, check="output_form"), ()
-            problem = opened.score(request.who, request.index, unpack(fds[0], request.parts))
-            check: Check = "dropout" if opened.case.dropout else "not_finite"
-            return rm.Scored(problem, check=check if problem else ""), ()
-        case rm.ScoreWeights():
-            weights = unpack(fds[0], request.parts)[WEIGHTS]
-            problem = opened.score_weights(request.who, request.index, weights)
-            return rm.Scored(problem, check="weights" if problem else ""), ()
+            return _score(opened, request, fds[0]), ()
         case rm.ScoreTimed():
             return _score_timed(opened, request, fds[0]), ()
-        case rm.TallyOutputs() if isinstance(opened, DropoutVerifier):
-            for parts_of_one in request.outputs:
-                if problem := _wrong_shape(opened.case, parts_of_one):
-                    return rm.Scored(problem, check="output_form"), ()
-                opened.tally(request.who, request.index, unpack(fds[0], parts_of_one))
-            return rm.Scored(""), ()
         case rm.Judge():
-            judged = opened.judge(request.who, request.left_out)
-            return rm.Judged(
-                judged.accuracy, judged.problem, judged.failed, judged.parts, judged.dropout, judged.check
-            ), ()
+            return opened.judge(request.who, request.left_out), ()
         case rm.TryTrivialAnswers():
             unseen = isinstance(opened, DropoutVerifier) and opened.unseen()
             return rm.Tried(passing_trivial_answer(opened), unseen), ()
         case _:
             return rm.RequestFailed(f"no such request: {type(request).__name__}"), ()
+
+
+def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:
+    """Compare answers on one draw, or take them where they are exact."""
+    problem = ""
+    check: Check = ""
+    for specs in request.outputs:
+        if problem := _wrong_shape(opened.case, specs):
+            return rm.Scored(problem, check="output_form")
+        parts = unpack(fd, specs)
+        if request.what == "exact":
+            opened.expect(request.index, parts)
+        elif request.what == "weights":
+            problem, check = opened.score_weights(request.who, request.index, parts[WEIGHTS]), "weights"
+        elif request.what == "calls" and isinstance(opened, DropoutVerifier):
+            opened.tally(request.who, request.index, parts)
+        else:
+            problem = opened.score(request.who, request.index, parts)
+            check = "dropout" if opened.case.dropout else "not_finite"
+    return rm.Scored(problem, check=check if problem else "")
 
 
 def _score_timed(opened: CaseVerifier, request: rm.ScoreTimed, fd: int) -> rm.Scored:

@@ -71,7 +71,7 @@ def check_idle(past: Past, now: Activity) -> None:
     used = now.others_ns - past.others_ns
     if past.calls and used > max(IDLE_LEAST_NS, IDLE_SHARE * past.cpu_ns):
         raise WrongOutput(
-            f"it worked on after the call before: {used / 1e6:.1f} ms of CPU time on other threads, "
+            f"other threads kept working after the call before: {used / 1e6:.1f} ms of CPU time, "
             f"after a call of {past.cpu_ns / 1e6:.1f} ms",
             "activity",
         )

@@ -87,7 +87,7 @@ class OutputLog:
     def keep(
         self, prepared: PreparedBackend, answer: Any, segment: int, slot: int, call: int, *, refreshed: bool
     ) -> None:
-        """Write an answer down as it is now.
+        """Copy an answer into the log.
 
         Raises:
             WrongOutput: it isn't what the case asks for.
@@ -101,7 +101,7 @@ class OutputLog:
         self._checking_ns += perf_counter_ns() - start
 
     def ends_with(self, segment: int, slot: int, call: int) -> bool:
-        """Whether the answer kept last is that of this call."""
+        """Return whether the last answer in the log is that of this call."""
         kept = self._kept[-1] if self._kept else None
         return kept is not None and (kept.segment, kept.slot, kept.call) == (segment, slot, call)
 
@@ -110,7 +110,7 @@ class OutputLog:
         self._checking_ns += ns
 
     def handed_over(self) -> tuple[Kept, tuple[int, ...]]:
-        """All that was kept, and its descriptor; from now on nothing is."""
+        """Return the log and its descriptor, and empty the log."""
         kept, fds = Kept(tuple(self._kept), self._checking_ns), (self._fd,) if self._fd >= 0 else ()
         self.__init__()  # type: ignore[misc]
         return kept, fds

@@ -1,4 +1,4 @@
-"""What a worker computes on request: a checked call, many calls, exact gradients, weights."""
+"""Computation on request in a worker: a checked call, many calls, exact gradients, weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.check.gradients import plain_errors, plain_gradients, recast
 from attnbench.check.reference import in_turn
 from attnbench.inputs.kinds import GRADED
-from attnbench.ipc.messages import Outputs
+from attnbench.ipc.messages import Compute, Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.timing.sample import timer_for
@@ -33,7 +33,7 @@ OUTPUTS_KEPT, MOST_KEPT_BYTES = 3, 256 * 1024**2
 
 
 def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
-    """Make one call; gives what is held from now on, the output, and the ns of the call.
+    """Make one call; return what is held from now on, the output, and the ns of the call.
 
     The output is kept: those that follow must be elsewhere. Settings of the process, threads and children are
     looked at around some calls; the inputs, what is around them, and the output at all.
@@ -71,7 +71,7 @@ def _without_graph(prepared: PreparedBackend, output: Any) -> Any:
 
 
 def _watched(calls: int) -> bool:
-    """Whether to look at everything around a call: at the first few of a process, then at one in eight.
+    """Return whether to look at everything around a call: the first few of a process, then one in eight.
 
     It takes as long as some dozens of small calls.
     """
@@ -79,7 +79,7 @@ def _watched(calls: int) -> bool:
 
 
 def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
-    """Raise :class:`WrongOutput` for what is no output of the case, or lies where others do.
+    """Raise :class:`WrongOutput` if it is not an output of the case, or shares memory with other tensors.
 
     Gradients are made by torch, so they are where they may be.
     """
@@ -94,12 +94,12 @@ def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
 
 
 def draws(case: Case) -> bool:
-    """Whether a call draws random numbers: where weights are dropped."""
+    """Return whether a call draws random numbers: where weights are dropped."""
     return bool(case.dropout)
 
 
 def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
-    """All that an output must not lie in."""
+    """Yield every tensor whose memory the output must not share."""
     for words, tensor in zip(("first", "second", "third"), prepared.inputs or (), strict=False):
         yield f"the {words} input", tensor
     for tensor in prepared.parameters:
@@ -119,24 +119,32 @@ def _kept(prepared: PreparedBackend, answer: Any) -> tuple[Any, ...]:
     return (*prepared.earlier, answer)[-count:]
 
 
-def many_outputs(prepared: PreparedBackend, count: int) -> tuple[PreparedBackend, Outputs, int]:
-    """Make ``count`` checked calls; gives what is held from now on, the outputs, and their descriptor.
-
-    Each is written down before the next call is made: memory of this process holds two at most.
+def computed(prepared: PreparedBackend, request: Compute) -> tuple[PreparedBackend, Outputs, int]:
+    """Compute what is asked for; return the backend from now on, the answers, and their descriptor.
 
     Raises:
-        WrongOutput: of the first call that did what it must not.
+        WrongOutput: see :func:`checked_call`; the descriptor is closed then.
     """
-    fd, at, outputs = anonymous_file(), 0, []
+    fd, at, outputs, ns = anonymous_file(), 0, [], 0
     try:
-        for _ in range(count):
-            prepared, computed, _ = checked_call(prepared)
-            specs, at = written(fd, at, stored_answer(prepared, computed), prepared.case.dtype)
+        for _ in range(request.count):
+            dtype: str = prepared.case.dtype
+            match request.what:
+                case "outputs":
+                    prepared, output, ns = checked_call(prepared)
+                    parts = stored_answer(prepared, output)
+                case "weights":
+                    parts = computed_weights(prepared)
+                case "exact":
+                    parts, dtype = exact_gradients(prepared), "float64"
+                case _:
+                    parts = answer_in_turn(prepared, backwards=request.what == "backwards")
+            specs, at = written(fd, at, parts, dtype)
             outputs.append(specs)
     except BaseException:
         os.close(fd)
         raise
-    return prepared, Outputs(tuple(outputs)), fd
+    return prepared, Outputs(tuple(outputs), ns), fd
 
 
 def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:

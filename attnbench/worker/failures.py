@@ -1,4 +1,4 @@
-"""What went wrong in a worker, as a status and a reason in words."""
+"""Failures in a worker as a status, a reason and a check."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def check_of(failure: BaseException) -> Check:
 
 
 def no_answer(answer: object) -> str:
-    """What is wrong with what ``supports`` or ``available`` gave; "" for None and for words.
+    """Describe an invalid answer of ``supports`` or ``available``; "" for None and for a reason.
 
-    True is what a newcomer returns for a case that can be done, and would otherwise read as a reason why not.
+    A new author may return True for a supported case; it would otherwise count as a reason to skip.
     """
     if answer is None or (isinstance(answer, str) and answer.strip()):
         return ""

@@ -28,7 +28,7 @@ _LARGEST_POISONED_BYTES = 256 * 1024**2
 def between_bands(
     tensor: Tensor, *, counted: bool, strides: Sequence[int] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """A copy with NaN before and behind it; gives it, and the buffer from band to band.
+    """A copy with NaN before and behind it; return it, and the buffer from band to band.
 
     To whoever gets the copy its memory looks like any other: its storage begins and ends with it. It is
     aligned as the buffer is. counted: whether it counts what is written to it in place, as tensors do that
@@ -50,7 +50,7 @@ def between_bands(
 
 @dataclass(frozen=True)
 class Kept:
-    """What inputs were: their bits, and how often each had been written to (-1 where it isn't counted)."""
+    """Inputs before a call: their bits, and how often each had been written to (-1: not counted)."""
 
     copies: tuple[Tensor, ...]
     versions: tuple[int, ...]
@@ -81,7 +81,7 @@ def check_bands(buffers: Sequence[Tensor]) -> None:
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one dtype and shape are the same, NaN and the sign of zero told apart."""
+    """Return whether two tensors of one dtype and shape have the same bits."""
     import torch
 
     whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
@@ -91,7 +91,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def poison(output_bytes: int, device: str) -> object:
     """Fill memory with NaN and free it, in blocks of an output's size, where the next call will find it.
 
-    What is returned must live until the call is over: it keeps the freed blocks from going back to the
+    Keep the returned object until the call is over: it keeps the freed blocks from going back to the
     system, which would hand out zeros. Blocks that the system maps one by one do that anyway.
     An allocator that aligns asks for a little more than it keeps, and what it gives back may be taken by
     others, so that a block which was freed is too small for the next of its own size. So after blocks of the

@@ -30,7 +30,7 @@ class WrongOutput(Exception):  # noqa: N818
 
 
 def check_output(output: Any, case: Case, shape: Shape, layout: Layout) -> None:
-    """Raise :class:`WrongOutput` for what is no tensor of the case's type, shape (in BHLD), dtype and device.
+    """Raise :class:`WrongOutput` unless it is a tensor of the case's shape (in BHLD), dtype and device.
 
     Its elements must be in memory, each in a place of its own: nothing lazy, sparse or expanded.
     """
@@ -58,12 +58,12 @@ def check_output(output: Any, case: Case, shape: Shape, layout: Layout) -> None:
 
 
 def exchanged(layout: Layout, shape: Shape) -> bool:
-    """Whether an output comes with axes 1 and 2 exchanged."""
+    """Return whether an output comes with axes 1 and 2 exchanged."""
     return layout == "BLHD" and len(shape) == 4
 
 
 def each_has_a_place(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether no two elements of such a tensor are at one place. Sizes 1 or more, strides 0 or more."""
+    """Return whether no two elements are at one place. Sizes are 1 or more, strides 0 or more."""
     axes = sorted(
         (stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1
     )  # the closest first
@@ -84,7 +84,7 @@ def each_has_a_place(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:
-    """Whether the addresses from first to last element of two dense tensors overlap, on one device."""
+    """Return whether two dense tensors on one device overlap, from first to last element."""
     (begin, end), (other_begin, other_end) = _addresses(a), _addresses(b)
     return a.device == b.device and begin < other_end and other_begin < end
 

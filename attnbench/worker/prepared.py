@@ -117,17 +117,17 @@ class PreparedBackend:
 
     @property
     def case(self) -> Case:
-        """What is computed."""
+        """The case."""
         return self.setup.case
 
     @property
     def rule(self) -> Rule:
-        """The case's."""
+        """The rule of the case."""
         return self.setup.rule
 
     @property
     def output_bytes(self) -> int:
-        """Of one output."""
+        """The bytes of one output."""
         return prod(output_shape(self.case)) * self.case.item_bytes
 
     def with_inputs(
@@ -180,7 +180,7 @@ class PreparedBackend:
     def _graded(self) -> PreparedBackend:
         """The same for inputs that require gradients, prepared anew: outside of torch's inference mode.
 
-        What was made inside of it can't be part of a graph.
+        Tensors made inside of it can't be part of a graph.
         """
         both = replace(self.case, pass_="both")
         _decline("unsupported", "supports()", self.backend.supports(both, self.rule))
@@ -251,7 +251,7 @@ class PreparedBackend:
 
 
 def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[PreparedBackend, int]:
-    """Load the plugin and prepare the backend; gives it and the nanoseconds that took.
+    """Load the plugin and prepare the backend; return it and the nanoseconds that took.
 
     Raises:
         NotPrepared: with the status that the record will have.
@@ -304,7 +304,7 @@ def _decline(status: Status, asking: str, answer: str | None) -> None:
 
 @cache
 def loaded_here(source: Source) -> Loaded:
-    """What a plugin brings; asked once in a process, and there in all that are forked from it."""
+    """Load a plugin, once in a process and its forks."""
     return load(source)
 
 
@@ -318,7 +318,7 @@ def _brought(source: Source, kind: type[T], name: str) -> T:
 
 
 def _importable(name: str) -> bool:
-    """Whether a module can be found, without importing it; a dotted name imports its parents."""
+    """Return whether a module can be found, without importing it; a dotted name imports its parents."""
     try:
         return find_spec(name) is not None
     except ImportError:

@@ -20,22 +20,13 @@ from attnbench.ipc import messages as m
 from attnbench.ipc.channel import Channel, ChannelClosed, close_all
 from attnbench.ipc.messages import MeasureScale, ScaleMeasured, TorchFacts
 from attnbench.ipc.process import be_first_to_go, die_with_parent, kill_group, limit_memory
-from attnbench.ipc.shared_memory import anonymous_file, mapped
+from attnbench.ipc.shared_memory import mapped
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
 from attnbench.timing.scale import measure_scale
 from attnbench.timing.warmup import warm_up
 from attnbench.types.words import clean
-from attnbench.worker.answers import stored_answer, written
-from attnbench.worker.calls import (
-    answer_in_turn,
-    check_held_output,
-    checked_call,
-    computed_weights,
-    draws,
-    exact_gradients,
-    many_outputs,
-)
+from attnbench.worker.calls import check_held_output, computed, draws
 from attnbench.worker.failures import check_of, classify
 from attnbench.worker.outputs import WrongOutput
 from attnbench.worker.prepared import NotPrepared, PreparedBackend, loaded_here, prepare
@@ -83,7 +74,7 @@ _ENDING_S = 1.0
 def serve(sock: socket.socket) -> None:
     """Serve until the other end closes. A fork goes on serving on its own line.
 
-    What is held is lost with the process; a fork begins with what its prepared worker holds.
+    A fork begins with the backend that its prepared worker has prepared.
     """
     line: Line = Channel(sock, m.Request)  # type: ignore[arg-type]
     prepared: PreparedBackend | None = None
@@ -135,7 +126,7 @@ def serve(sock: socket.socket) -> None:
 def _answer(
     request: m.Request, fds: list[int], prepared: PreparedBackend | None
 ) -> tuple[PreparedBackend | None, m.Reply, tuple[int, ...]]:
-    """Do one request; gives what is held from now on, the answer, and descriptors to go with it."""
+    """Do one request; return what is held from now on, the answer, and descriptors to go with it."""
     try:
         with _graphs(request, prepared):
             prepared, reply, out = _answer_in_mode(request, fds, prepared)
@@ -151,9 +142,9 @@ def _answer(
     except WrongOutput as wrong:
         return prepared, m.Failed("mismatch", clean(str(wrong)), wrong.check), ()
     except BaseException as failure:
-        calls = m.Compute | m.ComputeMany | m.WarmUp | m.TakeSlots | m.TraceCall
-        doing = "the call" if isinstance(request, calls) else type(request).__name__
-        if isinstance(request, m.ComputeWeights):
+        calls = m.Compute | m.WarmUp | m.TakeSlots | m.TraceCall
+        doing = "the call" if isinstance(request, calls) else m.doing(type(request))
+        if isinstance(request, m.Compute) and request.what == "weights":
             doing = "computing the weights"
         return prepared, m.Failed(*classify(failure, doing), check_of(failure)), ()
 
@@ -219,27 +210,8 @@ def _answer_prepared(
     a, b, c = prepared.inputs
     match request:
         case m.Compute():
-            prepared, computed, ns = checked_call(prepared)
-            fd = anonymous_file()
-            specs, _ = written(fd, 0, stored_answer(prepared, computed), prepared.case.dtype)
-            return prepared, m.Output(specs, ns), (fd,)
-        case m.ComputeMany():
-            prepared, outputs, fd = many_outputs(prepared, request.count)
+            prepared, outputs, fd = computed(prepared, request)
             return prepared, outputs, (fd,)
-        case m.ComputeWeights():
-            fd = anonymous_file()
-            specs, _ = written(fd, 0, computed_weights(prepared), prepared.case.dtype)
-            return prepared, m.Output(specs, 0), (fd,)
-        case m.ExactGradients():
-            fd = anonymous_file()
-            specs, _ = written(fd, 0, exact_gradients(prepared), "float64")
-            return prepared, m.Output(specs, 0), (fd,)
-        case m.ComputeInTurn():
-            fd = anonymous_file()
-            specs, _ = written(
-                fd, 0, answer_in_turn(prepared, backwards=request.backwards), prepared.case.dtype
-            )
-            return prepared, m.Output(specs, 0), (fd,)
         case m.WarmUp():
             prepared, timer = prepared.with_timer()
             first_ns = []
@@ -310,7 +282,7 @@ def _reap(pid: int) -> int:
 def _let_end(forked: Iterable[int]) -> None:
     """Wait a little for processes that end by themselves, since their lines are closed as this one's is.
 
-    What a server has forked may have forked others, whose groups it alone knows, and kills on its way out.
+    Each may have forked others, whose groups it alone knows and kills when it ends.
     """
     end = time.monotonic() + _ENDING_S
     for pid in forked:

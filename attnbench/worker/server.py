@@ -20,7 +20,7 @@ _PRIVATE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0 *(\[heap\])?")
 
 
 def collapse_memory() -> int:
-    """Put the anonymous memory of this process into huge pages; gives how many there are of it now.
+    """Put the anonymous memory of this process into huge pages; return how many there are of it now.
 
     A process that has torch loaded holds some 140 MiB in 35,000 small pages, each of which is looked at when
     it is forked and again when the fork ends: most of what a fork costs. Linux has this since 6.1

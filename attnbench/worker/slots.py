@@ -1,4 +1,4 @@
-"""Timed slots: take turns with other workers on one core, with inputs refreshed in between."""
+"""Timed slots: take slots with other workers on one core, with inputs refreshed in between."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Refresh:
         where calls of a sample are one launch, inputs are renewed before all of them.
 
         A pool of copies, of which each call takes the next, has just the next one written anew, and back: all
-        of it would not fit into a turn.
+        of it would not fit into a slot.
         """
         at = secrets.randbelow(calls) if prepared.case.device == "cpu" else 0
         a, b, c = prepared.inputs or (None, None, None)
@@ -78,15 +78,15 @@ class Refresh:
 
 
 CALLED_OFF = 1 << 32
-"""Added to an eventfd by the parent: no more turns."""
+"""Added to an eventfd by the parent: no more slots."""
 
 
 def take_slots(
     request: TakeSlots, fds: Sequence[int], prepared: PreparedBackend, timer: Timer, output_log: OutputLog
 ) -> tuple[SlotsTaken, LastCall | None]:
-    """Take the turns; gives what was measured and the last call.
+    """Take the slots; return what was measured and the last call.
 
-    Between turns the process sleeps in a system call. The handoff is passed before anything is written
+    Between slots the process sleeps in a system call. The handoff is passed before anything is written
     down, so what follows a sample is not in the next one's way for longer than it must.
     """
     assert prepared.inputs is not None
@@ -106,7 +106,7 @@ def take_slots(
             break
         received_ns.append(perf_counter_ns())
         output = None
-        # Every turn left is equally likely, so no backend can know which one it is.
+        # Every slot left is equally likely, so no backend can know which one it is.
         refreshes = awaited is not None and secrets.randbelow(len(request.slots) - number) == 0
         if warm_calls:
             timer.warm(call, a, b, c, warm_calls)

@@ -1,4 +1,4 @@
-"""What one call runs: the operations of torch that compute, and on a CUDA device the kernels."""
+"""The operations of one call: those of torch that compute, and on a CUDA device the kernels."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Op:
 
 
 def what_ran(call: Callable[[], object], device: str) -> tuple[tuple[str, ...], str]:
-    """What one call runs: names with their counts (``bmm x2``), in the order in which they first appear.
+    """Return the operations of one call, names with counts (``bmm x2``), in order of first appearance.
 
-    The second value says what could not be told, "" where all could. Seen are the operations of the calling
+    The second value says which names are unknown and why, or "". The trace has the operations of the calling
     thread, and of those that torch starts for a backward pass. On a CUDA device the call is made a second
     time, for the names of kernels.
 

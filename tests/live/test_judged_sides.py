@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from attnbench.ipc.messages import protocol_fingerprint
 from attnbench.live.facts import Facts
 from attnbench.live.sides import Side, TwoSides, notes, refuse_what_misleads
 from attnbench.types.errors import BadInput
-from attnbench.worker.fingerprint import protocol_fingerprint
 
 BASE = Side("base", "main (1a2b3c4)", "/usr/bin/python", ("/b/src",), "1a2b3c4", tree="/b", own=("fast",))
 HEAD = replace(BASE, label="head", name="HEAD (5d6e7f8)", paths=("/h/src",), tree="/h")

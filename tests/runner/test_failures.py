@@ -71,7 +71,7 @@ def records(left: list[psutil.Process], tmp_path_factory: pytest.TempPathFactory
         ("exit_politely", "crashed", "called exit(0)"),
         ("kill_itself", "crashed", "died of SIGKILL"),
         ("close_every_line", "crashed", "died of SIGKILL"),
-        ("loop_for_ever", "timeout", "no answer to Compute within 15 s"),
+        ("loop_for_ever", "timeout", "a checked call took longer than 15 s; the worker was killed"),
         ("allocate_without_end", "out_of_memory", "ran out of memory"),
         ("raise_error", "error", "ValueError: first line second line"),
         ("fail_to_prepare", "error", "no such instruction set"),

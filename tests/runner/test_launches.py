@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from run_parts import PLAIN, parent_of, run_of
 
-from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerLink, wait_until_ended
 from attnbench.runner.options import Options
-from attnbench.runner.pool import Place, WorkerPool
-from attnbench.runner.repetitions import TimedWorkers
-from attnbench.stats.protocol import LONG_WORKERS
+from attnbench.runner.pool import ServerKey, WorkerPool
 
 LAUNCHES = Options().launches
 
@@ -41,39 +35,15 @@ def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -
             link.kill()
 
 
-@pytest.mark.parametrize(
-    ("anew", "expected"), [(True, [0, 1, 2, 3, 4, 5]), (False, [0, 0, 1, 1, 2, 2])], ids=["anew", "kept"]
-)
-def test_each_set_asks_for_the_next_server(
-    monkeypatch: pytest.MonkeyPatch, anew: bool, expected: list[int]
-) -> None:
-    """What is kept over a third of the sets comes from another for each third."""
-    asked: list[int] = []
-
-    def prepare(*_: Any, launch: int, **__: Any) -> tuple[Any, int]:
-        asked.append(launch)
-        return SimpleNamespace(kill=lambda: None), 0
-
-    monkeypatch.setattr(sets, "prepare_worker", prepare)
-    pool: Any = SimpleNamespace(all_cpus=(0,), options=Options())
-    plan = SimpleNamespace(anew=anew, fresh=anew)
-    candidate: Any = SimpleNamespace(name="mine", entry=None, plan=plan)
-    stable = TimedWorkers(pool, context=None, sets=2 * LONG_WORKERS)  # type: ignore[arg-type]
-    children = [stable.timed(candidate, index) for index in range(2 * LONG_WORKERS)]
-    kept = [timed is before for before, timed in pairwise(children)]
-    assert asked == (expected if anew else sorted(set(expected)))
-    assert kept == [False if anew else a == b for a, b in pairwise(expected)]
-
-
 def test_a_server_that_was_lost_is_there_again_when_a_case_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = WorkerPool.start_servers
 
     def start_and_kill(pool: WorkerPool, threads: int) -> None:
-        first = Place("", threads, 0) not in pool._servers
+        first = ServerKey("", threads, 0) not in pool._servers
         started(pool, threads)
-        server: WorkerLink = pool._servers[Place("", threads, 1)]
+        server: WorkerLink = pool._servers[ServerKey("", threads, 1)]
         if first:
             os.kill(server.pid, signal.SIGKILL)
             wait_until_ended(server.pid, 10)

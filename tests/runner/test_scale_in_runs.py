@@ -15,7 +15,6 @@ from attnbench.plugins.registry import load_registry
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.options import Options
 from attnbench.runner.pool import MOST_FAILURES, Scale, WorkerPool
-from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import MachineScale
 
 CASE = parse_case(PLAIN)
@@ -100,37 +99,12 @@ class Link:
         self.killed += 1
 
 
-DEAD = WorkerFailed("crashed", "died of SIGKILL during MeasureScale")
+DEAD = WorkerFailed("crashed", "died of SIGKILL during the measurement of the machine's speed")
 
 
 def scale_of(*links: Any) -> tuple[Scale, Shop]:
     pool = Shop(*links)
     return Scale(pool), pool  # type: ignore[arg-type]
-
-
-def test_one_worker_serves_all_cases_of_so_many_threads() -> None:
-    link, two = Link(MEASURED, MEASURED), Link(MEASURED)
-    scale, pool = scale_of(link, two)
-    assert pool.started == [], "not before it is needed"
-    assert scale.measure(CASE, 12.0) == MEASURED
-    assert scale.measure(parse_case(f"{PLAIN}/threads2"), 5) == MEASURED
-    assert scale.measure(parse_case("attention/dot/H1-L8-D8/float64"), 7.9) == MEASURED
-    assert pool.started == [1, 2]
-    assert link.asked == [m.MeasureScale("float32", "cpu", 12), m.MeasureScale("float64", "cpu", 7)]
-    assert scale.problem == ""
-    scale.close()
-    assert (link.killed, two.killed) == (1, 1)
-    scale.close()
-    assert (link.killed, two.killed) == (1, 1)
-
-
-@pytest.mark.parametrize("failure", [DEAD, MeasuringFailed("can't start it")], ids=["dead", "no server"])
-def test_a_worker_that_ends_is_started_anew(failure: Exception) -> None:
-    first, second = Link(MEASURED, failure), Link(MEASURED)
-    scale, _ = scale_of(first, second)
-    assert [scale.measure(CASE, 1) for _ in range(2)] == [MEASURED] * 2
-    assert (first.killed, second.killed) == (1, 0)
-    assert str(failure) in scale.problem
 
 
 def test_after_three_failures_the_run_goes_on_without() -> None:
@@ -142,7 +116,8 @@ def test_after_three_failures_the_run_goes_on_without() -> None:
     assert scale.measure(CASE, 1) is None
     assert len(pool.left) == 1, "it is not asked again"
     assert scale.problem == (
-        "the scale of the machine could not be measured: died of SIGKILL during MeasureScale"
+        "the scale of the machine could not be measured: died of SIGKILL during "
+        "the measurement of the machine's speed"
     )
 
 
@@ -161,7 +136,7 @@ def test_a_killed_worker_is_replaced_by_a_real_one(pool: WorkerPool, monkeypatch
         os.kill(made[0].pid, 9)
         assert scale.measure(CASE, 1e6) is not None
         assert len(made) == 2
-        assert "died of SIGKILL during MeasureScale" in scale.problem
+        assert "died of SIGKILL during the measurement of the machine's speed" in scale.problem
         assert os.sched_getaffinity(made[1].pid) == set(pool.measured_cpus(1))
     finally:
         scale.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import islice, pairwise
 
 import pytest
@@ -80,18 +79,6 @@ def test_a_copy_is_called_again_only_after_all_others(calls: list[int], warm: in
     assert seen == [places(pool.triples[turn % pool.copies]) for turn in range(len(seen))]
 
 
-def test_the_order_is_no_walk_through_memory_but_halves_follow_each_other() -> None:
-    pool = Pool(drawn(QKV), CACHE)
-    at = [places(triple)[0] for triple in pool.triples]
-    assert Counter(at) == Counter(sorted(at))
-    middle = sorted(at)[pool.copies // 2]
-    half = pool.copies // 2
-    assert all(place < middle for place in at[:half])
-    assert all(place >= middle for place in at[half:])
-    steps = Counter(b - a for a, b in pairwise(at))
-    assert steps.most_common(1)[0][1] < len(at) / 4
-
-
 def test_renewed_inputs_are_in_all_copies_at_the_same_places_and_the_order_begins_anew() -> None:
     inputs = drawn(QKV)
     pool = Pool(inputs, CACHE)
@@ -109,24 +96,6 @@ def test_renewed_inputs_are_in_all_copies_at_the_same_places_and_the_order_begin
     assert places(next(pool.upcoming)) == before[0]
 
 
-def test_the_copies_that_come_first_are_written_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every input: else the values of one would still be in the cache when they are called."""
-    pool = Pool(drawn(QKV), CACHE)
-    written: list[int] = []
-    copy = torch.Tensor.copy_
-
-    def noted(self: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        written.extend(row.data_ptr() for row in self)
-        return copy(self, source)
-
-    monkeypatch.setattr(torch.Tensor, "copy_", noted)
-    pool.refresh()
-    half = pool.copies // 2
-    first = {place for triple in pool.triples[:half] for place in places(triple)}
-    assert set(written[: 3 * half]) == first
-    assert len(written) == len(set(written)) == 3 * pool.copies
-
-
 def test_a_sample_hands_over_the_last_output() -> None:
     upcoming = iter([(1, 2, 3), (4, 5, 6), (7, 8, 9)])
     sample, output = take_sample_rotating(lambda a, b, c: a * b * c, upcoming, 2)
@@ -134,9 +103,3 @@ def test_a_sample_hands_over_the_last_output() -> None:
     assert sample.wall_ns > 0
     assert min(sample.cpu_ns, sample.switches, sample.faults) >= 0
     assert next(upcoming) == (7, 8, 9)
-
-
-def test_inputs_of_another_pool_are_noticed() -> None:
-    pool = Pool(drawn(QKV), CACHE)
-    with pytest.raises(AssertionError, match="another pool"):
-        RotatingTimer(pool)(lambda a, b, c: None, *drawn(QKV), 1)

@@ -104,12 +104,6 @@ def test_the_two_fastest_sizes_are_kept_and_found_once(monkeypatch: pytest.Monke
     assert {side for _, side in timer.calls} == {192, 320}
 
 
-def test_products_that_would_take_long_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    timer = with_timer(monkeypatch, **{f"float64_{side}": 1.0 for side in SIDES})
-    assert list(measure_scale("float64", "cpu", MIB).gemm_ns) == [128]
-    assert {side for _, side in timer.calls} == {128}
-
-
 @pytest.mark.parametrize(("rate", "used"), [(1.0, torch.float32), (1000.0, torch.bfloat16)])
 def test_sixteen_bits_are_multiplied_wide_where_that_is_faster(
     monkeypatch: pytest.MonkeyPatch, rate: float, used: torch.dtype
@@ -119,16 +113,6 @@ def test_sixteen_bits_are_multiplied_wide_where_that_is_faster(
     timer.calls.clear()
     measure_scale("bfloat16", "cpu", MIB)
     assert {dtype for dtype, _ in timer.calls} == {used}
-
-
-def test_long_calls_are_made_twice_and_short_ones_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_timer(monkeypatch, float32_192=8.0, float32_128=1000.0)
-    monkeypatch.setattr(scale_module, "SIDES", (128, 192))
-    measured = measure_scale("float32", "cpu", MIB)
-    assert measured.gemm_ns[192] == [round(192**3 / 8)]
-    assert len(measured.gemm_ns[128]) > 1
-    assert set(measured.gemm_ns[128]) == {round(128**3 / 1000)}
-    assert set(measured.copy_ns) == {1000}
 
 
 def test_threads_that_wait_for_each_other_do_not_lower_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +161,3 @@ def test_convolutions_are_measured_where_they_do_more_than_products(
     if measured:
         assert scale.convolution_flops == 2 * 64 * 64 * 25 * 28 * 28
         assert set(scale.convolution_ns) == {round(ns)}
-
-
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-def test_what_is_not_computed_in_float32_has_no_convolutions(
-    monkeypatch: pytest.MonkeyPatch, dtype: Dtype
-) -> None:
-    timer = with_timer(monkeypatch, **{f"bfloat16_{side}": 1000.0 for side in SIDES})
-    timer.convolution_ns = 1.0
-    assert measure_scale(dtype, "cpu", MIB).convolution_ns == []

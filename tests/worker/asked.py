@@ -92,9 +92,9 @@ class Asked:
 
     def parts(self) -> dict[str, Stored]:
         """The answer of one call, by parts."""
-        answer, fd = self.link.ask(m.Compute(), m.Output, ENOUGH_S)
+        answer, fd = self.link.ask(m.Compute(), m.Outputs, ENOUGH_S)
         try:
-            return unpack(fd, answer.parts)
+            return unpack(fd, answer.outputs[0])
         finally:
             os.close(fd)
 

@@ -103,7 +103,7 @@ def test_who_works_between_calls_is_refused_at_the_next(prepared_worker: New) ->
     # The thread works for three.
     while ticks(worker) < 2:
         pass
-    assert refusal(worker).startswith("it worked on after the call before: ")
+    assert refusal(worker).startswith("other threads kept working after the call before: ")
 
 
 @pytest.mark.parametrize(

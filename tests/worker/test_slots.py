@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections.abc import Callable
 from itertools import chain, pairwise
 from pathlib import Path
@@ -15,7 +13,6 @@ from asked import ENOUGH_S, Asked, handoff
 from attnbench.ipc import messages as m
 from attnbench.ipc.names import CALLED_OFF
 from attnbench.runner.link import WorkerFailed
-from attnbench.worker.slots import _wait
 
 New = Callable[[str], Asked]
 
@@ -103,24 +100,6 @@ def test_called_off_while_it_holds_the_baton_it_stops_after_that_turn(worker: As
     assert calls_made(worker) == 4
 
 
-def test_after_a_stretch_that_was_called_off_comes_a_whole_one(worker: Asked) -> None:
-    """Whatever is left in the old batons: each stretch has its own."""
-    with handoff(CALLED_OFF + 5) as own:
-        worker.link.ask(m.TakeSlots(0, (0,), (-1,), 1, 0), m.SlotsTaken, ENOUGH_S, (own,))
-        assert worker.block(calls=1, samples=3).turns == [1, 4, 7]
-        os.eventfd_write(own, 1)
-
-
-def test_a_worker_keeps_no_baton(worker: Asked) -> None:
-    worker.block(calls=1, samples=2)
-    before = descriptors(worker)
-    for _ in range(5):
-        worker.block(calls=1, samples=2)
-        with handoff(CALLED_OFF) as own, handoff() as other:
-            worker.link.ask(m.TakeSlots(0, (0,), (1,), 1, 0), m.SlotsTaken, ENOUGH_S, (own, other))
-    assert descriptors(worker) == before
-
-
 def test_a_call_that_raises_in_its_turn_does_not_pass_the_baton_on(prepared_worker: New) -> None:
     worker = prepared_worker(SMALL)
     worker.prepare("raises_once_warm")
@@ -135,36 +114,3 @@ def test_a_call_that_raises_in_its_turn_does_not_pass_the_baton_on(prepared_work
             os.eventfd_read(other)
     assert worker.block(calls=1, samples=1).turns == [1]
     assert descriptors(worker) == before
-
-
-def test_without_batons_there_are_no_turns(worker: Asked) -> None:
-    with pytest.raises(WorkerFailed, match=r"^the call raised IndexError") as failure:
-        worker.link.ask(m.TakeSlots(0, (0,), (-1,), 1, 0), m.SlotsTaken, ENOUGH_S)
-    assert failure.value.status == "error"
-    assert worker.block(calls=1, samples=1).turns == [1]
-
-
-def test_a_signal_that_a_library_handles_does_not_end_the_wait() -> None:
-    """A read of an eventfd that a signal interrupts fails; it's the baton that is waited for."""
-    waiter, handled = threading.get_native_id(), []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: handled.append(number))
-
-    def interrupt(own: int) -> None:
-        stat = Path(f"/proc/self/task/{waiter}/stat")
-        for done in range(3):
-            while len(handled) < done or stat.read_text().rpartition(")")[2].split()[0] not in IDLE:
-                pass
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-        while len(handled) < 3:
-            pass
-        os.eventfd_write(own, 7)
-
-    try:
-        with handoff() as own:
-            thread = threading.Thread(target=interrupt, args=(own,))
-            thread.start()
-            assert _wait(own) == 7
-            thread.join()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert handled == [signal.SIGUSR1] * 3

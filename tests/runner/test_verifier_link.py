@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from attnbench.plugins.registry import load_registry
 from attnbench.runner.context import open_context
 from attnbench.runner.link import VerifierFailed, VerifierLink
 from attnbench.runner.pool import WorkerPool
-from attnbench.types.errors import MeasuringFailed
 
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 
@@ -35,10 +32,6 @@ def verifier() -> Iterator[VerifierLink]:
 
 def pid(link: VerifierLink) -> int:
     return link._started.process.pid
-
-
-def open_files() -> set[Path]:
-    return set(Path("/proc/self/fd").iterdir())
 
 
 def sentence(link: VerifierLink) -> str:
@@ -70,13 +63,6 @@ def test_a_verifier_that_hangs_is_killed() -> None:
     assert link._started.process.returncode == -signal.SIGKILL
 
 
-def test_an_answer_of_another_kind_is_a_fault_of_ours(verifier: VerifierLink) -> None:
-    before = open_files()
-    with pytest.raises(MeasuringFailed, match=r"^the verifier answered CaseOpened to OpenCase$"):
-        verifier.ask(opening(), rm.Scored)
-    assert open_files() == before
-
-
 def test_a_case_that_can_not_be_is_the_oracles_failure(verifier: VerifierLink) -> None:
     with pytest.raises(
         VerifierFailed, match=r"^the oracle failed: ValueError: .* brings no rule 'dto' here$"
@@ -89,40 +75,6 @@ def replace_case(request: rm.OpenCase, case: str) -> rm.OpenCase:
     return rm.OpenCase(
         case, request.rule_source, request.timed_entropy, request.timed_draws, request.oracle_flops
     )
-
-
-def test_a_brief_closes_what_it_opened(verifier: VerifierLink) -> None:
-    before = open_files()
-    with open_context(verifier, opening(), 1, 2**30) as context:
-        assert len(context.draws) == context.check_draws + 2
-        assert len(open_files() - before) == len(context.draws) + 1
-        assert list(context.timed_draws) == [context.check_draws, context.check_draws + 1]
-    assert open_files() == before
-
-
-def test_a_brief_that_breaks_off_closes_what_it_opened(verifier: VerifierLink) -> None:
-    before = open_files()
-    with pytest.raises(ZeroDivisionError), open_context(verifier, opening(), 1, 2**30):
-        1 / 0  # noqa: B018
-    assert open_files() == before
-
-
-def test_threads_may_share_the_verifier(verifier: VerifierLink) -> None:
-    """Each gets the draw that it asked for: the same bits as when asked alone."""
-
-    def drawn(index: int) -> bytes:
-        arrays, fd = verifier.ask(rm.GetDraw(index), rm.Arrays)
-        try:
-            return repr(arrays).encode() + os.pread(fd, 2**20, 0)
-        finally:
-            os.close(fd)
-
-    _, fd = verifier.ask(opening(), rm.CaseOpened)
-    os.close(fd)
-    alone = [drawn(index) for index in range(3)]
-    assert len(set(alone)) == 3
-    with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(drawn, [0, 1, 2] * 10)) == alone * 10
 
 
 def test_a_workshop_replaces_a_verifier_that_died(pool: WorkerPool) -> None:

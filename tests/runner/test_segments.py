@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import psutil
 import pytest
@@ -22,20 +20,18 @@ from run_parts import PLAIN, by_backend, run_of
 from attnbench.ipc import messages as m
 from attnbench.results.format import StoredRun
 from attnbench.runner import handoff as handoff
-from attnbench.runner import repetitions as sets
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.pool import WorkerPool
-from attnbench.stats.protocol import STRETCHES
 from attnbench.types.record import Block
 
 HERE = Path(__file__).parent
 HONEST = ("honest1", "honest2", "honest3")
 FAILURES = [
-    ("third_abort", "crashed", "died of SIGABRT during TakeSlots"),
-    ("third_exit_at_once", "crashed", "exited with status 3 during TakeSlots"),
+    ("third_abort", "crashed", "died of SIGABRT during timed calls"),
+    ("third_exit_at_once", "crashed", "exited with status 3 during timed calls"),
     ("third_exit_politely", "crashed", r"the call called exit\(4\)"),
     ("third_raise_an_error", "error", "the call raised ValueError: not today"),
-    ("third_tell_rubbish", "crashed", "answered TakeSlots with something that is no message"),
+    ("third_tell_rubbish", "crashed", "the worker sent unreadable data during timed calls"),
     ("third_close_everything", "crashed", "exited with status 1|died of SIGKILL"),
 ]
 
@@ -110,37 +106,6 @@ def test_each_turn_takes_longer_by_the_clocks_around_it_than_its_sample(bench: B
     end(links)
 
 
-@pytest.mark.parametrize("turns", [1, 6])
-def test_turns_of_one_alone_share_the_stretch_by_the_parents_clock(bench: Bench, turns: int) -> None:
-    """Without what either waited for a core: then no more is certain than that it took so long at most."""
-    links = bench.children("honest1")
-    begun = time.perf_counter_ns()
-    done = take(["honest1"] * turns, links, calls=50, warm_calls=10)
-    took = time.perf_counter_ns() - begun
-    block = done.blocks["honest1"]
-    assert len(set(block.asked_ns)) == 1
-    # What was waited for a core is taken off, and may be more than there was.
-    assert 0 <= sum(block.asked_ns) < took
-    end(links)
-
-
-def test_several_stretches_with_the_same_processes(bench: Bench, descriptors_kept: None) -> None:
-    """As those have that are kept over sets."""
-    links = bench.children(*HONEST)
-    for number in range(4):
-        done = take([*HONEST, *reversed(HONEST)], links, number=number)
-        assert sorted(turn for block in done.blocks.values() for turn in block.turns) == [*range(6)]
-        assert {block.stretch for block in done.blocks.values()} == {number}
-    end(links)
-
-
-def test_one_without_turns_does_not_hold_up_the_others(bench: Bench) -> None:
-    links = bench.children("honest1", "honest2")
-    done = take(["honest1"] * 3, links)
-    assert (done.failed, done.blocks["honest1"].turns, done.blocks["honest2"].turns) == ({}, [0, 1, 2], [])
-    end(links)
-
-
 def test_who_waits_for_the_baton_uses_no_core(bench: Bench) -> None:
     """One works for 0.3 s in each of five turns; the other has one before them and one after."""
     links = bench.children("honest1", "every_work_for_long")
@@ -189,7 +154,7 @@ def test_who_hangs_with_the_baton_is_killed_and_fails_alone(
     # Time for the seven turns before it hangs, on a machine that is busy as well.
     done = take(["honest1", "third_hang", "honest2"] * 5, links, patience_s=4)
     assert {who: (failed.status, failed.reason) for who, failed in done.failed.items()} == {
-        "third_hang": ("timeout", "no answer to TakeSlots within 4 s; killed")
+        "third_hang": ("timeout", "timed calls took longer than 4 s; the worker was killed")
     }
     assert is_gone(links["third_hang"].pid)
     assert take(["honest1", "honest2"] * 2, {n: links[n] for n in ("honest1", "honest2")}).failed == {}
@@ -201,17 +166,8 @@ def test_one_that_is_dead_before_the_stretch_fails_alone(bench: Bench, descripto
     os.kill(links["honest1"].pid, signal.SIGKILL)
     done = take(["honest1", "honest2"] * 3, links)
     assert {who: failed.status for who, failed in done.failed.items()} == {"honest1": "crashed"}
-    assert done.failed["honest1"].reason == "died of SIGKILL during TakeSlots"
+    assert done.failed["honest1"].reason == "died of SIGKILL during timed calls"
     assert take(["honest2"] * 3, {"honest2": links["honest2"]}).failed == {}
-    end(links)
-
-
-def test_several_that_fail_at_once_each_fail_of_their_own(bench: Bench, descriptors_kept: None) -> None:
-    links = bench.children("honest1", "honest2", "honest3")
-    for name in ("honest1", "honest3"):
-        os.kill(links[name].pid, signal.SIGKILL)
-    done = take([*HONEST] * 3, links)
-    assert set(done.failed) == {"honest1", "honest3"}
     end(links)
 
 
@@ -224,7 +180,7 @@ def test_who_is_in_its_turn_when_another_dies_may_end_it(
     victim.write_text(str(links["honest1"].pid))
     done = take(["honest1", "third_kill_the_victim"] * 5, links)
     assert {who: failed.reason for who, failed in done.failed.items()} == {
-        "honest1": "died of SIGKILL during TakeSlots"
+        "honest1": "died of SIGKILL during timed calls"
     }
     rest = {"third_kill_the_victim": links["third_kill_the_victim"]}
     assert take(["third_kill_the_victim"] * 2, rest).failed == {}
@@ -238,7 +194,7 @@ def test_when_time_is_over_and_all_are_well_it_is_who_was_in_its_turn(bench: Ben
     done = take(order, links, patience_s=0.05)
     assert {who: failed.status for who, failed in done.failed.items()} == {"every_work_for_long": "timeout"}
     assert done.failed["every_work_for_long"].reason == (
-        "the turns of all were not over after 0.05 s, and it was in one then"
+        "the segment took longer than 0.05 s, and was then in a slot of this backend"
     )
     assert not is_gone(links["every_work_for_long"].pid)
     assert take(["honest1", "honest2"], {n: links[n] for n in ("honest1", "honest2")}).failed == {}
@@ -246,43 +202,6 @@ def test_when_time_is_over_and_all_are_well_it_is_who_was_in_its_turn(bench: Ben
 
 
 # --- what is told of turns ------------------------------------------------------------------------
-
-ASKED = m.TakeSlots(2, (0, 3), (1, -1), 4, 1)
-BLOCK = Block(2, [0, 3], 4, [30, 30], [29, 29], [0, 0], [1, 1], [])
-TAKEN = m.SlotsTaken(BLOCK, [100, 200], [150, 250])
-OTHERS = "the worker took other turns than it was asked for"
-CLOCK = "turns before it was asked, after it answered, or one before the other, by the worker's clock"
-
-
-def told(**changes: object) -> m.SlotsTaken:
-    from msgspec.structs import replace
-
-    block = {key: changes.pop(key) for key in list(changes) if key in Block.__struct_fields__}
-    return replace(replace(TAKEN, **changes), block=replace(BLOCK, **block))
-
-
-@pytest.mark.parametrize(
-    ("taken", "problem"),
-    [
-        (told(), ""),
-        (told(received_ns=[90, 200]), ""),
-        (told(turns=[0, 2]), OTHERS),
-        (told(turns=[0]), OTHERS),
-        (told(stretch=1), OTHERS),
-        (told(calls=40), OTHERS),
-        (told(wall_ns=[30]), "the worker took 1 samples where 2 were asked for"),
-        (told(faults=[1, 1, 1]), "the worker took 2 samples where 2 were asked for"),
-        (told(passed_ns=[150]), "the worker took 2 samples where 2 were asked for"),
-        (told(host_ns=[5]), "the worker took 2 samples where 2 were asked for"),
-        (told(wall_ns=[30, 0]), "a sample of 0 ns: the worker's clock does not go forward"),
-        (told(received_ns=[89, 200]), CLOCK),
-        (told(passed_ns=[150, 261]), CLOCK),
-        (told(received_ns=[100, 149]), CLOCK),
-        (told(passed_ns=[99, 250]), CLOCK),
-    ],
-)
-def test_turns_that_can_not_be_are_said(taken: m.SlotsTaken, problem: str) -> None:
-    assert handoff.slots_problem(taken, ASKED, 90, 260) == problem
 
 
 def asked_of(
@@ -368,27 +287,6 @@ def test_in_a_run_the_others_are_measured_whole(with_failures: StoredRun) -> Non
             assert turns[0] == 0
     for name in left:
         assert by_backend(with_failures)[name].status == "ok"
-
-
-def test_patience_is_for_all_turns_of_all_contenders(
-    odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A time limit is for one answer, and slow calls of many contenders add up to more than that."""
-    seen = []
-
-    def see(*of_stretch: Any) -> handoff.Segment:
-        plans, patience_s = of_stretch[3:5]
-        seen.append((plans, patience_s))
-        return handoff.take_segment(*of_stretch)
-
-    monkeypatch.setattr(sets, "take_segment", see)
-    run_of(tmp_path, (PLAIN,), ("eager", "bmm", "honest1"), timeout_s=40, sets=1)
-    assert len(seen) == STRETCHES
-    for plans, patience_s in seen:
-        calls = {name: p.samples * (p.calls + p.warm_calls) for name, p in plans.items()}
-        expected_s = sum(calls[name] * median(p.warmup_ms) for name, p in plans.items()) / 1000
-        assert expected_s > 0
-        assert 40 + 3 * expected_s < patience_s < 40 + 5 * expected_s
 
 
 PARENT = """

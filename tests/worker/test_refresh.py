@@ -1,4 +1,4 @@
-"""Inputs written anew while calls are timed: at any call, once in a stretch, and what is kept of it."""
+"""Refreshed inputs, hot and rotating, and the log of outputs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, Asked, answer, stretch
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, answer, attend, stretch
+
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import pool_copies
+from attnbench.ipc import messages as m
+from attnbench.timing.allocator import last_level_cache_bytes
 
 New = Callable[[str], Asked]
-
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
 ROTATING = "attention/dot/B2-H8-L64-D64/none/float32/cpu/forward/rotating"
+HOT = "attention/dot/B2-H8-L64-D64/none/float32"
+ROTATING_SMALL = f"{HOT}/cpu/forward/rotating"
 
 
 @pytest.mark.parametrize("case", [SMALL, ROTATING])
@@ -46,20 +52,6 @@ def test_any_call_of_any_turn_may_be_the_first_on_new_inputs(prepared_worker: Ne
     assert min(seen.values()) >= 10
 
 
-def test_a_sample_with_new_inputs_has_as_many_calls_as_others(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("counts_calls")
-    worker.give(0)
-    stretch(worker, 1, calls=5, samples=4, warm_calls=3)
-    kept = worker.kept()
-    for each, output in kept:
-        before = each.slot * (3 + 5) + 3
-        assert set(output.ravel()) == {before + each.call + 1}
-    assert kept[-1][0].refreshed
-    places = [(each.slot, each.call) for each, _ in kept]
-    assert len(set(places)) == len(places), "no call twice"
-
-
 @pytest.mark.parametrize("case", [SMALL, ROTATING])
 def test_the_time_of_the_first_call_on_new_inputs_is_told_alone(prepared_worker: New, case: str) -> None:
     worker = prepared_worker(case)
@@ -72,15 +64,6 @@ def test_the_time_of_the_first_call_on_new_inputs_is_told_alone(prepared_worker:
     assert 0 < many.renewed_ns < many.wall_ns[0]
     worker.give(0)
     assert worker.block(calls=3, samples=3).renewed_ns == 0
-
-
-def test_without_new_inputs_only_the_last_output_is_kept(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL)
-    worker.prepare("eager", BUILT_IN_BACKENDS)
-    worker.give(0)
-    worker.block(calls=3, samples=3)
-    ((each, _),) = worker.kept()
-    assert not each.refreshed
 
 
 def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(prepared_worker: New) -> None:
@@ -97,3 +80,55 @@ def test_what_was_kept_outlives_new_inputs_until_it_is_handed_over(prepared_work
     np.testing.assert_allclose(first[0], answer(worker, 1), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(first[-1], answer(worker, 3), rtol=1e-4, atol=1e-5)
     assert worker.kept() == []
+
+
+def places(worker: Asked) -> int:
+    """Told by the last timed call."""
+    (count,) = set(worker.last().ravel())
+    return int(count)
+
+
+@pytest.fixture
+def copies() -> int:
+    case = parse_case(HOT)
+    return pool_copies([case.B * case.H * case.Lq * case.D * 4] * 3, last_level_cache_bytes("cpu"))
+
+
+def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(
+    prepared_worker: New, copies: int
+) -> None:
+    worker = prepared_worker(ROTATING_SMALL)
+    worker.prepare("counts_places")
+    worker.give()
+    assert copies > 50
+    worker.block(calls=3, samples=4, warm_calls=2)
+    assert places(worker) == 20
+    worker.block(calls=30, samples=1)
+    assert places(worker) == 50
+    worker.block(calls=copies, samples=2)
+    assert places(worker) == copies, "all others, then the first again"
+
+
+def test_renewed_inputs_are_what_timed_calls_compute_on_at_the_same_places(prepared_worker: New) -> None:
+    worker, where = prepared_worker(ROTATING_SMALL), prepared_worker(ROTATING_SMALL)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    where.prepare("counts_places")
+    for draw in range(3):
+        arrays = worker.give(draw)
+        for calls in (1, 4):
+            worker.block(calls=calls, samples=2)
+            np.testing.assert_allclose(worker.last(), attend(*arrays), rtol=1e-4, atol=1e-5)
+        where.give(draw)
+        where.block(calls=5, samples=1)
+        assert places(where) == 5
+
+
+def test_a_fork_makes_a_pool_of_its_own_inputs(prepared_worker: New) -> None:
+    worker = prepared_worker(ROTATING_SMALL)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker.give(0)
+    worker.link.ask(m.WarmUp(2, 1.0), m.Warmed, ENOUGH_S)
+    timed = worker.fork()
+    arrays = timed.give(1)
+    timed.block(calls=3, samples=1)
+    np.testing.assert_allclose(timed.last(), attend(*arrays), rtol=1e-4, atol=1e-5)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_RULES, OUTSPOKEN, SPECIAL_FAMILIES
 
-from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.shared_memory import unpack
 from attnbench.runner.link import VerifierFailed, VerifierLink
@@ -45,15 +44,6 @@ def new_verifier(plugins_on_path: None) -> Iterator[VerifierLink]:
     link = VerifierLink(60)
     yield link
     link.close()
-
-
-def test_nothing_is_drawn_or_judged_before_a_case_is_open(new_verifier: VerifierLink) -> None:
-    scored = (m.ArraySpec("out", "float32", (1,), 0),)
-    for request in (rm.GetDraw(0), rm.Score("a", 0, scored), rm.Judge("a")):
-        with pytest.raises(VerifierFailed) as failure:
-            new_verifier.ask(request, rm.Arrays)
-        assert str(failure.value) == f"the oracle failed: {type(request).__name__} before a case is open"
-    assert new_verifier.alive
 
 
 def test_counts_are_exact_and_parameters_are_named(verifier: VerifierLink) -> None:
