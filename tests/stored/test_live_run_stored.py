@@ -9,7 +9,7 @@ import pytest
 from made_sides import LONG, SHORT
 from msgspec.structs import replace
 
-from attnbench.compare.live_run import compared_live
+from attnbench.compare.paired import compared_live
 from attnbench.results.format import StoredRun
 from attnbench.types.compared import ComparedCell, Difference
 from attnbench.types.errors import BadFile
