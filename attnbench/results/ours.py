@@ -79,33 +79,44 @@ def facts_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def flaws_of(run: StoredRun) -> Iterator[str]:
-    """What a reader of a run must know: cut off, torn, without records or sets that it should have."""
-    manifest = run.manifest
-    if run.finished is None:
-        go_on = go_on_words(run.path, live=bool(manifest.sides), command="attnbench run")
-        yield f"{run.path}: the run was cut off; {go_on}"
-    else:
-        missing = len(set(manifest.cases)) * len(set(manifest.backends)) - len(run.records)
-        yield from missing_records(run.path, missing)
-    if run.torn:
-        yield f"{run.path}: its last line was cut off and is left out"
+    """What a reader of a run must know: it was cut off or torn, or lacks records or sets."""
     there = Counter((line.case, name) for line in run.sets for name, blocks in line.blocks.items() if blocks)
+    lost = [r.case for r in run.records if r.status == "ok" and r.sets > there[r.case, r.backend]]
+    yield from _problems(
+        run.path, run.manifest, len(run.records), lost, (), finished=run.finished is not None, torn=run.torn
+    )
+
+
+def _problems(
+    path: Path,
+    manifest: Manifest,
+    records: int,
+    lost: Sequence[str],
+    gaps: Sequence[str],
+    *,
+    finished: bool,
+    torn: bool,
+    alone: bool = True,
+) -> Iterator[str]:
+    """lost, gaps: the cases that lack sets which their records count, or sets in the middle. alone: the file
+    has no other run."""
+    missing = len(set(manifest.cases)) * len(set(manifest.backends)) - records
     timed = manifest.protocol.get("timed") is not False
-    lost = [r.case for r in run.records if timed and r.status == "ok" and r.sets > there[r.case, r.backend]]
-    yield from missing_sets(run.path, lost)
-
-
-def missing_records(path: object, missing: int) -> Iterator[str]:
-    """That a run which went to its end has fewer records than it should; nothing where it hasn't."""
-    if missing > 0:
+    if not finished:
+        which, go_on = f"the run {manifest.run_id}", "its own file can be gone on with"
+        if alone:
+            which, go_on = "the run", go_on_words(path, live=bool(manifest.sides), command="attnbench run")
+        yield f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}"
+    if gaps:
+        yield f"{path}: sets are missing in the middle, on {first_of(gaps)}"
+    if lost and timed:
+        yield f"{path}: sets are missing that were measured, on {first_of(list(dict.fromkeys(lost)))}"
+    if finished and missing > 0:
         yield f"{path}: {missing} of its records are missing, though it says that it went to its end"
-
-
-def missing_sets(path: object, cases: Collection[str]) -> Iterator[str]:
-    """That sets are missing which were there when the run was made, by the cases; nothing where none is."""
-    found = list(dict.fromkeys(cases))
-    if found:
-        yield f"{path}: sets are missing that were measured, on {first_of(found)}"
+    if torn:
+        yield f"{path}: its last line was cut off and is left out"
+    if not timed:
+        yield f"{path}: was checked alone, not timed"
 
 
 def first_of(cases: Sequence[str]) -> str:
@@ -210,7 +221,18 @@ def _read(
             for name, case in cases.items()
             for record in case.records.values()
         ),
-        problems=_problems(path, manifest, cases, finished=finished, torn=torn, alone=alone),
+        problems=tuple(
+            _problems(
+                path,
+                manifest,
+                sum(len(case.records) for case in cases.values()),
+                _lost(cases),
+                [name for name, case in cases.items() if case.sets and max(case.sets) >= len(case.sets)],
+                finished=finished,
+                torn=torn,
+                alone=alone,
+            )
+        ),
         run_id=manifest.run_id,
     )
     return run, following
@@ -335,32 +357,11 @@ def _processes(
     return tuple(median(ns) for ns in kept.values()), tuple(process % launches for process in kept)
 
 
-def _problems(
-    path: Path, manifest: Manifest, cases: dict[str, _CaseRead], *, finished: bool, torn: bool, alone: bool
-) -> tuple[str, ...]:
-    found = []
-    missing = len(cases) * len(set(manifest.backends)) - sum(len(c.records) for c in cases.values())
-    timed = manifest.protocol.get("timed") is not False
-    if not finished:
-        which = "the run" if alone else f"the run {manifest.run_id}"
-        go_on = "its own file can be gone on with"
-        if alone:
-            go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
-        found.append(f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}")
-    gaps = [name for name, case in cases.items() if case.sets and max(case.sets) >= len(case.sets)]
-    if gaps:
-        found.append(f"{path}: sets are missing in the middle, on {first_of(gaps)}")
-    lost = [
+def _lost(cases: dict[str, _CaseRead]) -> list[str]:
+    """The cases with records that count more sets than there are."""
+    return [
         name
         for name, case in cases.items()
         for record in case.records.values()
-        if timed and record.status == "ok" and record.sets > len(case.numbers.get(record.backend, ()))
+        if record.status == "ok" and record.sets > len(case.numbers.get(record.backend, ()))
     ]
-    found += missing_sets(path, lost)
-    if finished:
-        found += missing_records(path, missing)
-    if torn:
-        found.append(f"{path}: its last line was cut off and is left out")
-    if not timed:
-        found.append(f"{path}: was checked alone, not timed")
-    return tuple(found)
