@@ -8,12 +8,9 @@ from statistics import median
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_sides import LONG, SHORT, run_lines, times, write_run
 
 from attnbench.results.format import read_run
-from attnbench.results.ours import SlimBlock, _median_ns
 from attnbench.results.ours import read_ours as read_runs
 from attnbench.stats.summary import summarise
 from attnbench.types.compared import Measured
@@ -43,21 +40,6 @@ def test_the_median_of_processes_is_the_time_that_the_record_would_have(tmp_path
         timing = summarise(stored.sets, cell.backend)
         assert timing is not None
         assert median(cell.processes_ns) / 1e6 == pytest.approx(timing.median_ms)
-
-
-@given(st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(1, 10**6), min_size=1)), min_size=1))
-def test_a_sets_median_is_that_of_all_its_samples(blocks: list[tuple[int, list[int]]]) -> None:
-    expected = median([wall / calls for calls, walls in blocks for wall in walls])
-    assert _median_ns([SlimBlock(*block) for block in blocks]) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("block", [(0, [1, 2]), (1, []), (1, [5, 0]), (1, [-3]), (-1, [5])])
-@pytest.mark.parametrize("beside", [[], [(1, [7, 8])], [(2, [7, 8])]])
-def test_a_block_that_can_t_be_has_no_median(
-    block: tuple[int, list[int]], beside: list[tuple[int, list[int]]]
-) -> None:
-    assert _median_ns([SlimBlock(*one) for one in [*beside, block]]) == 0
-    assert _median_ns([SlimBlock(*one) for one in [block, *beside]]) == 0
 
 
 def test_the_environment_is_flat_and_leaves_out_what_is_not_known(tmp_path: Path) -> None:
@@ -147,8 +129,6 @@ def damaged(tmp_path: Path, what: str) -> Path:
         lines.insert(first_set, lines[first_set])
     elif what == "a record twice":
         lines.insert(-1, lines[-2])
-    elif what == "a case line gone":
-        del lines[1]
     elif what == "an unnamed case":
         lines[first_set] = msgspec.structs.replace(lines[first_set], case="attention/other")
     elif what == "no samples":
@@ -192,10 +172,6 @@ def damaged(tmp_path: Path, what: str) -> Path:
         ("a second manifest", "line 4: a second manifest of the run 'run', which would count twice"),
         ("a set twice", "line 4: the set 0 of 'attention/"),
         ("a record twice", "stands here a second time"),
-        (
-            "a case line gone",
-            "line 2: a set of 'attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward' before",
-        ),
         ("an unnamed case", "line 3: a case that the manifest doesn't name, 'attention/other'"),
         ("no samples", "line 3: a block without samples, or with impossible ones"),
         ("a newer format", "has format 99; this attnbench reads up to 1: install a newer attnbench"),
