@@ -1,4 +1,4 @@
-"""In what two sides were not measured alike, and what a reader must know of them."""
+"""Differences between the environments of two sides, and which of them keep times from being compared."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MATTER = frozenset({
     "cpu", "gpu", "cuda_devices", "cpu_quota", "governor", "python", "torch", "numpy", "scipy", "triton",
     "cuda", "cudnn", "jax", "flash_attn", "xformers", "machine",
 })  # fmt: skip
-"""Facts that times depend on; those of torch's flags (``torch.NAME``) do so as well."""
+"""Facts that times depend on. Times also depend on torch's flags (``torch.NAME``)."""
 
 _DIALS_LISTED = frozenset({
     "budget_s", "sets", "baseline", "delta", "timeout_s", "memory_limit_bytes", "oracle_flops", "timed_draws",
     "timed", "without", "min_rounds", "max_time", "min_time", "calibration_precision", "rounds", "iterations",
 })  # fmt: skip
-"""Dials that change how much is measured, or what is said of it. All others change what a time is."""
+"""Settings that change how much is measured, or how it is reported. All others change what a time is."""
 
 _UNTOLD = "not told"
 _PROTOCOL = "protocol "
@@ -26,10 +26,11 @@ _LONGEST = 60
 
 
 def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Difference, ...]:
-    """Every fact and dial that isn't alike over all runs of both sides, those that matter first.
+    """Every fact and setting that differs between runs of both sides, those that matter first.
 
-    A side whose own runs differ has all its values, joined by ``or``. Of python only the first two numbers
-    matter. Dials are compared among runs of one format. A fact that one side doesn't tell is listed.
+    A side whose own runs differ shows all its values, joined by ``or``. Only the first two numbers of the
+    Python version matter. Settings are compared among runs of one format. A fact that only one side states is
+    listed.
     """
     found = _unlike([run.environment for run in base], [run.environment for run in new], _matters)
     before, after = (frozenset(run.origin for run in side) for side in (base, new))
@@ -42,9 +43,9 @@ def differences(base: Sequence[Measured], new: Sequence[Measured]) -> tuple[Diff
 
 
 def unlike_versions(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Versions that the two sides of a live comparison don't have alike, those that times depend on first.
+    """Versions that differ between the sides of a live comparison, those that times depend on first.
 
-    None is in the way: they may be the very thing that is compared.
+    None of them keeps the sides from being compared: the version may be what the user compares.
     """
     found = [
         Difference(fact, _text(base.get(fact)), _text(new.get(fact)), matters=False)
@@ -55,7 +56,7 @@ def unlike_versions(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Di
 
 
 def check_alike(found: Iterable[Difference]) -> None:
-    """Raise :class:`BadInput` where any difference matters, naming all that do."""
+    """Raise :class:`BadInput` where any difference matters; the message names all that do."""
     words = [f"{d.fact} ({d.base} in base, {d.new} in new)" for d in found if d.matters]
     if words:
         raise BadInput(
@@ -65,7 +66,7 @@ def check_alike(found: Iterable[Difference]) -> None:
 
 
 def untold(found: Iterable[Difference]) -> list[str]:
-    """Facts and dials that matter and that one side alone tells, as warnings."""
+    """Warnings of facts and settings that matter and that only one side states."""
     return [
         f"{d.fact} is told by one side alone ({d.base} in base, {d.new} in new)"
         for d in found
@@ -118,7 +119,7 @@ def _words(values: Iterable[str]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Long texts (how torch was built) by their beginning and a number that tells them apart."""
+    """A long text, as torch's build flags, as its beginning and a checksum."""
     if len(text) <= _LONGEST:
         return text
     from zlib import crc32
