@@ -118,8 +118,8 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
 
 
 def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool, said: bool) -> Compared:
-    from attnbench.compare.live_run import compared_live
-    from attnbench.compare.sides import compare_sides
+    from attnbench.compare.paired import compared_live
+    from attnbench.compare.stored import compare_sides
     from attnbench.results.format import read_run
     from attnbench.results.read import read_side
 
@@ -135,7 +135,7 @@ def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool, said: bool) -> 
 
 
 def _within(sides: tuple[Path, ...], baseline: str, gate: Gate, *, said: bool) -> Compared:
-    from attnbench.compare.within import compare_within
+    from attnbench.compare.paired import compare_within
 
     if len(sides) != 1:
         raise click.UsageError(f"{len(sides)} paths: --baseline looks at one RUN")

@@ -76,7 +76,7 @@ def compared_now(words: tuple[str, ...], chosen: Live, delta_of: Callable[[str, 
     from attnbench.cli.options import options_of
     from attnbench.cli.plugins_here import load_plugins
     from attnbench.cli.progress import progress, warn_of_busy_cores
-    from attnbench.compare.live_run import compared_live
+    from attnbench.compare.paired import compared_live
     from attnbench.live.measure import measure_live, measured_backends, sets_for
     from attnbench.live.sides import two_sides
 

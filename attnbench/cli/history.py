@@ -43,7 +43,7 @@ def command(
     attnbench history nightly --backend sdpa_flash
     """
     from attnbench.compare.history import history
-    from attnbench.compare.sides import compare_sides
+    from attnbench.compare.stored import compare_sides
     from attnbench.reports.history import render_history
     from attnbench.results.read import read_side
 

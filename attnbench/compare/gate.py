@@ -1,4 +1,4 @@
-"""Which results of a comparison make a command fail, and the TOML file that says so."""
+"""The gate: which verdicts make a command fail, and the TOML file that configures it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from attnbench.compare.sides import DELTA
+from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.words import count_of, unknown_name
 
 FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
-"""Unless something else is said."""
+"""The default for two sides."""
 
 FAILS_ON_WITHIN: tuple[Outcome, ...] = ("mismatch", "missing")
-"""The same for one run and another baseline, where being slower is no mistake."""
+"""The default for one run and another baseline, where a slower backend is not a mistake."""
 
 
 @dataclass(frozen=True)
 class CellRule:
-    """What holds for some cells alone. case, backend: patterns as of file names (``*``, ``?``, ``[ab]``).
+    """An exception for some cells. case, backend: patterns as of file names (``*``, ``?``, ``[ab]``).
 
-    delta, fail_on: None for what holds for all. ignore: why they are left out of the gate; "" if not.
+    delta, fail_on: None for the values of the gate. ignore: the reason why the cells are left out; "" if they
+    are not.
     """
 
     case: str = "*"
@@ -36,7 +37,7 @@ class CellRule:
     ignore: str = ""
 
     def fits(self, case: str, backend: str) -> bool:
-        """Whether it is about this cell."""
+        """Whether the rule applies to a cell."""
         return fnmatchcase(case, self.case) and fnmatchcase(backend, self.backend)
 
 
@@ -64,16 +65,16 @@ class Gate:
         return said[-1] if said else self.fail_on
 
     def ignored(self, case: str, backend: str) -> str:
-        """Why a cell is left out; "" where it isn't."""
+        """The reason why a cell is left out; "" if it is not."""
         return next((r.ignore for r in reversed(self.rules) if r.ignore and r.fits(case, backend)), "")
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """exit_code: 0 the gate holds, 1 it doesn't, 3 nothing could be compared. sentence: that in words.
+    """exit_code: 0 the gate holds, 1 it fails, 3 nothing could be compared. sentence: the same in words.
 
-    failing: the cells it fails on. ignored: those left out, with why. warnings: the comparison's, and rules
-    that fit nothing.
+    failing: the cells it fails on. ignored: the cells left out, with reasons. warnings: those of the
+    comparison, and of rules that match no cell.
     """
 
     exit_code: int

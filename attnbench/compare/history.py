@@ -1,8 +1,8 @@
-"""What became of each backend on each case from run to run."""
+"""The history of each backend on each case, from run to run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,15 +11,15 @@ from attnbench.stats.interval import Interval, printed_interval
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured
 
 Compare = Callable[[Sequence[Measured], Sequence[Measured]], Compared]
-"""Two sides to what they say; they are measured alike."""
+"""Compares two sides that were measured alike."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A backend on a case in one run, held against the run before.
+    """A backend on a case in one run, compared with the run before.
 
-    before: the latest run before it that has the cell and was measured alike; None where there is none.
-    compared: what the two say; why: why nothing is compared, in words, where there are earlier runs.
+    before: the latest earlier run that has the cell and was measured alike; None where there is none.
+    compared: the comparison of the two; why: the reason why there is none although there are earlier runs.
     """
 
     run: Measured
@@ -30,7 +30,7 @@ class Step:
 
     @property
     def interval(self) -> Interval | None:
-        """That of the median time over processes, in ms; None of too few."""
+        """The interval of the median time over repetitions, in ms; None where they are too few."""
         return printed_interval([ns / 1e6 for ns in self.cell.processes_ns])
 
 
@@ -56,51 +56,38 @@ def history(
 ) -> list[Step]:
     """Every cell of these cases and backends (of all, where none are named), run by run.
 
-    Steps of a cell follow each other, the oldest first; cells stand as they first appeared. Each is held
-    against the run before it that was measured alike: what was measured on another machine is no step of
-    this one.
+    The steps of a cell follow each other, the oldest first; cells come in the order of their first
+    appearance. Each step is compared with the latest earlier run that was measured alike, so that runs of
+    several machines do not mix.
     """
     found: dict[tuple[str, str], list[tuple[Measured, Cell]]] = {}
     for run in in_order(runs):
         for cell in run.cells:
             if (not cases or cell.case in cases) and (not backends or cell.backend in backends):
                 found.setdefault(cell.key, []).append((run, cell))
-    pairs = _Pairs(compare)
-    return [step for entries in found.values() for step in _steps(entries, pairs)]
+    unlike: dict[tuple[int, int], str] = {}
+    compared: dict[tuple[int, int], dict[tuple[str, str], ComparedCell]] = {}
 
-
-class _Pairs:
-    """What pairs of runs say, each worked out once for all cells."""
-
-    def __init__(self, compare: Compare) -> None:
-        self._compare = compare
-        self._alike: dict[tuple[int, int], str] = {}
-        self._compared: dict[tuple[int, int], dict[tuple[str, str], ComparedCell]] = {}
-
-    def unlike(self, before: Measured, run: Measured) -> str:
-        """In what the two were not measured alike, as far as it matters; "" for nothing."""
+    def why_unlike(before: Measured, run: Measured) -> str:
+        """The differences that keep two runs from being compared; "" for none."""
         pair = id(before), id(run)
-        if pair not in self._alike:
-            found = [d for d in differences([before], [run]) if d.matters]
-            self._alike[pair] = ", ".join(f"{d.fact} ({d.base}, then {d.new})" for d in found)
-        return self._alike[pair]
+        if pair not in unlike:
+            matter = [d for d in differences([before], [run]) if d.matters]
+            unlike[pair] = ", ".join(f"{d.fact} ({d.base}, then {d.new})" for d in matter)
+        return unlike[pair]
 
-    def compared(self, before: Measured, run: Measured, cell: Cell) -> ComparedCell | None:
-        """What the two say of a cell."""
+    def step(run: Measured, cell: Cell, earlier: Sequence[Measured]) -> Step:
+        before = next((one for one in reversed(earlier) if not why_unlike(one, run)), None)
+        if before is None:
+            why = f"not measured as before: {why_unlike(earlier[-1], run)}" if earlier else ""
+            return Step(run, cell, why=why)
         pair = id(before), id(run)
-        if pair not in self._compared:
-            said = self._compare([before], [run])
-            self._compared[pair] = {(one.case, one.backend): one for one in said.cells}
-        return self._compared[pair].get(cell.key)
+        if pair not in compared:
+            compared[pair] = {(one.case, one.backend): one for one in compare([before], [run]).cells}
+        return Step(run, cell, before, compared[pair].get(cell.key))
 
-
-def _steps(entries: Sequence[tuple[Measured, Cell]], pairs: _Pairs) -> Iterator[Step]:
-    for place, (run, cell) in enumerate(entries):
-        earlier = [before for before, _ in reversed(entries[:place])]
-        before = next((one for one in earlier if not pairs.unlike(one, run)), None)
-        if before is not None:
-            yield Step(run, cell, before, pairs.compared(before, run, cell))
-        elif earlier:
-            yield Step(run, cell, why=f"not measured as before: {pairs.unlike(earlier[0], run)}")
-        else:
-            yield Step(run, cell)
+    return [
+        step(run, cell, [before for before, _ in entries[:place]])
+        for entries in found.values()
+        for place, (run, cell) in enumerate(entries)
+    ]

@@ -31,7 +31,7 @@ class OpenCase(Struct, frozen=True, tag=True):
 class GetDraw(Struct, frozen=True, tag=True):
     """Ask for inputs. Draws count from 0: first those of the check, then the timed ones.
 
-    change: seeds a composition of laws that they come after, see :mod:`attnbench.inputs.symmetries`; 0 for none.
+    change: seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
     Answer: :class:`Arrays` with a descriptor.
     """
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from attnbench.results.format import check_new, is_of_kind
-from attnbench.results.ours import read_ours
+from attnbench.results.format import check_new, read_runs
 from attnbench.types.errors import BadFile, BadInput
 
 
@@ -142,34 +141,22 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
 
 
 def _runs_of(path: Path) -> tuple[list[MergedRun], bool]:
-    """The runs of a file, and whether its last line was cut off; line by line, since it may be a gigabyte.
-
-    Raises:
-        BadFile: as :func:`attnbench.results.ours.read_ours`.
-    """
-    measured = read_ours(path)
-    begins: list[int] = []
-    finished: list[bool] = []
-    end = 0
-    torn = False
-    with path.open("rb") as file:
-        for line in file:
-            torn = not line.endswith(b"\n")
-            if torn:
-                break
-            if not begins or is_of_kind(line, "manifest"):
-                begins.append(end)
-                finished.append(False)
-            finished[-1] = is_of_kind(line, "end")
-            end += len(line)
-    spans = zip(begins, [*begins[1:], end], strict=True)
-    runs = [
+    """The runs of a file, and whether its last line was cut off."""
+    runs = read_runs(path)
+    found = [
         MergedRun(
-            path, *span, run.run_id, run.started, str(run.environment.get("cpu")), len(run.cells), whole
+            path,
+            run.first_byte,
+            run.complete_bytes,
+            run.manifest.run_id,
+            run.manifest.started,
+            str(run.manifest.environment.get("cpu")),
+            len(run.records),
+            run.finished is not None,
         )
-        for run, span, whole in zip(measured, spans, finished, strict=True)
+        for run in runs
     ]
-    return runs, torn
+    return found, runs[-1].torn
 
 
 def _one_of(here: MergedRun, again: MergedRun) -> tuple[MergedRun, str]:

@@ -1,59 +1,20 @@
-"""Run files as measured cells: read line by line, with what is missing in them."""
+"""Run files as measured cells, and what a reader of them must know."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
 from attnbench.cases.ids import parse_case
-from attnbench.results.format import NOT_DECODED, StoredRun, is_possible, manifest_of
+from attnbench.results.format import StoredRun, read_runs
 from attnbench.stats.protocol import kept_over
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadCase, BadFile, go_on_words
-from attnbench.types.record import CandidatePlan, CaseLine, EndLine, Manifest, Record
+from attnbench.types.record import Block, CandidatePlan, CaseLine, MachineScale, Manifest, Record, SetLine
 from attnbench.types.words import count_of
-
-
-class SlimBlock(Struct, gc=False):
-    """Of the samples of one stretch: how many calls each had, and how long they took."""
-
-    calls: int
-    wall_ns: list[int]
-
-
-class SlimScale(Struct, gc=False):
-    """What the machine could do beside a set."""
-
-    gemm_ns: dict[int, list[int]]
-    copy_ns: list[int]
-    empty_ns: list[float]
-
-
-class SlimSet(Struct, tag="set", tag_field="kind", gc=False):
-    """The samples of one set."""
-
-    case: str
-    index: int
-    blocks: dict[str, list[SlimBlock]]
-    scale: SlimScale | None = None
-
-
-class SlimManifest(Struct, tag="manifest", tag_field="kind", gc=False):
-    """That another run begins."""
-
-    run_id: str
-
-
-SlimLine = CaseLine | SlimSet | Record | EndLine | SlimManifest
-
 
 _NOT_FACTS = frozenset({"git_commit", "libraries", "plugin_facts", "torch_flags"})
 
@@ -78,37 +39,40 @@ def facts_of(manifest: Manifest) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if value is not None}
 
 
-def flaws_of(run: StoredRun) -> Iterator[str]:
-    """What a reader of a run must know: cut off, torn, without records or sets that it should have."""
-    manifest = run.manifest
-    if run.finished is None:
-        go_on = go_on_words(run.path, live=bool(manifest.sides), command="attnbench run")
-        yield f"{run.path}: the run was cut off; {go_on}"
-    else:
-        missing = len(set(manifest.cases)) * len(set(manifest.backends)) - len(run.records)
-        yield from missing_records(run.path, missing)
-    if run.torn:
-        yield f"{run.path}: its last line was cut off and is left out"
-    there = Counter((line.case, name) for line in run.sets for name, blocks in line.blocks.items() if blocks)
+def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
+    """What a reader of a run must know: it was cut off or torn, or lacks records or sets.
+
+    alone: the file has no other run.
+    """
+    path, manifest = run.path, run.manifest
+    missing = len(set(manifest.cases)) * len(set(manifest.backends)) - len(run.records)
     timed = manifest.protocol.get("timed") is not False
-    lost = [r.case for r in run.records if timed and r.status == "ok" and r.sets > there[r.case, r.backend]]
-    yield from missing_sets(run.path, lost)
-
-
-def missing_records(path: object, missing: int) -> Iterator[str]:
-    """That a run which went to its end has fewer records than it should; nothing where it hasn't."""
-    if missing > 0:
+    if run.finished is None:
+        which, go_on = f"the run {manifest.run_id}", "its own file can be gone on with"
+        if alone:
+            which, go_on = "the run", go_on_words(path, live=bool(manifest.sides), command="attnbench run")
+        yield f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}"
+    there: dict[tuple[str, str], int] = defaultdict(int)
+    indexes: dict[str, list[int]] = defaultdict(list)
+    for line in run.sets:
+        indexes[line.case].append(line.index)
+        for backend, blocks in line.blocks.items():
+            there[line.case, backend] += bool(blocks)
+    gaps = [case for case, found in indexes.items() if max(found) >= len(found)]
+    if gaps:
+        yield f"{path}: sets are missing in the middle, on {_first_of(gaps)}"
+    lost = {r.case: None for r in run.records if r.status == "ok" and r.sets > there[r.case, r.backend]}
+    if lost and timed:
+        yield f"{path}: sets are missing that were measured, on {_first_of(list(lost))}"
+    if run.finished is not None and missing > 0:
         yield f"{path}: {missing} of its records are missing, though it says that it went to its end"
+    if run.torn:
+        yield f"{path}: its last line was cut off and is left out"
+    if not timed:
+        yield f"{path}: was checked alone, not timed"
 
 
-def missing_sets(path: object, cases: Collection[str]) -> Iterator[str]:
-    """That sets are missing which were there when the run was made, by the cases; nothing where none is."""
-    found = list(dict.fromkeys(cases))
-    if found:
-        yield f"{path}: sets are missing that were measured, on {first_of(found)}"
-
-
-def first_of(cases: Sequence[str]) -> str:
+def _first_of(cases: Sequence[str]) -> str:
     """The first of one or more cases, and how many more there are."""
     return cases[0] + (f" and {count_of(len(cases) - 1, 'more case')}" if len(cases) > 1 else "")
 
@@ -127,78 +91,29 @@ def readable(run: StoredRun) -> StoredRun:
     return run
 
 
-_AT_ONCE = 2**20
-"""Bytes to read at a time; a line of a set has some ten thousand."""
-_DECODE = msgspec.json.Decoder(SlimLine).decode
-
-
-@dataclass
-class _CaseRead:
-    """What has been read of a case: by backend the number and the median of each set, and its record."""
-
-    line: CaseLine | None = None
-    sets: set[int] = field(default_factory=set)
-    numbers: dict[str, list[int]] = field(default_factory=dict)
-    medians_ns: dict[str, list[float]] = field(default_factory=dict)
-    scale_ns: dict[str, list[float]] = field(default_factory=dict)
-    records: dict[str, Record] = field(default_factory=dict)
-
-    @cached_property
-    def references(self) -> dict[str, tuple[float, ...]]:
-        """The times of reference calls, one value for all cells of the case; once all is read."""
-        return {name: tuple(ns) for name, ns in self.scale_ns.items()}
-
-
 def read_ours(path: Path) -> list[Measured]:
-    """Read the runs of a file, mostly one; a torn last line is left out and told among the problems.
+    """Read the runs of a file, mostly one.
 
     Raises:
-        BadFile: missing, unreadable, not ours, of a newer format, damaged elsewhere than at its end, or with
-            the same run twice.
+        BadFile: as :func:`attnbench.results.format.read_runs`.
     """
-    runs: list[Measured] = []
-    try:
-        with path.open("rb", buffering=_AT_ONCE) as file:
-            lines = enumerate(file, start=1)
-            number, line = next(lines, (1, b""))
-            while line or not runs:
-                manifest = manifest_of(path, line)
-                if any(run.run_id == manifest.run_id for run in runs):
-                    twice = f"a second manifest of the run {manifest.run_id!r}, which would count twice"
-                    raise BadFile(f"{str(path)!r}, line {number}: {twice}")
-                run, (number, line) = _read(path, manifest, lines, first=not runs)
-                runs.append(run)
-    except OSError as failure:
-        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
-    return runs
+    runs = read_runs(path)
+    return [_measured(run, alone=len(runs) == 1) for run in runs]
 
 
-def _read(
-    path: Path, manifest: Manifest, lines: Iterator[tuple[int, bytes]], *, first: bool
-) -> tuple[Measured, tuple[int, bytes]]:
-    """A run, and the line after it, which is another manifest or b""."""
-    cases = {name: _CaseRead() for name in manifest.cases}
-    backends = frozenset(manifest.backends)
-    finished = torn = False
-    following = (0, b"")
-    for number, line in lines:
-        if not line.endswith(b"\n"):
-            torn = True
-            break
-        try:
-            read = _DECODE(line)
-        except NOT_DECODED as failure:
-            raise BadFile(f"{str(path)!r}, line {number}: damaged ({failure})") from failure
-        if isinstance(read, SlimManifest):
-            following = (number, line)
-            break
-        finished = isinstance(read, EndLine)
-        wrong = "" if finished else _take(read, cases, backends)
-        if wrong:
-            raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
-    alone = first and not following[1]
-    run = Measured(
-        path=path,
+def _measured(run: StoredRun, *, alone: bool) -> Measured:
+    manifest = run.manifest
+    lines = {line.case: line for line in run.cases}
+    sets: dict[str, list[SetLine]] = defaultdict(list)
+    records: dict[str, list[Record]] = {case: [] for case in manifest.cases}
+    for line in run.sets:
+        sets[line.case].append(line)
+    for record in run.records:
+        records[record.case].append(record)
+    # One value for all cells of a case.
+    references = {case: _references([line.scale for line in found]) for case, found in sets.items()}
+    return Measured(
+        path=run.path,
         origin="attnbench",
         version=str(manifest.format),
         started=manifest.started,
@@ -206,118 +121,70 @@ def _read(
         environment=facts_of(manifest),
         protocol=manifest.protocol,
         cells=tuple(
-            _cell(name, case, record, manifest)
-            for name, case in cases.items()
-            for record in case.records.values()
+            _cell(record, lines.get(case), sets[case], references.get(case, {}), manifest.protocol)
+            for case, found in records.items()
+            for record in found
         ),
-        problems=_problems(path, manifest, cases, finished=finished, torn=torn, alone=alone),
+        problems=tuple(flaws_of(run, alone=alone)),
         run_id=manifest.run_id,
     )
-    return run, following
 
 
-def _take(line: Any, cases: dict[str, _CaseRead], backends: Collection[str]) -> str:
-    """Keep what a line says; what is wrong with it where it stands, in words."""
-    case = cases.get(line.case)
-    if case is None:
-        return f"a case that the manifest doesn't name, {line.case!r}"
-    if isinstance(line, SlimSet):
-        return _take_set(line, case)
-    if isinstance(line, CaseLine):
-        case.line = line
-    elif line.backend not in backends:
-        return f"a backend that the manifest doesn't name, {line.backend!r}"
-    elif not is_possible(line):
-        return "a record with an impossible time, ratio or p-value"
-    elif line.backend in case.records:
-        return f"{line.backend} of {line.case!r} stands here a second time"
-    else:
-        case.records[line.backend] = line
-    return ""
+def _references(scales: Sequence[MachineScale | None]) -> dict[str, tuple[float, ...]]:
+    """The times of reference calls, one for each set: the best of few products, else the median."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for scale in scales:
+        if scale is not None:
+            for side, times in scale.gemm_ns.items():
+                found[f"gemm_{side}"] += [float(min(times))] if times else []
+            for name, taken in (("copy", scale.copy_ns), ("empty", scale.empty_ns)):
+                found[name] += [float(median(taken))] if taken else []
+    return {name: tuple(times) for name, times in found.items() if times}
 
 
-def _take_set(line: SlimSet, case: _CaseRead) -> str:
-    if case.line is None:
-        return f"a set of {line.case!r} before the line of that case, which is missing"
-    if line.index in case.sets:
-        return f"the set {line.index} of {line.case!r} stands here a second time"
-    if line.index < 0:
-        return f"a set with the number {line.index}"
-    case.sets.add(line.index)
-    for backend, blocks in line.blocks.items():
-        if blocks:
-            ns = _median_ns(blocks)
-            if ns <= 0:
-                return "a block without samples, or with impossible ones"
-            case.numbers.setdefault(backend, []).append(line.index)
-            case.medians_ns.setdefault(backend, []).append(ns)
-    if line.scale is not None:
-        for name, ns in _reference(line.scale).items():
-            case.scale_ns.setdefault(name, []).append(ns)
-    return ""
-
-
-def _median_ns(blocks: list[SlimBlock]) -> float:
-    """The median time per call of a set's samples; 0 where a block has none, or what can't be one.
-
-    Of blocks with as many calls each it is that of the samples, over the calls.
-    """
-    calls = blocks[0].calls
-    walls: list[int] = []
-    for block in blocks:
-        if block.calls < 1 or not block.wall_ns:
-            return 0.0
-        if block.calls != calls:
-            times = [wall / b.calls for b in blocks if b.calls > 0 for wall in b.wall_ns]
-            return median(times) if all(b.calls > 0 and b.wall_ns for b in blocks) and min(times) > 0 else 0.0
-        walls += block.wall_ns
-    walls.sort()
-    if walls[0] <= 0:
-        return 0.0
-    middle = len(walls) // 2
-    twice = 2 * walls[middle] if len(walls) % 2 else walls[middle - 1] + walls[middle]
-    return twice / 2 / calls
-
-
-def _reference(scale: SlimScale) -> dict[str, float]:
-    """One time for each reference call of a set: the best of few products, else the median."""
-    found = {f"gemm_{side}": float(min(times)) for side, times in scale.gemm_ns.items() if times}
-    if scale.copy_ns:
-        found["copy"] = float(median(scale.copy_ns))
-    if scale.empty_ns:
-        found["empty"] = float(median(scale.empty_ns))
-    return found
-
-
-def _cell(name: str, case: _CaseRead, record: Record, manifest: Manifest) -> Cell:
-    line = case.line
+def _cell(
+    record: Record,
+    line: CaseLine | None,
+    sets: Sequence[SetLine],
+    references: dict[str, tuple[float, ...]],
+    protocol: dict[str, Any],
+) -> Cell:
     contender = None if line is None else line.contenders.get(record.backend)
+    timed = [one for one in sets if one.blocks.get(record.backend)]
     times, parents = _processes(
-        case.numbers.get(record.backend, []),
-        case.medians_ns.get(record.backend, []),
+        [one.index for one in timed],
+        [_median_ns(one.blocks[record.backend]) for one in timed],
         contender,
-        manifest.protocol,
+        protocol,
     )
+    meaning = ""
+    if line is not None:
+        meaning = f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes"
     return Cell(
-        case=name,
+        case=record.case,
         rule=record.rule,
         backend=record.backend,
         status=record.status,
         reason=record.reason,
         processes_ns=times,
-        reference_ns=case.references,
-        fingerprint=""
-        if line is None
-        else f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes",
+        reference_ns=references,
+        fingerprint=meaning,
         parents=parents,
         ratio=record.ratio,
     )
 
 
+def _median_ns(blocks: Sequence[Block]) -> float:
+    """The median time per call over the samples of a set."""
+    if len({block.calls for block in blocks}) == 1:
+        return median([wall for block in blocks for wall in block.wall_ns]) / blocks[0].calls
+    return median([wall / block.calls for block in blocks for wall in block.wall_ns])
+
+
 def _processes(
     numbers: list[int], medians_ns: list[float], contender: CandidatePlan | None, protocol: dict[str, Any]
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """The median of each process and the number of what it was forked from: see ``runner.repetitions.TimedWorkers.worker``.
+    """The median of each process and the number of what it was forked from.
 
     A process that was kept over several sets is one, with the median over those.
     """
@@ -333,34 +200,3 @@ def _processes(
     for number, ns in zip(numbers, medians_ns, strict=True):
         kept.setdefault(number // each, []).append(ns)
     return tuple(median(ns) for ns in kept.values()), tuple(process % launches for process in kept)
-
-
-def _problems(
-    path: Path, manifest: Manifest, cases: dict[str, _CaseRead], *, finished: bool, torn: bool, alone: bool
-) -> tuple[str, ...]:
-    found = []
-    missing = len(cases) * len(set(manifest.backends)) - sum(len(c.records) for c in cases.values())
-    timed = manifest.protocol.get("timed") is not False
-    if not finished:
-        which = "the run" if alone else f"the run {manifest.run_id}"
-        go_on = "its own file can be gone on with"
-        if alone:
-            go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
-        found.append(f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}")
-    gaps = [name for name, case in cases.items() if case.sets and max(case.sets) >= len(case.sets)]
-    if gaps:
-        found.append(f"{path}: sets are missing in the middle, on {first_of(gaps)}")
-    lost = [
-        name
-        for name, case in cases.items()
-        for record in case.records.values()
-        if timed and record.status == "ok" and record.sets > len(case.numbers.get(record.backend, ()))
-    ]
-    found += missing_sets(path, lost)
-    if finished:
-        found += missing_records(path, missing)
-    if torn:
-        found.append(f"{path}: its last line was cut off and is left out")
-    if not timed:
-        found.append(f"{path}: was checked alone, not timed")
-    return tuple(found)

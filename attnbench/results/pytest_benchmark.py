@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadFile
@@ -86,10 +86,30 @@ KNOWN_MAJORS = ("4", "5")
 OURS = "attnbench"
 """The key, beside those of pytest-benchmark, under which attnbench writes what has no place in them."""
 
-_QUARTILES = ("min", "q1", "median", "q3", "max")
-_OTHERS = ("mean", "stddev", "iqr", "total", "ops", "iterations")
-"""Numbers that nothing is compared by, and that tell of damage where they are none."""
+Time = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
+"""A time that can be one, in seconds or nanoseconds."""
 _ROUNDING = 1e-9
+
+
+class _Stats(msgspec.Struct, frozen=True):
+    """The numbers of a benchmark that are read, in seconds."""
+
+    rounds: Annotated[int, msgspec.Meta(ge=1)]
+    min: Time
+    q1: Time
+    median: Time
+    q3: Time
+    max: Time
+
+
+class _Processes(msgspec.Struct, frozen=True):
+    """The times that attnbench wrote beside a benchmark; see :class:`attnbench.types.compared.Cell`."""
+
+    processes_ns: Annotated[tuple[Time, ...], msgspec.Meta(min_length=1)]
+    calls_ns: tuple[Time, ...] = ()
+    reference_ns: dict[str, tuple[Time, ...]] = {}
+    parents: tuple[int, ...] = ()
+    ratio: Time | None = None
 
 
 def is_pytest_benchmark(data: Any) -> bool:
@@ -152,13 +172,30 @@ def _name(path: Path, place: int, benchmark: Any) -> str:
 
 
 def _cell(name: str, benchmark: dict[str, Any]) -> Cell:
-    cell = _identity(name, _dict(benchmark.get("extra_info")))
+    extra = _dict(benchmark.get("extra_info"))
+    cell = _identity(name, extra)
     if cell.status not in TIMED:
         return cell
     try:
-        return _timed(cell, _dict(benchmark.get("stats")), _dict(benchmark.get("extra_info")))
-    except _Damaged as damage:
-        return replace(cell, status="error", reason=str(damage))
+        stats = msgspec.convert(benchmark.get("stats"), _Stats)
+    except (msgspec.ValidationError, OverflowError) as failure:
+        return replace(cell, status="error", reason=f"its stats are damaged: {failure}")
+    quartiles = tuple(s * 1e9 for s in (stats.min, stats.q1, stats.median, stats.q3, stats.max))
+    if any(low > high * (1 + _ROUNDING) for low, high in pairwise(quartiles)):
+        return replace(cell, status="error", reason="its stats are damaged: its quartiles are not in order")
+    return _with_processes(replace(cell, processes_ns=(quartiles[2],), calls_ns=quartiles), extra)
+
+
+def _with_processes(cell: Cell, extra: dict[str, Any]) -> Cell:
+    """A cell with the processes that attnbench wrote, if any; of status ``error`` where they are damaged."""
+    if "processes_ns" not in extra:
+        return cell
+    try:
+        found = msgspec.convert(extra, _Processes)
+    except (msgspec.ValidationError, OverflowError) as failure:
+        reason = f"its extra_info is damaged: {failure}"
+        return replace(cell, status="error", reason=reason, processes_ns=(), calls_ns=())
+    return replace(cell, **msgspec.structs.asdict(found))
 
 
 def _identity(name: str, extra: dict[str, Any]) -> Cell:
@@ -175,88 +212,6 @@ def _identity(name: str, extra: dict[str, Any]) -> Cell:
         reason=_text(extra.get("reason")) if known else f"its status is {status!r}, which attnbench hasn't",
         fingerprint=_text(extra.get("fingerprint")),
     )
-
-
-class _Damaged(ValueError):  # noqa: N818
-    """What is wrong with the numbers of a benchmark, in words."""
-
-
-def _timed(cell: Cell, stats: dict[str, Any], extra: dict[str, Any]) -> Cell:
-    """A cell with its times; raises :class:`_Damaged`."""
-    _check_rounds(stats)
-    quartiles = tuple(_ns(stats.get(name), f"its {name}") for name in _QUARTILES)
-    if any(low > high * (1 + _ROUNDING) for low, high in pairwise(quartiles)):
-        raise _Damaged("its least time, quartiles, median and longest time contradict each other")
-    for name in _OTHERS:
-        _check_number(stats.get(name, 0), f"its {name}")
-    if "processes_ns" not in extra:
-        return replace(cell, processes_ns=(quartiles[2],), calls_ns=quartiles)
-    return _with_processes(cell, extra)
-
-
-def _with_processes(cell: Cell, extra: dict[str, Any]) -> Cell:
-    """A cell with what attnbench wrote of its processes; raises :class:`_Damaged`."""
-    parents = extra.get("parents", [])
-    if not isinstance(parents, list) or any(type(parent) is not int for parent in parents):
-        raise _Damaged("its parents is no list of whole numbers")
-    reference = _dict(extra.get("reference_ns"))
-    return replace(
-        cell,
-        processes_ns=_times(extra["processes_ns"], "processes_ns"),
-        calls_ns=_times(extra["calls_ns"], "calls_ns") if "calls_ns" in extra else (),
-        reference_ns={name: _times(times, f"reference_ns {name}") for name, times in reference.items()},
-        parents=tuple(parents),
-        ratio=_times([extra["ratio"]], "ratio")[0] if "ratio" in extra else None,
-    )
-
-
-def _check_rounds(stats: dict[str, Any]) -> None:
-    if not stats:
-        raise _Damaged("it has no stats")
-    rounds, data = stats.get("rounds"), stats.get("data")
-    if rounds == 0 or data == []:
-        raise _Damaged("it has no rounds")
-    if type(rounds) is not int or rounds < 0:
-        raise _Damaged(f"its number of rounds is {rounds!r}")
-    if data is None:
-        return
-    if not isinstance(data, list) or len(data) != rounds:
-        raise _Damaged(f"its data aren't the {rounds} rounds that it says it has")
-    for value in data:
-        _ns(value, "a round")
-
-
-def _ns(seconds: Any, what: str) -> float:
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
-        try:
-            found = float(seconds) * 1e9
-        except OverflowError:
-            found = math.inf
-        if 0 < found < math.inf:
-            return found
-    raise _Damaged(f"{what} is {_shown(seconds)}, which is no time in seconds")
-
-
-def _check_number(value: Any, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise _Damaged(f"{what} is {_shown(value)}, which is no number from 0 on")
-
-
-def _times(values: Any, what: str) -> tuple[float, ...]:
-    if not isinstance(values, list) or not values:
-        raise _Damaged(f"its {what} is no list of numbers")
-    for value in values:
-        # JSON has whole numbers that are finite and yet too large for a float.
-        known = isinstance(value, int | float) and not isinstance(value, bool)
-        if not known or not 0 < value <= sys.float_info.max:
-            raise _Damaged(f"its {what} holds {_shown(value)}, where only a number above 0 can be")
-    return tuple(float(value) for value in values)
-
-
-def _shown(value: Any) -> str:
-    """A value as it stands in a sentence; what is too long for one is "no number"."""
-    shown = repr(value)
-    return shown if len(shown) < 40 else "no number"
 
 
 def _told_apart(names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
@@ -277,12 +232,7 @@ def _left_out(path: Path, ours: dict[str, Any]) -> Iterator[Cell]:
         if not (isinstance(entry.get("case"), str) and isinstance(entry.get("backend"), str)):
             raise BadFile(f"{str(path)!r}: damaged: cell {place} of {OURS}.left_out has no name")
         cell = _identity("", entry)
-        try:
-            if cell.status in TIMED and "processes_ns" in entry:
-                cell = _with_processes(cell, entry)
-        except _Damaged as damage:
-            cell = replace(cell, status="error", reason=str(damage))
-        yield cell
+        yield _with_processes(cell, entry) if cell.status in TIMED else cell
 
 
 def _refuse_twice(path: Path, cells: Sequence[Cell]) -> None:

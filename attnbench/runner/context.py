@@ -36,7 +36,7 @@ class CaseContext:
     threads: of every library in its workers. rule_source: where its rule comes from. draws: inputs,
     those of the check first, then those of timed calls. families: of each draw of the check. pairs, flops,
     bytes_moved: exact counts.
-    memory_limit_bytes: what a worker may allocate. verifier: who opened the case; another knows nothing of it.
+    memory_limit_bytes: what a worker may allocate. verifier: the process that has the case open.
     calls: with dropout, outputs on one draw that are compared; else 0.
     """
 

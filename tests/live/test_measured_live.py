@@ -9,7 +9,7 @@ from kernel_project import Install, Project
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.select import Selection
-from attnbench.compare.live_run import compared_live
+from attnbench.compare.paired import compared_live
 from attnbench.live.measure import measure_live, measured_backends
 from attnbench.live.sides import two_sides
 from attnbench.plugins.registry import Registry, load_registry

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -114,10 +115,10 @@ def run_lines(
             scale = MachineScale({256: [400_000, 410_000]}, 1024, [4_000] * 3, [60.0] * 3)
             lines.append(SetLine(case, index, [0], list(blocks), {}, blocks, list(blocks), {}, scale))
         said = {name: statuses.get((case, name), "ok") for name in backends}
-        lines += [
-            Record(case, "dot", name, status, "" if status == "ok" else f"as it is {status}", ratio=None)
-            for name, status in said.items()
-        ]
+        for name, status in said.items():
+            reason = "" if status == "ok" else f"as it is {status}"
+            taken = by_backend.get(name) if status == "ok" else None
+            lines.append(Record(case, "dot", name, status, reason, median(taken) / 1e6 if taken else None))
     if ended:
         lines.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
     return lines

@@ -8,7 +8,7 @@ import pytest
 from made_sides import beside, cell, side
 
 from attnbench.compare.environment import check_alike, differences, untold
-from attnbench.compare.sides import compare_sides
+from attnbench.compare.stored import compare_sides
 from attnbench.types.compared import Measured
 from attnbench.types.errors import BadInput
 

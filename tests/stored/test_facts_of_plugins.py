@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from made_sides import ENVIRONMENT, write_run
 
 from attnbench.cli import attnbench
-from attnbench.compare.sides import compare_sides
+from attnbench.compare.stored import compare_sides
 from attnbench.results.ours import read_ours
 
 

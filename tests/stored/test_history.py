@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from measured_runs import CASES, GOLDEN, measured, ok, run_of
 
 from attnbench.compare.history import history, in_order
-from attnbench.compare.sides import compare_sides
+from attnbench.compare.stored import compare_sides
 from attnbench.results.read import read_side
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured
 from attnbench.types.errors import BadFile

@@ -9,7 +9,7 @@ import pytest
 from made_sides import LONG, SHORT
 from msgspec.structs import replace
 
-from attnbench.compare.live_run import compared_live
+from attnbench.compare.paired import compared_live
 from attnbench.results.format import StoredRun
 from attnbench.types.compared import ComparedCell, Difference
 from attnbench.types.errors import BadFile
@@ -111,7 +111,7 @@ def test_notes_and_flaws_are_warnings() -> None:
     noted = SIDES | {"head": SIDES["head"] | {"notes": ["something to know"]}}
     assert compared_live(run(base(), head(), sides=noted)).warnings == ("something to know",)
     (cut,) = compared_live(run(base(), head(), ended=False)).warnings
-    assert cut == "live.jsonl: the run was cut off; compare anew"
+    assert cut == "live.jsonl: the run was cut off, 0 of its records are missing; compare anew"
     (torn,) = compared_live(run(base(), head(), torn=True)).warnings
     assert torn == "live.jsonl: its last line was cut off and is left out"
     (lost,) = compared_live(run(base(), head(), backends=["mine@base", "mine@head", "gone@head"])).warnings

@@ -7,12 +7,9 @@ from statistics import median
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_sides import LONG, SHORT, run_lines, times, write_run
 
 from attnbench.results.format import read_run
-from attnbench.results.ours import SlimBlock, _median_ns
 from attnbench.results.ours import read_ours as read_runs
 from attnbench.stats.summary import summarise
 from attnbench.types.compared import Measured
@@ -42,21 +39,6 @@ def test_the_median_of_processes_is_the_time_that_the_record_would_have(tmp_path
         timing = summarise(stored.sets, cell.backend)
         assert timing is not None
         assert median(cell.processes_ns) / 1e6 == pytest.approx(timing.median_ms)
-
-
-@given(st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(1, 10**6), min_size=1)), min_size=1))
-def test_a_sets_median_is_that_of_all_its_samples(blocks: list[tuple[int, list[int]]]) -> None:
-    expected = median([wall / calls for calls, walls in blocks for wall in walls])
-    assert _median_ns([SlimBlock(*block) for block in blocks]) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("block", [(0, [1, 2]), (1, []), (1, [5, 0]), (1, [-3]), (-1, [5])])
-@pytest.mark.parametrize("beside", [[], [(1, [7, 8])], [(2, [7, 8])]])
-def test_a_block_that_can_t_be_has_no_median(
-    block: tuple[int, list[int]], beside: list[tuple[int, list[int]]]
-) -> None:
-    assert _median_ns([SlimBlock(*one) for one in [*beside, block]]) == 0
-    assert _median_ns([SlimBlock(*one) for one in [block, *beside]]) == 0
 
 
 def test_the_environment_is_flat_and_leaves_out_what_is_not_known(tmp_path: Path) -> None:
@@ -135,87 +117,6 @@ def test_what_the_file_had_once_and_has_no_more_is_told(tmp_path: Path) -> None:
     del told[last]
     (problem,) = read_ours(write_run(tmp_path / "c.jsonl", told)).problems
     assert problem.endswith(f"sets are missing that were measured, on {SHORT}")
-
-
-def damaged(tmp_path: Path, what: str) -> Path:
-    lines = run_lines()
-    first_set = next(i for i, line in enumerate(lines) if isinstance(line, SetLine))
-    if what == "a second manifest":
-        lines.insert(3, lines[0])
-    elif what == "a set twice":
-        lines.insert(first_set, lines[first_set])
-    elif what == "a record twice":
-        lines.insert(-1, lines[-2])
-    elif what == "a case line gone":
-        del lines[1]
-    elif what == "an unnamed case":
-        lines[first_set] = msgspec.structs.replace(lines[first_set], case="attention/other")
-    elif what == "no samples":
-        blocks = {"mine": [msgspec.structs.replace(lines[first_set].blocks["mine"][0], wall_ns=[])]}
-        lines[first_set] = msgspec.structs.replace(lines[first_set], blocks=blocks)
-    elif what == "a newer format":
-        lines[0] = msgspec.structs.replace(lines[0], format=99)
-    path = write_run(tmp_path / "bad.jsonl", lines)
-    whole = path.read_bytes().splitlines(keepends=True)
-    if what == "no text":
-        whole[-2] = whole[-2].replace(b"dot", b"\xff")
-    elif what == "a damaged plan":
-        whole[1] = whole[1].replace(b'"samples":1', b'"samples":"x"')
-    elif what == "a damaged end":
-        whole[-1] = whole[-1].replace(b'"wall_s":60.0', b'"wall_s":null')
-    elif what == "an impossible ratio":
-        whole[-2] = whole[-2].replace(b'"ratio":null', b'"ratio":-1.0')
-    elif what == "an impossible time":
-        whole[-2] = whole[-2].replace(b'"median_ms":null', b'"median_ms":0')
-    elif what == "a set before the first":
-        whole[2] = whole[2].replace(b'"index":0', b'"index":-1')
-    elif what == "an unnamed backend":
-        whole[-2] = whole[-2].replace(b'"backend":"four"', b'"backend":"five"')
-    elif what == "a damaged line":
-        whole[4] = b'{"kind":"set", oops}\n'
-    elif what == "NaN":
-        whole[first_set] = whole[first_set].replace(b'"wall_ns":[', b'"wall_ns":[NaN,')
-    elif what == "no manifest":
-        whole = whole[1:]
-    elif what == "no JSON":
-        whole[0] = b"hello\n"
-    elif what == "a damaged manifest":
-        whole[0] = b'{"kind":"manifest","format":1}\n'
-    path.write_bytes(b"".join(whole))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("what", "sentence"),
-    [
-        ("a second manifest", "line 4: a second manifest of the run 'run', which would count twice"),
-        ("a set twice", "line 4: the set 0 of 'attention/"),
-        ("a record twice", "stands here a second time"),
-        (
-            "a case line gone",
-            "line 2: a set of 'attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward' before",
-        ),
-        ("an unnamed case", "line 3: a case that the manifest doesn't name, 'attention/other'"),
-        ("no samples", "line 3: a block without samples, or with impossible ones"),
-        ("a newer format", "has format 99; this attnbench reads up to 1: install a newer attnbench"),
-        ("a damaged line", "line 5: damaged ("),
-        ("NaN", "line 3: damaged ("),
-        ("no manifest", "its first line is no manifest"),
-        ("no JSON", "its first line is no JSON"),
-        ("a damaged manifest", "its manifest is damaged"),
-        ("no text", "damaged ('utf-8' codec can't decode byte 0xff"),
-        ("a damaged plan", "line 2: damaged (Expected `int`, got `str`"),
-        ("a damaged end", "damaged (Expected `float`, got `null`"),
-        ("an impossible ratio", "a record with an impossible time, ratio or p-value"),
-        ("an impossible time", "a record with an impossible time, ratio or p-value"),
-        ("a set before the first", "line 3: a set with the number -1"),
-        ("an unnamed backend", "a backend that the manifest doesn't name, 'five'"),
-    ],
-)
-def test_what_is_damaged_is_refused_where_it_is(tmp_path: Path, what: str, sentence: str) -> None:
-    with pytest.raises(BadFile) as refused:
-        read_ours(damaged(tmp_path, what))
-    assert sentence in str(refused.value)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_sides import BESIDE, LONG, SHORT, beside, cell, side, times
 
-from attnbench.compare.sides import compare_sides
+from attnbench.compare.stored import compare_sides
 from attnbench.types.compared import Cell, ComparedCell, Measured
 
 
@@ -25,58 +25,54 @@ def with_mine(factor: float = 1.0, **more: object) -> list[Measured]:
     return [side(replace(cell(middle_ns=1e5 * factor), **more), *beside())]  # type: ignore[arg-type]
 
 
-def test_ten_percent_more_on_a_calm_machine_is_slower() -> None:
+def test_ten_percent_more_on_a_calm_machine_is_slower_and_less_is_faster() -> None:
     found = mine(with_mine(), with_mine(1.1))
     assert (found.verdict, found.reason) == ("slower", "")
     assert found.ratio == pytest.approx(1.1)
     assert found.low is not None
     assert found.high is not None
-    assert 1.095 < found.low < 1.1 < found.high < 1.105
-    assert found.confidence == pytest.approx(0.99601, abs=1e-5)
+    assert 1.08 < found.low < 1.1 < found.high < 1.12
     assert (found.base_ms, found.new_ms) == (pytest.approx(0.1), pytest.approx(0.11))
-    assert found.p_value == pytest.approx(4.11e-5, rel=0.01)
-    assert found.p_adjusted == pytest.approx(5 * 4.11e-5, rel=0.01)
     assert found.least_told == pytest.approx(0.02)
-
-
-def test_the_other_way_round_it_is_faster() -> None:
-    found = mine(with_mine(1.1), with_mine())
-    assert found.verdict == "faster"
-    assert found.ratio == pytest.approx(1 / 1.1)
+    assert mine(with_mine(1.1), with_mine()).verdict == "faster"
 
 
 def test_alike_within_delta_is_the_same() -> None:
     assert mine(with_mine(), with_mine(1.001)).verdict == "same"
     assert mine(with_mine(), with_mine(1.1), delta=0.2).verdict == "same"
+    close = mine(with_mine(), with_mine(1.019))
+    assert (close.verdict, close.reason) == (
+        "unclear", "the ratio is close to the least effect of 2 %: give another --delta",
+    )  # fmt: skip
 
 
-def test_alike_beside_processes_or_a_machine_that_moved_is_not_proved_the_same() -> None:
+@given(st.integers(0, 2**32))
+@settings(max_examples=20)
+def test_a_run_compared_with_itself_is_the_same_throughout(seed: int) -> None:
+    rng = Random(seed)
+    run = drawn(rng, 0.05, 5, 0.3)
+    for one in compare_sides(run, run).cells:
+        assert (one.verdict, one.ratio, one.low, one.high, one.reason) == ("same", 1.0, 1.0, 1.0, "")
+    assert mine(lone(1e6), lone(1e6)).verdict == "same"
+
+
+def test_alike_beside_a_machine_that_moved_is_not_proved_the_same() -> None:
     moved = {name: tuple(1.1 * ns for ns in taken) for name, taken in cell().reference_ns.items()}
     assert mine(with_mine(), with_mine(reference_ns=moved)).verdict == "unclear"
-    far_out = with_mine(processes_ns=(*(1e5,) * 7, 0.7e5, 1.3e5))
-    found = mine(far_out, with_mine(processes_ns=(1e5,) * 9))
-    assert found.low is not None
-    assert found.high is not None
-    assert 0.98 < found.low <= found.high < 1.02
+    found = mine(with_mine(), with_mine(1.1, reference_ns=moved))
     assert found.verdict == "unclear"
+    assert "the machine's reference calls moved by 10 %" in found.reason
 
 
-def test_nothing_finer_than_processes_differ_by_is_told() -> None:
+def test_nothing_finer_than_repetitions_differ_by_is_told() -> None:
     rough = times(1e5, spread=0.3)
     found = mine(with_mine(processes_ns=rough), with_mine(processes_ns=tuple(1.15 * ns for ns in rough)))
     assert found.verdict == "unclear"
-    assert found.least_told == pytest.approx(0.62, abs=0.01)
+    assert found.least_told == pytest.approx(0.83, abs=0.01)
     assert found.reason == (
-        "less than 62 % can't be told: processes of base differ by 27 %, those of new by 27 %, and the other "
-        "backends of the case moved by 0 %"
+        "less than 83 % can't be told: repetitions of base differ by 27 %, those of new by 27 %, and the "
+        "other backends of the case moved by 0 %"
     )
-
-
-def test_a_difference_that_ranks_tell_and_the_spread_does_not_names_both() -> None:
-    rough = times(1e5, spread=0.2)
-    found = mine(with_mine(processes_ns=rough), with_mine(processes_ns=tuple(1.17 * ns for ns in rough)))
-    assert found.verdict == "unclear"
-    assert found.reason.startswith("differs by 17 %, and less than 38 % can't be told: processes")
 
 
 def test_what_all_backends_of_a_case_moved_by_is_put_down_to_the_machine() -> None:
@@ -96,53 +92,30 @@ def test_few_backends_that_moved_together_are_no_sign_of_the_machine(backends: i
     assert len(found.warnings) == warnings
 
 
-def test_one_backend_alone_is_told_from_the_machine_only_beyond_all_its_processes_and_drift() -> None:
-    """Nothing beside it says what the machine did: the whole span of its processes counts."""
+def test_one_backend_alone_is_told_from_the_machine_only_beyond_all_its_repetitions() -> None:
+    """Nothing beside it shows how far the machine moved: the whole range counts."""
     rough = times(1e5, spread=0.2)
     alone = [side(cell(processes_ns=rough))]
     found = mine(alone, [side(cell(processes_ns=tuple(1.2 * ns for ns in rough)))])
     assert found.verdict == "unclear"
-    assert found.least_told == pytest.approx((1.1 / 0.9) ** 2 - 1)
-    assert mine(alone, [side(cell(processes_ns=tuple(1.5 * ns for ns in rough)))]).verdict == "slower"
+    assert found.least_told == pytest.approx((1.1 / 0.9) ** (2 * 1.25) - 1)
+    assert mine(alone, [side(cell(processes_ns=tuple(1.7 * ns for ns in rough)))]).verdict == "slower"
 
 
-def test_reference_calls_that_moved_leave_a_difference_unclear() -> None:
-    slower = {name: tuple(1.15 * ns for ns in taken) for name, taken in cell().reference_ns.items()}
-    found = mine(with_mine(), with_mine(1.1, reference_ns=slower))
-    assert found.verdict == "unclear"
-    assert "the machine's reference calls moved by 15 %" in found.reason
-
-
-def test_too_few_processes_are_counted_and_so_are_those_that_lack() -> None:
+def test_of_few_repetitions_only_a_factor_of_two_is_told() -> None:
     few = with_mine(processes_ns=times(1e5, count=5), parents=())
-    found = mine(few, with_mine(1.5, processes_ns=times(1.5e5, count=3), parents=()))
-    assert found.verdict == "unclear"
-    assert (
-        found.reason
-        == "5 processes in base and 3 in new, 6 a side are needed: 1 more of base and 3 more of new"
-    )
-    assert found.low is None
-    more = mine(with_mine(), with_mine(1.5, processes_ns=times(1.5e5, count=3), parents=()))
-    assert more.reason.endswith(": 1 more of new")
+    found = mine(few, with_mine(processes_ns=times(1.5e5, count=3), parents=()))
+    assert (found.verdict, found.low, found.least_told) == ("unclear", None, pytest.approx(1.0))
+    assert found.reason.endswith("a side has 3 of the 6 repetitions that a finer verdict needs")
+    assert mine(few, with_mine(processes_ns=times(2.1e5, count=3), parents=())).verdict == "slower"
 
 
-def test_of_several_runs_six_a_side_are_needed() -> None:
+def test_of_several_runs_each_counts_once_and_six_a_side_are_needed() -> None:
     runs = [with_mine(1 + i / 1000)[0] for i in range(6)]
     slow = [with_mine(1.1 + i / 1000)[0] for i in range(6)]
-    few = mine(runs[:3], slow[:3])
-    assert few.verdict == "unclear"
-    assert few.reason == "3 runs in base and 3 in new, 6 a side are needed: 3 more of base and 3 more of new"
     assert mine(runs, slow).verdict == "slower"
-    assert mine(runs, slow).p_value == pytest.approx(2 / 924)
-
-
-def test_several_runs_against_one_are_told_beyond_a_factor_of_two_alone() -> None:
-    runs = [with_mine(1 + i / 1000)[0] for i in range(6)]
-    found = mine(runs, with_mine(1.5))
-    assert found.verdict == "unclear"
-    assert found.reason == (
-        "one run on a side, so that nothing within a factor of 2 can be told: 6 runs a side would tell finer"
-    )
+    assert mine(runs[:3], slow[:3]).verdict == "unclear"
+    assert mine(runs, with_mine(1.5)).verdict == "unclear"
     assert mine(runs, with_mine(2.5)).verdict == "slower"
 
 
@@ -158,47 +131,16 @@ def lone(middle: float, *, wide: float = 0.1, known: bool = True) -> list[Measur
         (2.2, 0.1, True, "slower"),
         (1 / 2.2, 0.1, True, "faster"),
         (1.9, 0.1, True, "unclear"),
-        (1.0, 0.01, True, "unclear"),
+        (1.01, 0.01, True, "unclear"),
         (2.2, 0.5, True, "unclear"),  # the middle halves overlap: up to 1.5, and from 1.1
         (2.2, 0.1, False, "unclear"),
     ],
 )
-def test_of_lone_processes_only_a_factor_of_two_without_overlap_is_told(
+def test_of_lone_repetitions_only_a_factor_of_two_beyond_their_calls_is_told(
     factor: float, wide: float, known: bool, verdict: str
 ) -> None:
     found = mine(lone(1e6, wide=wide, known=known), lone(1e6 * factor, wide=wide, known=known))
-    assert found.verdict == verdict
-    assert (found.p_value, found.p_adjusted, found.low) == (None, None, None)
-    assert ("one process on a side" in found.reason) == (verdict == "unclear")
-
-
-def test_a_lone_process_against_nine_must_lie_beyond_all_of_them() -> None:
-    nine = [side(cell(processes_ns=times(1e6, spread=0.3)))]
-    assert mine(nine, lone(2.6e6)).verdict == "slower"
-    assert mine(nine, lone(2.6e6, wide=0.58)).verdict == "unclear"
-
-
-def test_what_a_lone_process_lies_within_is_said_as_it_is() -> None:
-    """Beyond a factor of two, and within what the processes of the other side differ by."""
-    nine = [side(cell(processes_ns=tuple(1e6 * (1 + i / 4) for i in range(9)), reference_ns={}))]
-    found = mine(nine, lone(5e6))
-    assert found.verdict == "unclear"
-    assert found.reason.startswith(
-        "one process on a side, and less than 200 % can't be told: processes of base differ by 200 %"
-    )
-
-
-def test_chance_among_many_cells_is_corrected_for() -> None:
-    """One of 2,000 cells with the least p-value of nine and nine: expected by chance alone."""
-    cases = [f"case {i}" for i in range(2000)]
-    base = [side(*(cell(case=case, reference_ns={}) for case in cases))]
-    cells = [cell(case=case, reference_ns={}) for case in cases]
-    new = [side(replace(cells[0], processes_ns=times(1.5e5)), *cells[1:])]
-    found = compare_sides(base, new).cells[0]
-    assert found.verdict == "unclear"
-    assert found.reason.startswith(
-        "could be chance among 2000 comparisons (adjusted p 0.082, 0.05 is needed)"
-    )
+    assert (found.verdict, found.p_value, found.low) == (verdict, None, None)
 
 
 def test_the_order_of_sides_exchanged_exchanges_the_words() -> None:

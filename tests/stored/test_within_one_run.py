@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_sides import LONG, SHORT, run_lines, times, write_run
 
-from attnbench.compare.within import compare_within
+from attnbench.compare.paired import compare_within
 from attnbench.types.errors import BadInput
 
 CELLS = {SHORT: {"fast": times(1e5), "slow": times(2e5), "alike": times(1e5)}}

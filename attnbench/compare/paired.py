@@ -1,0 +1,208 @@
+"""Comparisons within one run file: with another baseline, or both sides of a live comparison.
+
+Their ratios come from pairs of the same repetitions. The verdicts are those of ``stats.verdict.verdicts``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from attnbench.compare.environment import unlike_versions
+from attnbench.compare.stored import DeltaOf, Pair, without_two_times
+from attnbench.results.format import StoredRun, read_run
+from attnbench.results.ours import flaws_of
+from attnbench.stats.pairs import compare
+from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, LEVEL, Verdict, verdicts
+from attnbench.types.compared import BASE, HEAD, SIDES, Cell, Compared, ComparedCell, Outcome, parts_of, sided
+from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.record import Record, SetLine
+from attnbench.types.words import count_of, unknown_name
+
+CONVENTIONS = (
+    "ratio: time over the baseline's, below 1 is faster, from pairs measured next to each other",
+    "verdict: same, the whole interval lies within the least effect; slower or faster, the ratio is beyond "
+    f"it, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after Benjamini-Hochberg "
+    "over the cells; unclear, none of these",
+)
+
+
+def compare_within(path: Path, baseline: str, delta_of: DeltaOf | None = None) -> Compared:
+    """Compare every backend of a run with one of them, as the run itself does it.
+
+    delta_of: None for the least effect of the run.
+
+    Raises:
+        BadFile: as :func:`attnbench.results.format.read_run`. BadInput: the run has no such backend.
+    """
+    run = read_run(path)
+    if baseline not in run.manifest.backends:
+        raise BadInput(f"{str(path)!r}: {unknown_name('backend', baseline, run.manifest.backends)}")
+    of_the_run = run.manifest.protocol.get("delta", DELTA)
+    if isinstance(of_the_run, bool) or not isinstance(of_the_run, int | float) or not 0 < of_the_run < 1:
+        raise BadFile(f"{str(path)!r}: its manifest is damaged: the least effect is {of_the_run!r}")
+    sets: dict[str, list[SetLine]] = defaultdict(list)
+    for line in run.sets:
+        sets[line.case].append(line)
+    bases = {record.case: record for record in run.records if record.backend == baseline}
+    compared = [
+        against(
+            record,
+            bases[record.case],
+            sets[record.case],
+            of_the_run if delta_of is None else delta_of(record.case, record.backend),
+        )
+        for record in run.records
+        if record.backend != baseline and record.case in bases
+    ]
+    found = verdicts(compared)
+    cells = []
+    for record in compared:
+        base, verdict = bases[record.case], found.get((record.case, record.backend))
+        outcome = _without_ratio(record, base) if verdict is None else (verdict.word, verdict.reason)
+        least = None if verdict is None else record.delta
+        cells.append(_cell(record.backend, base, record, verdict, outcome, least))
+    return Compared(
+        base=baseline,
+        new=str(path),
+        cells=tuple(cells),
+        warnings=tuple(_warnings(run, baseline, bases)),
+        conventions=CONVENTIONS if found else (),
+    )
+
+
+def against(record: Record, base: Record, sets: list[SetLine], delta: float) -> Record:
+    """A record with its ratio to that of another baseline; without one where either has no time.
+
+    sets: those of the case. delta: the least effect that counts.
+    """
+    found = compare(sets, record.backend, base.backend) if record.status == base.status == "ok" else None
+    interval = None if found is None else found.interval
+    return replace(
+        record,
+        baseline=base.backend,
+        delta=delta,
+        ratio=None if found is None else found.ratio,
+        ratio_low=None if interval is None else interval.low,
+        ratio_high=None if interval is None else interval.high,
+        ratio_confidence=None if interval is None else interval.confidence,
+        p_value=None if found is None else found.p_value,
+        sets=0 if found is None else found.sets,
+    )
+
+
+def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
+    """Compare the two sides of a live run, each backend's head with its base.
+
+    delta_of: None for the least effect of the run.
+
+    Raises:
+        BadFile: the manifest lacks one of the two sides.
+    """
+    sides = run.manifest.sides
+    for side in SIDES:
+        if side not in sides:
+            raise BadFile(f"{str(run.path)!r}: its manifest is damaged: of a live run, it has no {side} side")
+    judged = run.records
+    if delta_of is not None:
+        judged = tuple(replace(r, delta=delta_of(r.case, parts_of(r.backend)[0])) for r in judged)
+    records = {(record.case, record.backend): record for record in judged}
+    found = verdicts(judged)
+    cells = []
+    for case in run.manifest.cases:
+        for backend in dict.fromkeys(parts_of(name)[0] for name in run.manifest.backends):
+            base, head = (records.get((case, sided(backend, side))) for side in SIDES)
+            verdict = found.get((case, sided(backend, HEAD)))
+            if base is not None or head is not None:
+                cells.append(_cell(backend, base, head, verdict, _live_outcome(base, head, verdict)))
+    notes = (sides[side].get("notes") for side in SIDES)
+    return Compared(
+        base=str(sides[BASE].get("name", BASE)),
+        new=str(sides[HEAD].get("name", HEAD)),
+        cells=tuple(cells),
+        differences=unlike_versions(*(_table(sides[side].get("versions")) for side in SIDES)),
+        warnings=(
+            *(str(note) for listed in notes if isinstance(listed, list) for note in listed),
+            *flaws_of(run),
+        ),
+        conventions=CONVENTIONS if found else (),
+    )
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _live_outcome(base: Record | None, head: Record | None, verdict: Verdict | None) -> tuple[Outcome, str]:
+    """The verdict of the two records; the words for a side without a time are those of stored runs."""
+    cells = [[_as_cell(record)] if record is not None else [] for record in (base, head)]
+    alone = without_two_times(Pair(*cells))
+    if alone is not None:
+        return alone
+    return ("unclear", "no set has both sides") if verdict is None else (verdict.word, verdict.reason)
+
+
+def _as_cell(record: Record) -> Cell:
+    times = () if record.median_ms is None else (record.median_ms * 1e6,)
+    return Cell(record.case, record.rule, record.backend, record.status, record.reason, times)
+
+
+def _cell(
+    backend: str,
+    base: Record | None,
+    new: Record | None,
+    verdict: Verdict | None,
+    outcome: tuple[Outcome, str],
+    least_told: float | None = None,
+) -> ComparedCell:
+    """A cell of two records; new: with the ratio, where there is a verdict."""
+    either = new or base
+    assert either is not None
+    judged = new if verdict is not None else None
+    return ComparedCell(
+        case=either.case,
+        rule=either.rule,
+        backend=backend,
+        verdict=outcome[0],
+        reason=outcome[1],
+        base_status=None if base is None else base.status,
+        new_status=None if new is None else new.status,
+        base_ms=None if base is None else base.median_ms,
+        new_ms=None if new is None else new.median_ms,
+        ratio=None if judged is None else judged.ratio,
+        low=None if judged is None else judged.ratio_low,
+        high=None if judged is None else judged.ratio_high,
+        confidence=None if judged is None else judged.ratio_confidence,
+        p_value=None if judged is None else judged.p_value,
+        p_adjusted=None if verdict is None else verdict.p_adjusted,
+        delta=DELTA if new is None or new.delta is None else new.delta,
+        least_told=least_told,
+    )
+
+
+def _without_ratio(record: Record, base: Record) -> tuple[Outcome, str]:
+    if record.status == "mismatch":
+        return "mismatch", record.reason
+    for one in (record, base):
+        if one.status in ("unsupported", "unavailable"):
+            return "none", _why_not(one, base)
+    for one in (record, base):
+        if one.status != "ok":
+            return "missing", _why_not(one, base)
+    return "missing", "ok, and yet without a set that has samples of both"
+
+
+def _why_not(one: Record, base: Record) -> str:
+    whose = f"the baseline {base.backend}: " if one is base else ""
+    return f"{whose}{one.status.replace('_', ' ')} ({one.reason})"
+
+
+def _warnings(run: StoredRun, baseline: str, bases: dict[str, Record]) -> Iterator[str]:
+    yield from flaws_of(run)
+    without = len({record.case for record in run.records} - bases.keys())
+    if without:
+        yield f"no record of {baseline} on {count_of(without, 'case')}"

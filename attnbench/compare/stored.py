@@ -1,0 +1,315 @@
+"""Two sides of stored runs, cell by cell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import expm1, inf, log, log1p
+from statistics import median
+
+from attnbench.compare.environment import check_alike, differences, untold
+from attnbench.stats.unpaired import (
+    ENOUGH_BESIDE,
+    FEW_FACTOR,
+    FEWEST,
+    IDENTICAL,
+    Drift,
+    Side,
+    Unpaired,
+    compare_unpaired,
+    drift_beside,
+    log_ratio,
+    percent,
+    reference_drift,
+)
+from attnbench.stats.verdict import DELTA
+from attnbench.types.compared import Cell, Compared, ComparedCell, Measured, Outcome
+from attnbench.types.record import Status
+from attnbench.types.uncollected import uncollected
+from attnbench.types.words import count_of
+
+Key = tuple[str, str]
+DeltaOf = Callable[[str, str], float]
+"""By case and backend the least effect that counts, as a share."""
+
+CONVENTIONS = (
+    "ratio: median time in new over median time in base, below 1 is faster; told from: the resolution, the "
+    "least difference that these runs can show, from the spread of repetitions and the drift of the machine",
+    "verdict: slower or faster, the ratio is beyond the resolution; same, the ratio and its resolution lie "
+    "within the least effect; unclear, neither; "
+    f"with fewer than {FEWEST} repetitions on a side the resolution is a factor of {FEW_FACTOR:g} or more",
+)
+
+
+@dataclass
+class Pair:
+    """A cell on two sides. base, new: the cell in each run of the side; timed_base, timed_new: those of them
+    that have a time."""
+
+    base: list[Cell] = field(default_factory=list)
+    new: list[Cell] = field(default_factory=list)
+
+    @cached_property
+    def timed_base(self) -> list[Cell]:
+        """The cells of base that have a time."""
+        return list(filter(_has_time, self.base))
+
+    @cached_property
+    def timed_new(self) -> list[Cell]:
+        """The cells of new that have a time."""
+        return list(filter(_has_time, self.new))
+
+
+def _has_time(cell: Cell) -> bool:
+    """Whether a cell has times, and each is a finite number above 0."""
+    times = cell.processes_ns
+    # A sum with a value that is not a number is not a number.
+    return cell.status == "ok" and bool(times) and sum(times) < inf and min(times) > 0
+
+
+def paired(base: Sequence[Measured], new: Sequence[Measured]) -> dict[Key, Pair]:
+    """Every cell that either side has, in the order of base and then of new."""
+    pairs: dict[Key, Pair] = defaultdict(Pair)
+    for run in base:
+        for cell in run.cells:
+            pairs[cell.key].base.append(cell)
+    for run in new:
+        for cell in run.cells:
+            pairs[cell.key].new.append(cell)
+    return dict(pairs)
+
+
+@uncollected()
+def compare_sides(
+    base: Sequence[Measured],
+    new: Sequence[Measured],
+    *,
+    delta_of: DeltaOf = lambda _case, _backend: DELTA,
+    force: bool = False,
+) -> Compared:
+    """Compare two lists of stored runs: every cell that either side has.
+
+    Raises:
+        BadInput: the sides differ in something that times depend on, without ``force``.
+    """
+    unlike = differences(base, new)
+    if not force:
+        check_alike(unlike)
+    pairs = paired(base, new)
+    found = _compared(pairs, delta_of)
+    return Compared(
+        base=_name(base),
+        new=_name(new),
+        cells=tuple(_cell(key, pair, found.get(key), delta_of(*key)) for key, pair in pairs.items()),
+        differences=unlike,
+        forced=any(difference.matters for difference in unlike),
+        warnings=(*_warnings(base, new, pairs, found), *untold(unlike)),
+        conventions=CONVENTIONS if found else (),
+    )
+
+
+def _compared(pairs: Mapping[Key, Pair], delta_of: DeltaOf) -> dict[Key, Unpaired]:
+    """The cells that have two times, each beside its reference calls and the other backends of its case."""
+    by_case: dict[str, dict[Key, tuple[Pair, Side, Side]]] = defaultdict(dict)
+    for key, pair in pairs.items():
+        if without_two_times(pair) is None:
+            by_run = max(len(pair.timed_base), len(pair.timed_new)) > 1
+            base, new = (_side(cells, by_run=by_run) for cells in (pair.timed_base, pair.timed_new))
+            by_case[key[0]][key] = (pair, base, new)
+    found: dict[Key, Unpaired] = {}
+    for cells in by_case.values():
+        logs = {key: log_ratio(base, new) for key, (_, base, new) in cells.items()}
+        # Cells of one run share the reference calls of their case.
+        moved: dict[tuple[int, ...], float | None] = {}
+        for key, (pair, base, new) in cells.items():
+            if pair.base == pair.new:
+                found[key] = IDENTICAL
+                continue
+            shared = tuple(id(cell.reference_ns) for cell in (*pair.base, *pair.new))
+            if shared not in moved:
+                moved[shared] = reference_drift(_references(pair.timed_base), _references(pair.timed_new))
+            beside = drift_beside([value for other, value in logs.items() if other != key])
+            found[key] = compare_unpaired(base, new, Drift(moved[shared], beside), delta_of(*key))
+    return found
+
+
+def _side(cells: Sequence[Cell], *, by_run: bool) -> Side:
+    """A side: the repetitions of its only run, or ``by_run`` the medians of runs, which share no moment."""
+    if by_run:
+        return Side(tuple(median(cell.processes_ns) for cell in cells))
+    return Side(cells[0].processes_ns, cells[0].calls_ns, cells[0].parents)
+
+
+def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:
+    if len(cells) == 1:
+        return cells[0].reference_ns
+    times: dict[str, list[float]] = defaultdict(list)
+    for cell in cells:
+        for name, taken in cell.reference_ns.items():
+            times[name] += taken
+    return times
+
+
+def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float) -> ComparedCell:
+    verdict, reason = without_two_times(pair) or ("none", "")
+    low = high = least = None
+    if found is not None:
+        verdict, reason, least = found.word, found.reason, found.resolution
+        if found.interval is not None:
+            low, high = found.interval.low, found.interval.high
+    return ComparedCell(
+        case=key[0],
+        rule=next((cell.rule for cell in (*pair.new, *pair.base) if cell.rule), ""),
+        backend=key[1],
+        verdict=verdict,
+        reason=reason,
+        base_status=_status(pair.base),
+        new_status=_status(pair.new),
+        base_ms=_median_ms(pair.timed_base),
+        new_ms=_median_ms(pair.timed_new),
+        ratio=None if found is None else found.ratio,
+        low=low,
+        high=high,
+        delta=delta,
+        least_told=least,
+    )
+
+
+def _name(runs: Sequence[Measured]) -> str:
+    """The name of a side: its only file, or the number of its runs and the first."""
+    if len(runs) == 1:
+        return str(runs[0].path)
+    return f"{len(runs)} runs from {runs[0].path}" if runs else "no runs"
+
+
+def _status(cells: Sequence[Cell]) -> Status | None:
+    """The last status that is not ok, so that none is hidden; None where no run has the cell."""
+    failed = [cell.status for cell in cells if cell.status != "ok"]
+    return failed[-1] if failed else "ok" if cells else None
+
+
+def _median_ms(timed: Sequence[Cell]) -> float | None:
+    times = [ns for cell in timed for ns in cell.processes_ns]
+    return median(times) / 1e6 if times else None
+
+
+def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
+    """The verdict on a cell that can't be compared, and the reason; None where it can.
+
+    A wrong output on the new side comes before all else. ``missing``: base has a time and new does not, or a
+    cell is ok and yet without a time. ``none``: the cell is new, or failed in base.
+    """
+    base, new = pair.base, pair.new
+    timed_base, timed_new = pair.timed_base, pair.timed_new
+    wrong = next((cell for cell in new if cell.status == "mismatch"), None)
+    if wrong is not None:
+        return "mismatch", wrong.reason or "its output is wrong"
+    if timed_base and timed_new:
+        meanings = {cell.fingerprint for cell in (*base, *new)} - {""}
+        if len(meanings) > 1:
+            return "missing", f"the case has another meaning on either side: {' and '.join(sorted(meanings))}"
+        return None
+    for side, cells, timed in (("base", base, timed_base), ("new", new, timed_new)):
+        empty = next((cell for cell in cells if cell.status == "ok"), None)
+        if empty is not None and not timed:
+            flaw = "with impossible times" if empty.processes_ns else "without a sample"
+            return "missing", f"ok in {side}, and yet {flaw}"
+    if timed_base:
+        return "missing", _why_not(new, "new")
+    if timed_new:
+        return "none", "only in new" if not base else _why_not(base, "base")
+    if not base or not new:
+        side, cells = ("new", new) if new else ("base", base)
+        return "none", f"only in {side}, without a time: {_why_not(cells, side)}"
+    if (base[-1].status, base[-1].reason) == (new[-1].status, new[-1].reason):
+        return "none", _why_not(new, "both")
+    return "none", f"{_why_not(base, 'base')}; {_why_not(new, 'new')}"
+
+
+def _why_not(cells: Sequence[Cell], side: str) -> str:
+    """Why a side has no time of a cell."""
+    if not cells:
+        return f"not in {side}"
+    cell = cells[-1]
+    status = cell.status.replace("_", " ")
+    return f"{status} in {side}" + (f" ({cell.reason})" if cell.reason else "")
+
+
+_SHOWN = 3
+_TOGETHER = 0.05
+"""A warning names cases on which all backends changed by so much in one direction."""
+
+
+def _warnings(
+    base: Sequence[Measured],
+    new: Sequence[Measured],
+    pairs: Mapping[Key, Pair],
+    found: Mapping[Key, Unpaired],
+) -> Iterator[str]:
+    """Everything that a strict gate fails on besides verdicts."""
+    runs = (*base, *new)
+    for run in runs:
+        yield from run.problems
+    for origin in sorted({run.origin for run in runs}):
+        versions = sorted({run.version for run in runs if run.origin == origin})
+        if len(versions) > 1:
+            yield f"files of unequal versions of the format of {origin}: {' and '.join(versions)}"
+    for before in base:
+        for after in new:
+            if before.path.resolve() == after.path.resolve():
+                yield f"{before.path} stands on both sides"
+            elif before.started == after.started and before.cells and before.cells == after.cells:
+                yield f"{before.path} and {after.path} hold the same run"
+    yield from _cells_to_warn_of(runs, pairs)
+    yield from _together(found)
+
+
+def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, Pair]) -> Iterator[str]:
+    keys: dict[str, set[Key]] = defaultdict(set)
+    for run in runs:
+        keys[run.origin] |= {cell.key for cell in run.cells}
+    both = sorted(set.intersection(*keys.values())) if len(keys) > 1 else []
+    groups: dict[str, list[Key]] = {f"measured by {' and by '.join(sorted(keys))}": both}
+    for key, pair in pairs.items():
+        timed_base, timed_new = pair.timed_base, pair.timed_new
+        failed = any(cell.status not in ("unsupported", "unavailable") for cell in (*pair.base, *pair.new))
+        for words, applies in (
+            ("only in base", not pair.new),
+            ("only in new, with nothing to be compared with", not pair.base),
+            (
+                "without a time on both sides, because it failed",
+                failed and pair.base and pair.new and not timed_base and not timed_new,
+            ),
+            ("with a time in new alone", pair.base and timed_new and not timed_base),
+            ("with a time in some runs of base alone", 0 < len(timed_base) < len(pair.base)),
+            ("with a time in some runs of new alone", 0 < len(timed_new) < len(pair.new)),
+        ):
+            if applies:
+                groups.setdefault(words, []).append(key)
+    for words, found in groups.items():
+        if found:
+            shown = ", ".join(f"{backend} on {case}" if backend else case for case, backend in found[:_SHOWN])
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            yield f"{count_of(len(found), 'cell')} {words}: {shown}{more}"
+
+
+def _together(found: Mapping[Key, Unpaired]) -> Iterator[str]:
+    """Cases on which all backends changed in one direction: the machine did, or something they share."""
+    by_case: dict[str, list[float]] = defaultdict(list)
+    for (case, _), compared in found.items():
+        by_case[case].append(log(compared.ratio))
+    moved = {
+        case: min(logs, key=abs)
+        for case, logs in by_case.items()
+        if len(logs) > ENOUGH_BESIDE and (min(logs) > log1p(_TOGETHER) or max(logs) < -log1p(_TOGETHER))
+    }
+    for case, least in list(moved.items())[:_SHOWN]:
+        direction = "slower" if least > 0 else "faster"
+        yield (
+            f"all {len(by_case[case])} backends are {direction} by {percent(expm1(abs(least)))} or more "
+            f"on {case}: the machine, or something they share; only a live comparison tells which"
+        )
+    if len(moved) > _SHOWN:
+        yield f"and so on {count_of(len(moved) - _SHOWN, 'more case')}"

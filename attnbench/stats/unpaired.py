@@ -1,0 +1,184 @@
+"""One stored run against another: the ratio of medians, and how fine a difference two runs can show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, expm1, isfinite, log, log1p
+from statistics import median, quantiles
+
+from attnbench.stats.interval import Interval
+from attnbench.stats.verdict import word_of
+from attnbench.types.extensions import Word
+
+MARGIN = 1.25
+"""The spreads of both sides count this many times. Of 400,000 simulated pairs of runs of identical code, with
+nine repetitions each, none was called different. Where three servers differed twice as much as their forks,
+3 in 10,000 were, and 15 in 10,000 without the margin (``tests/compare/test_unpaired.py`` repeats this)."""
+
+FEWEST = 6
+"""With fewer repetitions on a side their spread is not known well enough: see ``FEW_FACTOR``."""
+
+FEW_FACTOR = 2.0
+"""Of few repetitions only a ratio beyond this is a verdict."""
+
+ONE_PARENT = 0.05
+"""The least spread, as a logarithm, of repetitions forked from one prepared process: they share its memory
+layout, so that another process may be slower than all of them."""
+
+ENOUGH_BESIDE = 3
+"""So many other backends of a case show how far the machine moved. Reference calls alone do not: in two runs
+ten unchanged backends were some 28 % apart, and no reference call more than 9 %."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The repetitions of one side.
+
+    times_ns: the median time per call of each repetition, or of each run where the side has several.
+    calls_ns: for a lone repetition the least call, quartiles and the longest; () where unknown. parents: for
+    each repetition the number of the process that it was forked from; () where unknown.
+    """
+
+    times_ns: tuple[float, ...]
+    calls_ns: tuple[float, ...] = ()
+    parents: tuple[int, ...] = ()
+
+    def spread(self, *, whole: bool) -> float:
+        """How far the repetitions differ, as a logarithm of 0 or more.
+
+        That is the range that holds the middle 80 % (``whole``: all) of them, or the largest difference
+        between the medians of the forks of two parents, if that is more. For a lone repetition it is the
+        distance of the quartiles of its calls; where those are unknown, ``FEW_FACTOR``.
+        """
+        logs = list(map(log, self.times_ns))
+        if len(logs) == 1:
+            known = len(self.calls_ns) == 5
+            return log(self.calls_ns[3] / self.calls_ns[1]) if known else log(FEW_FACTOR)
+        if whole:
+            low, high = min(logs), max(logs)
+        else:
+            low, *_, high = quantiles(logs, n=10, method="inclusive")
+        families: dict[int, list[float]] = {}
+        if len(self.parents) == len(logs):
+            for parent, value in zip(self.parents, logs, strict=True):
+                families.setdefault(parent, []).append(value)
+        medians = [median(values) for values in families.values()] or [0.0]
+        return max(high - low, max(medians) - min(medians), ONE_PARENT if len(families) == 1 else 0.0)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far the machine moved between two runs of a case, as logarithms of 0 or more.
+
+    reference: the median over the machine's reference calls; beside: the median over the other backends of
+    the case. None where there are none, or too few.
+    """
+
+    reference: float | None = None
+    beside: float | None = None
+
+    @property
+    def most(self) -> float:
+        """The larger of the two."""
+        return max(self.reference or 0.0, self.beside or 0.0)
+
+
+def reference_drift(
+    base: Mapping[str, Collection[float]], new: Mapping[str, Collection[float]]
+) -> float | None:
+    """How far the median reference call moved; None where no call was made on both sides.
+
+    base, new: for each call its times, ns. The median over calls counts, since one call alone may be off: an
+    empty call of 60 ns took 95 ns in one case of a run.
+    """
+    before, after = _typical(base), _typical(new)
+    moved = [abs(log(after[name] / before[name])) for name in before.keys() & after.keys()]
+    return median(moved) if moved else None
+
+
+def _typical(calls: Mapping[str, Collection[float]]) -> dict[str, float]:
+    sound = {name: [ns for ns in times if isfinite(ns) and ns > 0] for name, times in calls.items()}
+    return {name: median(times) for name, times in sound.items() if times}
+
+
+def drift_beside(log_ratios: Collection[float]) -> float | None:
+    """How far the other backends of a case moved; None for fewer than ``ENOUGH_BESIDE``."""
+    return abs(median(log_ratios)) if len(log_ratios) >= ENOUGH_BESIDE else None
+
+
+def log_ratio(base: Side, new: Side) -> float:
+    """The logarithm of the ratio of medians, new over base."""
+    return log(median(new.times_ns) / median(base.times_ns))
+
+
+@dataclass(frozen=True)
+class Unpaired:
+    """One side over the other.
+
+    ratio: of medians, new over base. interval: the ratio with the resolution on either side of it; None of
+    few repetitions. resolution: the smallest difference that is a verdict, as a share: 0.1 for 10 %; None
+    where the two are one measurement. word: the verdict. reason: for ``unclear``, why.
+    """
+
+    ratio: float
+    interval: Interval | None
+    resolution: float | None
+    word: Word
+    reason: str = ""
+
+
+IDENTICAL = Unpaired(1.0, Interval(1.0, 1.0, 1.0), None, "same")
+"""A measurement compared with itself."""
+
+
+def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpaired:
+    """Compare two sides whose repetitions were measured in different runs; delta: the least effect, a share.
+
+    The resolution is what two runs of one machine may differ by for other reasons than the code. The median
+    of a side may be off by as much as its own repetitions differ, in opposite directions on the two sides,
+    and the machine may have moved as well. So it is ``MARGIN`` times the sum of the two spreads, plus the
+    drift. All repetitions of a run share a moment; where no other backends show how far that moved, the
+    whole range of the repetitions counts as the spread. Of fewer than ``FEWEST`` repetitions on a side the
+    resolution is ``FEW_FACTOR`` at least.
+
+    slower, faster: the ratio is beyond the resolution and ``delta``. same: the whole interval is within
+    ``delta``. unclear: all else.
+    """
+    logs = log_ratio(base, new)
+    spreads = [side.spread(whole=drift.beside is None) for side in (base, new)]
+    far = MARGIN * sum(spreads) + drift.most
+    fewest = min(len(base.times_ns), len(new.times_ns))
+    interval = None
+    if fewest < FEWEST:
+        far = max(far, log(FEW_FACTOR))
+    else:
+        interval = Interval(exp(logs - far), exp(logs + far), 1.0)
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    word = word_of(exp(logs), low, high, delta, sure=abs(logs) > far)
+    reason = ""
+    if word == "unclear" and far <= log1p(delta):
+        reason = f"the ratio is close to the least effect of {percent(delta)}: give another --delta"
+    elif word == "unclear":
+        reason = f"less than {percent(expm1(far))} can't be told: {_causes(spreads, drift, fewest)}"
+    return Unpaired(exp(logs), interval, expm1(max(far, log1p(delta))), word, reason)
+
+
+def _causes(spreads: Sequence[float], drift: Drift, fewest: int) -> str:
+    """Everything that makes up the resolution, with its size."""
+    before, after = (percent(expm1(spread)) for spread in spreads)
+    parts = [f"repetitions of base differ by {before}, those of new by {after}"]
+    if drift.beside is not None and drift.beside >= (drift.reference or 0.0):
+        parts.append(f"the other backends of the case moved by {percent(expm1(drift.beside))}")
+    elif drift.reference is not None:
+        parts.append(f"the machine's reference calls moved by {percent(expm1(drift.reference))}")
+    if fewest < FEWEST:
+        parts.append(f"a side has {fewest} of the {FEWEST} repetitions that a finer verdict needs")
+    return ", and ".join(parts)
+
+
+def percent(share: float) -> str:
+    """A share in words, to two digits: 2.3 %, 12 %; from 100 % on a factor of 2."""
+    if share >= 0.995:
+        return f"a factor of {1 + share:.2g}"
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"

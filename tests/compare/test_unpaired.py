@@ -1,0 +1,114 @@
+"""One stored run against another: by hand, and by how often identical code is called different."""
+
+from __future__ import annotations
+
+from math import exp, log
+from statistics import quantiles
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbench.stats.unpaired import (
+    FEWEST,
+    MARGIN,
+    Drift,
+    Side,
+    compare_unpaired,
+    drift_beside,
+    reference_drift,
+)
+
+CALM = Drift(reference=0.0, beside=0.0)
+NINE = tuple(1e5 * (1 + i / 1000) for i in range(9))
+VALUES = st.lists(st.floats(-1, 1), min_size=1, max_size=12)
+
+
+def moved(side: Side, factor: float) -> Side:
+    return Side(tuple(factor * ns for ns in side.times_ns), side.calls_ns, side.parents)
+
+
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=30))
+def test_the_spread_is_from_the_first_tenth_to_the_last(values: list[float]) -> None:
+    side = Side(tuple(map(exp, values)))
+    tenths = quantiles(values, n=10, method="inclusive")
+    assert side.spread(whole=False) == pytest.approx(tenths[-1] - tenths[0], abs=1e-9)
+    assert side.spread(whole=True) == pytest.approx(max(values) - min(values), abs=1e-9)
+
+
+def test_forks_of_one_process_that_differ_from_those_of_another_widen_the_spread() -> None:
+    steps = (1.0,) * 7 + (exp(1.0),) * 2
+    assert Side(steps, parents=(0,) * 7 + (1,) * 2).spread(whole=False) == pytest.approx(1.0)
+    alike = (1e5,) * 9
+    assert Side(alike).spread(whole=True) == 0
+    assert Side(alike, parents=(0, 1, 2) * 3).spread(whole=True) == 0
+    assert Side(alike, parents=(0,) * 9).spread(whole=False) == 0.05
+
+
+def test_a_lone_repetition_differs_as_its_calls_do_or_by_a_factor_of_two() -> None:
+    assert Side((5.0,), (1, 2, 5, 6, 9)).spread(whole=False) == pytest.approx(log(3))
+    assert Side((5.0,)).spread(whole=False) == pytest.approx(log(2))
+
+
+def test_the_median_reference_call_shows_how_far_the_machine_moved() -> None:
+    base = {"a": (10.0, 10.0, 99.0), "b": (10.0,), "c": (10.0,), "gone": (1.0,)}
+    new = {"a": (11.0,), "b": (20.0,), "c": (8.0,), "late": (1.0,)}
+    assert reference_drift(base, new) == pytest.approx(log(1.25))
+    assert reference_drift(new, base) == pytest.approx(log(1.25))
+    assert reference_drift({}, new) is None
+    assert reference_drift({"c": (0.0, float("nan"), float("inf"), -1.0)}, new) is None
+
+
+def test_three_other_backends_are_enough_and_their_median_counts() -> None:
+    assert drift_beside([0.1, -0.3, 0.2]) == pytest.approx(0.1)
+    assert drift_beside([-0.3, -0.2, -0.1]) == pytest.approx(0.2)
+    assert drift_beside([0.1, 0.2]) is None
+
+
+def test_the_resolution_is_both_spreads_with_their_margin_and_the_drift() -> None:
+    base, drift = Side(NINE), Drift(reference=0.01, beside=0.03)
+    spread = base.spread(whole=False)
+    found = compare_unpaired(base, moved(base, 1.2), drift, 0.02)
+    far = MARGIN * 2 * spread + 0.03
+    assert found.resolution == pytest.approx(exp(far) - 1)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == pytest.approx((1.2 * exp(-far), 1.2 * exp(far)))
+    assert found.word == "slower"
+    assert compare_unpaired(base, moved(base, exp(0.99 * far)), drift, 0.02).word == "unclear"
+    assert compare_unpaired(base, moved(base, exp(-1.01 * far)), drift, 0.02).word == "faster"
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1.001, "same"), (1.019, "unclear"), (1.05, "slower")])
+def test_the_words_on_a_calm_machine(factor: float, word: str) -> None:
+    side = Side(tuple(1e5 * (1 + i / 4000) for i in range(9)))
+    assert compare_unpaired(side, moved(side, factor), CALM, 0.02).word == word
+
+
+@given(VALUES, VALUES, st.floats(0, 0.2))
+def test_exchanging_the_sides_exchanges_the_words(base: list[float], new: list[float], drift: float) -> None:
+    sides = Side(tuple(map(exp, base))), Side(tuple(map(exp, new)))
+    there = compare_unpaired(*sides, Drift(drift), 0.02)
+    back = compare_unpaired(*reversed(sides), Drift(drift), 0.02)
+    assert there.word == {"slower": "faster", "faster": "slower"}.get(back.word, back.word)
+    assert log(there.ratio) == pytest.approx(-log(back.ratio), abs=1e-12)
+    assert (there.interval is None) == (min(len(base), len(new)) < FEWEST)
+
+
+def drawn(rng: np.random.Generator, servers: float, pairs: int, count: int) -> np.ndarray:
+    """Times of identical code: forks that differ by 1 %, of servers that differ ``servers`` times as much."""
+    own = rng.normal(0, 0.01 * servers, (pairs, 3))
+    return np.asarray(1e5 * np.exp(own[:, np.arange(count) % 3] + rng.normal(0, 0.01, (pairs, count))))
+
+
+@pytest.mark.parametrize(("servers", "count", "most"), [(0.0, 9, 0), (2.0, 9, 4), (0.0, 6, 1), (0.0, 25, 0)])
+def test_identical_code_is_hardly_ever_called_different(servers: float, count: int, most: int) -> None:
+    """most: of 4,000 pairs of runs."""
+    rng = np.random.default_rng(0)
+    base, new = drawn(rng, servers, 4000, count), drawn(rng, servers, 4000, count)
+    parents = tuple(i % 3 for i in range(count))
+    words = [
+        compare_unpaired(Side(tuple(b), parents=parents), Side(tuple(n), parents=parents), CALM, 1e-9).word
+        for b, n in zip(base.tolist(), new.tolist(), strict=True)
+    ]
+    assert words.count("slower") + words.count("faster") <= most
