@@ -14,6 +14,7 @@ import argparse
 import ast
 import contextlib
 import copy
+import importlib
 import os
 import random
 import resource
@@ -179,7 +180,12 @@ def tests_pass(tests: list[str], mutation: Mutation | None, cpu_s: int, most: in
             return get_code(loader, name)
 
         SourceFileLoader.get_code = mutated
-        options = ["-n0", "-x", "-q", "--timeout=0", "-pno:cacheprovider"]
+        if mutation is not None:  # before pytest, whose own loader would read the file
+            try:
+                importlib.import_module(".".join(mutation.path.relative_to(Path.cwd()).with_suffix("").parts))
+            except Exception:
+                os._exit(1)
+        options = ["-n0", "-Wignore:Module already imported", "-x", "-q", "--timeout=0", "-pno:cacheprovider"]
         os._exit(min(pytest.main([*options, *tests], plugins=[FewOfEach(most)]), 1))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
