@@ -1,0 +1,234 @@
+"""Count the mutations that the tests find: ``python tests/benchmarks/mutation.py --sample 60 --seed 1``.
+
+A mutation is a small change to the code, for example ``<`` instead of ``<=``. A test of its room should fail.
+The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process;
+no file changes. A mutation whose tests use more than ``--cpu-s`` seconds of CPU time counts as killed.
+
+``--root OTHER --rooms check compare inputs`` measures another checkout; run it with that checkout's Python.
+``--shared-with FOLDER ...`` draws only mutations that these folders contain, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import importlib
+import os
+import random
+import resource
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+# The tests of each room, the quick ones first. A file that a checkout lacks is left out.
+_MATHS = ("errors", "gradient_scale", "dropout_moments", "weights_verdict", "rounding", "draw")
+_CHECK = (*_MATHS, "verdict", "canaries", "plain_gradients")
+_STATS = [f"tests/compare/test_{name}.py" for name in (
+    "clock", "hidden_work", "kept_answers", "devices", "limit", "slices", "summary", "comparison", "bimodal",
+    "interval", "speeds", "pairs", "verdict_words", "ranks",
+)]  # fmt: skip
+TESTS = {
+    "check": ["tests/cases/test_dropout_of_a_case.py", *(f"tests/maths/test_{name}.py" for name in _CHECK)],
+    "inputs": [f"tests/maths/test_{name}.py" for name in ("draw", "rounding", "input_laws", "families")],
+    "stats": _STATS,
+    "compare": _STATS,
+}
+SWAPS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
+    ast.Mod: ast.Mult, ast.Pow: ast.Mult,
+}  # fmt: skip
+LEFT_OUT = {"annotation", "returns", "decorator_list"}  # the fields of types and decorators
+
+Key = tuple[str, str, str, int]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One change: ``key`` is the same in every checkout that has the function and the statement."""
+
+    key: Key  # function, statement, change, how many equal ones come before it
+    path: Path
+    line: int
+    tree: ast.Module
+
+
+def changed(node: ast.AST) -> ast.AST | None:
+    """Return the node with one mutation, or None."""
+    new = copy.copy(node)
+    match new:
+        case ast.Compare(ops=[first, *_]) if type(first) in SWAPS:
+            new.ops = [SWAPS[type(first)](), *new.ops[1:]]
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPS:
+            new.op = SWAPS[type(op)]()
+        case ast.UnaryOp(op=ast.Not()):
+            return new.operand
+        case ast.Constant(value=bool()):
+            new.value = not new.value
+        case ast.Constant(value=int()):
+            new.value += 1
+        case ast.Constant(value=float()):
+            new.value = new.value * 2 or 1.0
+        case ast.If() | ast.IfExp() if ast.unparse(new.test) != "TYPE_CHECKING":
+            new.test = ast.UnaryOp(ast.Not(), new.test)
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+            new.value = ast.Constant(None)
+        case _:
+            return None
+    return new
+
+
+def head_of(node: ast.AST) -> str:
+    """Return the source of a node, without the statements in it."""
+    bare = copy.copy(node)
+    if isinstance(getattr(bare, "body", None), list):
+        bare.body = [ast.Pass()]
+        bare.orelse = []
+    return ast.unparse(bare).splitlines()[0]
+
+
+def mutations_of(path: Path) -> Iterator[Mutation]:
+    """Yield every mutation of a file. Its tree holds that mutation until the next one is asked for."""
+    root = ast.parse(path.read_text(encoding="utf-8"))
+    seen: Counter[tuple[str, str, str]] = Counter()
+
+    def visit(node: ast.AST, function: str, statement: str) -> Iterator[Mutation]:
+        for field, value in ast.iter_fields(node):
+            children = value if isinstance(value, list) else [value]
+            for place, child in enumerate(children):
+                if field in LEFT_OUT or not isinstance(child, ast.AST):
+                    continue
+                named = isinstance(child, ast.FunctionDef | ast.ClassDef)
+                within = f"{function}.{child.name}" if named else function
+                head = head_of(child) if isinstance(child, ast.stmt) else statement
+                if (new := changed(child)) is not None:
+                    kind = f"{head_of(child)} -> {head_of(new)}"
+                    key = (within, head, kind)
+                    ast.fix_missing_locations(ast.copy_location(new, child))
+                    children[place] = new
+                    setattr(node, field, children if isinstance(value, list) else new)
+                    yield Mutation((*key, seen[key]), path, child.lineno, root)
+                    children[place] = child
+                    setattr(node, field, value)
+                    seen[key] += 1
+                yield from visit(child, within, head)
+
+    yield from visit(root, "", "")
+
+
+def all_mutations(folders: list[Path]) -> dict[Key, Mutation]:
+    """Return the mutations of all files of these folders."""
+    return {
+        m.key: m for folder in folders for path in sorted(folder.glob("*.py")) for m in mutations_of(path)
+    }
+
+
+def drawn(keys: set[Key], count: int, seed: int) -> list[Key]:
+    """Draw ``count`` mutations, one of each function in turn."""
+    rng = random.Random(seed)
+    by_function: dict[str, list[Key]] = defaultdict(list)
+    for key in sorted(keys):
+        by_function[key[0]].append(key)
+    queues = list(by_function.values())
+    for queue in (queues, *queues):
+        rng.shuffle(queue)
+    turns = [(turn, place, key) for place, queue in enumerate(queues) for turn, key in enumerate(queue)]
+    return [key for _, _, key in sorted(turns)[:count]]
+
+
+class FewOfEach:
+    """A pytest plugin that keeps a few parameter sets of each test, and draws the same examples again."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def pytest_configure(self) -> None:
+        from hypothesis import settings
+
+        settings.register_profile("mutation", database=None, derandomize=True, deadline=None)
+        settings.load_profile("mutation")
+
+    def pytest_collection_modifyitems(self, items: list) -> None:
+        by_test = defaultdict(list)
+        for item in items:
+            by_test[item.nodeid.split("[")[0]].append(item)
+        items[:] = [item for same in by_test.values() for item in same[:: -(-len(same) // self.most)]]
+
+
+def tests_pass(tests: list[str], mutation: Mutation | None, cpu_s: int, most: int) -> bool:
+    """Run the tests in a forked process with the mutation in place of its file."""
+    import pytest
+
+    if (pid := os.fork()) == 0:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1), os.dup2(null, 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+        get_code = SourceFileLoader.get_code
+
+        def mutated(loader: SourceFileLoader, name: str) -> object:
+            path = loader.get_filename(name)
+            if mutation is not None and Path(path) == mutation.path:
+                tree = next(m.tree for m in mutations_of(mutation.path) if m.key == mutation.key)
+                return compile(tree, path, "exec")
+            return get_code(loader, name)
+
+        SourceFileLoader.get_code = mutated
+        if mutation is not None:  # before pytest, whose own loader would read the file
+            try:
+                importlib.import_module(".".join(mutation.path.relative_to(Path.cwd()).with_suffix("").parts))
+            except Exception:
+                os._exit(1)
+        options = ["-n0", "-Wignore:Module already imported", "-x", "-q", "--timeout=0", "-pno:cacheprovider"]
+        os._exit(min(pytest.main([*options, *tests], plugins=[FewOfEach(most)]), 1))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def main() -> None:
+    """Draw, test and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[2])
+    parser.add_argument("--rooms", nargs="+", default=["check", "stats", "inputs"], choices=TESTS)
+    parser.add_argument("--shared-with", nargs="*", type=Path, default=[], metavar="FOLDER")
+    parser.add_argument("--sample", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=int, default=4, help="parameter sets of each test")
+    parser.add_argument("--cpu-s", type=int, default=120, help="CPU seconds of one mutation's tests")
+    args = parser.parse_args()
+
+    root = args.root.resolve()
+    others = all_mutations([folder.resolve() for folder in args.shared_with])
+    os.chdir(root)
+    sys.path.insert(0, str(root))
+    import torch  # noqa: F401  # loaded once, before all forks
+
+    found = all_mutations([root / "attnbench" / room for room in args.rooms])
+    keys = drawn(found.keys() & others.keys() if args.shared_with else set(found), args.sample, args.seed)
+    tests = {room: [name for name in TESTS[room] if Path(name).exists()] for room in args.rooms}
+    for room in args.rooms:
+        if not tests_pass(tests[room], None, args.cpu_s, args.most):
+            sys.exit(f"{room}: the tests fail without a mutation")
+    killed, total = Counter(), Counter()
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C prints the counts so far
+        for mutation in map(found.__getitem__, keys):
+            file = mutation.path.relative_to(root)
+            survived = tests_pass(tests[file.parts[1]], mutation, args.cpu_s, args.most)
+            total[file] += 1
+            killed[file] += not survived
+            word = "survived" if survived else "killed"
+            print(f"{word} {file}:{mutation.line} {mutation.key[0]}: {mutation.key[2]}", flush=True)
+    for file in sorted(total):
+        print(f"{file}: {killed[file]} of {total[file]} killed")
+    print(f"all: {killed.total()} of {total.total()} killed")
+
+
+if __name__ == "__main__":
+    main()
