@@ -8,7 +8,7 @@ from math import inf
 from statistics import median
 
 from attnbench.types.compared import Cell, Measured, Outcome
-from attnbench.types.record import Status
+from attnbench.types.status import MEANING, Status, status_words
 
 Key = tuple[str, str]
 
@@ -62,9 +62,6 @@ def median_ms(timed: Sequence[Cell]) -> float | None:
     return median(times) / 1e6 if times else None
 
 
-_CANT = frozenset({"unsupported", "unavailable"})
-
-
 def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
     """The verdict on a cell that can't be compared, and why; None where it can.
 
@@ -101,7 +98,7 @@ def failed_on_both(pair: Pair) -> bool:
     """Whether a cell has no time on either side, and not because it can't have one."""
     if not pair.base or not pair.new or pair.timed_base or pair.timed_new:
         return False
-    return any(cell.status not in _CANT for cell in (*pair.base, *pair.new))
+    return any(not MEANING[cell.status].declined for cell in (*pair.base, *pair.new))
 
 
 def _flaw(cell: Cell) -> str:
@@ -115,5 +112,5 @@ def _why_not(cells: Sequence[Cell], side: str) -> str:
     if not cells:
         return f"not in {side}"
     cell = cells[-1]
-    status = cell.status.replace("_", " ")
+    status = status_words(cell.status)
     return f"{status} in {side}" + (f" ({cell.reason})" if cell.reason else "")

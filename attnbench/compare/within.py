@@ -17,6 +17,7 @@ from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL, Verdict, verdicts
 from attnbench.types.compared import Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import Record, SetLine
+from attnbench.types.status import MEANING, status_words
 from attnbench.types.words import count_of, unknown_name
 
 CONVENTIONS = (
@@ -124,7 +125,7 @@ def _without_ratio(record: Record, base: Record) -> tuple[Outcome, str]:
     if record.status == "mismatch":
         return "mismatch", record.reason
     for one in (record, base):
-        if one.status in ("unsupported", "unavailable"):
+        if MEANING[one.status].declined:
             return "none", _why_not(one, base)
     for one in (record, base):
         if one.status != "ok":
@@ -134,7 +135,7 @@ def _without_ratio(record: Record, base: Record) -> tuple[Outcome, str]:
 
 def _why_not(one: Record, base: Record) -> str:
     whose = f"the baseline {base.backend}: " if one is base else ""
-    return f"{whose}{one.status.replace('_', ' ')} ({one.reason})"
+    return f"{whose}{status_words(one.status)} ({one.reason})"
 
 
 def _ms(record: Record, sets: list[SetLine]) -> float | None:

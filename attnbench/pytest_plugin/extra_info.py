@@ -11,7 +11,8 @@ from typing import Any
 from attnbench import __version__
 from attnbench.cases.ids import case_id
 from attnbench.pytest_plugin.pairs import Pair
-from attnbench.types.record import Accuracy, Record, Status
+from attnbench.types.record import Accuracy, Record
+from attnbench.types.status import Status
 
 
 class ExtraInfo:

@@ -19,13 +19,11 @@ from attnbench.pytest_plugin.watched import CheckedBackend
 from attnbench.runner.link import VerifierFailed, WorkerFailed
 from attnbench.runner.machine import check_threads
 from attnbench.types.errors import AttnbenchError
-from attnbench.types.record import Status
+from attnbench.types.status import MEANING, Status
 from attnbench.types.words import one_line
 from attnbench.worker.failures import classify
 from attnbench.worker.outputs import WrongOutput
 from attnbench.worker.prepared import NotPrepared
-
-_DECLINED: tuple[Status, ...] = ("unsupported", "unavailable")
 
 
 class _Refused(Exception):  # noqa: N818
@@ -61,7 +59,7 @@ def backend_of(pair: Pair, item: pytest.Item, benchmark: Any) -> Iterator[Checke
     except _Refused as refused:
         _leave_unused(benchmark)
         sentence = told.end(refused.status, refused.reason)
-        if refused.status in _DECLINED:
+        if MEANING[refused.status].declined:
             pytest.skip(sentence)
         item.stash[_STATE] = sentence
         yield cast("CheckedBackend", _Stand(sentence))

@@ -15,7 +15,8 @@ from attnbench.reports.rows import record_row
 from attnbench.types.columns import COLUMNS, Format
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts
-from attnbench.types.record import STATUSES, Manifest
+from attnbench.types.record import Manifest
+from attnbench.types.status import STATUSES
 from attnbench.types.words import clean
 
 

@@ -22,7 +22,8 @@ from attnbench.reports.formats import string_console, written
 from attnbench.reports.judged import Judged
 from attnbench.stats.interval import AT_LEAST
 from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL, fewest_sets
-from attnbench.types.record import STATUSES, Record
+from attnbench.types.record import Record
+from attnbench.types.status import MEANING, STATUSES, status_words
 from attnbench.types.words import clean, count_of
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ _MOST_REASONS = 3
 def counted(records: Sequence[Record]) -> str:
     """How many cases there are, and how many records of each status."""
     counts = Counter(record.status for record in records)
-    said = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in STATUSES if counts[status])
+    said = ", ".join(f"{counts[status]} {status_words(status)}" for status in STATUSES if counts[status])
     return f"{count_of(len({record.case for record in records}), 'case')}: {said or 'no records'}"
 
 
@@ -134,10 +135,6 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
     )
 
 
-_QUIET = ("unsupported", "unavailable")
-_STYLE = {"suspect": "yellow", "unsupported": "dim", "unavailable": "dim"}
-
-
 def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, trace: bool = False) -> str:
     """The records of a run as a table of at most ``width`` columns (60 at least); only ids may be longer.
 
@@ -194,26 +191,26 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
     """Those that have no row: each that failed with its reason, then those that can't, gathered by reason."""
     for status in STATUSES:
         those = [record for record in group if record.status == status != "ok"]
-        if status in _QUIET:
+        if MEANING[status].declined:
             sentences = [f"{names} ({reason})" for reason, names in _gathered((r.reason, r) for r in those)]
             if sentences:
-                _print_indented(console, f"{status}: {'; '.join(sentences)}", status)
+                _print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
             continue
         for record in those:
             time = time_text(record)
             name = name_text(record) if time is None else f"{name_text(record)} at {time}"
-            words = f"{status.replace('_', ' ')}: {name}: {record.reason}"
-            _print_indented(console, words, status)
+            words = f"{status_words(status)}: {name}: {record.reason}"
+            _print_indented(console, words, MEANING[status].style)
 
 
 def _print_ran(console: Console, group: Sequence[Record]) -> None:
     for ran, names in _gathered((", ".join(record.ran), record) for record in group if record.ran):
-        _print_indented(console, f"ran: {names}: {ran}", "unsupported")
+        _print_indented(console, f"ran: {names}: {ran}")
 
 
 def _print_notes(console: Console, group: Sequence[Record]) -> None:
     for note, names in _gathered((note, record) for record in group for note in record.notes):
-        _print_indented(console, f"note: {names}: {note}", "unsupported")
+        _print_indented(console, f"note: {names}: {note}")
 
 
 def _gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
@@ -224,8 +221,8 @@ def _gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
     return [(text, ", ".join(those)) for text, those in names.items()]
 
 
-def _print_indented(console: Console, words: str, status: str) -> None:
+def _print_indented(console: Console, words: str, style: str = "dim") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Padding(Text(words, style=_STYLE.get(status, "red")), (0, 0, 0, GAP)))
+    console.print(Padding(Text(words, style=style), (0, 0, 0, GAP)))

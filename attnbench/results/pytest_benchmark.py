@@ -14,7 +14,7 @@ from typing import Any
 
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadFile
-from attnbench.types.record import STATUSES, TIMED
+from attnbench.types.status import MEANING, STATUSES
 
 _SYSTEM = ("system", "release", "machine")
 _OTHERWISE = frozenset({*_SYSTEM, "node", "cpu", "processor", "python_version", "python_build"})
@@ -153,7 +153,7 @@ def _name(path: Path, place: int, benchmark: Any) -> str:
 
 def _cell(name: str, benchmark: dict[str, Any]) -> Cell:
     cell = _identity(name, _dict(benchmark.get("extra_info")))
-    if cell.status not in TIMED:
+    if not MEANING[cell.status].timed:
         return cell
     try:
         return _timed(cell, _dict(benchmark.get("stats")), _dict(benchmark.get("extra_info")))
@@ -278,7 +278,7 @@ def _left_out(path: Path, ours: dict[str, Any]) -> Iterator[Cell]:
             raise BadFile(f"{str(path)!r}: damaged: cell {place} of {OURS}.left_out has no name")
         cell = _identity("", entry)
         try:
-            if cell.status in TIMED and "processes_ns" in entry:
+            if MEANING[cell.status].timed and "processes_ns" in entry:
                 cell = _with_processes(cell, entry)
         except _Damaged as damage:
             cell = replace(cell, status="error", reason=str(damage))

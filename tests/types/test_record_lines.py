@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from attnbench.types import record as r
 from attnbench.types.checks import CHECKS
 from attnbench.types.record import Accuracy
+from attnbench.types.status import MEANING, STATUSES, Status
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(max_size=20)
@@ -35,7 +36,7 @@ RECORDS = st.builds(
     case=TEXTS,
     rule=TEXTS,
     backend=TEXTS,
-    status=st.sampled_from(r.STATUSES),
+    status=st.sampled_from(STATUSES),
     reason=TEXTS,
     median_ms=st.none() | NUMBERS,
     ratio=st.none() | NUMBERS,
@@ -56,7 +57,7 @@ SETS = st.builds(
     warmup_ns=st.dictionaries(TEXTS, NS, max_size=2),
     blocks=st.dictionaries(TEXTS, st.lists(BLOCKS, max_size=2), max_size=2),
     verified=st.lists(TEXTS, max_size=2),
-    failed=st.dictionaries(TEXTS, st.builds(r.Failure, st.sampled_from(r.STATUSES), TEXTS), max_size=2),
+    failed=st.dictionaries(TEXTS, st.builds(r.Failure, st.sampled_from(STATUSES), TEXTS), max_size=2),
     scale=st.none() | SCALES,
 )
 LOADS = st.lists(NUMBERS, max_size=3)
@@ -110,9 +111,10 @@ def test_a_field_that_a_later_version_adds_is_left_out() -> None:
     assert msgspec.json.decode(text, type=r.Line) == r.EndLine("x", 1.0, {})
 
 
-def test_only_statuses_that_stand_carry_a_timing() -> None:
-    assert {"ok"} <= r.TIMED < set(r.STATUSES)
-    assert r.TIMED.isdisjoint({"mismatch", "error", "crashed", "timeout", "out_of_memory"})
+def test_each_status_word_of_files_has_one_meaning() -> None:
+    assert get_args(Status) == STATUSES
+    assert [status for status in STATUSES if MEANING[status].timed] == ["ok", "suspect"]
+    assert [status for status in STATUSES if MEANING[status].declined] == ["unsupported", "unavailable"]
 
 
 @pytest.mark.parametrize(

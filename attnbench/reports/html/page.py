@@ -33,7 +33,7 @@ from attnbench.reports.run import Run
 from attnbench.reports.table import footer
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
-from attnbench.types.record import STATUSES
+from attnbench.types.status import STATUSES
 
 ROWS_AT_FIRST = 200
 """Rows of the table that are shown before a reader asks for all."""

@@ -14,10 +14,9 @@ from attnbench.reports.formats import plain
 from attnbench.reports.judged import Judged
 from attnbench.reports.table import counted
 from attnbench.types.compared import BASE, HEAD
-from attnbench.types.record import STATUSES, Manifest, Record
+from attnbench.types.record import Manifest, Record
+from attnbench.types.status import MEANING, STATUSES, Status
 from attnbench.types.words import count_of
-
-_QUIET = ("unsupported", "unavailable")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Lead:
 class Failed:
     """Outcomes of one backend that have the same status and reason."""
 
-    status: str
+    status: Status
     backend: str
     reason: str
     cases: tuple[str, ...]
@@ -187,7 +186,8 @@ def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
         Failed(those[0].status, those[0].backend, those[0].reason, tuple(one.case for one in those))
         for those in groups
     ]
-    return [one for one in found if one.status not in _QUIET], [one for one in found if one.status in _QUIET]
+    quiet = [one for one in found if MEANING[one.status].declined]
+    return [one for one in found if one not in quiet], quiet
 
 
 def facts(manifest: Manifest, path: str, finished: bool) -> dict[str, list[tuple[str, str]]]:
