@@ -11,8 +11,8 @@ import click
 
 from attnbench.cli.output import note, print_records, print_text
 from attnbench.cli.progress import progress
-from attnbench.types.columns import FORMATS, Format
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed
+from attnbench.types.formats import FORMATS, Format
 from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def print_run(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> No
     if isinstance(format_, str):
         print_records(run.judged, format_, trace=trace)
         return
+    from attnbench.reports.columns import record_row
     from attnbench.reports.render import reported, run_facts
-    from attnbench.reports.rows import record_row
 
     facts = run_facts(run.manifests, run.paths, run.unfinished)
     print_text(reported(format_, [record_row(one) for one in run.judged], facts))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from attnbench.plugins.registry import Entry
     from attnbench.types.backend import Backend
-    from attnbench.types.columns import Format
     from attnbench.types.extensions import Metric, Suite
+    from attnbench.types.formats import Format
     from attnbench.types.rule import Rule
 
 _SUMMARIES = ("name", "summary", "plugin")
@@ -182,7 +182,7 @@ def cases(format_: Format, **chosen: Any) -> None:
     attnbench list cases gpt2 --mask causal --mask window:256
     """
     from attnbench.cases.ids import case_id
-    from attnbench.reports.rows import case_fields
+    from attnbench.reports.columns import case_fields
 
     ids = [case_id(case) for case in selected(load_plugins(), chosen, timed=False).cases]
     if format_ == "table":

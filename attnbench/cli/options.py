@@ -13,7 +13,7 @@ from attnbench.cli.plugins_here import plugin_option
 from attnbench.cli.progress import plan_option
 from attnbench.runner.options import Options
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES
-from attnbench.types.columns import FORMATS
+from attnbench.types.formats import FORMATS
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection

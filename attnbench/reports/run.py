@@ -83,7 +83,7 @@ class Run:
 
         Times are in ms; ``verdict`` is missing where there is no ratio to judge.
         """
-        from attnbench.reports.rows import frame
+        from attnbench.reports.columns import frame
 
         return frame(self.judged, [column.entry.record.name for column in self.metrics])
 

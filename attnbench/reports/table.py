@@ -7,19 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
-from attnbench.reports.columns import (
-    GAP,
-    NAMES,
-    STYLES,
-    VERDICT,
-    Column,
-    fitting,
-    metrics_of,
-    name_text,
-    time_text,
-)
-from attnbench.reports.formats import string_console, written
-from attnbench.reports.judged import Judged
+from attnbench.reports.columns import NAMES, Column, metrics_of, name_text, table_columns, time_text
+from attnbench.reports.formats import GAP, string_console, written
+from attnbench.reports.judged import BASELINE, Judged
 from attnbench.stats.interval import AT_LEAST
 from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL, fewest_sets
 from attnbench.types.record import Record
@@ -135,6 +125,10 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
     )
 
 
+_STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELINE: "dim"}
+"""The colours of verdicts."""
+
+
 def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, trace: bool = False) -> str:
     """The records of a run as a table of at most ``width`` columns (60 at least); only ids may be longer.
 
@@ -158,6 +152,24 @@ def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, t
     return written(console)
 
 
+def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:
+    """The columns that have something to show and fit, and the widths of all, that of the names first."""
+    columns = table_columns(judged)
+    while True:
+        widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
+        widths += [max([len(c.head), *(len(c.text(one) or "") for one in judged)]) for c in columns]
+        excess = sum(widths) + GAP * len(widths) - width
+        first = min((column.dropped for column in columns if column.dropped), default=None)
+        if excess <= 0 or first is None:
+            break
+        # Of several alike, which plugins bring, the last goes first.
+        place = max(place for place, column in enumerate(columns) if column.dropped == first)
+        narrow = columns[place].narrow
+        columns[place : place + 1] = [] if narrow is None else [narrow]
+    widths[0] -= max(0, excess)
+    return columns, widths
+
+
 def _print_block(
     console: Console, group: Iterable[Judged], columns: Sequence[Column], widths: Sequence[int]
 ) -> None:
@@ -179,8 +191,8 @@ def _print_block(
 def _cell(column: Column, judged: Judged) -> Text:
     from rich.text import Text
 
-    text = column.cell(judged) or ""
-    return Text(text, style=STYLES.get(judged.verdict, "") if column is VERDICT else "")
+    text = column.text(judged) or ""
+    return Text(text, style=_STYLES.get(judged.verdict, "") if column.key == "verdict" else "")
 
 
 def _time(judged: Judged) -> float:

@@ -5,8 +5,8 @@ import pytest
 from report_records import GQA, JUDGED, LAYER, RUN, TRACED, accuracy, failed, ok
 from syrupy.assertion import SnapshotAssertion
 
-from attnbench.reports.columns import fitting
 from attnbench.reports.judged import Judged, judge
+from attnbench.reports.table import fitting
 from attnbench.reports.table import table as judged_table
 from attnbench.types.record import Record
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.columns import all_columns, name_text, time_text
+from attnbench.reports.columns import name_text, table_columns, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import Judged
 from attnbench.reports.table import counted
@@ -136,7 +136,7 @@ def _lead_findings(leads: Sequence[Lead]) -> list[Finding]:
 
 def leads_of(judged: Sequence[Judged]) -> list[Lead]:
     """The fastest backend of each case that has a time, in the order of the run."""
-    columns = {column.head: column for column in all_columns(judged)}
+    columns = {column.head: column for column in table_columns(judged)}
     cases: dict[str, list[Judged]] = {}
     for one in judged:
         if one.record.status == "ok" and one.record.median_ms is not None:
@@ -145,7 +145,7 @@ def leads_of(judged: Sequence[Judged]) -> list[Lead]:
     for case, those in cases.items():
         best, *others = sorted(those, key=_order)
         clear = all(_above(other.record, best.record) for other in others)
-        takes = columns["×best"].cell(others[0]) if others and "×best" in columns else None
+        takes = columns["×best"].text(others[0]) if others and "×best" in columns else None
         found.append(
             Lead(
                 case,
