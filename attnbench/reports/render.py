@@ -57,7 +57,7 @@ def render(
 ) -> str:
     """Records as text that ends in a newline.
 
-    JSON and CSV have every column of :data:`attnbench.types.columns.KEYS` and of plugins, in full;
+    JSON and CSV have every column of :data:`attnbench.reports.columns.COLUMNS` and of plugins, in full;
     Markdown those of the table, rounded and in the order as there, and the status; width and colour are for
     the table.
     trace: show what each call ran; JSON and CSV have it always.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -128,8 +127,3 @@ def test_the_error_budget_is_a_ratio_even_where_the_reference_is_exact(
     largest = Accuracy(9.0, error, 3.0, reference, 1.0, 1.0, 1, 1, 1)
     assert (rms.error_budget, rms.max_error_budget) == (pytest.approx(budget), 3)
     assert (largest.error_budget, largest.max_error_budget) == (3, pytest.approx(budget))
-
-
-def test_the_documentation_lists_every_check() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
-    assert all(f"| `{name}` | {sentence} |" in text for name, sentence in CHECKS.items())
