@@ -22,33 +22,30 @@ if TYPE_CHECKING:
 
 
 RATIO_CONVENTION = (
-    "time is the median of a call; a ratio is time over the baseline's, so below 1 is faster, taken from "
-    "pairs measured next to each other, not from the times shown"
+    "time: median of a call; ratio: time over the baseline's, below 1 is faster, from pairs measured next to "
+    "each other"
 )
 INTERVAL_CONVENTION = (
-    f"an interval, and ±, its farther end, holds at {100 * AT_LEAST:g} % or more, over sets, each a fresh "
-    "process of every backend; no number has a digit finer than its interval justifies, or than tells a "
-    "ratio from 1"
+    f"interval: holds at {100 * AT_LEAST:g} % or more, over sets (fresh processes); ±: its farther end; "
+    "numbers are rounded to the precision their interval supports"
 )
 NO_INTERVAL = (
-    f"?: too few sets for an interval ({fewest_sets(1 - AT_LEAST)} are the least, {fewest_sets(LEVEL)} for a "
-    "verdict): leave --sets out, or give more"
+    f"?: too few sets for an interval, which needs {fewest_sets(1 - AT_LEAST)}; a verdict needs "
+    f"{fewest_sets(LEVEL)}: omit --sets, or give more"
 )
-BEST_CONVENTION = "×best: time over that of the fastest of the case, from pairs as well"
+BEST_CONVENTION = "×best: time over that of the fastest backend of the case, from pairs"
 LIMIT_CONVENTION = (
-    "limit: the least time in which this machine, as measured in this run, could do the operations of the "
-    "case or move its bytes, over the time taken"
+    "limit: the least time that this machine, as measured in this run, needs for the operations or the bytes "
+    "of the case, over the time"
 )
 ERROR_CONVENTION = (
-    "every row was checked against the float64 oracle; rms/ref and max/ref are its errors over those of the "
-    "plain computation in the same dtype"
+    "rms/ref, max/ref: error against the float64 oracle over that of the plain computation in the same dtype"
 )
 TRAFFIC_CONVENTION = (
-    "bytes: inputs (of attention the rows that the mask keeps) and parameters read once, the output "
-    "written once"
+    "bytes: inputs (only rows that the mask keeps) and parameters read once, the output written once"
 )
-KERNEL_CONVENTION = "a → b: what a calls runs the kernel of b, by a trace of one call (--trace shows it)"
-SAMPLED = "of large cases a sample of query rows was checked: columns rows and rows_of of --format json"
+KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
+SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 _MOST_REASONS = 3
 
 
@@ -60,12 +57,12 @@ def counted(records: Sequence[Record]) -> str:
 
 
 def footer(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
-    """A line of counts, what could not be told, and the conventions behind the columns called ``heads``."""
+    """A line of counts, the unclear verdicts, and the conventions of the columns with these ``heads``."""
     records = [one.record for one in judged]
     lines = [counted(records), *_unclear(judged)]
     timed = [record for record in records if record.status == "ok" and record.median_ms is not None]
     if timed and all(record.ratio is None for record in timed):
-        lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too, or name another")
+        lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too")
     if any(_without_interval(record) for record in timed):
         lines.append(NO_INTERVAL)
     if "time" in heads:
@@ -104,7 +101,7 @@ def _unclear(judged: Sequence[Judged]) -> list[str]:
     lines = [f"unclear, {count} of {_family(judged)}: {why}" for why, count in reasons.most_common()]
     if len(lines) > _MOST_REASONS:
         others = sum(count for _, count in reasons.most_common()[_MOST_REASONS:])
-        lines[_MOST_REASONS:] = [f"unclear, {others} more: column verdict_reason of --format json"]
+        lines[_MOST_REASONS:] = [f"unclear, {others} more: see verdict_reason in --format json"]
     return lines
 
 
@@ -118,10 +115,9 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
     delta = " or ".join(f"{100 * delta:g} %" for delta in deltas) or "the least effect"
     family = count_of(_family(judged), "ratio")
     return (
-        f"verdict: same, the whole interval of the ratio lies within {delta} of 1; faster or slower, the "
-        f"ratio is beyond that, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} "
-        f"after Benjamini-Hochberg over the {family} of the run; "
-        "unclear, none of these"
+        f"verdict: same if the whole interval of the ratio lies within {delta} of 1; faster or slower if the "
+        f"ratio is beyond, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after "
+        f"Benjamini-Hochberg over the {family} of the run; unclear otherwise"
     )
 
 
