@@ -87,7 +87,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # generic from click 
         with contextlib.suppress(ValueError):
             number = self.read(value)
         if number is None or not self.fits(number):
-            self.fail(f"{value!r}: {self.needed} is needed", param, ctx)
+            self.fail(f"{value!r}: {self.needed}", param, ctx)
         return number
 
 
@@ -95,14 +95,16 @@ class Positive(_Number):
     """A finite number above 0."""
 
     def __init__(self, unit: str) -> None:
-        super().__init__("number", f"a number of {unit} above 0", float, lambda n: 0 < n < float("inf"))
+        super().__init__(
+            "number", f"a number of {unit} above 0 is needed", float, lambda n: 0 < n < float("inf")
+        )
 
 
 class Whole(_Number):
     """A whole number from ``least`` to ``most``, if there is a most."""
 
     def __init__(self, least: int, most: int | None = None) -> None:
-        needed = f"a whole number of {least} {'or more' if most is None else f'to {most}'}"
+        needed = f"a whole number of {least} {'or more' if most is None else f'to {most}'} is needed"
         super().__init__("integer", needed, int, lambda n: least <= n and (most is None or n <= most))
 
 
@@ -114,14 +116,16 @@ class Fraction(_Number):
             text = str(value).strip()
             return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
-        super().__init__("share", "a share between 0 and 1, as 2% or 0.02,", read, lambda n: 0 < n < 1)
+        super().__init__(
+            "share", "a share between 0 and 1 is needed, as 2% or 0.02", read, lambda n: 0 < n < 1
+        )
 
 
 class Probability(_Number):
     """A probability below 1; 0 counts."""
 
     def __init__(self) -> None:
-        needed = "a probability of 0 or more and less than 1"
+        needed = "a probability of 0 or more and less than 1 is needed"
         super().__init__("probability", needed, float, lambda n: 0 <= n < 1)
 
 

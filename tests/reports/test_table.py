@@ -116,7 +116,7 @@ def test_notes_are_gathered_and_sampled_rows_are_said() -> None:
     ]
     text = table(noted, 120)
     assert "  note: flex, compiled: kept over 3 sets\n" in text
-    assert "a sample of query rows was checked" in text
+    assert "checked on a sample of rows" in text
     assert "a sample of query rows" not in table([ok("eager", 1.0)], 120)
 
 
