@@ -54,15 +54,15 @@ def run_ids() -> list[str]:
 def table() -> str:
     """The rows of one case as Markdown, and where they come from."""
     from attnbench.api import load
-    from attnbench.reports.columns import all_columns, name_text
+    from attnbench.reports.columns import name_text, table_columns
     from attnbench.reports.formats import as_markdown
 
     run = load(file_of("gpt2"))
     judged = [one for one in run.judged if one.record.case == CASE and one.record.status == "ok"]
     judged.sort(key=lambda one: one.record.median_ms or 0.0)
-    shown = [column for column in all_columns(judged) if column.head in COLUMNS]
+    shown = [column for column in table_columns(judged) if column.head in COLUMNS]
     rows = [
-        {"backend": name_text(one.record)} | {column.head: column.cell(one) for column in shown}
+        {"backend": name_text(one.record)} | {column.head: column.text(one) for column in shown}
         for one in judged
     ]
     heads = ["backend", *(column.head for column in shown)]

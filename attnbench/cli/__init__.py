@@ -17,17 +17,17 @@ from attnbench.cli.process import (
 )
 
 EPILOG = (
-    "Exit status: 0 fine; 1 a check or a gate failed, or the doctor found what would change a "
-    "verdict; 2 wrong usage, or files that can't be read or compared; "
-    "3 something crashed, hung, ran out of memory or could not be measured (so too a backend asked for by "
-    "name that is ok on no case); 130 ended by Ctrl-C; 141 whoever read stdout went away.\n\n"
+    "Exit status: 0 success; 1 a check or a gate failed, or the doctor found something that would change a "
+    "verdict; 2 wrong usage, or a file that cannot be read or compared; "
+    "3 something crashed, hung, ran out of memory or could not be measured, or a backend that was named is "
+    "ok on no case; 130 ended by Ctrl-C; 141 stdout was closed by its reader.\n\n"
     "\b\n"
     "Environment:\n"
-    "  ATTNBENCH_PLUGINS         files and modules to load, as by --plugin\n"
-    "  ATTNBENCH_LOAD_PLUGINS    the only installed plugins to load, by name\n"
-    "  ATTNBENCH_STRICT_PLUGINS  a plugin's fault ends the command\n"
-    "  ATTNBENCH_TRACE_PLUGINS   tell every import and hook, and how long it took\n"
-    "  ATTNBENCH_TRACEBACK       show where an unexpected failure came from\n"
+    "  ATTNBENCH_PLUGINS         files and modules to load, as with --plugin\n"
+    "  ATTNBENCH_LOAD_PLUGINS    installed plugins to load, by name; all if unset\n"
+    "  ATTNBENCH_STRICT_PLUGINS  end the command at the first fault of a plugin\n"
+    "  ATTNBENCH_TRACE_PLUGINS   print each import and hook with its time\n"
+    "  ATTNBENCH_TRACEBACK       print the traceback of an unexpected failure\n"
     "  NO_COLOR                  no colours"
 )
 
@@ -38,15 +38,15 @@ EPILOG = (
         "run": "Check and time backends on cases.",
         "check": "Check backends against the oracle, without timing.",
         "report": "Print the records of stored runs.",
-        "compare": "Compare two stored sides, or the backends of a run with one of them.",
+        "compare": "Compare two stored runs, or the backends of one run.",
         "history": "Show how times changed from run to run.",
-        "merge": "Put runs of several machines into one file.",
+        "merge": "Put several runs into one file.",
         "explain": "Work a rule step by step on small inputs.",
-        "rules": "Compare rules by what they do to weights.",
-        "doctor": "Look for what would disturb a run on this machine.",
-        "list": "List rules, backends, suites, cases and what else plugins bring.",
+        "rules": "Compare how rules distribute weights.",
+        "doctor": "Find what would disturb a run on this machine.",
+        "list": "List rules, backends, suites, cases and other parts of plugins.",
         "plugins": "List plugins, what each brings, and what failed to load.",
-        "new": "Write a complete package for a backend of your own.",
+        "new": "Write a complete package for your own backend.",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,

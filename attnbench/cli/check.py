@@ -16,8 +16,8 @@ from attnbench.cli.progress import progress
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
     from attnbench.runner.options import Options
-    from attnbench.types.columns import Format
     from attnbench.types.extensions import Reporter
+    from attnbench.types.formats import Format
 
 
 HANGS_S = 20.0

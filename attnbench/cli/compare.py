@@ -16,8 +16,8 @@ from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
     from attnbench.compare.gate import Gate, GateResult
-    from attnbench.types.columns import Format
     from attnbench.types.compared import Compared
+    from attnbench.types.formats import Format
 
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"

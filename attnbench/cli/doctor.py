@@ -12,7 +12,7 @@ from attnbench.cli.output import print_listing
 from attnbench.cli.parameters import OneOf, Whole
 
 if TYPE_CHECKING:
-    from attnbench.types.columns import Format
+    from attnbench.types.formats import Format
 
 
 @click.command("doctor")

@@ -14,7 +14,7 @@ from attnbench.cli.parameters import ExampleName, MaskWord, NameOf, Whole
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from attnbench.types.columns import Format
+    from attnbench.types.formats import Format
     from attnbench.types.mask import Mask
     from attnbench.worked.steps import Question, Step
 

@@ -14,8 +14,8 @@ from attnbench.cli.options import options_of, selected
 from attnbench.cli.output import note, print_records, print_text
 from attnbench.cli.plugins_here import load_plugins
 from attnbench.cli.progress import plan_words, print_plan, progress, warn_of_busy_cores
-from attnbench.types.columns import FORMATS, Format
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed
+from attnbench.types.formats import FORMATS, Format
 from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def print_run(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> No
     if isinstance(format_, str):
         print_records(run.judged, format_, trace=trace)
         return
+    from attnbench.reports.columns import record_row
     from attnbench.reports.render import reported, run_facts
-    from attnbench.reports.rows import record_row
 
     facts = run_facts(run.manifests, run.paths, run.unfinished)
     print_text(reported(format_, [record_row(one) for one in run.judged], facts))

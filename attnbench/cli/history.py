@@ -14,8 +14,8 @@ from attnbench.cli.parameters import NameOf
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnbench.types.columns import Format
     from attnbench.types.compared import Measured
+    from attnbench.types.formats import Format
 
 
 @click.command("history")

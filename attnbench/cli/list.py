@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,20 +14,13 @@ from attnbench.cli.output import print_listing
 from attnbench.cli.plugins_here import load_plugins, plugin_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from attnbench.plugins.registry import Entry
     from attnbench.types.backend import Backend
-    from attnbench.types.columns import Format
-    from attnbench.types.extensions import Metric, Suite
-    from attnbench.types.rule import Rule
-
-_SUMMARIES = ("name", "summary", "plugin")
+    from attnbench.types.formats import Format
 
 
 @click.group("list", cls=NamingGroup)
 def command() -> None:
-    """List the rules, backends, suites, cases or whatever else plugins bring.
+    """List the rules, backends, suites, cases and other parts that plugins bring.
 
     \b
     attnbench list backends
@@ -33,41 +28,44 @@ def command() -> None:
     """
 
 
-@command.command("rules")
-@plugin_option
-@format_option
-def rules(format_: Format) -> None:
-    """Scoring rules: formula, source, the plugin that brings each.
+@dataclass(frozen=True)
+class _Listing:
+    """What ``attnbench list NAME`` prints.
 
-    \b
-    attnbench list rules
+    summary, examples: for the help. fields: of a record; JSON and CSV have all of them after the name and
+    before the plugin. shown: the columns of tables. registry: the attribute of the registry, if it is not
+    called as the command.
     """
-    _print(load_plugins().rules, ("name", "formula", "source", "plugin"), format_, _of_rule)
 
+    name: str
+    summary: str
+    fields: Callable[[Any], dict[str, Any]]
+    shown: tuple[str, ...] = ("name", "summary", "plugin")
+    examples: tuple[str, ...] = ()
+    registry: str = ""
 
-def _of_rule(rule: Rule) -> dict[str, Any]:
-    return {"formula": rule.formula, "source": rule.source, "dot_form": rule.has_dot_form}
+    def command(self) -> click.Command:
+        """Make the command."""
 
+        @plugin_option
+        @format_option
+        def run(format_: Format) -> None:
+            rows = [
+                {"name": name, **self.fields(entry.record), "plugin": entry.source.distribution}
+                for name, entry in getattr(load_plugins(), self.registry or self.name).items()
+            ]
+            print_listing(rows, self.shown, format_)
 
-@command.command("backends")
-@plugin_option
-@format_option
-def backends(format_: Format) -> None:
-    """Backends: operations, rules, dtypes and devices of each.
-
-    \b
-    attnbench list backends
-    attnbench list backends --plugin my_kernel.py --format json
-    """
-    shown = ("name", "summary", "operations", "rules", "dtypes", "devices")
-    _print(load_plugins().backends, shown, format_, _of_backend)
+        examples = "\n".join(self.examples or (f"attnbench list {self.name}",))
+        return click.command(self.name, help=f"{self.summary}\n\n\b\n{examples}")(run)
 
 
 def _of_backend(backend: Backend) -> dict[str, Any]:
+    rules: str | list[str] = "all with a dot form" if backend.needs_dot_form else "all"
     return {
         "summary": backend.summary,
         "operations": list(backend.operations),
-        "rules": _rules_of(backend),
+        "rules": rules if backend.rules is None else list(backend.rules),
         "dtypes": list(backend.dtypes),
         "devices": list(backend.devices),
         "passes": list(backend.passes),
@@ -76,96 +74,46 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
     }
 
 
-def _rules_of(backend: Backend) -> str | list[str]:
-    if backend.rules is not None:
-        return list(backend.rules)
-    return "all with a dot form" if backend.needs_dot_form else "all"
-
-
-@command.command("suites")
-@plugin_option
-@format_option
-def suites(format_: Format) -> None:
-    """Suites: how many cases each has, and what it is.
-
-    \b
-    attnbench list suites
-    """
-    _print(load_plugins().suites, ("name", "cases", "summary"), format_, _of_suite)
-
-
-def _of_suite(suite: Suite) -> dict[str, Any]:
-    return {"cases": len(suite.cases), "summary": suite.summary, "check_only": suite.check_only}
-
-
-@command.command("verdicts")
-@plugin_option
-@format_option
-def verdicts(format_: Format) -> None:
-    """Verdict rules of other tools, which the self-test scores.
-
-    \b
-    attnbench list verdicts
-    """
-    _print(load_plugins().verdict_rules, _SUMMARIES, format_, _of_any)
-
-
-@command.command("metrics")
-@plugin_option
-@format_option
-def metrics(format_: Format) -> None:
-    """Columns that plugins add to what run, check and report print.
-
-    \b
-    attnbench list metrics --plugin my_metric.py
-    """
-    _print(load_plugins().metrics, ("name", "head", "summary", "plugin"), format_, _of_metric)
-
-
-def _of_metric(metric: Metric) -> dict[str, Any]:
-    return {"head": metric.head, "summary": metric.summary}
-
-
-@command.command("reporters")
-@plugin_option
-@format_option
-def reporters(format_: Format) -> None:
-    """Formats that plugins add to run, check and report.
-
-    \b
-    attnbench list reporters --plugin my_reporter.py
-    """
-    _print(load_plugins().reporters, _SUMMARIES, format_, _of_any)
-
-
-@command.command("facts")
-@plugin_option
-@format_option
-def facts(format_: Format) -> None:
-    """Facts of the machine that plugins state in run files.
-
-    \b
-    attnbench list facts --plugin my_fact.py
-    """
-    _print(load_plugins().environment_facts, _SUMMARIES, format_, _of_any)
-
-
-def _of_any(record: Any) -> dict[str, Any]:
+def _summary(record: Any) -> dict[str, Any]:
     return {"summary": record.summary}
 
 
-def _print(
-    entries: Mapping[str, Entry[Any]],
-    shown: Sequence[str],
-    format_: Format,
-    fields: Callable[[Any], dict[str, Any]],
-) -> None:
-    """Print records: their names, fields, and the plugins that bring them. shown: the columns of a table."""
-    rows = [
-        {"name": name} | fields(entry.record) | {"plugin": entry.source.distribution}
-        for name, entry in entries.items()
-    ]
-    print_listing(rows, shown, format_)
+for _listing in (
+    _Listing(
+        "rules", "Scoring rules: formula, source, plugin.",
+        lambda rule: {"formula": rule.formula, "source": rule.source, "dot_form": rule.has_dot_form},
+        ("name", "formula", "source", "plugin"),
+    ),
+    _Listing(
+        "backends", "Backends: operations, rules, dtypes and devices.", _of_backend,
+        ("name", "summary", "operations", "rules", "dtypes", "devices"),
+        ("attnbench list backends", "attnbench list backends --plugin my_kernel.py --format json"),
+    ),
+    _Listing(
+        "suites", "Suites: number of cases, summary.",
+        lambda suite: {"cases": len(suite.cases), "summary": suite.summary, "check_only": suite.check_only},
+        ("name", "cases", "summary"),
+    ),
+    _Listing(
+        "verdicts", "Verdict rules of other tools, which the self-test scores.", _summary,
+        registry="verdict_rules",
+    ),
+    _Listing(
+        "metrics", "Columns that plugins add to run, check and report.",
+        lambda metric: {"head": metric.head, "summary": metric.summary},
+        ("name", "head", "summary", "plugin"),
+        ("attnbench list metrics --plugin my_metric.py",),
+    ),
+    _Listing(
+        "reporters", "Formats that plugins add to run, check and report.", _summary,
+        examples=("attnbench list reporters --plugin my_reporter.py",),
+    ),
+    _Listing(
+        "facts", "Facts of the machine that plugins add to run files.", _summary,
+        examples=("attnbench list facts --plugin my_fact.py",), registry="environment_facts",
+    ),
+):  # fmt: skip
+    command.add_command(_listing.command())
 
 
 @command.command("cases")
@@ -175,14 +123,14 @@ def _print(
 def cases(format_: Format, **chosen: Any) -> None:
     """Ids of the cases that words and options choose, one a line.
 
-    Without words those of the suite smoke.
+    Without words, the cases of the suite smoke.
 
     \b
     attnbench list cases
     attnbench list cases gpt2 --mask causal --mask window:256
     """
     from attnbench.cases.ids import case_id
-    from attnbench.reports.rows import case_fields
+    from attnbench.reports.columns import case_fields
 
     ids = [case_id(case) for case in selected(load_plugins(), chosen, timed=False).cases]
     if format_ == "table":

@@ -14,8 +14,8 @@ from attnbench.cli.plugins_here import plugin_option
 from attnbench.cli.progress import plan_option
 from attnbench.runner.options import Kind, Options, make_options
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES
-from attnbench.types.columns import FORMATS
 from attnbench.types.errors import BadInput
+from attnbench.types.formats import FORMATS
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection

@@ -13,8 +13,8 @@ import click
 if TYPE_CHECKING:
     from attnbench.compare.gate import GateResult
     from attnbench.reports.judged import Judged
-    from attnbench.types.columns import Format
     from attnbench.types.compared import Compared
+    from attnbench.types.formats import Format
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])

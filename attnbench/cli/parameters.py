@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -70,78 +70,63 @@ class MaskWord(click.ParamType):  # type: ignore[type-arg]  # generic from click
             self.fail(str(failure), param, ctx)
 
 
-class Positive(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+class _Number(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """A number that fits. needed: what is, for the message."""
+
+    def __init__(
+        self, name: str, needed: str, read: Callable[[Any], float], fits: Callable[[Any], bool]
+    ) -> None:
+        self.name = name
+        self.needed = needed
+        self.read = read
+        self.fits = fits
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number: float | None = None
+        with contextlib.suppress(ValueError):
+            number = self.read(value)
+        if number is None or not self.fits(number):
+            self.fail(f"{value!r}: {self.needed}", param, ctx)
+        return number
+
+
+class Positive(_Number):
     """A finite number above 0."""
 
-    name = "number"
-
     def __init__(self, unit: str) -> None:
-        self.unit = unit
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.0
-        if not 0 < number < float("inf"):
-            self.fail(f"{value!r}: a number of {self.unit} above 0 is needed", param, ctx)
-        return number
+        super().__init__(
+            "number", f"a number of {unit} above 0 is needed", float, lambda n: 0 < n < float("inf")
+        )
 
 
-class Whole(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
-    """A whole number that isn't too small, nor too large where there is a most."""
-
-    name = "integer"
+class Whole(_Number):
+    """A whole number from ``least`` to ``most``, if there is a most."""
 
     def __init__(self, least: int, most: int | None = None) -> None:
-        self.least = least
-        self.most = most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        try:
-            number = int(value)
-        except ValueError:
-            number = self.least - 1
-        if number < self.least:
-            self.fail(f"{value!r}: a whole number of {self.least} or more is needed", param, ctx)
-        if self.most is not None and number > self.most:
-            self.fail(f"{value!r}: a whole number of {self.least} to {self.most} is needed", param, ctx)
-        return number
+        needed = f"a whole number of {least} {'or more' if most is None else f'to {most}'} is needed"
+        super().__init__("integer", needed, int, lambda n: least <= n and (most is None or n <= most))
 
 
-class Fraction(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
-    """A share between 0 and 1, said as a fraction or in percent."""
+class Fraction(_Number):
+    """A share between 0 and 1, as a fraction or in percent: 0.02 for both ``2%`` and ``0.02``."""
 
-    name = "share"
+    def __init__(self) -> None:
+        def read(value: Any) -> float:
+            text = str(value).strip()
+            return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share as a fraction: 0.02 for both ``2%`` and ``0.02``."""
-        text = str(value).strip()
-        try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            share = 0.0
-        if not 0 < share < 1:
-            self.fail(f"{value!r}: a share between 0 and 1 is needed, as 2% or 0.02", param, ctx)
-        return share
+        super().__init__(
+            "share", "a share between 0 and 1 is needed, as 2% or 0.02", read, lambda n: 0 < n < 1
+        )
 
 
-class Probability(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+class Probability(_Number):
     """A probability below 1; 0 counts."""
 
-    name = "probability"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < 1:
-            self.fail(f"{value!r}: a probability of 0 or more and less than 1 is needed", param, ctx)
-        return number
+    def __init__(self) -> None:
+        needed = "a probability of 0 or more and less than 1 is needed"
+        super().__init__("probability", needed, float, lambda n: 0 <= n < 1)
 
 
 Kind = Literal["rules", "backends", "suites"]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from attnbench.plugins.commands import PluginCommand
-    from attnbench.types.columns import Format
     from attnbench.types.extensions import Source
+    from attnbench.types.formats import Format
 
 _WHO = ("name", "distribution", "version", "module")
 _SHOWN = ("name", "distribution", "version", "brings", "faults")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnbench.runner.options import Options
     from attnbench.runner.progress import Moment, Progress
     from attnbench.types.case import Case
-    from attnbench.types.columns import Format
+    from attnbench.types.formats import Format
 
 
 _BESIDE_CASE = 72

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry
     from attnbench.reports.judged import Judged
     from attnbench.reports.run import Run
-    from attnbench.types.columns import Format
     from attnbench.types.extensions import Reporter
+    from attnbench.types.formats import Format
 
 
 WORDS = ("case", "backend", "status", "time", "quartiles", "reason")

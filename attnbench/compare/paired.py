@@ -21,6 +21,7 @@ from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, LEVEL, Verdict, ve
 from attnbench.types.compared import BASE, HEAD, SIDES, Cell, Compared, ComparedCell, Outcome, parts_of, sided
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import Record, SetLine
+from attnbench.types.status import MEANING
 from attnbench.types.words import count_of, unknown_name
 
 CONVENTIONS = (
@@ -188,7 +189,7 @@ def _without_ratio(record: Record, base: Record) -> tuple[Outcome, str]:
     if record.status == "mismatch":
         return "mismatch", record.reason
     for one in (record, base):
-        if one.status in ("unsupported", "unavailable"):
+        if MEANING[one.status].declined:
             return "none", _why_not(one, base)
     for one in (record, base):
         if one.status != "ok":

@@ -26,7 +26,7 @@ from attnbench.stats.unpaired import (
 )
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured, Outcome
-from attnbench.types.record import Status
+from attnbench.types.status import MEANING, Status
 from attnbench.types.uncollected import uncollected
 from attnbench.types.words import count_of
 
@@ -274,7 +274,7 @@ def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, Pair]) -> It
     groups: dict[str, list[Key]] = {f"measured by {' and by '.join(sorted(keys))}": both}
     for key, pair in pairs.items():
         timed_base, timed_new = pair.timed_base, pair.timed_new
-        failed = any(cell.status not in ("unsupported", "unavailable") for cell in (*pair.base, *pair.new))
+        failed = any(not MEANING[cell.status].declined for cell in (*pair.base, *pair.new))
         for words, applies in (
             ("only in base", not pair.new),
             ("only in new, with nothing to be compared with", not pair.base),

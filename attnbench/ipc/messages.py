@@ -13,7 +13,8 @@ from attnbench.ipc import channel
 from attnbench.types.case import Dtype
 from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
-from attnbench.types.record import Block, MachineScale, Status
+from attnbench.types.record import Block, MachineScale
+from attnbench.types.status import Status
 
 
 class ArraySpec(Struct, frozen=True):

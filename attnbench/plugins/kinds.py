@@ -11,8 +11,8 @@ from attnbench import hookspecs
 from attnbench.plugins import kinds as v
 from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import DEVICES, DTYPES, OPERATIONS, PASSES, Case
-from attnbench.types.columns import COLUMNS, FORMATS, HEADS
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
+from attnbench.types.formats import FORMATS
 from attnbench.types.rule import Law, Rule
 from attnbench.types.words import LONGEST_NAME, NAME, NAMES_ARE
 
@@ -84,18 +84,22 @@ def verdict_rule_fault(rule: VerdictRule) -> str | None:
 
 def metric_fault(metric: Metric) -> str | None:
     """What is wrong with a metric: attnbench's own columns are called otherwise, and heads are short."""
+    from attnbench.reports.columns import KEYS
+
     own = f"a column {metric.name!r} is attnbench's own: call it otherwise"
     return (
         _not_line("summary", metric.summary)
         or _not_text("head", metric.head)
         or _not_callable("value", metric.value)
         or (None if _is_count(metric.digits) and metric.digits else f"digits = {metric.digits!r}: 1 or more")
-        or (own if metric.name in COLUMNS else None)
+        or (own if metric.name in KEYS else None)
         or _head_fault(metric.head)
     )
 
 
 def _head_fault(head: str) -> str | None:
+    from attnbench.reports.columns import HEADS
+
     if head in HEADS or head.startswith("×"):
         return f"a column headed {head!r} is attnbench's own: head it otherwise"
     if not head.isprintable() or not 1 <= len(head.strip()) <= _HEAD_LONGEST:

@@ -11,10 +11,10 @@ from attnbench.plugins.kinds import KINDS, Kind
 from attnbench.plugins.load import Loaded, load
 from attnbench.plugins.sources import installed, wanted
 from attnbench.types.backend import Backend
-from attnbench.types.columns import FORMATS
 from attnbench.types.compared import SIDES, sided
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
+from attnbench.types.formats import FORMATS
 from attnbench.types.rule import Rule
 from attnbench.types.words import unknown_name
 

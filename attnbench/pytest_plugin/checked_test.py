@@ -28,7 +28,8 @@ from attnbench.runner.repetitions import draw_places
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.errors import AttnbenchError, BadInput
-from attnbench.types.record import Record, Status
+from attnbench.types.record import Record
+from attnbench.types.status import MEANING, Status
 from attnbench.types.words import one_line
 from attnbench.worker.answers import stored_answer, written
 from attnbench.worker.failures import classify
@@ -177,7 +178,7 @@ def prepared_backend(
                 # pytest-benchmark warns if its fixture was not used. Disabled, it stores nothing.
                 benchmark.disabled = True
                 benchmark(lambda: None)
-            if refused.status in ("unsupported", "unavailable"):
+            if MEANING[refused.status].declined:
                 pytest.skip(run.failure)
         yield run.backend
     # The item lives as long as the session; the tensors need not.

@@ -1,87 +1,84 @@
-"""The columns of the table, and which of them fit."""
+"""The columns of records: JSON, CSV, frames, tables, Markdown, the page and the docs follow from one table.
+
+To add a column, add its line to :data:`COLUMNS`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from attnbench.cases.ids import mask_text, parse_case
 from attnbench.cases.work import human_bytes
-from attnbench.plugins.registry import Entry
-from attnbench.reports.judged import BASELINE, Judged
 from attnbench.reports.units import duration, error, figure, number, percent, plus_minus, ratio, reach
-from attnbench.types.extensions import Metric
 from attnbench.types.record import Accuracy, Record
 
-GAP = 2
-"""Blanks between two columns, and before the first."""
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnbench.plugins.registry import Entry
+    from attnbench.reports.judged import Judged
+    from attnbench.types.extensions import Metric
+
+Row = dict[str, Any]
+Cell = Callable[["Judged"], str | None]
+Dtype = Literal["str", "float64", "int64", "Int64"]
+
 COUNTED_BYTES = 512 * 1024
-"""Memory is told in no less than this."""
+"""The kernel counts pages in batches, so tables show no smaller amount of memory."""
 NAMES = "backend"
 """The head of the first column."""
 UNCERTAIN = "?"
-"""Stands where an interval would, and there were too few sets for one."""
+"""Stands in place of an interval if there were too few sets for one."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its head, the cell of a record (None where it has none), and on which side cells line up.
+    """A column of records.
 
-    added: whether a plugin brings it. value: the number of which the cell is the text, for those who sort;
-    None where it is none.
+    key: its name in JSON, CSV and frames, "" for a column of tables alone. dtype: in frames. value: of a
+    record, None if it has none. summary: for the docs. head, cell: its head and text in tables; without a
+    cell, tables do not have it. dropped: narrow terminals drop 1 first; 0 is never dropped. narrow: the
+    column that then takes its place.
     """
 
-    head: str
-    cell: Callable[[Judged], str | None]
+    key: str
+    dtype: Dtype
+    value: Callable[[Judged], Any]
+    summary: str
+    head: str = ""
+    cell: Cell | None = None
     justify: Literal["left", "right"] = "right"
-    added: bool = False
-    value: Callable[[Judged], float | None] = lambda judged: None
+    dropped: int = 0
+    narrow: Column | None = None
 
-
-def _of(words: Callable[[Record], str | None]) -> Callable[[Judged], str | None]:
-    return lambda judged: words(judged.record)
-
-
-def _number(name: str) -> Callable[[Judged], float | None]:
-    def value(judged: Judged) -> float | None:
-        found = getattr(judged.record, name)
-        return None if found is None else float(found)
-
-    return value
-
-
-def _accuracy(name: str) -> Callable[[Judged], float | None]:
-    def value(judged: Judged) -> float | None:
-        accuracy = judged.record.accuracy
-        return None if accuracy is None else float(getattr(accuracy, name))
-
-    return value
-
-
-def _checked(words: Callable[[Accuracy], str]) -> Callable[[Judged], str | None]:
-    return lambda judged: None if judged.record.accuracy is None else words(judged.record.accuracy)
+    def text(self, judged: Judged) -> str | None:
+        """The cell of a record in a table, None if it has none."""
+        return None if self.cell is None else self.cell(judged)
 
 
 def name_text(record: Record) -> str:
-    """The backend of a record, and the one whose kernel it runs where that is another's."""
+    """The backend of a record, and the backend whose kernel it runs if that is another."""
     return f"{record.backend} → {record.kernel_of}" if record.kernel_of else record.backend
 
 
 def time_text(record: Record) -> str | None:
-    """The median time of a record in its unit; None where it has none."""
+    """The median time of a record with its unit, None if it has none."""
     if record.median_ms is None:
         return None
     return duration(record.median_ms, reach(record.median_ms, record.low_ms, record.high_ms))
 
 
-def _time_spread(record: Record) -> str | None:
-    return _spread(record.median_ms, record.low_ms, record.high_ms)
-
-
-def _time_share(judged: Judged) -> float | None:
-    record = judged.record
-    far = reach(record.median_ms or 0.0, record.low_ms, record.high_ms)
-    return far / record.median_ms if far is not None and record.median_ms else None
+def ratio_text(record: Record) -> tuple[str, str]:
+    """The ratio of a record and its interval, "" for what it has not."""
+    if record.ratio is None:
+        return "", ""
+    if record.backend == record.baseline:
+        return "1", ""
+    text, bounds = ratio(record.ratio, record.ratio_low, record.ratio_high)
+    return (text, bounds) if bounds else (text + UNCERTAIN, UNCERTAIN)
 
 
 def _spread(value: float | None, low: float | None, high: float | None) -> str | None:
@@ -91,34 +88,26 @@ def _spread(value: float | None, low: float | None, high: float | None) -> str |
     return UNCERTAIN if far is None else plus_minus(value, far)
 
 
-def _ratio(record: Record) -> str | None:
-    if record.ratio is None:
-        return None
-    if record.backend == record.baseline:
-        return "1"
-    text, bounds = ratio(record.ratio, record.ratio_low, record.ratio_high)
-    return text if bounds else text + UNCERTAIN
+def _time_spread(judged: Judged) -> str | None:
+    return _spread(judged.record.median_ms, judged.record.low_ms, judged.record.high_ms)
 
 
-def _ratio_interval(record: Record) -> str | None:
-    if record.ratio is None or record.backend == record.baseline:
-        return None
-    return ratio(record.ratio, record.ratio_low, record.ratio_high)[1] or UNCERTAIN
+def _time_share(judged: Judged) -> float | None:
+    record = judged.record
+    far = reach(record.median_ms or 0.0, record.low_ms, record.high_ms)
+    return far / record.median_ms if far is not None and record.median_ms else None
 
 
-def ratio_text(record: Record) -> tuple[str, str]:
-    """The ratio of a record and its interval; "" where it has none."""
-    return _ratio(record) or "", _ratio_interval(record) or ""
-
-
-def _ratio_spread(record: Record) -> str | None:
+def _ratio_spread(judged: Judged) -> str | None:
+    record = judged.record
     if record.backend == record.baseline:
         return None
     return _spread(record.ratio, record.ratio_low, record.ratio_high)
 
 
-def _ratio_to_best(record: Record) -> str | None:
+def _ratio_to_best(judged: Judged) -> str | None:
     """To the digits of the ratio, which is measured alike; that of the baseline to those of its time."""
+    record = judged.record
     if record.ratio_to_best is None or record.backend == record.best:
         return None if record.ratio_to_best is None else "1"
     middle, low, high = record.ratio, record.ratio_low, record.ratio_high
@@ -129,7 +118,7 @@ def _ratio_to_best(record: Record) -> str | None:
     return number(record.ratio_to_best, scaled, most=3)
 
 
-def _rate(name: str, words: Callable[[float, float | None], str]) -> Callable[[Judged], str | None]:
+def _rate(name: str, words: Callable[[float, float | None], str]) -> Cell:
     """A quantity over the time, to the digits that the time's interval justifies."""
 
     def cell(judged: Judged) -> str | None:
@@ -150,15 +139,14 @@ def _three_digits(value: float, far: float | None) -> str:
     return number(value, far, most=3)
 
 
-def _extra(record: Record) -> str | None:
-    """Pages are counted in batches: what is less than that is told as no more than it is."""
-    count = record.peak_extra_bytes
+def _extra(judged: Judged) -> str | None:
+    count = judged.record.peak_extra_bytes
     if count is None:
         return None
     return f"<{human_bytes(COUNTED_BYTES)}" if count < COUNTED_BYTES else human_bytes(count)
 
 
-def _once(name: str) -> Callable[[Judged], str | None]:
+def _once(name: str) -> Cell:
     """A time that was taken just once."""
 
     def cell(judged: Judged) -> str | None:
@@ -168,61 +156,134 @@ def _once(name: str) -> Callable[[Judged], str | None]:
     return cell
 
 
-def _verdict(judged: Judged) -> str | None:
-    return judged.verdict
+def _checked(words: Callable[[Accuracy], str]) -> Cell:
+    return lambda judged: None if judged.record.accuracy is None else words(judged.record.accuracy)
 
 
-_TIME = Column("time", _of(time_text), value=_number("median_ms"))
-_SPREAD = Column("±", _of(_time_spread), value=_time_share)
-_INTERVAL = Column("interval", _of(_ratio_interval), value=_number("ratio_low"))
-_RATIO_SPREAD = Column("±", _of(_ratio_spread))
-VERDICT = Column("verdict", _verdict, "left")
-_BEST = Column("×best", _of(_ratio_to_best), value=_number("ratio_to_best"))
-_LIMIT = Column("limit", _rate("limit_share", percent), value=_number("limit_share"))
-_RMS_ERROR = Column(
-    "rms error", _checked(lambda accuracy: error(accuracy.rms_error)), value=_accuracy("rms_error")
-)
-_MAX_ERROR = Column(
-    "max error", _checked(lambda accuracy: error(accuracy.max_error)), value=_accuracy("max_error")
-)
-_RMS_BUDGET = Column(
-    "rms/ref", _checked(lambda accuracy: number(accuracy.error_budget)), value=_accuracy("error_budget")
-)
-_MAX_BUDGET = Column(
-    "max/ref", _checked(lambda accuracy: number(accuracy.max_error_budget)),
-    value=_accuracy("max_error_budget"),
+def _of_record(key: str, dtype: Dtype, summary: str, **shown: Any) -> Column:
+    return Column(key, dtype, lambda judged: getattr(judged.record, key), summary, **shown)
+
+
+def _of_accuracy(key: str, dtype: Dtype, summary: str, **shown: Any) -> Column:
+    return Column(key, dtype, lambda judged: getattr(judged.record.accuracy, key, None), summary, **shown)
+
+
+def _of_dropout(key: str, dtype: Dtype, name: str, summary: str) -> Column:
+    return Column(key, dtype, lambda judged: getattr(judged.record.dropout, name, None), summary)
+
+
+def _of_case(key: str, dtype: Dtype, summary: str) -> Column:
+    return Column(key, dtype, lambda judged: case_fields(judged.record.case)[key], summary)
+
+
+def case_fields(text: str) -> Row:
+    """The fields of a case by its id, as columns."""
+    case = parse_case(text)
+    found = {key: getattr(case, key) for key in ("operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv")}
+    found |= {"E": None if case.layer is None else case.layer.E, "mask": mask_text(case.mask)}
+    found |= {"dtype": case.dtype, "device": case.device, "pass": case.pass_}
+    return found | {key: getattr(case, key) for key in ("dropout", "cache", "threads", "seed")}
+
+
+COLUMNS: tuple[Column, ...] = (
+    _of_record("case", "str", "Id of the case.", head="case"),
+    _of_record("rule", "str", "Scoring rule."),
+    _of_record("backend", "str", "Backend.", head="backend"),
+    _of_record("status", "str", "Outcome.", head="status"),
+    _of_record("failed_check", "str", "The check that failed."),
+    _of_record("reason", "str", "Why the status is not `ok`.", head="reason"),
+    _of_record("median_ms", "float64", "Median over sets of the median time of a call.",
+               head="time", cell=lambda j: time_text(j.record)),
+    _of_record("low_ms", "float64", "Lower end of the interval of the time."),
+    _of_record("high_ms", "float64", "Upper end of that interval."),
+    Column("", "float64", _time_share, "Distance to the farther end of an interval, as a share.",
+           head="±", cell=_time_spread, dropped=98),
+    _of_record("confidence", "float64", "Confidence of that interval."),
+    _of_record("ratio", "float64", "Time over the baseline's, from pairs; tables head it `×eager`.",
+               head="ratio", cell=lambda j: ratio_text(j.record)[0] or None),
+    _of_record("ratio_low", "float64", "Lower end of the interval of the ratio; tables show both ends.",
+               head="interval", cell=lambda j: ratio_text(j.record)[1] or None, dropped=7,
+               narrow=Column("", "float64", lambda judged: None, "", "±", _ratio_spread, dropped=99)),
+    _of_record("ratio_high", "float64", "Upper end of that interval."),
+    _of_record("ratio_confidence", "float64", "Confidence of that interval."),
+    _of_record("p_value", "float64", "Of the sign test that the ratio is 1."),
+    Column("p_adjusted", "float64", lambda j: j.p_adjusted, "`p_value` adjusted over the run."),
+    Column("verdict", "str", lambda j: j.verdict, "`faster`, `slower`, `same`, `unclear` or `baseline`.",
+           head="verdict", cell=lambda j: j.verdict, justify="left"),
+    Column("verdict_reason", "str", lambda j: j.why, "What an unclear verdict lacks."),
+    _of_record("baseline", "str", "The backend that the ratio is to."),
+    _of_record("delta", "float64", "Smallest effect that counts."),
+    _of_record("best", "str", "Fastest backend of the case."),
+    _of_record("ratio_to_best", "float64", "Time over that of the fastest backend of the case, from pairs.",
+               head="×best", cell=_ratio_to_best, dropped=10),
+    Column("", "float64", lambda j: j.record.limit_share, "`limit_share`.",
+           head="limit", cell=_rate("limit_share", percent), dropped=9),
+    _of_accuracy("rms_error", "float64", "RMS error against the float64 oracle.",
+                 head="rms error", cell=_checked(lambda a: error(a.rms_error)), dropped=4),
+    _of_accuracy("max_error", "float64", "Largest error against the float64 oracle.",
+                 head="max error", cell=_checked(lambda a: error(a.max_error)), dropped=3),
+    _of_accuracy("error_budget", "float64", "RMS error over that of the plain computation in the same dtype.",
+                 head="rms/ref", cell=_checked(lambda a: number(a.error_budget))),
+    _of_accuracy("max_error_budget", "float64", "Largest error over that of the plain computation.",
+                 head="max/ref", cell=_checked(lambda a: number(a.max_error_budget))),
+    _of_record("tflops", "float64", "10¹² operations a second, from exact counts.",
+               head="TFLOP/s", cell=_rate("tflops", _three_digits), dropped=6),
+    _of_record("gbps", "float64", "10⁹ bytes a second, from exact counts.",
+               head="GB/s", cell=_rate("gbps", _three_digits), dropped=5),
+    _of_record("limit_share", "float64", "Least time that this machine needs for the case, over the time."),
+    _of_record("peak_extra_bytes", "Int64", "Memory that a call takes at its peak, output included.",
+               head="extra", cell=_extra, dropped=8),
+    _of_record("faults_per_call", "float64", "Minor page faults of a timed call."),
+    _of_record("prepare_ms", "float64", "Time to load and prepare the backend.",
+               head="prepare", cell=_once("prepare_ms"), dropped=2),
+    _of_record("first_call_ms", "float64", "Time of the first call, compilation included.",
+               head="first call", cell=_once("first_call_ms"), dropped=1),
+    _of_record("sets", "int64", "Sets (repetitions) behind the numbers."),
+    _of_record("pairs", "int64", "Pairs behind the ratio."),
+    _of_record("pairs_left_out", "int64", "Pairs left out because a side was preempted."),
+    _of_record("timed_calls", "int64", "Calls inside timed samples."),
+    _of_record("verified_calls", "int64", "Outputs of timed calls that were compared with the oracle."),
+    _of_accuracy("rows", "Int64", "Query rows that were compared."),
+    _of_accuracy("rows_of", "Int64", "Query rows of the case."),
+    _of_accuracy("draws", "Int64", "Independent inputs of the check."),
+    _of_dropout("dropout_p", "float64", "p", "Dropout probability that the outputs show."),
+    _of_dropout("dropout_p_least", "float64", "p_least", "Smallest probability that was allowed."),
+    _of_dropout("dropout_p_most", "float64", "p_most", "Largest probability that was allowed."),
+    _of_dropout("dropout_calls", "Int64", "calls", "Calls whose outputs were compared."),
+    _of_record("kernel_of", "str", "Another backend whose kernel ran."),
+    Column("ran", "str", lambda j: "; ".join(j.record.ran), "Operations of a call, by a trace.", head="ran"),
+    Column("notes", "str", lambda j: "; ".join(j.record.notes), "Remarks on the measurement."),
+    _of_case("operation", "str", "`attention` or `multihead`."),
+    _of_case("B", "int64", "Batch size."),
+    _of_case("H", "int64", "Query heads."),
+    _of_case("Hkv", "int64", "Key and value heads."),
+    _of_case("Lq", "int64", "Queries."),
+    _of_case("Lk", "int64", "Keys."),
+    _of_case("D", "int64", "Features of queries and keys."),
+    _of_case("Dv", "int64", "Features of values."),
+    _of_case("E", "Int64", "Features of a multi-head layer's input."),
+    _of_case("mask", "str", "Mask, as in ids."),
+    _of_case("dtype", "str", "Data type."),
+    _of_case("device", "str", "`cpu` or `cuda`."),
+    _of_case("pass", "str", "`forward`, `backward` or `both`."),
+    _of_case("dropout", "float64", "Dropout probability of the case."),
+    _of_case("cache", "str", "`hot` or `rotating` inputs."),
+    _of_case("threads", "int64", "Threads."),
+    _of_case("seed", "int64", "Seed of the checked inputs."),
+    Column("run", "str", lambda j: j.run, "Id of the run."),
 )  # fmt: skip
-_TFLOPS = Column("TFLOP/s", _rate("tflops", _three_digits), value=_number("tflops"))
-_GBPS = Column("GB/s", _rate("gbps", _three_digits), value=_number("gbps"))
-_EXTRA = Column("extra", _of(_extra), value=_number("peak_extra_bytes"))
-_PREPARE = Column("prepare", _once("prepare_ms"), value=_number("prepare_ms"))
-_FIRST = Column("first call", _once("first_call_ms"), value=_number("first_call_ms"))
+"""All columns, in the order of JSON, CSV and frames; tables have those with a cell in the same order."""
 
-_DROPPED_FIRST = (
-    _FIRST, _PREPARE, _MAX_ERROR, _RMS_ERROR, _GBPS, _TFLOPS, _INTERVAL, _EXTRA, _LIMIT, _BEST,
-)  # fmt: skip
-"""What a narrow terminal does without; JSON, CSV and a wider one have it."""
-_DROPPED_LAST = (_SPREAD, _RATIO_SPREAD)
-"""Only where it must do without what plugins add, too."""
-_SHORTER = {_INTERVAL: _RATIO_SPREAD}
-"""What stands in for a column that is dropped."""
+KEYS = tuple(column.key for column in COLUMNS if column.key)
+HEADS = tuple(column.head for column in COLUMNS if column.head)
+"""Heads of tables; a baseline's column is headed ``×`` and its name."""
 
-
-def all_columns(judged: Iterable[Judged]) -> list[Column]:
-    """Every column that has something to show, in order."""
-    judged = list(judged)
-    baselines = {one.record.baseline for one in judged if one.record.ratio is not None}
-    head = f"×{baselines.pop()}" if len(baselines) == 1 else "ratio"
-    columns = (
-        _TIME, _SPREAD, Column(head, _of(_ratio), value=_number("ratio")), _INTERVAL, VERDICT, _BEST,
-        _LIMIT, _RMS_ERROR, _MAX_ERROR, _RMS_BUDGET, _MAX_BUDGET, _TFLOPS, _GBPS, _EXTRA, _PREPARE, _FIRST,
-    )  # fmt: skip
-    shown = (*columns, *map(_added, metrics_of(judged)))
-    return [column for column in shown if any(column.cell(one) is not None for one in judged)]
+_ADDED = 50
+"""When columns of plugins are dropped: after all others but ``±``."""
 
 
 def metrics_of(judged: Iterable[Judged]) -> list[Entry[Metric]]:
-    """The metrics of plugins that records were asked for, in order."""
+    """The metrics of plugins that records have values of, in order."""
     return list(dict.fromkeys(cell.entry for one in judged for cell in one.added))
 
 
@@ -234,24 +295,40 @@ def _added(entry: Entry[Metric]) -> Column:
         found = value(judged)
         return None if found is None else figure(found, entry.record.digits)
 
-    return Column(entry.record.head, cell, added=True, value=value)
+    metric = entry.record
+    return Column(metric.name, "float64", value, metric.summary, metric.head, cell, dropped=_ADDED)
 
 
-def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:
-    """The columns that have something to show and fit, and the widths of all, that of the names first."""
-    columns = all_columns(judged)
-    added = [column for column in reversed(columns) if column.added]
-    for dropped in (None, *_DROPPED_FIRST, *added, *_DROPPED_LAST):
-        if dropped in columns:
-            place = columns.index(dropped)
-            columns[place : place + 1] = [_SHORTER[dropped]] if dropped in _SHORTER else []
-        widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
-        widths += [max([len(c.head), *(len(c.cell(one) or "") for one in judged)]) for c in columns]
-        if sum(widths) + GAP * len(widths) <= width:
-            break
-    widths[0] -= max(0, sum(widths) + GAP * len(widths) - width)
-    return columns, widths
+def table_columns(judged: Iterable[Judged]) -> list[Column]:
+    """The columns of a table that have something to show, in order, those of plugins last."""
+    judged = list(judged)
+    baselines = {one.record.baseline for one in judged if one.record.ratio is not None}
+    head = f"×{baselines.pop()}" if len(baselines) == 1 else "ratio"
+    columns = [replace(one, head=head) if one.key == "ratio" else one for one in COLUMNS if one.cell]
+    columns += map(_added, metrics_of(judged))
+    return [column for column in columns if any(column.text(one) is not None for one in judged)]
 
 
-STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELINE: "dim"}
-"""How the words of verdicts look where there is colour."""
+def record_row(judged: Judged) -> Row:
+    """A record as a row of plain values: every column with a key, then those of plugins.
+
+    None stands for what a record has not, and for NaN and infinity.
+    """
+    row = {column.key: _finite(column.value(judged)) for column in COLUMNS if column.key}
+    return row | {cell.entry.record.name: cell.value for cell in judged.added}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def frame(judged: Iterable[Judged], metrics: Sequence[str] = ()) -> pd.DataFrame:
+    """A row for each record, in their order, with the columns of :data:`COLUMNS`, then ``metrics``.
+
+    Times are in ms. A missing value is NaN in a float column and NA in a column of whole numbers.
+    """
+    import pandas as pd
+
+    rows = [record_row(one) for one in judged]
+    dtypes = {column.key: column.dtype for column in COLUMNS if column.key and column.dtype != "str"}
+    return pd.DataFrame(rows, columns=[*KEYS, *metrics]).astype(dtypes | dict.fromkeys(metrics, "float64"))

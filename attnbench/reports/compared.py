@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from attnbench.compare.gate import GateResult
-from attnbench.reports.columns import GAP
-from attnbench.reports.formats import as_csv, as_markdown, as_text, string_console, written
+from attnbench.reports.formats import GAP, as_csv, as_markdown, as_text, string_console, written
 from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
-from attnbench.types.columns import Format
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference
+from attnbench.types.formats import Format
 from attnbench.types.words import count_of
 
 if TYPE_CHECKING:

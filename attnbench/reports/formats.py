@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnbench.types.columns import Format
+from attnbench.types.formats import Format
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,8 +103,8 @@ def bare_table() -> Table:
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
 
 
-_GAP = 2
-"""Columns of space between two of a table."""
+GAP = 2
+"""Blanks between two columns of a table, and before the first."""
 
 
 def listing(
@@ -138,7 +138,7 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, c
             len(word) for cell in (name, *cells[name]) for word in ([cell] if whole else cell.split(" "))
         )
         table.add_column(name, no_wrap=whole, min_width=longest, justify="right" if numeric else "left")
-        least += longest + _GAP
+        least += longest + GAP
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)
     # Where the longest words don't fit beside each other lines get longer: half a word can't be copied.

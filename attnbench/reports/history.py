@@ -12,7 +12,7 @@ from attnbench.compare.history import Step
 from attnbench.reports.compared import least_words
 from attnbench.reports.formats import as_csv, as_json, as_markdown, bare_table, string_console, written
 from attnbench.reports.units import duration, number, ratio, reach
-from attnbench.types.columns import Format
+from attnbench.types.formats import Format
 
 COLUMNS = (
     "case", "rule", "backend", "started", "commit", "status", "median_ms", "low_ms", "high_ms", "ratio",

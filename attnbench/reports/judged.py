@@ -14,7 +14,8 @@ from attnbench.plugins.registry import Entry
 from attnbench.stats.verdict import verdicts
 from attnbench.types.case import Case
 from attnbench.types.extensions import Metric, Word
-from attnbench.types.record import TIMED, Record
+from attnbench.types.record import Record
+from attnbench.types.status import MEANING
 from attnbench.types.words import clean
 
 BASELINE: Literal["baseline"] = "baseline"
@@ -107,7 +108,7 @@ def _values(
 
     def cell(record: Record) -> float | None:
         nonlocal asked
-        if record.status not in TIMED:
+        if not MEANING[record.status].timed:
             return None
         asked += 1
         try:

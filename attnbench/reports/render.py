@@ -8,14 +8,14 @@ from typing import Any
 
 from attnbench.plugins.calling import Raised, call, traced
 from attnbench.plugins.registry import Entry
-from attnbench.reports.columns import NAMES, all_columns, name_text
+from attnbench.reports.columns import KEYS, NAMES, name_text, record_row, table_columns
 from attnbench.reports.formats import as_csv, as_json, as_markdown
 from attnbench.reports.judged import Judged
-from attnbench.reports.rows import record_row
-from attnbench.types.columns import COLUMNS, Format
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts
-from attnbench.types.record import STATUSES, Manifest
+from attnbench.types.formats import Format
+from attnbench.types.record import Manifest
+from attnbench.types.status import STATUSES
 from attnbench.types.words import clean
 
 
@@ -57,7 +57,7 @@ def render(
 ) -> str:
     """Records as text that ends in a newline.
 
-    JSON and CSV have every column of :data:`attnbench.types.columns.COLUMNS` and of plugins, in full;
+    JSON and CSV have every column of :data:`attnbench.reports.columns.COLUMNS` and of plugins, in full;
     Markdown those of the table, rounded and in the order as there, and the status; width and colour are for
     the table.
     trace: show what each call ran; JSON and CSV have it always.
@@ -69,14 +69,14 @@ def render(
     if format == "markdown":
         return _markdown(judged, trace)
     rows = [record_row(one) for one in judged]
-    return as_json(rows) if format == "json" else as_csv(rows, list(rows[0]) if rows else COLUMNS)
+    return as_json(rows) if format == "json" else as_csv(rows, list(rows[0]) if rows else KEYS)
 
 
 def _markdown(judged: Sequence[Judged], trace: bool) -> str:
-    columns = all_columns(judged)
+    columns = table_columns(judged)
     rows = [
         {"case": one.record.case, NAMES: name_text(one.record), "status": one.record.status}
-        | {column.head: column.cell(one) for column in columns}
+        | {column.head: column.text(one) for column in columns}
         | {"reason": one.record.reason, "ran": ", ".join(one.record.ran)}
         for one in _as_in_the_table(judged)
     ]

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnbench.types.record import Manifest, Record, Status
+from attnbench.types.record import Manifest, Record
+from attnbench.types.status import MEANING
 from attnbench.types.words import clean
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from attnbench.reports.judged import Judged, MetricColumn
-
-
-_FAILED: frozenset[Status] = frozenset({"crashed", "timeout", "out_of_memory", "error"})
 
 
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
@@ -26,12 +24,12 @@ def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
     backend in ``named``, one that the user asked for by name: it must be ``ok`` on some case.
     """
     records = tuple(records)
-    statuses = {record.status for record in records}
-    if "mismatch" in statuses:
+    codes = {MEANING[record.status].exit_code for record in records}
+    if 1 in codes:
         return 1
     present = {record.backend for record in records}
     ok = {record.backend for record in records if record.status == "ok"}
-    return 3 if statuses & _FAILED or (set(named) & present) - ok else 0
+    return 3 if 3 in codes or (set(named) & present) - ok else 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,7 +83,7 @@ class Run:
 
         Times are in ms; ``verdict`` is missing where there is no ratio to judge.
         """
-        from attnbench.reports.rows import frame
+        from attnbench.reports.columns import frame
 
         return frame(self.judged, [column.entry.record.name for column in self.metrics])
 

@@ -7,22 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
-from attnbench.reports.columns import (
-    GAP,
-    NAMES,
-    STYLES,
-    VERDICT,
-    Column,
-    fitting,
-    metrics_of,
-    name_text,
-    time_text,
-)
-from attnbench.reports.formats import string_console, written
-from attnbench.reports.judged import Judged
+from attnbench.reports.columns import NAMES, Column, metrics_of, name_text, table_columns, time_text
+from attnbench.reports.formats import GAP, string_console, written
+from attnbench.reports.judged import BASELINE, Judged
 from attnbench.stats.interval import AT_LEAST
 from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL, fewest_sets
-from attnbench.types.record import STATUSES, Record
+from attnbench.types.record import Record
+from attnbench.types.status import MEANING, STATUSES, status_words
 from attnbench.types.words import clean, count_of
 
 if TYPE_CHECKING:
@@ -31,50 +22,47 @@ if TYPE_CHECKING:
 
 
 RATIO_CONVENTION = (
-    "time is the median of a call; a ratio is time over the baseline's, so below 1 is faster, taken from "
-    "pairs measured next to each other, not from the times shown"
+    "time: median of a call; ratio: time over the baseline's, below 1 is faster, from pairs measured next to "
+    "each other"
 )
 INTERVAL_CONVENTION = (
-    f"an interval, and ±, its farther end, holds at {100 * AT_LEAST:g} % or more, over sets, each a fresh "
-    "process of every backend; no number has a digit finer than its interval justifies, or than tells a "
-    "ratio from 1"
+    f"interval: holds at {100 * AT_LEAST:g} % or more, over sets (fresh processes); ±: its farther end; "
+    "numbers are rounded to the precision their interval supports"
 )
 NO_INTERVAL = (
-    f"?: too few sets for an interval ({fewest_sets(1 - AT_LEAST)} are the least, {fewest_sets(LEVEL)} for a "
-    "verdict): leave --sets out, or give more"
+    f"?: too few sets for an interval, which needs {fewest_sets(1 - AT_LEAST)}; a verdict needs "
+    f"{fewest_sets(LEVEL)}: omit --sets, or give more"
 )
-BEST_CONVENTION = "×best: time over that of the fastest of the case, from pairs as well"
+BEST_CONVENTION = "×best: time over that of the fastest backend of the case, from pairs"
 LIMIT_CONVENTION = (
-    "limit: the least time in which this machine, as measured in this run, could do the operations of the "
-    "case or move its bytes, over the time taken"
+    "limit: the least time that this machine, as measured in this run, needs for the operations or the bytes "
+    "of the case, over the time"
 )
 ERROR_CONVENTION = (
-    "every row was checked against the float64 oracle; rms/ref and max/ref are its errors over those of the "
-    "plain computation in the same dtype"
+    "rms/ref, max/ref: error against the float64 oracle over that of the plain computation in the same dtype"
 )
 TRAFFIC_CONVENTION = (
-    "bytes: inputs (of attention the rows that the mask keeps) and parameters read once, the output "
-    "written once"
+    "bytes: inputs (only rows that the mask keeps) and parameters read once, the output written once"
 )
-KERNEL_CONVENTION = "a → b: what a calls runs the kernel of b, by a trace of one call (--trace shows it)"
-SAMPLED = "of large cases a sample of query rows was checked: columns rows and rows_of of --format json"
+KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
+SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 _MOST_REASONS = 3
 
 
 def counted(records: Sequence[Record]) -> str:
     """How many cases there are, and how many records of each status."""
     counts = Counter(record.status for record in records)
-    said = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in STATUSES if counts[status])
+    said = ", ".join(f"{counts[status]} {status_words(status)}" for status in STATUSES if counts[status])
     return f"{count_of(len({record.case for record in records}), 'case')}: {said or 'no records'}"
 
 
 def footer(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
-    """A line of counts, what could not be told, and the conventions behind the columns called ``heads``."""
+    """A line of counts, the unclear verdicts, and the conventions of the columns with these ``heads``."""
     records = [one.record for one in judged]
     lines = [counted(records), *_unclear(judged)]
     timed = [record for record in records if record.status == "ok" and record.median_ms is not None]
     if timed and all(record.ratio is None for record in timed):
-        lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too, or name another")
+        lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too")
     if any(_without_interval(record) for record in timed):
         lines.append(NO_INTERVAL)
     if "time" in heads:
@@ -113,7 +101,7 @@ def _unclear(judged: Sequence[Judged]) -> list[str]:
     lines = [f"unclear, {count} of {_family(judged)}: {why}" for why, count in reasons.most_common()]
     if len(lines) > _MOST_REASONS:
         others = sum(count for _, count in reasons.most_common()[_MOST_REASONS:])
-        lines[_MOST_REASONS:] = [f"unclear, {others} more: column verdict_reason of --format json"]
+        lines[_MOST_REASONS:] = [f"unclear, {others} more: see verdict_reason in --format json"]
     return lines
 
 
@@ -127,15 +115,14 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
     delta = " or ".join(f"{100 * delta:g} %" for delta in deltas) or "the least effect"
     family = count_of(_family(judged), "ratio")
     return (
-        f"verdict: same, the whole interval of the ratio lies within {delta} of 1; faster or slower, the "
-        f"ratio is beyond that, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} "
-        f"after Benjamini-Hochberg over the {family} of the run; "
-        "unclear, none of these"
+        f"verdict: same if the whole interval of the ratio lies within {delta} of 1; faster or slower if the "
+        f"ratio is beyond, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after "
+        f"Benjamini-Hochberg over the {family} of the run; unclear otherwise"
     )
 
 
-_QUIET = ("unsupported", "unavailable")
-_STYLE = {"suspect": "yellow", "unsupported": "dim", "unavailable": "dim"}
+_STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELINE: "dim"}
+"""The colours of verdicts."""
 
 
 def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, trace: bool = False) -> str:
@@ -161,6 +148,24 @@ def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, t
     return written(console)
 
 
+def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:
+    """The columns that have something to show and fit, and the widths of all, that of the names first."""
+    columns = table_columns(judged)
+    while True:
+        widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
+        widths += [max([len(c.head), *(len(c.text(one) or "") for one in judged)]) for c in columns]
+        excess = sum(widths) + GAP * len(widths) - width
+        first = min((column.dropped for column in columns if column.dropped), default=None)
+        if excess <= 0 or first is None:
+            break
+        # Of several alike, which plugins bring, the last goes first.
+        place = max(place for place, column in enumerate(columns) if column.dropped == first)
+        narrow = columns[place].narrow
+        columns[place : place + 1] = [] if narrow is None else [narrow]
+    widths[0] -= max(0, excess)
+    return columns, widths
+
+
 def _print_block(
     console: Console, group: Iterable[Judged], columns: Sequence[Column], widths: Sequence[int]
 ) -> None:
@@ -182,8 +187,8 @@ def _print_block(
 def _cell(column: Column, judged: Judged) -> Text:
     from rich.text import Text
 
-    text = column.cell(judged) or ""
-    return Text(text, style=STYLES.get(judged.verdict, "") if column is VERDICT else "")
+    text = column.text(judged) or ""
+    return Text(text, style=_STYLES.get(judged.verdict, "") if column.key == "verdict" else "")
 
 
 def _time(judged: Judged) -> float:
@@ -194,26 +199,26 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
     """Those that have no row: each that failed with its reason, then those that can't, gathered by reason."""
     for status in STATUSES:
         those = [record for record in group if record.status == status != "ok"]
-        if status in _QUIET:
+        if MEANING[status].declined:
             sentences = [f"{names} ({reason})" for reason, names in _gathered((r.reason, r) for r in those)]
             if sentences:
-                _print_indented(console, f"{status}: {'; '.join(sentences)}", status)
+                _print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
             continue
         for record in those:
             time = time_text(record)
             name = name_text(record) if time is None else f"{name_text(record)} at {time}"
-            words = f"{status.replace('_', ' ')}: {name}: {record.reason}"
-            _print_indented(console, words, status)
+            words = f"{status_words(status)}: {name}: {record.reason}"
+            _print_indented(console, words, MEANING[status].style)
 
 
 def _print_ran(console: Console, group: Sequence[Record]) -> None:
     for ran, names in _gathered((", ".join(record.ran), record) for record in group if record.ran):
-        _print_indented(console, f"ran: {names}: {ran}", "unsupported")
+        _print_indented(console, f"ran: {names}: {ran}")
 
 
 def _print_notes(console: Console, group: Sequence[Record]) -> None:
     for note, names in _gathered((note, record) for record in group for note in record.notes):
-        _print_indented(console, f"note: {names}: {note}", "unsupported")
+        _print_indented(console, f"note: {names}: {note}")
 
 
 def _gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
@@ -224,8 +229,8 @@ def _gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
     return [(text, ", ".join(those)) for text, those in names.items()]
 
 
-def _print_indented(console: Console, words: str, status: str) -> None:
+def _print_indented(console: Console, words: str, style: str = "dim") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Padding(Text(words, style=_STYLE.get(status, "red")), (0, 0, 0, GAP)))
+    console.print(Padding(Text(words, style=style), (0, 0, 0, GAP)))

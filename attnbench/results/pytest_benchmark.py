@@ -14,7 +14,7 @@ import msgspec
 
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadFile
-from attnbench.types.record import STATUSES, TIMED
+from attnbench.types.status import MEANING, STATUSES
 
 _SYSTEM = ("system", "release", "machine")
 _OTHERWISE = frozenset({*_SYSTEM, "node", "cpu", "processor", "python_version", "python_build"})
@@ -174,7 +174,7 @@ def _name(path: Path, place: int, benchmark: Any) -> str:
 def _cell(name: str, benchmark: dict[str, Any]) -> Cell:
     extra = _dict(benchmark.get("extra_info"))
     cell = _identity(name, extra)
-    if cell.status not in TIMED:
+    if not MEANING[cell.status].timed:
         return cell
     try:
         stats = msgspec.convert(benchmark.get("stats"), _Stats)
@@ -232,7 +232,7 @@ def _left_out(path: Path, ours: dict[str, Any]) -> Iterator[Cell]:
         if not (isinstance(entry.get("case"), str) and isinstance(entry.get("backend"), str)):
             raise BadFile(f"{str(path)!r}: damaged: cell {place} of {OURS}.left_out has no name")
         cell = _identity("", entry)
-        yield _with_processes(cell, entry) if cell.status in TIMED else cell
+        yield _with_processes(cell, entry) if MEANING[cell.status].timed else cell
 
 
 def _refuse_twice(path: Path, cells: Sequence[Cell]) -> None:

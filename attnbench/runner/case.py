@@ -30,8 +30,9 @@ from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
-from attnbench.types.record import Accuracy, CaseLine, Line, Record, SetLine, Status
+from attnbench.types.record import Accuracy, CaseLine, Line, Record, SetLine
 from attnbench.types.rule import Rule
+from attnbench.types.status import Status
 
 
 def refusal(

@@ -24,7 +24,7 @@ from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_
 from attnbench.runner.machine import sleep_environment, thread_environment
 from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
-from attnbench.types.record import Status
+from attnbench.types.status import Status
 
 _POLL_S = 0.002
 

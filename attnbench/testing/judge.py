@@ -21,6 +21,7 @@ from attnbench.types.backend import Backend
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
+from attnbench.types.status import MEANING
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry
@@ -154,7 +155,7 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
         own = [record for record in records if record.backend == name]
         right = [record for record in own if record.status == "ok"]
         absent_here = next((record.reason for record in own if record.status == "unavailable"), "")
-        counted = [record for record in own if record.status not in ("unsupported", "unavailable")]
+        counted = [record for record in own if not MEANING[record.status].declined]
         numbers = (len(right), len(counted), choice.declined, choice.asked)
         rules = {registry.rules[record.rule].source for record in own if record.status != "ok"}
         command = _command(name, registry.backends[name].source, rules)

@@ -16,6 +16,7 @@ from attnbench.types.case import Case, activation_shapes
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
+from attnbench.types.status import MEANING
 
 LET_THROUGH = "supports() let this case through"
 MOST_LOOKS = 6
@@ -74,7 +75,7 @@ class Failure:
 
 def failures(records: Iterable[Record]) -> list[Failure]:
     """Return the failures among records: those with a status other than right, declined or absent."""
-    return [Failure(r) for r in records if r.status not in ("ok", "unsupported", "unavailable")]
+    return [Failure(r) for r in records if r.status != "ok" and not MEANING[r.status].declined]
 
 
 def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:

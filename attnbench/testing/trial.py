@@ -18,6 +18,7 @@ from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
 from attnbench.types.case import Case
 from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
+from attnbench.types.status import MEANING
 from attnbench.worker.answers import output_of
 from attnbench.worker.outputs import to_tensors
 from attnbench.worker.prepared import NotPrepared, PreparedBackend, loaded_here, prepare
@@ -110,7 +111,7 @@ def unsteady(cases: Sequence[tuple[str, Source]], backend: str, source: Source) 
             try:
                 trial = begin(case, backend, source, rule_source)
             except NotPrepared as refusal:
-                if refusal.status in ("unsupported", "unavailable"):
+                if MEANING[refusal.status].declined:
                     continue
                 raise
             first = trial.call()

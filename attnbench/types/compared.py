@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from attnbench.types.record import Status
+from attnbench.types.status import Status
 
 BASE, HEAD = "base", "head"
 SIDES = (BASE, HEAD)

@@ -5,11 +5,12 @@ These are msgspec structs because they are the lines of the run file, each told 
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
 from attnbench.types.checks import Check
+from attnbench.types.status import Status
 
 
 class Accuracy(Struct, frozen=True):
@@ -70,15 +71,6 @@ def _ratio(part: float, whole: float) -> float:
 
 
 FORMAT_VERSION = 1
-
-Status = Literal[
-    "ok", "mismatch", "suspect", "unsupported", "unavailable",
-    "out_of_memory", "timeout", "crashed", "error",
-]  # fmt: skip
-STATUSES: tuple[Status, ...] = get_args(Status)
-
-TIMED: frozenset[Status] = frozenset({"ok", "suspect"})
-"""Statuses that may carry a timing; all others carry none."""
 
 DeviceMode = Literal["", "batch", "launches", "cold"]
 """What a sample of a device is: calls replayed back to back, or launched back to back, or each alone with an

@@ -25,8 +25,8 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import Case, output_shape, projection_shapes
 from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
-from attnbench.types.record import Status
 from attnbench.types.rule import Rule
+from attnbench.types.status import Status
 from attnbench.types.words import clean
 from attnbench.worker.activity import NO_PAST, Past
 from attnbench.worker.answers import OutputLog

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import attnbench
+from attnbench.reports.columns import KEYS
 from attnbench.runner.machine import cpu_quota
 from attnbench.runner.progress import Moment
 from attnbench.types.case import Case
-from attnbench.types.columns import COLUMNS
 
 ID = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 CASE = Case("attention", "scaled_dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
@@ -71,7 +71,7 @@ def test_a_folder_gets_a_file_named_for_the_run(run: attnbench.Run) -> None:
 
 def test_every_pair_has_a_row_and_every_column_its_kind(run: attnbench.Run) -> None:
     frame = run.frame
-    assert list(frame.columns) == list(COLUMNS)
+    assert list(frame.columns) == list(KEYS)
     assert len(frame) == len(run.records) == 2 * len(BACKENDS)
     assert set(zip(frame["case"], frame["backend"], strict=True)) == {
         (case, name) for case in run.manifests[0].cases for name in BACKENDS

@@ -35,10 +35,19 @@ def test_the_page_of_commands() -> None:
         assert f"\n## attnbench {name}\n" in made
 
 
-def test_the_page_of_rules() -> None:
-    page = written.DOCS / "rules.md"
-    same(page, written.with_rules(page.read_text()))
-    assert "## scaled_dot\n" in page.read_text()
+@pytest.mark.parametrize(
+    ("page", "name", "line"),
+    [
+        ("rules.md", "rules", "## scaled_dot"),
+        ("reports.md", "columns", "| `median_ms` | time |"),
+        ("concepts.md", "statuses", "| `mismatch` |"),
+        ("files.md", "checks", "| `values` |"),
+    ],
+)
+def test_the_parts_made_from_tables(page: str, name: str, line: str) -> None:
+    text = written.with_part(page, name, getattr(written, name)())
+    same(written.DOCS / page, text)
+    assert line in text
 
 
 @pytest.mark.parametrize("name", written.PAGES_WITH_OUTPUT)

@@ -1,7 +1,7 @@
 """The parts of docs/ that are made from the code. Usage: python tests/docs/written.py
 
-Written are the page of all commands, the tables of rules, what commands print where a page shows it, and the
-picture (that one with vl-convert-python alone). test_written.py holds the documents against it.
+It writes the page of all commands, the tables of rules, columns, statuses and checks, the output of commands
+that a page shows, and the picture (this needs vl-convert-python). test_written.py compares the documents.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from attnbench.doctor.readings import Readings
 from attnbench.plugins.commands import PluginCommands
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
+from attnbench.reports.columns import COLUMNS
+from attnbench.types.checks import CHECKS
 from attnbench.types.rule import Rule
+from attnbench.types.status import MEANING
 from attnbench.worked.examples import example_for
 from attnbench.worked.picture import draw, heatmap_spec
 from attnbench.worked.steps import Step, worked
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
-RULES_BEGIN = "<!-- rules: written by python tests/docs/written.py -->\n"
-RULES_END = "<!-- end of rules -->\n"
+PART = "<!-- {0}: written by python tests/docs/written.py -->\n", "<!-- end of {0} -->\n"
 OUTPUT = re.compile(
     r"^(<!-- output (on an arranged machine )?of: ([^\n]+) -->\n```text\n)(.*?)(^```\n)", re.M | re.S
 )
 PAGES_WITH_OUTPUT = ("learning.md", "doctor.md")
-COLUMNS = 80
+WIDTH = 80
 """As many as a terminal has at first, and as the site shows without scrolling."""
 ARRANGED = Readings(
     asked_threads=4, allocator="default", cpus=(0, 1), quota=2, free_bytes=6 * 1024**3,
@@ -61,7 +63,7 @@ def commands_page() -> str:
         "What `--help` says of each. Commands of plugins stand at the end of `attnbench --help`.",
     ]
     context = click.Context(
-        attnbench, info_name="attnbench", terminal_width=COLUMNS, **attnbench.context_settings
+        attnbench, info_name="attnbench", terminal_width=WIDTH, **attnbench.context_settings
     )
     context.meta["attnbench.commands"] = PluginCommands({}, ())
     for within in _contexts(context):
@@ -83,13 +85,44 @@ def _contexts(context: click.Context) -> Iterator[click.Context]:
             yield from _contexts(click.Context(found, info_name=name, parent=context))
 
 
-def with_rules(text: str) -> str:
-    """The page of rules with what the built-in ones say of themselves."""
-    before, _, rest = text.partition(RULES_BEGIN)
-    _, _, after = rest.partition(RULES_END)
+def with_part(page: str, name: str, made: str) -> str:
+    """The text of a page with the part of that name made anew."""
+    text = (DOCS / page).read_text()
+    begin, end = (mark.format(name) for mark in PART)
+    assert begin in text, f"{page} has no part {name}"
+    assert end in text, f"{page} has no part {name}"
+    return text.partition(begin)[0] + begin + made + end + text.partition(end)[2]
+
+
+def rules() -> str:
+    """A section for each built-in rule."""
     ours = load_registry(source for source in installed() if source.distribution == "attnbench")
     sections = "\n".join(_rule_section(entry.record) for entry in ours.rules.values())
-    return f"{before}{RULES_BEGIN}\n{sections}\n{RULES_END}{after}"
+    return f"\n{sections}\n"
+
+
+def columns() -> str:
+    """A row for each column of records."""
+    rows = [(f"`{one.key}`" if one.key else "", one.head, one.summary) for one in COLUMNS]
+    return _table(("name", "head", "contents"), rows)
+
+
+def statuses() -> str:
+    """A row for each status."""
+    rows = [(f"`{status}`", meaning.summary, str(meaning.exit_code)) for status, meaning in MEANING.items()]
+    return _table(("status", "meaning", "exit status"), rows)
+
+
+def checks() -> str:
+    """A row for each check."""
+    return _table(
+        ("check", "what holds if it passes"), [(f"`{name}`", text) for name, text in CHECKS.items()]
+    )
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _rule_section(rule: Rule) -> str:
@@ -119,7 +152,7 @@ def with_outputs(text: str) -> str:
 
 
 def _printed(line: str, *, arranged: bool) -> str:
-    runner = CliRunner(env={"COLUMNS": str(COLUMNS)})
+    runner = CliRunner(env={"COLUMNS": str(WIDTH)})
     with patch("attnbench.doctor.readings.read_machine", lambda *_: ARRANGED if arranged else None):
         result = runner.invoke(attnbench, shlex.split(line)[1:], prog_name="attnbench")
     assert result.exit_code == (1 if arranged else 0), result.output
@@ -135,7 +168,10 @@ def documents() -> dict[Path, str]:
     """Every document that has a part made from the code, as it should be."""
     made = {
         DOCS / "commands.md": commands_page(),
-        DOCS / "rules.md": with_rules((DOCS / "rules.md").read_text()),
+        DOCS / "rules.md": with_part("rules.md", "rules", rules()),
+        DOCS / "reports.md": with_part("reports.md", "columns", columns()),
+        DOCS / "concepts.md": with_part("concepts.md", "statuses", statuses()),
+        DOCS / "files.md": with_part("files.md", "checks", checks()),
     }
     return made | {DOCS / name: with_outputs((DOCS / name).read_text()) for name in PAGES_WITH_OUTPUT}
 

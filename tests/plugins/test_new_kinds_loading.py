@@ -12,10 +12,8 @@ import pytest
 from attnbench.plugins.kinds import fault
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
-from attnbench.reports.columns import all_columns
+from attnbench.reports.columns import HEADS, KEYS, record_row, table_columns
 from attnbench.reports.judged import Judged
-from attnbench.reports.rows import record_row
-from attnbench.types.columns import COLUMNS, HEADS
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter
 from attnbench.types.record import Accuracy, Record
@@ -125,8 +123,8 @@ def test_every_column_of_ours_is_known_to_be_ours() -> None:
         gbps=1.0, limit_share=0.5, peak_extra_bytes=1, prepare_ms=1.0, first_call_ms=1.0,
     )  # fmt: skip
     judged = Judged(whole, "slower")
-    assert tuple(record_row(judged)) == COLUMNS
-    heads = {column.head for column in all_columns([judged])}
+    assert tuple(record_row(judged)) == KEYS
+    heads = {column.head for column in table_columns([judged])}
     assert len(heads) == 16
     assert heads - set(HEADS) == {"×eager"}
 

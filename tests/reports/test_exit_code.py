@@ -6,7 +6,7 @@ import pytest
 from report_records import failed, ok
 
 from attnbench.reports.run import exit_code
-from attnbench.types.record import STATUSES
+from attnbench.types.status import STATUSES
 
 EXPECTED = {
     "ok": 0, "mismatch": 1, "suspect": 0, "unsupported": 0, "unavailable": 0, "out_of_memory": 3,

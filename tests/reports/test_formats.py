@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_records import JUDGED, RUN, TRACED
 
+from attnbench.reports.columns import KEYS, record_row
 from attnbench.reports.formats import as_csv, as_json, as_markdown, listing, plain
 from attnbench.reports.judged import judge
 from attnbench.reports.render import render
-from attnbench.reports.rows import record_row
-from attnbench.types.columns import COLUMNS
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -36,7 +35,7 @@ def test_json_refuses_what_json_has_not() -> None:
 def test_a_run_as_json_has_every_column_and_null_where_there_is_nothing() -> None:
     records = json.loads(render(JUDGED, "json"), parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
     assert [record["backend"] for record in records] == [record.backend for record in RUN]
-    assert all(list(record) == list(COLUMNS) for record in records)
+    assert all(list(record) == list(KEYS) for record in records)
     missing = next(record for record in records if record["status"] == "unavailable")
     assert missing["median_ms"] is None
     assert missing["reason"] == "runs on cuda only"

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from report_records import GQA, JUDGED, LAYER, RUN, accuracy, ok
 
+from attnbench.reports.columns import KEYS, frame, record_row
 from attnbench.reports.judged import Judged, judge
-from attnbench.reports.rows import frame, record_row
-from attnbench.types.columns import COLUMNS
 
 PROMISED = {
     "case", "rule", "backend", "status", "reason", "median_ms", "ratio", "rms_error", "max_error",
@@ -24,8 +23,8 @@ PROMISED = {
 
 def test_a_row_for_each_record_in_order_with_every_column() -> None:
     table = frame(JUDGED)
-    assert list(table.columns) == list(COLUMNS)
-    assert set(COLUMNS) >= PROMISED
+    assert list(table.columns) == list(KEYS)
+    assert set(KEYS) >= PROMISED
     assert table["backend"].tolist() == [record.backend for record in RUN]
     assert table["status"].tolist() == [record.status for record in RUN]
 

@@ -15,12 +15,11 @@ import pytest
 from report_records import GQA, JUDGED, RUN
 
 from attnbench.plugins.registry import Entry
+from attnbench.reports.columns import KEYS, frame
 from attnbench.reports.judged import Judged, judge_all, metric_columns
 from attnbench.reports.render import render
-from attnbench.reports.rows import frame
 from attnbench.reports.units import figure
 from attnbench.types.case import Case
-from attnbench.types.columns import COLUMNS
 from attnbench.types.extensions import Metric, Source
 from attnbench.types.record import Record
 
@@ -50,7 +49,7 @@ TWO = (entry(price), entry(of_lengths, "keys", "keys", 4))
 
 def test_rows_end_with_them_for_every_record() -> None:
     rows = json.loads(render(judged(*TWO), "json"))
-    assert all(list(row) == [*COLUMNS, "price", "keys"] for row in rows)
+    assert all(list(row) == [*KEYS, "price", "keys"] for row in rows)
     assert [row["keys"] for row in rows if row["case"] == GQA and row["status"] == "ok"] == [128.0] * 5
     assert rows[0]["price"] == 0.5 / 3.6
     assert {row["price"] for row in rows if row["status"] not in ("ok", "suspect")} == {None}
@@ -64,10 +63,10 @@ def test_csv_has_them_in_full() -> None:
 
 def test_frames_have_them_as_floats_last() -> None:
     table = frame(judged(*TWO), ["price", "keys"])
-    assert list(table.columns) == [*COLUMNS, "price", "keys"]
+    assert list(table.columns) == [*KEYS, "price", "keys"]
     assert table["price"].dtype == table["keys"].dtype == "float64"
     assert math.isnan(table.set_index(["case", "backend"]).loc[(GQA, "numpy"), "price"])
-    assert list(frame([], ["price"]).columns) == [*COLUMNS, "price"]
+    assert list(frame([], ["price"]).columns) == [*KEYS, "price"]
 
 
 def test_tables_have_them_with_their_heads_and_say_below_what_they_are() -> None:

@@ -5,8 +5,8 @@ import pytest
 from report_records import GQA, JUDGED, LAYER, RUN, TRACED, accuracy, failed, ok
 from syrupy.assertion import SnapshotAssertion
 
-from attnbench.reports.columns import fitting
 from attnbench.reports.judged import Judged, judge
+from attnbench.reports.table import fitting
 from attnbench.reports.table import table as judged_table
 from attnbench.types.record import Record
 
@@ -41,7 +41,7 @@ def test_a_check_has_no_times(snapshot: SnapshotAssertion) -> None:
     ]
     text = table(checked, 120)
     assert text == snapshot
-    assert "time is the median" not in text
+    assert "time: median" not in text
 
 
 def test_what_ran_and_whose_kernel_it_is(snapshot: SnapshotAssertion) -> None:
@@ -116,7 +116,7 @@ def test_notes_are_gathered_and_sampled_rows_are_said() -> None:
     ]
     text = table(noted, 120)
     assert "  note: flex, compiled: kept over 3 sets\n" in text
-    assert "a sample of query rows was checked" in text
+    assert "checked on a sample of rows" in text
     assert "a sample of query rows" not in table([ok("eager", 1.0)], 120)
 
 
@@ -177,7 +177,7 @@ def test_too_few_sets_for_an_interval_are_said_with_the_remedy() -> None:
         "510 µs", "?", "1.0?", "?", "unclear",
     ]  # fmt: skip
     text = " ".join(table([ok("eager", 0.5), few], 120).split())
-    assert "?: too few sets for an interval (6 are the least, 9 for a verdict): leave --sets out" in text
+    assert "?: too few sets for an interval, which needs 6; a verdict needs 9: omit --sets" in text
     assert "unclear, 1 of 1: " in text
     assert "--sets 9" in text
     assert "too few sets" not in table(RUN, 120)
@@ -200,7 +200,7 @@ def test_many_reasons_are_cut_short() -> None:
         "unclear, 2 of 9: reason 2",
         "unclear, 2 of 9: reason 3",
         "unclear, 2 of 9: reason 4",
-        "unclear, 3 more: column verdict_reason of --format json",
+        "unclear, 3 more: see verdict_reason in --format json",
     ]
 
 

@@ -24,8 +24,8 @@ from attnbench.types.record import (
     PluginLine,
     Record,
     SetLine,
-    Status,
 )
+from attnbench.types.status import Status
 
 SHORT = "attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward"
 LONG = "attention/dot/B1-H1-Lq64-Lk64-D8/none/float32/cpu/forward"

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from attnbench.types.compared import Cell, Measured
-from attnbench.types.record import STATUSES, TIMED
+from attnbench.types.status import MEANING, STATUSES
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = [f"attention/dot/B1-H1-Lq{n}-Lk{n}-D2/none/float32/cpu/forward" for n in (2, 3)]
@@ -20,7 +20,7 @@ times_ns = st.floats(min_value=1, max_value=1e12)
 @st.composite
 def cells(draw: st.DrawFn, case: str, backend: str) -> Cell:
     status = draw(st.sampled_from(STATUSES))
-    processes = draw(st.lists(times_ns, max_size=5)) if status in TIMED else []
+    processes = draw(st.lists(times_ns, max_size=5)) if MEANING[status].timed else []
     if not processes:
         return Cell(case, "dot", backend, status, reason=draw(st.text(max_size=5)))
     each = st.lists(times_ns, min_size=len(processes), max_size=len(processes)).map(tuple)

@@ -9,7 +9,7 @@ from made_sides import LONG, SHORT, beside, cell, side
 
 from attnbench.compare.stored import compare_sides
 from attnbench.types.compared import Cell, Compared
-from attnbench.types.record import STATUSES, Status
+from attnbench.types.status import STATUSES, Status
 
 
 def said(base: Cell | None, new: Cell | None) -> tuple[str, str]:

@@ -13,7 +13,8 @@ from attnbench.compare.paired import compared_live
 from attnbench.results.format import StoredRun
 from attnbench.types.compared import ComparedCell, Difference
 from attnbench.types.errors import BadFile
-from attnbench.types.record import EndLine, Manifest, Record, Status
+from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.status import Status
 
 SIDES: dict[str, dict[str, Any]] = {
     "base": {"name": "main (1a2b3c4)", "versions": {"torch": "2.6", "msgspec": "0.19", "python": "3.12"}},

@@ -13,7 +13,8 @@ from attnbench.testing.findings import Counts, Finding, NotConforming, Report, m
 from attnbench.testing.judge import rules_in
 from attnbench.testing.problems import MOST_LOOKS, findings_of, looks, shared
 from attnbench.types.checks import Check
-from attnbench.types.record import Record, Status
+from attnbench.types.record import Record
+from attnbench.types.status import Status
 
 REGISTRY = load_registry()
 RULES = rules_in(REGISTRY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from attnbench.types import record as r
 from attnbench.types.checks import CHECKS
 from attnbench.types.record import Accuracy
+from attnbench.types.status import MEANING, STATUSES, Status
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(max_size=20)
@@ -35,7 +35,7 @@ RECORDS = st.builds(
     case=TEXTS,
     rule=TEXTS,
     backend=TEXTS,
-    status=st.sampled_from(r.STATUSES),
+    status=st.sampled_from(STATUSES),
     reason=TEXTS,
     median_ms=st.none() | NUMBERS,
     ratio=st.none() | NUMBERS,
@@ -56,7 +56,7 @@ SETS = st.builds(
     warmup_ns=st.dictionaries(TEXTS, NS, max_size=2),
     blocks=st.dictionaries(TEXTS, st.lists(BLOCKS, max_size=2), max_size=2),
     verified=st.lists(TEXTS, max_size=2),
-    failed=st.dictionaries(TEXTS, st.builds(r.Failure, st.sampled_from(r.STATUSES), TEXTS), max_size=2),
+    failed=st.dictionaries(TEXTS, st.builds(r.Failure, st.sampled_from(STATUSES), TEXTS), max_size=2),
     scale=st.none() | SCALES,
 )
 LOADS = st.lists(NUMBERS, max_size=3)
@@ -110,9 +110,10 @@ def test_a_field_that_a_later_version_adds_is_left_out() -> None:
     assert msgspec.json.decode(text, type=r.Line) == r.EndLine("x", 1.0, {})
 
 
-def test_only_statuses_that_stand_carry_a_timing() -> None:
-    assert {"ok"} <= r.TIMED < set(r.STATUSES)
-    assert r.TIMED.isdisjoint({"mismatch", "error", "crashed", "timeout", "out_of_memory"})
+def test_each_status_word_of_files_has_one_meaning() -> None:
+    assert get_args(Status) == STATUSES
+    assert [status for status in STATUSES if MEANING[status].timed] == ["ok", "suspect"]
+    assert [status for status in STATUSES if MEANING[status].declined] == ["unsupported", "unavailable"]
 
 
 @pytest.mark.parametrize(
@@ -126,8 +127,3 @@ def test_the_error_budget_is_a_ratio_even_where_the_reference_is_exact(
     largest = Accuracy(9.0, error, 3.0, reference, 1.0, 1.0, 1, 1, 1)
     assert (rms.error_budget, rms.max_error_budget) == (pytest.approx(budget), 3)
     assert (largest.error_budget, largest.max_error_budget) == (3, pytest.approx(budget))
-
-
-def test_the_documentation_lists_every_check() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
-    assert all(f"| `{name}` | {sentence} |" in text for name, sentence in CHECKS.items())

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.columns import all_columns, name_text
+from attnbench.reports.columns import name_text, table_columns
 from attnbench.reports.html.charts import COLOURS, SHAPES, charts
 from attnbench.reports.html.rows import chart_rows
 from attnbench.reports.html.words import (
@@ -33,7 +33,7 @@ from attnbench.reports.run import Run
 from attnbench.reports.table import footer
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
-from attnbench.types.record import STATUSES
+from attnbench.types.status import STATUSES
 
 ROWS_AT_FIRST = 200
 """Rows of the table that are shown before a reader asks for all."""
@@ -134,7 +134,7 @@ def _section(run: Run, place: int) -> dict[str, Any]:
         "failed": failed,
         "quiet": quiet,
         "names": short_names(one.record.case for one in judged),
-        "conventions": footer(judged, {column.head for column in all_columns(judged)}),
+        "conventions": footer(judged, {column.head for column in table_columns(judged)}),
         "facts": facts(manifest, str(path), not unfinished),
     }
 
@@ -142,7 +142,7 @@ def _section(run: Run, place: int) -> dict[str, Any]:
 def _table(judged: Sequence[Sequence[Judged]]) -> dict[str, Any]:
     """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
     every = [one for those in judged for one in those]
-    columns = [column for column in all_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
+    columns = [column for column in table_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
     first = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
     names = short_names(one.record.case for one in every)
     places = {case: place for place, case in enumerate(names)}

@@ -17,17 +17,13 @@ from attnbench.reports.html.words import short_names
 from attnbench.reports.judged import BASELINE, Judged
 from attnbench.reports.units import number
 from attnbench.types.record import Record
+from attnbench.types.status import MEANING, status_words
 from attnbench.types.words import count_of
 
 Row = dict[str, Any]
 
 CASES_IN_A_VIEW = 30
 _LETTERS_IN_A_LINE = 24
-_NOT_RUN = "–"
-_CELLS = {
-    "out_of_memory": "memory", "crashed": "crash", "mismatch": "wrong", "ok": "no ratio",
-    "unsupported": _NOT_RUN, "unavailable": _NOT_RUN,
-}  # fmt: skip
 _LENGTHS = re.compile(r"Lq(\d+)-Lk(\d+)")
 
 
@@ -36,8 +32,8 @@ def chart_rows(judged: Sequence[Judged], before: str = "") -> list[Row]:
     names = short_names(one.record.case for one in judged)
     places = {case: place for place, case in enumerate(names)}
     rows = [_row(one, names[one.record.case], places[one.record.case], len(places)) for one in judged]
-    told = {row["backend"] for row in rows if row["cell"] != _NOT_RUN}
-    rows = [row for row in rows if row["backend"] in told]
+    ran = {name_text(one.record) for one in judged if not MEANING[one.record.status].declined}
+    rows = [row for row in rows if row["backend"] in ran]
     _add_families(rows)
     _add_fronts(rows)
     return [
@@ -81,8 +77,8 @@ def _ratio(judged: Judged, place: int, cases: int) -> Row:
         else count_of(cases, "case"),
         "ratio": record.ratio if verdict is not None else None,
         "interval": bounds or None,
-        "outcome": verdict or record.status.replace("_", " "),
-        "cell": f"{ratio.rstrip('?')}{mark}" if ratio else _CELLS.get(record.status, record.status),
+        "outcome": verdict or status_words(record.status),
+        "cell": f"{ratio.rstrip('?')}{mark}" if ratio else MEANING[record.status].short,
         "sure": verdict in ("faster", "slower", "same", BASELINE),
     }
 

@@ -9,15 +9,14 @@ from itertools import groupby
 from typing import Any
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.columns import all_columns, name_text, time_text
+from attnbench.reports.columns import name_text, table_columns, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import Judged
 from attnbench.reports.table import counted
 from attnbench.types.compared import BASE, HEAD
-from attnbench.types.record import STATUSES, Manifest, Record
+from attnbench.types.record import Manifest, Record
+from attnbench.types.status import MEANING, STATUSES, Status
 from attnbench.types.words import count_of
-
-_QUIET = ("unsupported", "unavailable")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Lead:
 class Failed:
     """Outcomes of one backend that have the same status and reason."""
 
-    status: str
+    status: Status
     backend: str
     reason: str
     cases: tuple[str, ...]
@@ -137,7 +136,7 @@ def _lead_findings(leads: Sequence[Lead]) -> list[Finding]:
 
 def leads_of(judged: Sequence[Judged]) -> list[Lead]:
     """The fastest backend of each case that has a time, in the order of the run."""
-    columns = {column.head: column for column in all_columns(judged)}
+    columns = {column.head: column for column in table_columns(judged)}
     cases: dict[str, list[Judged]] = {}
     for one in judged:
         if one.record.status == "ok" and one.record.median_ms is not None:
@@ -146,7 +145,7 @@ def leads_of(judged: Sequence[Judged]) -> list[Lead]:
     for case, those in cases.items():
         best, *others = sorted(those, key=_order)
         clear = all(_above(other.record, best.record) for other in others)
-        takes = columns["×best"].cell(others[0]) if others and "×best" in columns else None
+        takes = columns["×best"].text(others[0]) if others and "×best" in columns else None
         found.append(
             Lead(
                 case,
@@ -187,7 +186,8 @@ def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
         Failed(those[0].status, those[0].backend, those[0].reason, tuple(one.case for one in those))
         for those in groups
     ]
-    return [one for one in found if one.status not in _QUIET], [one for one in found if one.status in _QUIET]
+    quiet = [one for one in found if MEANING[one.status].declined]
+    return [one for one in found if one not in quiet], quiet
 
 
 def facts(manifest: Manifest, path: str, finished: bool) -> dict[str, list[tuple[str, str]]]:

@@ -25,6 +25,7 @@ from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.errors import BadFile
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record
+from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
 from attnbench_selftest.judge_plan import BRIEF, FULL, Extent, Round, plan
 from attnbench_selftest.mutants import MUTANTS
@@ -213,7 +214,7 @@ def judge_mutants(
 
 def count(mutants: Sequence[Mutant], outcomes: Sequence[Outcome]) -> Judged:
     """Count outcomes. A backend that does not support a case was not asked."""
-    asked = [one for one in outcomes if one.status not in ("unsupported", "unavailable")]
+    asked = [one for one in outcomes if not MEANING[one.status].declined]
     by_name: dict[str, list[Outcome]] = {mutant.backend_name: [] for mutant in mutants}
     for one in asked:
         by_name.setdefault(one.mutant, []).append(one)

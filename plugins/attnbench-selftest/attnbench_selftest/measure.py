@@ -24,6 +24,7 @@ from attnbench.stats.pairs import compare
 from attnbench.types.errors import Interrupted, MeasuringFailed
 from attnbench.types.extensions import SampleSets, Source
 from attnbench.types.record import SetLine
+from attnbench.types.status import MEANING
 from attnbench_selftest.contenders import PROBE, PROBE_ITERATIONS, copies, telling
 from attnbench_selftest.plan import Part
 
@@ -133,7 +134,7 @@ class Session:
             f"{record.backend} on {record.case}: {record.status}: {record.reason}"
             for run in self.runs
             for record in run.records
-            if record.status not in ("ok", "suspect")
+            if not MEANING[record.status].timed
         }
         for line in (line for run in self.runs for line in run.sets):
             failed |= {f"{name}: {one.status}: {one.reason}" for name, one in line.failed.items()}

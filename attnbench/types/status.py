@@ -1,0 +1,75 @@
+"""The statuses of a record: the words in files, and what each word implies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal[
+    "ok", "mismatch", "suspect", "unsupported", "unavailable",
+    "out_of_memory", "timeout", "crashed", "error",
+]  # fmt: skip
+"""A word, as run files hold it."""
+
+Kind = Literal["right", "wrong", "doubtful", "declined", "failed"]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a status implies.
+
+    kind: ``right`` and ``doubtful`` outputs passed the check, ``wrong`` ones did not; a ``declined`` case was
+    not run, which is not a failure; a ``failed`` one could not be measured. short: one word for the cell of a
+    chart. summary: for the docs.
+    """
+
+    kind: Kind
+    short: str
+    summary: str
+
+    @property
+    def timed(self) -> bool:
+        """True if a record with this status may carry a timing."""
+        return self.kind in ("right", "doubtful")
+
+    @property
+    def declined(self) -> bool:
+        """True if the backend does not run this case on this machine, which is not a failure."""
+        return self.kind == "declined"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit status of a command in which this is the worst outcome."""
+        return {"wrong": 1, "failed": 3}.get(self.kind, 0)
+
+    @property
+    def style(self) -> str:
+        """The colour of its lines in a terminal."""
+        return {"right": "", "doubtful": "yellow", "declined": "dim"}.get(self.kind, "red")
+
+
+MEANING: Mapping[Status, Meaning] = {
+    "ok": Meaning("right", "no ratio", "correct, and timed if the run times"),
+    "mismatch": Meaning(
+        "wrong", "wrong", "an output is wrong, or the backend changed what it must not change"
+    ),
+    "suspect": Meaning(
+        "doubtful", "suspect", "correct, but the time is not credible; it keeps its samples and ranks nowhere"
+    ),
+    "unsupported": Meaning("declined", "–", "the backend declines the case"),
+    "unavailable": Meaning("declined", "–", "this machine lacks what the backend needs"),
+    "out_of_memory": Meaning("failed", "memory", "the worker needed too much memory"),
+    "timeout": Meaning("failed", "timeout", "the worker took too long"),
+    "crashed": Meaning("failed", "crash", "the worker ended unexpectedly"),
+    "error": Meaning("failed", "error", "the worker raised an exception, or its answer was not valid"),
+}
+"""The one definition of each status, in the order of tables: a new one needs its word in :data:`Status`, its
+line here, and nothing else."""
+
+STATUSES: tuple[Status, ...] = tuple(MEANING)
+
+
+def status_words(status: str) -> str:
+    """A status for people: ``out of memory``."""
+    return status.replace("_", " ")
