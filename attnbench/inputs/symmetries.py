@@ -1,11 +1,11 @@
-"""Changes of the inputs whose change of the exact output is known, without new rounding.
+"""Symmetries: transforms of the inputs whose effect on the exact output is known, without new rounding.
 
-They make inputs that no backend has seen of inputs that are solved already: the change is undone on the
-output, and what is left is compared as ever. All of them leave every product of q and k as it is, or only
-move it elsewhere, so a few independent draws must take turns with them.
+They make inputs that no backend has seen from inputs that are solved already. The transform is inverted on
+the output, and the result is compared as usual. All of them keep every product of q and k, or only move it
+elsewhere, so that a few independent draws must take turns.
 
-A :class:`Change` holds them all at once, each of them possibly nothing; they apply in any order. Of
-``multihead``, whose projections belong to its features, places change, and signs of whole batch elements.
+A :class:`Change` combines all of them; each may do nothing, and their order does not matter. In ``multihead``
+features belong to projections, so only positions and signs of whole batch elements change.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Factors = NDArray[np.float64]
 Triple = tuple[Stored, Stored, Stored]
 
 LARGEST_EXPONENT = 2
-"""Values of v grow by up to 2^2: far from the largest number of float16, which standard normal values are."""
+"""The largest exponent of a factor on v: 2^2 keeps standard normal values far below the float16 maximum."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One composition of laws. What is in place ``i`` afterwards was in place ``order[i]`` before.
+    """One transform of the inputs. Place ``i`` afterwards has what was at ``order[i]`` before.
 
-    batches: (B,). heads: (Hkv,), the query heads of each go with it. queries: (Lq,). keys: (Lk,), with their
-    values. signs: (D,), of features of q and k both. moved: (D,), powers of two that features of q get and
-    those of k lose. values: (Dv,), signed powers of two that features of v are multiplied by, as those of the
-    output are. mirrored: (B,), signs of whole batch elements of a layer, which its output has as well.
+    batches: (B,). heads: (Hkv,); the query heads of each go with it. queries: (Lq,). keys: (Lk,), with their
+    values. signs: (D,), of features of both q and k. moved: (D,), powers of two that features of q are
+    multiplied by and those of k divided by. values: (Dv,), signed powers of two on features of v and of the
+    output. mirrored: (B,), signs of whole batch elements of a layer and of its output.
     """
 
     batches: Order
@@ -48,7 +48,7 @@ class Change:
     mirrored: Factors
 
     def __str__(self) -> str:
-        """What of it changes anything, in words."""
+        """The parts that change anything, in words."""
         names = ("batches", "heads", "queries", "keys")
         parts = [f"{name} permuted" for name in names if not _is_identity(getattr(self, name))]
         if (self.signs < 0).any():
@@ -63,7 +63,7 @@ class Change:
 
 
 def no_change(case: Case) -> Change:
-    """Everything in its place."""
+    """Return the transform that changes nothing."""
     return Change(
         np.arange(case.B), np.arange(case.Hkv), np.arange(case.Lq), np.arange(case.Lk),
         np.ones(case.D), np.ones(case.D), np.ones(case.Dv), np.ones(case.B),
@@ -71,15 +71,14 @@ def no_change(case: Case) -> Change:
 
 
 def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
-    """A composition of all laws that hold for a case, each drawn at random.
+    """Draw a combination of all symmetries that a case has, each at random.
 
-    Batch elements change places where the mask is the same for all of them, heads where the rule has no
-    parameters (those belong to heads), queries and keys where the mask is the same for all and the rule looks
-    at no positions; of self-attention these are one. What is done to features of q and k is for the rule to
-    say (``Rule.laws``). A layer without biases gives the opposite of the opposite, where the rule lets q and
-    k change their signs together.
+    Batch elements are permuted where they share one mask, heads where the rule has no parameters. Queries and
+    keys are permuted where they share one mask and the rule ignores positions; in self-attention the two have
+    one order. ``Rule.laws`` says what features of q and k allow. A layer without biases maps -x to minus its
+    output if the rule lets q and k change signs together.
 
-    Permuting keys is exact but for the order of summation.
+    Permuting keys is exact except for the order of summation.
     """
     mask, laws = case.mask, rule.laws
     same_batches = mask.padding is None and mask.explicit is None
@@ -111,9 +110,9 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
 
 
 def settled(case: Case, change: Change, inputs: Triple) -> Change:
-    """The change as it can be made to these inputs without new rounding.
+    """Return the part of a transform that these inputs allow without new rounding.
 
-    A feature of which a number would lose a bit, being among the smallest that its dtype has, moves nothing.
+    A feature is not scaled where one of its numbers, among the smallest of the dtype, would lose a bit.
     """
     if (change.moved == 1).all():
         return change
@@ -123,14 +122,14 @@ def settled(case: Case, change: Change, inputs: Triple) -> Change:
 
 
 def changed(case: Case, change: Change, inputs: Triple) -> Triple:
-    """The inputs after the change, as stored, in the shapes they have; one array given twice stays one.
+    """Apply a transform to stored inputs; shapes stay, and an array that is given twice stays one array.
 
     change: :func:`settled` for these inputs.
     """
     if case.layer is not None:
         return _changed_sources(case, change, inputs)
     q, k, v = (_working(array, case) for array in inputs)
-    # k has the length of q in a rule that pairs them; then nothing changes places.
+    # A rule that pairs keys with queries gives k the length of q; keys then keep their places.
     keys = change.keys if k.shape[2] == case.Lk else np.arange(k.shape[2])
     q = q[np.ix_(change.batches, _query_heads(case, change.heads), change.queries)]
     k = k[np.ix_(change.batches, change.heads, keys)]
@@ -143,7 +142,7 @@ def changed(case: Case, change: Change, inputs: Triple) -> Triple:
 
 
 def changed_upstream(case: Case, change: Change, upstream: Stored) -> Stored:
-    """The gradient of the output that goes with changed inputs: its product with the output is as before."""
+    """Apply a transform to the gradient of the output; its product with the output stays the same."""
     if case.layer is not None:
         taken = _working(upstream[np.ix_(change.batches, change.queries)], case)
         return _stored(taken, change.mirrored[:, None, None], case)
@@ -153,10 +152,10 @@ def changed_upstream(case: Case, change: Change, upstream: Stored) -> Stored:
 
 
 def undone_gradient(case: Case, change: Change, name: str, gradient: Wide) -> Wide:
-    """The gradient for the inputs before the change, from that for those after it, both in float64.
+    """Invert a transform on a gradient in float64.
 
-    name: what it is of, as :func:`attnbench.check.gradients.source_names` has it. What is no input has the
-    same gradient before and after.
+    name: of the tensor, as :func:`attnbench.check.gradients.source_names` has it. Tensors that are not inputs
+    have the same gradient before and after.
     """
     queries, keys = np.argsort(change.queries), np.argsort(change.keys)
     batches = np.argsort(change.batches)
@@ -181,11 +180,10 @@ def undone_gradient(case: Case, change: Change, name: str, gradient: Wide) -> Wi
 
 
 def undone(case: Case, change: Change, output: Stored, rows: Order | None = None) -> Wide:
-    """The output for the inputs before the change, in float64, from that for those after it: as it is stored,
-    or in float64 as well.
+    """Invert a transform on an output, stored or in float64; returns float64.
 
-    (B, H, Lq, Dv), or of a layer (B, Lq, width); of the query rows ``rows`` before the change alone, where
-    given: R in the place of Lq.
+    Shape (B, H, Lq, Dv), or (B, Lq, width) of a layer. rows: query rows before the transform; R of them
+    replace Lq.
     """
     queries = np.argsort(change.queries)
     queries = queries if rows is None else queries[rows]
@@ -198,7 +196,7 @@ def undone(case: Case, change: Change, output: Stored, rows: Order | None = None
 
 
 def place_after(case: Case, change: Change, index: tuple[int, ...]) -> tuple[int, ...]:
-    """Where in the output after the change an element is that is at ``index`` of the one before."""
+    """Return the place in the transformed output of the element at ``index`` of the original one."""
     b = int(np.argsort(change.batches)[index[0]])
     if case.layer is not None:
         return (b, int(np.argsort(change.queries)[index[1]]), index[2])
@@ -207,7 +205,7 @@ def place_after(case: Case, change: Change, index: tuple[int, ...]) -> tuple[int
 
 
 def _changed_sources(case: Case, change: Change, inputs: Triple) -> Triple:
-    """Of a layer: the sources of queries, keys and values, (B, L, E) each."""
+    """Transform the sources (B, L, E) of queries, keys and values of a layer."""
     made: dict[int, Stored] = {}
     for array, order in zip(inputs, (change.queries, change.keys, change.keys), strict=True):
         if id(array) not in made:
@@ -239,14 +237,14 @@ def _widened(array: Stored, case: Case) -> Wide:
 
 
 def _working(stored: Stored, case: Case) -> NDArray[Any]:
-    """Numbers that signs and powers of two can be multiplied to: float32 where that holds them all."""
+    """Return numbers that signs and powers of two can multiply exactly: float32 where that suffices."""
     if case.dtype == "bfloat16":
         return (stored.astype(np.uint32) << 16).view(np.float32)
     return stored.astype(np.float32) if case.dtype == "float16" else stored
 
 
 def _stored(values: NDArray[Any], factors: Factors, case: Case) -> Stored:
-    """Products, which are numbers of the case's dtype, as stored."""
+    """Return products, which the dtype of the case holds exactly, as stored."""
     product: NDArray[Any] = values * factors.astype(values.dtype)
     if case.dtype == "bfloat16":
         return (product.view(np.uint32) >> 16).astype(np.uint16)
@@ -254,7 +252,7 @@ def _stored(values: NDArray[Any], factors: Factors, case: Case) -> Stored:
 
 
 def _exact(values: NDArray[Any], factors: Factors, case: Case) -> NDArray[np.bool_]:
-    """By feature, whether all its numbers can be had back from their products with a power of two: (D,)."""
+    """Return by feature, (D,), whether all products with a power of two can be undone exactly."""
     wide = values.astype(np.float64) if case.dtype != "float32" else values
     used = factors.astype(wide.dtype)
     with np.errstate(under="ignore", over="ignore"):
