@@ -4,8 +4,8 @@ They make inputs that no backend has seen from inputs that are solved already. T
 the output, and the result is compared as usual. All of them keep every product of q and k, or only move it
 elsewhere, so that a few independent draws must take turns.
 
-A :class:`Change` combines all of them; each may do nothing, and their order does not matter. In ``multihead``
-features belong to projections, so only positions and signs of whole batch elements change.
+A :class:`Transform` combines all of them; each may do nothing, and their order does not matter. In
+``multihead`` features belong to projections, so only positions and signs of whole batch elements change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LARGEST_EXPONENT = 2
 
 
 @dataclass(frozen=True)
-class Change:
+class Transform:
     """One transform of the inputs. Place ``i`` afterwards has what was at ``order[i]`` before.
 
     batches: (B,). heads: (Hkv,); the query heads of each go with it. queries: (Lq,). keys: (Lk,), with their
@@ -62,15 +62,15 @@ class Change:
         return ", ".join(parts) or "nothing changed"
 
 
-def no_change(case: Case) -> Change:
+def identity(case: Case) -> Transform:
     """Return the transform that changes nothing."""
-    return Change(
+    return Transform(
         np.arange(case.B), np.arange(case.Hkv), np.arange(case.Lq), np.arange(case.Lk),
         np.ones(case.D), np.ones(case.D), np.ones(case.Dv), np.ones(case.B),
     )  # fmt: skip
 
 
-def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
+def draw_transform(case: Case, rule: Rule, rng: np.random.Generator) -> Transform:
     """Draw a combination of all symmetries that a case has, each at random.
 
     Batch elements are permuted where they share one mask, heads where the rule has no parameters. Queries and
@@ -92,12 +92,12 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
     keys = queries if case.is_self_attention else _order(rng, case.Lk, free_keys)
     if layer is not None:
         mirrors = not layer.bias and "flip_features" in laws
-        still = no_change(case)
-        return Change(
+        still = identity(case)
+        return Transform(
             batches, still.heads, queries, keys, still.signs, still.moved, still.values,
             _signs(rng, case.B) if mirrors else still.mirrored,
         )  # fmt: skip
-    return Change(
+    return Transform(
         batches=batches,
         heads=_order(rng, case.Hkv, not rule.parameters(case)),
         queries=queries,
@@ -109,109 +109,109 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
     )
 
 
-def settled(case: Case, change: Change, inputs: Triple) -> Change:
+def settled(case: Case, transform: Transform, inputs: Triple) -> Transform:
     """Return the part of a transform that these inputs allow without new rounding.
 
     A feature is not scaled where one of its numbers, among the smallest of the dtype, would lose a bit.
     """
-    if (change.moved == 1).all():
-        return change
+    if (transform.moved == 1).all():
+        return transform
     q, k = (_working(array, case) for array in inputs[:2])
-    exact = _exact(q, change.moved, case) & _exact(k, 1 / change.moved, case)
-    return replace(change, moved=np.where(exact, change.moved, 1.0))
+    exact = _exact(q, transform.moved, case) & _exact(k, 1 / transform.moved, case)
+    return replace(transform, moved=np.where(exact, transform.moved, 1.0))
 
 
-def changed(case: Case, change: Change, inputs: Triple) -> Triple:
+def apply(case: Case, transform: Transform, inputs: Triple) -> Triple:
     """Apply a transform to stored inputs; shapes stay, and an array that is given twice stays one array.
 
-    change: :func:`settled` for these inputs.
+    transform: :func:`settled` for these inputs.
     """
     if case.layer is not None:
-        return _changed_sources(case, change, inputs)
+        return _apply_to_sources(case, transform, inputs)
     q, k, v = (_working(array, case) for array in inputs)
     # A rule that pairs keys with queries gives k the length of q; keys then keep their places.
-    keys = change.keys if k.shape[2] == case.Lk else np.arange(k.shape[2])
-    q = q[np.ix_(change.batches, _query_heads(case, change.heads), change.queries)]
-    k = k[np.ix_(change.batches, change.heads, keys)]
-    v = v[np.ix_(change.batches, change.heads, change.keys)]
+    keys = transform.keys if k.shape[2] == case.Lk else np.arange(k.shape[2])
+    q = q[np.ix_(transform.batches, _query_heads(case, transform.heads), transform.queries)]
+    k = k[np.ix_(transform.batches, transform.heads, keys)]
+    v = v[np.ix_(transform.batches, transform.heads, transform.keys)]
     return (
-        _stored(q, change.signs * change.moved, case),
-        _stored(k, change.signs / change.moved, case),
-        _stored(v, change.values, case),
+        _stored(q, transform.signs * transform.moved, case),
+        _stored(k, transform.signs / transform.moved, case),
+        _stored(v, transform.values, case),
     )
 
 
-def changed_upstream(case: Case, change: Change, upstream: Stored) -> Stored:
+def apply_to_upstream(case: Case, transform: Transform, upstream: Stored) -> Stored:
     """Apply a transform to the gradient of the output; its product with the output stays the same."""
     if case.layer is not None:
-        taken = _working(upstream[np.ix_(change.batches, change.queries)], case)
-        return _stored(taken, change.mirrored[:, None, None], case)
-    heads = _query_heads(case, change.heads)
-    taken = _working(upstream[np.ix_(change.batches, heads, change.queries)], case)
-    return _stored(taken, 1 / change.values, case)
+        taken = _working(upstream[np.ix_(transform.batches, transform.queries)], case)
+        return _stored(taken, transform.mirrored[:, None, None], case)
+    heads = _query_heads(case, transform.heads)
+    taken = _working(upstream[np.ix_(transform.batches, heads, transform.queries)], case)
+    return _stored(taken, 1 / transform.values, case)
 
 
-def undone_gradient(case: Case, change: Change, name: str, gradient: Wide) -> Wide:
+def invert_gradient(case: Case, transform: Transform, name: str, gradient: Wide) -> Wide:
     """Invert a transform on a gradient in float64.
 
     name: of the tensor, as :func:`attnbench.check.gradients.source_names` has it. Tensors that are not inputs
     have the same gradient before and after.
     """
-    queries, keys = np.argsort(change.queries), np.argsort(change.keys)
-    batches = np.argsort(change.batches)
+    queries, keys = np.argsort(transform.queries), np.argsort(transform.keys)
+    batches = np.argsort(transform.batches)
     if case.layer is not None:
         if name not in ("x", "queries", "context", "keys", "values"):
             return gradient
         places = queries if name in ("x", "queries") else keys
         places = places if len(places) == gradient.shape[1] else np.arange(gradient.shape[1])
-        return gradient[np.ix_(batches, places)] * change.mirrored[batches][:, None, None]
-    heads = np.argsort(change.heads)
+        return gradient[np.ix_(batches, places)] * transform.mirrored[batches][:, None, None]
+    heads = np.argsort(transform.heads)
     match name:
         case "q":
-            of_queries = np.argsort(_query_heads(case, change.heads))
-            return gradient[np.ix_(batches, of_queries, queries)] * (change.signs * change.moved)
+            of_queries = np.argsort(_query_heads(case, transform.heads))
+            return gradient[np.ix_(batches, of_queries, queries)] * (transform.signs * transform.moved)
         case "k":
             keys = keys if gradient.shape[2] == case.Lk else np.arange(gradient.shape[2])
-            return gradient[np.ix_(batches, heads, keys)] * (change.signs / change.moved)
+            return gradient[np.ix_(batches, heads, keys)] * (transform.signs / transform.moved)
         case "v":
-            return gradient[np.ix_(batches, heads, keys)] * change.values
+            return gradient[np.ix_(batches, heads, keys)] * transform.values
         case _:
             return gradient
 
 
-def undone(case: Case, change: Change, output: Stored, rows: Order | None = None) -> Wide:
+def invert(case: Case, transform: Transform, output: Stored, rows: Order | None = None) -> Wide:
     """Invert a transform on an output, stored or in float64; returns float64.
 
     Shape (B, H, Lq, Dv), or (B, Lq, width) of a layer. rows: query rows before the transform; R of them
     replace Lq.
     """
-    queries = np.argsort(change.queries)
+    queries = np.argsort(transform.queries)
     queries = queries if rows is None else queries[rows]
-    batches = np.argsort(change.batches)
+    batches = np.argsort(transform.batches)
     if case.layer is not None:
-        mirrored = change.mirrored[:, None, None]
+        mirrored = transform.mirrored[:, None, None]
         return _widened(output[np.ix_(batches, queries)], case) * mirrored[batches]
-    heads = np.argsort(_query_heads(case, change.heads))
-    return _widened(output[np.ix_(batches, heads, queries)], case) / change.values
+    heads = np.argsort(_query_heads(case, transform.heads))
+    return _widened(output[np.ix_(batches, heads, queries)], case) / transform.values
 
 
-def place_after(case: Case, change: Change, index: tuple[int, ...]) -> tuple[int, ...]:
+def place_after(case: Case, transform: Transform, index: tuple[int, ...]) -> tuple[int, ...]:
     """Return the place in the transformed output of the element at ``index`` of the original one."""
-    b = int(np.argsort(change.batches)[index[0]])
+    b = int(np.argsort(transform.batches)[index[0]])
     if case.layer is not None:
-        return (b, int(np.argsort(change.queries)[index[1]]), index[2])
-    h = int(np.argsort(_query_heads(case, change.heads))[index[1]])
-    return (b, h, int(np.argsort(change.queries)[index[2]]), index[3])
+        return (b, int(np.argsort(transform.queries)[index[1]]), index[2])
+    h = int(np.argsort(_query_heads(case, transform.heads))[index[1]])
+    return (b, h, int(np.argsort(transform.queries)[index[2]]), index[3])
 
 
-def _changed_sources(case: Case, change: Change, inputs: Triple) -> Triple:
+def _apply_to_sources(case: Case, transform: Transform, inputs: Triple) -> Triple:
     """Transform the sources (B, L, E) of queries, keys and values of a layer."""
     made: dict[int, Stored] = {}
-    for array, order in zip(inputs, (change.queries, change.keys, change.keys), strict=True):
+    for array, order in zip(inputs, (transform.queries, transform.keys, transform.keys), strict=True):
         if id(array) not in made:
             places = order if len(order) == array.shape[1] else np.arange(array.shape[1])
-            taken = _working(array[np.ix_(change.batches, places)], case)
-            made[id(array)] = _stored(taken, change.mirrored[:, None, None], case)
+            taken = _working(array[np.ix_(transform.batches, places)], case)
+            made[id(array)] = _stored(taken, transform.mirrored[:, None, None], case)
     a, b, c = inputs
     return made[id(a)], made[id(b)], made[id(c)]
 

@@ -22,17 +22,17 @@ from attnbench.check.errors import (
     worse,
 )
 from attnbench.check.gradients import gradient_scale
-from attnbench.check.trivial import CANARIES, canaries
+from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers
 from attnbench.check.weights import WeightErrors
 from attnbench.inputs.draw import Stored, draw_activations, draw_parameters, draw_upstream, widen, widened
 from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws
 from attnbench.inputs.symmetries import (
-    Change,
+    Transform,
     Triple,
-    changed,
-    changed_upstream,
-    draw_change,
-    no_change,
+    apply,
+    apply_to_upstream,
+    draw_transform,
+    identity,
     place_after,
     settled,
 )
@@ -87,7 +87,7 @@ class OpenedCase:
         self._rng = np.random.default_rng()
         self._check = check_draws(self.case, rule, without)
         self._draws: dict[int, Drawn] = {}
-        self._changes: dict[tuple[int, int], Change] = {}
+        self._changes: dict[tuple[int, int], Transform] = {}
         self._scales: dict[tuple[int, str], Scale] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
         self._plain_weights: dict[int, WeightErrors] = {}
@@ -126,8 +126,8 @@ class OpenedCase:
         inputs, upstream = drawn.inputs, drawn.upstream
         if change:
             law = self._change(index, change)
-            inputs = changed(self.case, law, inputs)
-            upstream = None if upstream is None else changed_upstream(self.case, law, upstream)
+            inputs = apply(self.case, law, inputs)
+            upstream = None if upstream is None else apply_to_upstream(self.case, law, upstream)
         named = dict(zip(ACTIVATIONS, inputs, strict=True))
         return named if upstream is None else named | {UPSTREAM: upstream}
 
@@ -235,14 +235,14 @@ class OpenedCase:
     def _entropy(self, index: int) -> int:
         return self.case.seed if index < len(self._check) else self.entropy
 
-    def _change(self, index: int, seed: int) -> Change:
+    def _change(self, index: int, seed: int) -> Transform:
         """The composition of laws that a seed stands for, 0 for none; the last few are remembered."""
         if not seed:
-            return no_change(self.case)
+            return identity(self.case)
         if (index, seed) not in self._changes:
             while len(self._changes) >= _CHANGES_REMEMBERED:
                 del self._changes[next(iter(self._changes))]
-            drawn = draw_change(self.case, self.rule, np.random.default_rng(seed))
+            drawn = draw_transform(self.case, self.rule, np.random.default_rng(seed))
             self._changes[index, seed] = settled(self.case, drawn, self.draw(index).inputs)
         return self._changes[index, seed]
 
@@ -314,19 +314,21 @@ def _of_part(part: str) -> str:
     return "" if part == OUT else f"the gradient of {part}: "
 
 
-def canary_that_passes(opened: OpenedCase) -> str:
-    """A canary that would pass the whole check, "" for none: such a case tells nothing.
+def passing_trivial_answer(opened: OpenedCase) -> str:
+    """Return a trivial answer that would pass the whole check, "" for none: such a case proves nothing.
 
-    The plain reference must have been scored. Each canary is tried on one draw after the other, as long as it
+    The plain reference must have been scored. Each trivial answer is tried on one draw after the other, as long as it
     passes; hardly any gets beyond the first.
     """
     if opened.case.pass_ == "backward" or opened.case.dropout:
         # There is no output to compare, or none that is compared by its values.
         return ""
-    left = set(CANARIES)
+    left = set(TRIVIAL_ANSWERS)
     for index in range(len(opened.families)):
-        answers = canaries(opened.case, opened.rule, opened.wide, opened.draw(index).inputs, opened.rows)
+        answers = trivial_answers(
+            opened.case, opened.rule, opened.wide, opened.draw(index).inputs, opened.rows
+        )
         left = {name for name in left if opened.passes(index, answers[name])}
         if not left:
             return ""
-    return min(left, key=CANARIES.index)
+    return min(left, key=TRIVIAL_ANSWERS.index)

@@ -26,7 +26,7 @@ from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
 from attnbench.types.words import one_line
-from attnbench.verifier.case import OpenedCase, canary_that_passes
+from attnbench.verifier.case import OpenedCase, passing_trivial_answer
 from attnbench.verifier.dropout import OpenedDropout
 
 Line = Channel[rm.VerifierReply, rm.VerifierRequest]
@@ -119,7 +119,7 @@ def _answer(
             ), ()
         case rm.TryCanaries():
             unseen = isinstance(opened, OpenedDropout) and opened.unseen()
-            return rm.Tried(canary_that_passes(opened), unseen), ()
+            return rm.Tried(passing_trivial_answer(opened), unseen), ()
         case _:
             return rm.RequestFailed(f"no such request: {type(request).__name__}"), ()
 
