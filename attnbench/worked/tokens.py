@@ -225,7 +225,8 @@ def _rows(rows: Any) -> Array:
             raise ValueError(f"row {at} is {clean(row)[:40]}, and should be a list of numbers")
         if len(row) != len(rows[0]):
             raise ValueError(
-                f"row 1 has {count_of(len(rows[0]), 'number')}, row {at} has {len(row)}: rows must be equal"
+                f"row 1 has {count_of(len(rows[0]), 'number')}, row {at} has {len(row)}: "
+                "all rows need the same length"
             )
         for cell in row:
             if not _is_number(cell):

@@ -50,8 +50,8 @@ def test_a_word_is_three_names(word: str, names: Names) -> None:
         ("k" * 61, f"name '{'k' * 61}': 61 characters; 60 are the most"),
         (
             "plugins/mine",
-            "name 'plugins/mine': a name is needed, not a path; choose the folder with --into, as in attnbench new "
-            "mine --into plugins",
+            "name 'plugins/mine': a name is needed, not a path; choose the folder with --into, as in "
+            "attnbench new mine --into plugins",
         ),
     ],
 )

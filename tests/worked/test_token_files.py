@@ -60,7 +60,7 @@ def test_q_k_and_v_of_their_own(tmp_path: Path) -> None:
 
 BAD_CSV = [
     ("", "can't be read as csv: it has no rows"),
-    ("1,2\n3\n", "can't be read as csv: row 1 has 2 numbers, row 2 has 1: rows must be equal"),
+    ("1,2\n3\n", "can't be read as csv: row 1 has 2 numbers, row 2 has 1: all rows need the same length"),
     ("1,x\n3,4\n", "row 1 has 'x' where a number should be"),
     ("1,nan\n", "have nan in row 1, column 2: finite numbers within"),
     ("a\nb\n", "can't be read as csv: it has no numbers"),
@@ -90,7 +90,7 @@ def test_a_csv_file_that_is_none(tmp_path: Path, text: str, words: str) -> None:
         ({"tokens": [[1]], "labels": ["a", "b"]}, "2 labels for 1 token: give one for each"),
         (
             {"tokens": [[1], [1, 2]]},
-            "row 1 has 1 number, row 2 has 2: rows must be equal",
+            "row 1 has 1 number, row 2 has 2: all rows need the same length",
         ),
         ({"tokens": [["a"]]}, "can't be read as json: row 1 has 'a' where a number should be"),
         ({"tokens": [[10**400]]}, "can't be read as json: "),
