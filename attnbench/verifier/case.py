@@ -317,7 +317,7 @@ def _of_part(part: str) -> str:
 def passing_trivial_answer(opened: OpenedCase) -> str:
     """Return a trivial answer that would pass the whole check, "" for none: such a case proves nothing.
 
-    The plain reference must have been scored. Each trivial answer is tried on one draw after the other, as long as it
+    The plain reference must have been scored. Each trivial answer is tried on one draw after another while it
     passes; hardly any gets beyond the first.
     """
     if opened.case.pass_ == "backward" or opened.case.dropout:
