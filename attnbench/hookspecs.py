@@ -32,43 +32,43 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def attnbench_rules() -> Iterable[Rule]:  # type: ignore[empty-body]
-    """Scoring rules that the plugin brings."""
+    """Scoring rules."""
 
 
 @hookspec
 def attnbench_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
-    """Backends that the plugin brings. Must be light: import the heavy library in ``prepare``."""
+    """Backends. The hook must be quick: import heavy libraries in ``prepare``."""
 
 
 @hookspec
 def attnbench_suites() -> Iterable[Suite]:  # type: ignore[empty-body]
-    """Suites that the plugin brings."""
+    """Suites: named lists of cases."""
 
 
 @hookspec
 def attnbench_verdict_rules() -> Iterable[VerdictRule]:  # type: ignore[empty-body]
-    """Rules that say which of two is the faster, for the self-test to score beside attnbench's own."""
+    """Rules that decide which of two backends is faster; the self-test scores them beside attnbench's."""
 
 
 @hookspec
 def attnbench_metrics() -> Iterable[Metric]:  # type: ignore[empty-body]
-    """Numbers to be made of records: a column each in tables, JSON, CSV and frames."""
+    """Numbers computed from records: one column each in tables, JSON, CSV and frames."""
 
 
 @hookspec
 def attnbench_reporters() -> Iterable[Reporter]:  # type: ignore[empty-body]
-    """Formats for the records of runs: words for --format of run, check and report."""
+    """Formats for the records of runs: values of --format in run, check and report."""
 
 
 @hookspec
 def attnbench_environment_facts() -> Iterable[EnvironmentFact]:  # type: ignore[empty-body]
-    """Facts of the machine or its software that each run file states, and compare tells where they differ."""
+    """Facts about the machine or its software. Run files state them, and compare shows differences."""
 
 
 def defined_in(package: str, kind: type[T], first: tuple[str, ...] = ()) -> tuple[T, ...]:
     """Gather the records of a type that a package's modules define.
 
-    first: names of modules in the order of listing; the others follow by name.
+    first: modules whose records come first, in this order; the others follow by name.
     """
     places = {name: place for place, name in enumerate(first)}
     names = (module.name for module in iter_modules(import_module(package).__path__))

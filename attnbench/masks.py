@@ -1,7 +1,7 @@
 """Masks as arrays: which (query, key) pairs of a case are kept, and what is added to their scores.
 
-Everything is made row by row, so that no caller needs memory for all pairs at once, and the random
-parts of a row are the same whichever other rows are asked for.
+Everything is made by rows, so that no caller needs memory for all pairs at once. The random parts of a row do
+not depend on which other rows are asked for.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ Added = NDArray[np.float64]
 Part = Literal["lengths", "bool", "float", "empty"]
 
 KEPT_SHARE = 0.8
-"""About how many pairs an explicit mask keeps."""
+"""The approximate share of pairs that an explicit mask keeps."""
 
 STEP, REACH = 1 / 16, 4.0
-"""What is added is a multiple of STEP within ±REACH: exact in every dtype, so everybody adds the same."""
+"""Added numbers are multiples of STEP within ±REACH: exact in every dtype, so that all backends add the
+same."""
 
 _ROWS_AT_ONCE = 1 << 22
 _STREAMS: dict[Part, int] = {"lengths": 1, "bool": 2, "float": 3, "empty": 4}
 
 
 def keep_rows(case: Case, rows: Rows) -> Keep | None:
-    """Which pairs count for these query rows: (B or 1, 1, R, Lk), True = keep; None if all do.
+    """Return which pairs these query rows keep: (B or 1, 1, R, Lk), True = keep; None if all are kept.
 
-    Causal, window, padding and the explicit mask are all in it. For Lq=5, Lk=2, causal::
+    This combines causal, window, padding and the explicit mask. For Lq=5, Lk=2, causal::
 
         upper_left   1 0        lower_right   0 0
                      1 1                      0 0
@@ -51,9 +52,9 @@ def keep_rows(case: Case, rows: Rows) -> Keep | None:
 
 
 def added_rows(case: Case, rows: Rows) -> Added | None:
-    """What is added to the scores of these rows, (B or 1, 1, R, Lk); None without an explicit float mask.
+    """Return what is added to the scores of these rows, (B or 1, 1, R, Lk); None without a float mask.
 
-    -inf wherever the pair is dropped, by whichever part of the mask.
+    It is -inf wherever any part of the mask drops the pair.
     """
     if case.mask.explicit != "float":
         return None
@@ -63,7 +64,7 @@ def added_rows(case: Case, rows: Rows) -> Added | None:
 
 
 def key_lengths(case: Case) -> tuple[int, ...] | None:
-    """How many keys count in each batch element, first ones first; None without padding."""
+    """Return how many of the first keys each batch element keeps; None without padding."""
     if case.mask.padding == "seeded":
         drawn = _stream(case, "lengths").integers(1, case.Lk, size=case.B, endpoint=True)
         return tuple(int(length) for length in drawn)
@@ -71,7 +72,7 @@ def key_lengths(case: Case) -> tuple[int, ...] | None:
 
 
 def kept_pairs(case: Case) -> int:
-    """The exact number of kept (query, key) pairs, over all batch elements and all H query heads."""
+    """Count the kept (query, key) pairs over all batch elements and all H query heads."""
     if case.mask.explicit is None:
         low, high = _kept_ranges(case, np.arange(case.Lq))
         pairs = int(np.maximum(high - low, 0).sum()) * (case.B // len(low))
@@ -86,9 +87,9 @@ def kept_pairs(case: Case) -> int:
 
 
 def kept_rows(case: Case) -> tuple[int, int]:
-    """How many queries keep a key, and how many keys are kept by a query, over all batch elements.
+    """Count queries that keep a key, and keys that some query keeps, over all batch elements.
 
-    Nothing has to be read of the others. Of 5 queries and 2 keys, causal and lower right, 2 and 2 count.
+    A kernel need not read the others. Of 5 queries and 2 keys, causal and lower right, 2 and 2 count.
     """
     queries = 0
     at_once = max(1, _ROWS_AT_ONCE // (case.B * case.Lk))
@@ -119,7 +120,8 @@ def _mark(kept: Keep, low: Rows, high: Rows) -> None:
 
 
 def _kept_ranges(case: Case, rows: Rows) -> tuple[Rows, Rows]:
-    """The half-open range of keys that causal, window and padding keep, each (B or 1, R); may be empty."""
+    """Return the half-open range of keys that causal, window and padding keep, each (B or 1, R); may be
+    empty."""
     mask = case.mask
     position = rows + case.query_offset
     low = np.zeros_like(position)
@@ -159,7 +161,8 @@ def _explicit_float(case: Case, rows: Rows) -> Added:
 
 
 def _empty_rows(case: Case, b: int) -> Rows:
-    """Rows of an explicit mask that keep nothing: one in 16, at least one, where there are 4 rows or more."""
+    """Return rows of an explicit mask that keep nothing: one in 16, at least one, if there are 4 rows or
+    more."""
     count = max(1, case.Lq // 16) if case.Lq >= 4 else 0
     return np.argsort(_stream(case, "empty", b).random(case.Lq), kind="stable")[:count]
 
@@ -169,11 +172,11 @@ def _stream(case: Case, part: Part, b: int = 0) -> np.random.Generator:
 
 
 def _row_streams(case: Case, part: Part, b: int, rows: Rows) -> Iterator[np.random.Generator]:
-    """Random numbers of each row of a part: a place of its own in the counter of the seed's Philox."""
+    """Yield random numbers for each row of a part, each at its own place in the counter of Philox."""
     bits = np.random.Philox(key=np.random.SeedSequence(case.seed).generate_state(2, np.uint64))
     start = bits.state
     for row in rows:
-        # Moving one generator takes a tenth of the time of making one for every row.
+        # Moving one generator takes a tenth of the time of making one for each row.
         start["state"]["counter"] = np.array([0, row, b, _STREAMS[part]], np.uint64)
         bits.state = start
         yield np.random.Generator(bits)

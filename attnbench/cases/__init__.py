@@ -1,1 +1,1 @@
-"""Cases as words: their ids, files of them, choosing them, and how large and how much work they are."""
+"""Cases as text: ids, suite files and selection; the bytes and operations that a case needs."""

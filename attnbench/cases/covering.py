@@ -1,8 +1,8 @@
 """Pairwise covering: few rows in which every two values of different parameters meet.
 
-Rows are made one at a time, each greedily: from a pair that has not met yet, then parameter by parameter
-the value that meets most others for the first time (in the manner of Cohen et al., The AETG system, 1997).
-Nothing is drawn at random, so the rows are the same everywhere.
+Rows are made greedily, one at a time, in the manner of Cohen et al. (The AETG system, 1997). A row begins
+with a pair that has not met yet. Each further parameter takes the value that meets most others for the first
+time. Nothing is random, so the rows are the same everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 Row = dict[str, Any]
 Item = tuple[str, int]
-"""A parameter and the position of one of its values."""
+"""A parameter and the index of one of its values."""
 
 
 def covering_rows(
@@ -22,11 +22,11 @@ def covering_rows(
     possible: Callable[[Row], bool],
     weights: Mapping[str, Sequence[float]] | None = None,
 ) -> list[Row]:
-    """Rows, each a value for every parameter, that cover every pair of values that can meet.
+    """Make rows, with a value for every parameter, that cover every pair of values that can meet.
 
-    values: of each parameter by name. possible: whether a row, whole or in part, can be; what can't be in
-    part must not become possible by more of it, and what can be in part must be possible as a whole.
-    weights: how often each value of a parameter should be taken where pairs leave the choice; 1 unless given.
+    values: of each parameter by name. possible: whether a row, whole or in part, is allowed. More values must
+    not make a forbidden part allowed, and every allowed part must have an allowed whole. weights: how often
+    to take each value of a parameter where pairs leave the choice; 1 by default.
     """
     missing = {
         frozenset(pair)
@@ -34,7 +34,7 @@ def covering_rows(
         for pair in product(_items(values, left), _items(values, right))
         if possible({name: values[name][i] for name, i in pair})
     }
-    # Sets have no order of their own, so the next pair is looked for in this one.
+    # A list, because sets have no order and rows must be reproducible.
     waiting = sorted(missing, key=lambda pair: sorted((list(values).index(name), i) for name, i in pair))
     used: Counter[Item] = Counter()
     rows = []
@@ -61,7 +61,7 @@ def _complete(
     weights: Mapping[str, Sequence[float]],
 ) -> dict[str, int]:
     row = {name: values[name][i] for name, i in chosen.items()}
-    # The parameters with most values have most pairs to meet, so they choose while much is open.
+    # Parameters with many values have most pairs to cover, so they choose first.
     for name in sorted(values, key=lambda name: -len(values[name])):
         if name in chosen:
             continue

@@ -1,4 +1,4 @@
-"""The readable id of a case, its mask included, which parses back to the same case."""
+"""Readable ids of cases, masks included, which parse back to the same case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MASK_WORDS = ("none", "causal", "window", "padding", *EXPLICITS)
 
 
 def mask_text(mask: Mask) -> str:
-    """The mask as its one canonical word."""
+    """Return the mask as its one canonical word."""
     parts = []
     if mask.causal is not None:
         parts.append("causal" if mask.causal == "upper_left" else f"causal:{mask.causal}")
@@ -37,10 +37,10 @@ def mask_text(mask: Mask) -> str:
 
 
 def parse_mask(text: str) -> Mask:
-    """The mask that a word means; parts may come in any order.
+    """Parse the word of a mask; its parts may come in any order.
 
     Raises:
-        BadCase: for an unknown part, a part given twice, or one that can't be.
+        BadCase: a part is unknown, given twice, or impossible.
     """
     if text == "none":
         return Mask()
@@ -94,12 +94,12 @@ _COUNTED = ("threads", "seed")
 _PROBABILITY = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,24})?(e-?[0-9]{1,3})?")
 _SIZE = re.compile(r"([A-Za-z]+)(.*)", re.DOTALL)
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
-# A minus sign before a digit belongs to the number, so that -8 is refused as what it is.
+# A minus sign before a digit belongs to the number, so that -8 is refused as a number.
 _BETWEEN_SIZES = re.compile(r"-(?!\d)")
 
 
 def case_id(case: Case) -> str:
-    """The canonical id of a case; :func:`parse_case` is its inverse."""
+    """Return the canonical id of a case; :func:`parse_case` is its inverse."""
     segments = [
         case.operation,
         case.rule,
@@ -135,10 +135,10 @@ def _size_words(case: Case) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def parse_case(text: str) -> Case:
-    """The case that an id means; read once, since a process asks for the few that it holds again and again.
+    """Parse the id of a case. Results are cached, since processes parse the same few ids often.
 
     Raises:
-        BadCase: with one sentence that restates the id, what is wrong and what is allowed.
+        BadCase: one sentence restates the id and says what is wrong and what is allowed.
     """
     operation, *rest = text.strip().split("/")
     try:
@@ -153,19 +153,19 @@ def parse_case(text: str) -> Case:
 
 
 def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Case:
-    """A case from the words that ids and suite files use, with their defaults filled in.
+    """Make a case from the fields of ids and suite files, with defaults filled in.
 
-    Sizes as in an id (``L`` for both lengths, E, bias, cross, out), a :class:`Mask` as ``mask``, and
-    dtype, device, pass_, dropout, cache, threads, seed.
+    Sizes are named as in an id (``L`` for both lengths, E, bias, cross, out). Others are a :class:`Mask` as
+    ``mask``, and dtype, device, pass_, dropout, cache, threads, seed.
 
     Raises:
-        BadCase: where a size is missing or contradicts another, or the case can't exist.
+        BadCase: a size is missing or contradicts another, or the case can't exist.
     """
     length = fields.pop("L", None)
     if length is not None:
         for name in ("Lq", "Lk"):
             if name in fields:
-                raise BadCase(f"L and {name}: L stands for Lq and Lk both, so give either")
+                raise BadCase(f"L and {name}: L stands for both Lq and Lk: give either")
             fields[name] = length
     for name in ("H", "Lq", "D"):
         if name not in fields:
@@ -177,7 +177,7 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     layer = {name: fields.pop(name) for name in ("E", "bias", "cross", "out") if name in fields}
     if layer and "E" not in layer:
         raise BadCase(f"{next(iter(layer))} belongs to multihead, which needs a model width E")
-    # A word that is no operation is refused by the case, in a sentence.
+    # The case itself refuses an unknown operation, in a sentence.
     named = cast("Operation", operation)
     return Case(operation=named, rule=rule, layer=Layer(**layer) if layer else None, **fields)
 
@@ -211,7 +211,7 @@ def _parse_size(word: str, text: str) -> tuple[str, int]:
     if not _WHOLE.fullmatch(value):
         if value.isascii() and value.isdigit():
             raise BadCase(f"{name} = {value}: sizes are {LARGEST} or less")
-        raise BadCase(f"sizes {text!r}: {value!r} is no whole number for {name}; write it as in '{name}8'")
+        raise BadCase(f"sizes {text!r}: {value!r} is not a whole number for {name}; write it as in '{name}8'")
     return name, int(value)
 
 

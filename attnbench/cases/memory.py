@@ -1,4 +1,4 @@
-"""How much memory is free for a case: of the machine, and of the control groups of this process."""
+"""The free memory for a case: of the machine, and of the control groups of this process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 
 _UNIFIED = "unified"
-"""Where version 2 is mounted beside version 1."""
+"""The mount point of version 2 beside version 1."""
 
 
 def control_groups(controller: str, proc: Path = PROC, cgroup: Path = CGROUP) -> list[Path]:
-    """The folders of the groups that may limit ``controller`` ("cpu", "memory") here, innermost first.
+    """Yield the folders of the groups that limit ``controller`` ("cpu", "memory") here, innermost first.
 
-    This process's own group and all those around it, as far as they are visible: inside a container the path
-    may be one of the host's, and then only the root is there.
+    These are the group of this process and the visible ones around it. Inside a container the path may be one
+    of the host; then only the root is visible.
     """
     folders: list[Path] = []
     for line in read(proc / "self" / "cgroup").splitlines():
@@ -24,7 +24,7 @@ def control_groups(controller: str, proc: Path = PROC, cgroup: Path = CGROUP) ->
             continue
         if controllers and controller not in controllers.split(","):
             continue
-        # Version 1 mounts the controllers that go together in one folder, and links to it from each name.
+        # Version 1 mounts related controllers in one folder, and links to it from each name.
         names = (controllers, controller) if controllers else (_UNIFIED, "")
         roots = [root for root in (cgroup / name for name in dict.fromkeys(names)) if root.is_dir()]
         for root in roots[:1]:
@@ -36,7 +36,7 @@ def control_groups(controller: str, proc: Path = PROC, cgroup: Path = CGROUP) ->
 
 
 def read(path: Path) -> str:
-    """The text of a file of the system; "" where there is none. What is no text is replaced."""
+    """Read a file of the system as text; "" where there is none. Bytes that are not text are replaced."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -44,19 +44,20 @@ def read(path: Path) -> str:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a file of the system holds; None where it says something else."""
+    """Return the number in a file of the system; None where the file says something else."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def free_memory(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
-    """Bytes that a new process may take before the kernel swaps or kills; the smallest of all limits.
+    """Return the bytes that a new process may take before the kernel swaps or kills: the smallest of all
+    limits.
 
-    MemAvailable of the machine, and for each control group (version 2, or 1) above this process its limit
-    less what it uses, where page cache that can be dropped doesn't count as used.
+    The limits are MemAvailable of the machine, and for each control group (version 1 or 2) above this process
+    its limit minus its use, without page cache that can be dropped.
 
     Raises:
-        OSError: the system tells no MemAvailable.
+        OSError: the system has no MemAvailable.
     """
     limits = [_available(proc), *(_free_in(group) for group in control_groups("memory", proc, cgroup))]
     return max(0, min(limit for limit in limits if limit is not None))

@@ -1,4 +1,4 @@
-"""From the words of a command line to the cases they mean."""
+"""Selecting cases by the words of a command line."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the options of a command change in the selected cases.
+    """The changes that the options of a command make to the selected cases.
 
-    rules: keep the cases of these rules; it's an error where the selection has none of one of them.
-    dtypes, masks, passes: every case once with each of them. device, threads, seed, cache, dropout: set in
-    every case. Empty and None leave the cases as they are.
+    rules: keep only the cases of these rules; an error where one of them has none. dtypes, masks, passes:
+    every case once with each of them. device, threads, seed, cache, dropout: set in every case. Empty and
+    None change nothing.
     """
 
     rules: tuple[str, ...] = ()
@@ -41,9 +41,9 @@ class Overrides:
 
 @dataclass(frozen=True)
 class Selection:
-    """The cases to run, each once, in the order asked for.
+    """The selected cases, each once, in the order of the words.
 
-    compiled_on: those on which backends that compile run; None for all of them.
+    compiled_on: those on which compiling backends run; None for all.
     """
 
     cases: tuple[Case, ...]
@@ -57,12 +57,12 @@ def select(
     *,
     timed: bool = True,
 ) -> Selection:
-    """The cases that ``words`` mean: names of suites, ids of cases, and paths of TOML suites.
+    """Return the cases that ``words`` name: suites, ids of cases, and paths of TOML suites.
 
-    timed: whether the cases are going to be timed; a suite that is only for checking is then refused.
+    timed: whether the cases will be timed; a suite that is only for checking is then refused.
 
     Raises:
-        BadInput: for a word, a rule or a case that can't be, in one sentence.
+        BadInput: a word, a rule or a case is unknown or impossible; one sentence.
     """
     for name in overrides.rules:
         registry.rule(name)
@@ -87,11 +87,11 @@ def select(
 
 
 def check_case(case: Case, registry: Registry) -> None:
-    """Raise :class:`BadInput` where a case's rule isn't known, or makes no sense of the case."""
+    """Raise :class:`BadInput` where a case's rule is unknown or does not support the case."""
     rule = registry.rule(case.rule)
     reason = rule.supports(case)
     if reason is not None:
-        raise BadCase(f"case {case_id(case)!r}: the rule {case.rule} can't be: {reason}")
+        raise BadCase(f"case {case_id(case)!r}: the rule {case.rule} does not support it: {reason}")
 
 
 def _suite_of(word: str, registry: Registry) -> Suite:
@@ -100,7 +100,7 @@ def _suite_of(word: str, registry: Registry) -> Suite:
     if word.split("/")[0] in OPERATIONS or ("/" in word and not Path(word).exists()):
         return Suite(word, "", (parse_case(word),))
     if "/" in word:
-        raise BadInput(f"{word!r} is no suite, no id of a case and no .toml file")
+        raise BadInput(f"{word!r} is not a suite, an id of a case or a .toml file")
     return registry.suite(word)
 
 
@@ -123,7 +123,7 @@ def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
         try:
             yield replace(case, dtype=dtype, mask=mask, pass_=pass_, **fixed)
         except BadCase as failure:
-            raise BadCase(f"case {case_id(case)!r} with what the options change: {failure}") from failure
+            raise BadCase(f"case {case_id(case)!r} with the options applied: {failure}") from failure
 
 
 def _check_rules_found(rules: Iterable[str], suites: Sequence[Suite], chosen: Iterable[Case]) -> None:

@@ -40,7 +40,7 @@ from attnbench.types.extensions import Suite
 from attnbench.types.words import unknown_name
 
 MOST_CASES = 100_000
-"""Of one entry: lists that multiply would else fill the memory before anything is said."""
+"""The most cases of one entry: the products of long lists would fill the memory."""
 
 _TOP = {"name": str, "summary": str, "check_only": bool, "defaults": dict, "cases": list}
 _WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache")
@@ -51,10 +51,10 @@ _NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "an array
 
 
 def read_suite(path: Path) -> Suite:
-    """The suite in a TOML file.
+    """Read a suite from a TOML file.
 
     Raises:
-        BadFile: in one sentence: it can't be read, is no TOML, has an unknown key, or a case that can't be.
+        BadFile: one sentence: it can't be read, is not TOML, has an unknown key, or an impossible case.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def parse_suite(text: str, name: str) -> Suite:
-    """The suite that a TOML text describes, called ``name`` unless it says otherwise; raises BadFile."""
+    """Parse the suite in a TOML text, called ``name`` unless the text names it; raises BadFile."""
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as failure:
@@ -103,14 +103,14 @@ def parse_suite(text: str, name: str) -> Suite:
 
 def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
     if not isinstance(entry, dict):
-        raise BadCase(f"{entry!r} is no table: write [[cases]] above an id or fields")
+        raise BadCase(f"{entry!r} is not a table: write [[cases]] above an id or fields")
     if not isinstance(entry.get("compiled", False), bool):
         raise BadCase(f"compiled = {entry['compiled']!r}: true or false is needed")
     own = {key: value for key, value in entry.items() if key != "compiled"}
     if "id" in own:
         others = sorted(key for key in own if key != "id")
         if others:
-            raise BadCase(f"an id says it all, so leave out {', '.join(others)}")
+            raise BadCase(f"an id is complete: leave out {', '.join(others)}")
         return [parse_case(_checked("id", own["id"]))]
     for key in own:
         if key not in _FIELDS:
@@ -129,7 +129,7 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
 
 
 def _without_overridden(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The defaults less those lengths that the entry gives by another name."""
+    """Return the defaults without lengths that the entry gives by another name."""
     lengths = {"L": ("Lq", "Lk"), "Lq": ("L",), "Lk": ("L",)}
     gone = {other for key in own for other in lengths.get(key, ())}
     return {key: value for key, value in defaults.items() if key not in gone}

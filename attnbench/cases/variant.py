@@ -1,6 +1,7 @@
-"""A small case beside a case: other lengths, drawn at random, in a precision that is high and cheap to judge.
+"""Variant cases: a small case beside a case, with other lengths, in a precision that is high and cheap to
+check.
 
-It finds a backend that is right at known shapes only, and what half precision would hide.
+A variant detects backends that are right at known shapes only, and errors that half precision hides.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from attnbench.types.mask import Mask, Padding
 from attnbench.types.rule import Rule
 
 SMALL = 256
-"""A length up to this is varied about itself; a longer one gives way to a short one."""
+"""The largest length that is varied around itself; a longer one is replaced by a short one."""
 
 EDGES = (15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
-"""Beside, at and past the sizes of kernels' blocks."""
+"""Lengths beside, at and past the block sizes of kernels."""
 
 MOST_HEADS, MOST_BATCHES = 2, 2
 MOST_WORK = 2**26
-"""Most B·H·Lq·Lk·D where lengths can be chosen: moments for an oracle, and for a slow backend."""
+"""The largest B·H·Lq·Lk·D where lengths can be chosen: quick for an oracle and for a slow backend."""
 
 SEEDS = 10**9
-"""Of which one is drawn: few enough digits to be read in an id."""
+"""The range of the seed: few enough digits for an id."""
 
 ATTEMPTS = 64
 
 
-def near_case(
+def variant_case(
     case: Case,
     rule: Rule,
     backend_dtypes: Collection[Dtype],
@@ -40,26 +41,25 @@ def near_case(
     *,
     square: bool = False,
 ) -> Case | None:
-    """A case with the operation, rule, kind of mask, features, group and layer of another; None for none.
+    """Draw a variant of a case, with its operation, rule, kind of mask, features, group and layer; or None.
 
-    Lengths differ from the case's own, and from each other unless it is a layer with one source (or
-    ``square``,
-    for a backend that can't do others): in the case's order where that has one. At least half of the queries
-    that see a key see two, so that it tells something. At most two batch elements and two key/value heads; a
-    seed of its own.
+    Its lengths differ from those of the case. They also differ from each other, in the order of the case,
+    unless a layer has one source or ``square`` is set for a backend that requires it. At least half of the
+    queries that see a key see two, so that weights matter. It has at most two batch elements and two
+    key/value heads, and a seed of its own.
 
-    backend_dtypes: what the backend can do. The near case has float32 if that is among them and the case
-        isn't in float64, which is judged well but slowly; otherwise the case's dtype.
+    backend_dtypes: of the backend. The variant has float32 where the backend does and the case is not in
+    float64, which is precise but slow to check; otherwise it has the dtype of the case.
     """
     dtype: Dtype = "float32" if case.dtype != "float64" and "float32" in backend_dtypes else case.dtype
     Hkv, B = min(case.Hkv, MOST_HEADS), min(case.B, MOST_BATCHES)
     H = case.group * Hkv
     most_pairs = max(1, MOST_WORK // (B * H * case.D))
     for attempt in range(ATTEMPTS):
-        # Later attempts stand on easier ground, for rules that want both lengths the same.
+        # Later attempts use equal lengths, for rules that need them.
         same = square or case.is_self_attention or attempt > ATTEMPTS // 2
         Lq, Lk = _lengths(case, same, most_pairs, rng)
-        near = replace(
+        variant = replace(
             case,
             B=B,
             H=H,
@@ -72,13 +72,13 @@ def near_case(
             cache="hot",
             seed=int(rng.integers(SEEDS)),
         )
-        if rule.supports(near) is None and _tells_something(near) and (Lq, Lk) != (case.Lq, case.Lk):
-            return near
+        if rule.supports(variant) is None and _weights_matter(variant) and (Lq, Lk) != (case.Lq, case.Lk):
+            return variant
     return None
 
 
 def _lengths(case: Case, same: bool, most_pairs: int, rng: np.random.Generator) -> tuple[int, int]:
-    """Of queries and keys; in order of size as the case's own are."""
+    """Draw the lengths of queries and keys, ordered by size as those of the case."""
     Lq, Lk = _length(case.Lq, rng), _length(case.Lk, rng)
     same = same and case.Lq == case.Lk
     if same:
@@ -98,14 +98,14 @@ def _lengths(case: Case, same: bool, most_pairs: int, rng: np.random.Generator) 
 
 def _length(own: int, rng: np.random.Generator) -> int:
     if own == 1:
-        return 1  # One query is what decoding is, for which kernels have ways of their own.
+        return 1  # One query is decoding, for which many kernels have a path of their own.
     if own > SMALL:
         return int(rng.choice(EDGES)) if rng.random() < 0.75 else int(rng.integers(EDGES[0], EDGES[-1]))
     return int(rng.integers(max(2, own // 2), own + max(2, own // 2), endpoint=True))
 
 
 def _layer(case: Case, H: int) -> Layer | None:
-    """As wide as its heads together where the case's is: many layers can be no other."""
+    """Return the layer, as wide as its heads together where that holds for the case."""
     if case.layer is None or case.layer.E != case.H * case.D:
         return case.layer
     return replace(case.layer, E=H * case.D)
@@ -120,7 +120,7 @@ def _mask(case: Case, B: int, Lk: int, rng: np.random.Generator) -> Mask:
 
 
 def _padding(padding: Padding | None, B: int, Lk: int, rng: np.random.Generator) -> Padding | None:
-    """Lengths: one is all keys, others fewer; one is none where the case has such."""
+    """Draw lengths of padding: one keeps all keys, others fewer; one keeps none where the case has such."""
     if not isinstance(padding, tuple):
         return padding
     lengths = [int(length) for length in rng.integers(1, Lk, size=B, endpoint=True)]
@@ -131,8 +131,8 @@ def _padding(padding: Padding | None, B: int, Lk: int, rng: np.random.Generator)
     return tuple(int(length) for length in rng.permutation(lengths))
 
 
-def _tells_something(case: Case) -> bool:
-    """Whether half of the queries that see a key see two or more: of one, the output is its value."""
+def _weights_matter(case: Case) -> bool:
+    """Return whether half of the queries with a key see two or more; with one key the output is its value."""
     keep = keep_rows(case, np.arange(case.Lq))
     if keep is None:
         return case.Lk > 1

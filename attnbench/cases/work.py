@@ -1,4 +1,4 @@
-"""How large a case is in bytes and how much work it is, told before anything is allocated."""
+"""The bytes and operations that a case needs, known before anything is allocated."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from attnbench.types.case import (
 from attnbench.types.rule import Rule
 
 POOL_CACHES = 4
-"""A pool of inputs is larger than so many last-level caches, whatever way they replace their lines."""
+"""The size of a pool of inputs in last-level caches, large enough for any replacement policy."""
 
 PADDED_TO_BYTES = 64
 _TENSOR_BYTES = 256
-"""What a call touches of a tensor besides its values, about."""
+"""About the bytes that a call touches in a tensor besides its values."""
 
 
 def parameter_elements(case: Case, rule: Rule) -> int:
-    """Elements of all parameters: of the rule and of the projections."""
+    """Count the elements of all parameters: those of the rule and the projections."""
     shapes = (*rule_parameter_shapes(case, rule).values(), *projection_shapes(case, rule).values())
     return _elements(shapes)
 
 
 def activation_elements(case: Case, rule: Rule) -> int:
-    """Elements of the inputs, each tensor once: self-attention reads one x, cross-attention one context."""
+    """Count the elements of the inputs; x of self-attention and the context of cross-attention count once."""
     return _elements(_inputs(case, rule))
 
 
 def pool_copies(tensor_bytes: Iterable[int], cache_bytes: int) -> int:
-    """How many copies of some tensors exceed four caches together, and leave one to be used: 2 or more."""
+    """Return how many copies of tensors exceed four caches together, with one more in use: 2 or more."""
     each = sum(_padded(size) + _TENSOR_BYTES for size in tensor_bytes)
     return max(2, POOL_CACHES * cache_bytes // each + 1)
 
 
 def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
-    """Bytes of the pool that the inputs rotate in, of a case that does so on the CPU; 0 for all others.
+    """Return the bytes of the pool in which inputs rotate; 0 where they do not.
 
-    A CUDA device has its cache overwritten instead.
+    Inputs rotate on the CPU only; on a CUDA device the cache is overwritten instead.
     """
     if case.cache != "rotating" or case.device != "cpu":
         return 0
@@ -55,9 +55,10 @@ def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
 
 
 def held_bytes(case: Case, rule: Rule) -> int:
-    """Bytes of inputs, parameters, output and an explicit mask: what every backend's process holds.
+    """Return the bytes of inputs, parameters, output and explicit mask, which every process of a backend
+    holds.
 
-    With gradients, these of inputs and parameters as well, and that of the output.
+    With gradients, also those of the gradients of inputs, parameters and output.
     """
     elements = (
         activation_elements(case, rule) + parameter_elements(case, rule) + _elements([output_shape(case)])
@@ -70,21 +71,22 @@ def held_bytes(case: Case, rule: Rule) -> int:
 
 
 def quadratic_bytes(case: Case, rule: Rule, backend: Backend) -> int:
-    """Bytes of the arrays by (query, key) pair that a backend holds at once."""
+    """Return the bytes of the (query, key) arrays that a backend holds at once."""
     pairs = case.B * case.H * case.Lq * case.Lk
     return _quadratic_copies(case, backend) * pairs * rule.score_elements(case) * case.item_bytes
 
 
 def _quadratic_copies(case: Case, backend: Backend) -> int:
-    """A backward pass has the weights, their gradient and that of the scores: 3 or more."""
+    """Return the number of arrays by pair; a backward pass has weights, their gradient and that of scores:
+    3."""
     copies = backend.quadratic_copies
     return copies if case.pass_ == "forward" or copies == 0 else max(3, copies + 1)
 
 
 def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_bytes: int = 0) -> str | None:
-    """Why a case won't fit into ``free_bytes`` with this backend, in words; None where it will.
+    """Return why a case does not fit into ``free_bytes`` with this backend, in words; None where it fits.
 
-    pools_bytes: of the pools of inputs of all contenders, which they hold at the same time.
+    pools_bytes: of the pools of inputs of all backends, which are in memory at the same time.
     """
     quadratic = quadratic_bytes(case, rule, backend)
     needed = held_bytes(case, rule) + quadratic + pools_bytes
@@ -103,7 +105,7 @@ def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_b
 
 
 def human_bytes(count: float) -> str:
-    """A number of bytes in three digits and a unit that fits: 512 B, 4.1 GiB."""
+    """Write a number of bytes with three digits and a unit: 512 B, 4.1 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"
@@ -112,7 +114,7 @@ def human_bytes(count: float) -> str:
 
 
 def _inputs(case: Case, rule: Rule) -> list[Shape]:
-    """The shapes of the inputs, each tensor once."""
+    """Return the shapes of the inputs, each tensor once."""
     queries, keys, values = activation_shapes(case, rule)
     if case.is_self_attention:
         return [queries]
@@ -141,11 +143,11 @@ FLOP_CONVENTION = (
 )
 
 PASS_FACTOR: dict[Pass, float] = {"forward": 1.0, "backward": 2.5, "both": 3.5}
-"""Backward makes five products for forward's two: Dao, FlashAttention-2 (2023), section 4.1."""
+"""Backward computes five products for two in forward: Dao, FlashAttention-2 (2023), section 4.1."""
 
 
 def flops(case: Case, rule: Rule, pairs: int) -> float:
-    """Operations of one call, by :data:`FLOP_CONVENTION`.
+    """Count the operations of one call, by :data:`FLOP_CONVENTION`.
 
     pairs: kept (query, key) pairs, summed over batches and heads.
     """
@@ -154,7 +156,7 @@ def flops(case: Case, rule: Rule, pairs: int) -> float:
 
 
 def projection_flops(case: Case, rule: Rule) -> int:
-    """Operations of the projections around the heads, forward; 0 for ``attention``. Biases aren't counted."""
+    """Count the operations of the projections, forward and without biases; 0 for ``attention``."""
     sources = dict(zip(("w_q", "w_k", "w_v"), activation_shapes(case, rule), strict=True))
     total = 0
     for name, shape in projection_shapes(case, rule).items():
@@ -165,12 +167,12 @@ def projection_flops(case: Case, rule: Rule) -> int:
 
 
 def bytes_moved(case: Case, rule: Rule, kept: tuple[int, int] | None = None) -> int:
-    """The least traffic that a call needs: inputs and parameters read once, the output written once.
+    """Count the least bytes that a call moves: inputs and parameters read once, the output written once.
 
-    kept: queries that keep a key and keys that a query keeps, over all batch elements; of ``attention`` the
-    others need not be read, though a layer reads all of its inputs. None for all of both. Masks aren't
-    counted. Backward reads inputs, parameters and the output's gradient, and writes the gradients
-    of inputs and parameters.
+    kept: queries that keep a key, and keys that some query keeps, over all batch elements. In ``attention``
+    the others need not be read; a layer reads all of its inputs. None: all are read. Masks do not count.
+    Backward reads inputs, parameters and the gradient of the output, and writes the gradients of inputs and
+    parameters.
     """
     every = activation_elements(case, rule) + parameter_elements(case, rule)
     read = every - _unread_elements(case, rule, kept)
@@ -181,7 +183,7 @@ def bytes_moved(case: Case, rule: Rule, kept: tuple[int, int] | None = None) -> 
 
 
 def _unread_elements(case: Case, rule: Rule, kept: tuple[int, int] | None) -> int:
-    """Elements of queries, keys and values that the mask leaves out."""
+    """Count the elements of queries, keys and values that the mask leaves out."""
     if kept is None or case.layer is not None:
         return 0
     queries, keys = case.B * case.Lq - kept[0], case.B * case.Lk - kept[1]

@@ -1,1 +1,1 @@
-"""Comparing what a backend computed with what the oracle says, and the verdict on it."""
+"""Comparing the outputs of backends with exact answers, and judging the errors."""

@@ -40,7 +40,7 @@ _LIMITS = 14
 """Both sides of scale, elements, and variance over all, queries, heads; one side of sums over four axes."""
 
 _LEAST_SPREAD = 4.0
-"""In units of what rounding explains: rows that spread less say nothing about dropout."""
+"""The least standard deviation of a row that counts, in units of the rounding: other rows show no dropout."""
 
 _FEWEST_CALLS, _MOST_CALLS, _ROWS_TIMES_CALLS = 32, 1024, 1 << 15
 _AXES = ("calls", "batch elements", "heads", "queries")
@@ -185,7 +185,8 @@ def judge_tally(tally: Tally, *, rms_limit: float, max_limit: float) -> tuple[Dr
 
 
 def telling_rows(tally: Tally, *, rms_limit: float) -> int:
-    """Rows in which dropout can be seen, of none or more outputs. Where there are none, a check is void."""
+    """Count the rows in which dropout can be seen, with or without outputs. If it is 0 the check proves
+    nothing."""
     dropping = Dropping(tally.case.dropout, 1 - tally.case.dropout)
     return int(_projected(tally, dropping, rms_limit).tells.sum())
 

@@ -1,4 +1,4 @@
-"""Errors of outputs against the oracle, and the limit that the dtype of the case explains."""
+"""Errors of outputs against exact answers, and the limits that the dtype of the case allows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Errors:
-    """How far outputs are from the oracle's, over ``count`` elements.
+    """Errors of outputs against the oracle, over ``count`` elements.
 
-    sum_squares: of the errors. max_abs: the largest. worst: where that is, by the axes of the output.
-    got, expected: the two values there. not_finite: what is NaN or infinite, in words; "" for nothing.
-    Elements that aren't finite are left out of the sums.
+    sum_squares: of all errors. max_abs: the largest error. worst: its place, by the axes of the output. got,
+    expected: the two values there. not_finite: the NaN or infinity that must not be there, in words; "" for
+    none. Elements that are not finite are left out of the sums.
     """
 
     sum_squares: float
@@ -36,25 +36,25 @@ class Errors:
 
     @property
     def rms(self) -> float:
-        """Root of the mean squared error."""
+        """The root mean square of the errors."""
         return float(np.sqrt(self.sum_squares / self.count)) if self.count else 0.0
 
 
 def compare(output: Stored, expected: Array, dtype: Dtype) -> Errors:
-    """As :func:`compare_wide`, of an output as it is stored."""
+    """Compare an output as it is stored; see :func:`compare_wide`."""
     return compare_wide(widen(output, dtype), expected)
 
 
 def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Errors:
     """Compare an output with the oracle's, of the same shape. NaN equals nothing, not even NaN.
 
-    axes: what they are called, where they aren't those of an output.
+    axes: the names of the axes, where they are not those of an output.
 
     Raises:
         ValueError: the shapes differ.
     """
     if got.shape != expected.shape:
-        raise ValueError(f"an output of shape {got.shape} can't be compared with {expected.shape}")
+        raise ValueError(f"an output of shape {got.shape} can't be compared with one of {expected.shape}")
     # In the wider of both dtypes, so that a float64 output is compared with longdouble.
     with np.errstate(invalid="ignore", over="ignore"):
         error = got - expected
@@ -62,7 +62,7 @@ def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Error
         sum_squares = float(flat @ flat)
         np.abs(error, out=error)
     if np.isfinite(sum_squares):
-        # So is everything else, as most of the time: outputs of timed calls are many.
+        # Then all elements are finite. This quick path matters because timed calls give many outputs.
         worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), error.shape))
         return Errors(
             sum_squares, error.size, float(error[worst]), worst, float(got[worst]), float(expected[worst])
@@ -82,7 +82,7 @@ def compare_wide(got: Array, expected: Array, axes: Sequence[str] = ()) -> Error
 
 
 def errors_of(differences: Array, expected: Array) -> Errors:
-    """Errors that are known by themselves: too small to be found again in a sum with what was expected."""
+    """Make errors of known differences, which are too small to survive being added to what was expected."""
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.abs(differences))), differences.shape))
     return Errors(
         sum_squares=float(np.square(differences).sum()),
@@ -95,7 +95,7 @@ def errors_of(differences: Array, expected: Array) -> Errors:
 
 
 def pool(errors: Sequence[Errors]) -> Errors:
-    """Errors of several outputs as of one; the worst element and the first that isn't finite are kept."""
+    """Pool the errors of several outputs; keep the worst element and the first that is not finite."""
     worst = max(errors, key=lambda each: each.max_abs)
     return Errors(
         sum_squares=sum(each.sum_squares for each in errors),
@@ -109,7 +109,7 @@ def pool(errors: Sequence[Errors]) -> Errors:
 
 
 def worse(one: Errors, other: Errors) -> Errors:
-    """The larger of two outputs' errors on the same elements, in either number."""
+    """Combine the errors of two outputs on the same elements: the larger of each number."""
     larger = one if one.max_abs >= other.max_abs else other
     return replace(
         larger,
@@ -129,7 +129,7 @@ def _not_finite(got: Array, expected: Array, finite: NDArray[Any], axes: Sequenc
 
 
 def element(index: tuple[int, ...], axes: Sequence[str] = ()) -> str:
-    """An index with the names of its axes: (b=0, h=1, i=5, d=3), or (b=0, i=5, e=3) for a layer's output."""
+    """Write an index with the names of its axes: (b=0, h=1, i=5, d=3), or (b=0, i=5, e=3) for a layer."""
     names = axes or {4: ("b", "h", "i", "d"), 3: ("b", "i", "e")}.get(len(index))
     if names is None:
         return "(" + ", ".join(map(str, index)) + ")"
@@ -139,13 +139,14 @@ def element(index: tuple[int, ...], axes: Sequence[str] = ()) -> str:
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0
 
 MOST_RMS: dict[Dtype, float] = {"float64": 64, "float32": 64, "bfloat16": 16, "float16": 16}
-"""The largest RMS error of the reference that counts, in eps * rms(v); four times that for its largest
-error. Over all rules at D = 1 ... 8192 the worst seen are 14 (and 38) in float32, 4.3 (and 12.4) in half."""
+"""The largest RMS error of the plain reference that counts, in eps * rms(v); four times that for its
+largest error. Over all rules at D = 1 ... 8192 the worst seen are 14 (and 38) in float32, 4.3 (and 12.4)
+in half precision."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large ``count`` numbers are: their root mean square, and the largest magnitude."""
+    """The size of ``count`` numbers: their root mean square, and the largest magnitude."""
 
     rms: float
     largest: float
@@ -153,12 +154,12 @@ class Scale:
 
 
 def scale_of(arrays: Sequence[Array]) -> Scale:
-    """The scale of several arrays taken together."""
+    """Return the scale of several arrays together."""
     return together([_scale_of_one(np.ravel(array)) for array in arrays])
 
 
 def together(scales: Sequence[Scale]) -> Scale:
-    """The scale of all numbers that several scales are of."""
+    """Combine scales into that of all their numbers."""
     count = sum(scale.count for scale in scales)
     squares = sum(scale.count * scale.rms**2 for scale in scales)
     return Scale(float(np.sqrt(squares / max(1, count))), max(scale.largest for scale in scales), count)
@@ -181,11 +182,11 @@ def verdict(
     draws: int,
     axes: Sequence[str] = (),
 ) -> tuple[Accuracy, str]:
-    """The check in numbers, and why it failed in words ("" where it didn't).
+    """Return the check in numbers, and why it failed in words ("" for no failure).
 
-    errors, reference: of the backend and the plain computation, pooled over the same draws.
-    output, values: of the exact output, and of v (or of the source of values). rows: how many query rows
-    were compared, of ``rows_of``. draws: how many outputs. axes: their names, where these are no outputs.
+    errors, reference: of the backend and of the plain reference, pooled over the same draws. output, values:
+    the scale of the exact output, and of v or the source of values. rows: query rows that were compared, of
+    ``rows_of``. draws: the number of outputs. axes: names of axes, where these are not outputs.
     """
     rms_unit, max_unit = EPS[dtype] * output.rms, EPS[dtype] * output.largest
     most_rms, most_max = _most_counted(values, dtype)
@@ -211,7 +212,8 @@ def verdict(
 
 
 def reference_off(reference: Errors, values: Scale, dtype: Dtype) -> bool:
-    """Whether the plain computation is farther off than its dtype explains: the rule's forms disagree."""
+    """Return whether the plain reference's error exceeds what its dtype explains: the rule's forms then
+    disagree."""
     rms, largest = _most_counted(values, dtype)
     return reference.rms > rms or reference.max_abs > largest or bool(reference.not_finite)
 
@@ -226,7 +228,7 @@ def _problem(errors: Errors, accuracy: Accuracy, axes: Sequence[str]) -> str:
     if errors.not_finite:
         return errors.not_finite + among
     too_large = []
-    # Written so that a limit of NaN refuses.
+    # Written so that a limit of NaN refuses the output.
     if not errors.rms <= accuracy.rms_limit:
         too_large.append(f"RMS error {errors.rms:.3g} is above {accuracy.rms_limit:.3g}")
     if not errors.max_abs <= accuracy.max_limit:

@@ -1,4 +1,5 @@
-"""Gradients: what they are of, the plain reference's in any dtype, and the unit of their errors."""
+"""Gradients: the tensors they belong to, those of the plain reference in any dtype, and the unit of
+errors."""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class NoGradient(RuntimeError):  # noqa: N818
-    """An output whose graph reaches nothing, or not all that it should; in words."""
+    """The graph of an output reaches nothing, or not all that it should; the text says which."""
 
 
 def source_names(case: Case, rule: Rule) -> tuple[str, str, str]:
-    """What the three inputs are called; the same name twice is the same tensor twice.
+    """Return the names of the three inputs; the same name twice means the same tensor twice.
 
-    ``q``, ``k``, ``v``. Of a layer ``x`` where all are one; ``x`` and ``context`` where keys and values are;
-    else ``queries``, ``keys`` and ``values``.
+    ``q``, ``k``, ``v``; in a layer ``x`` for one source, ``x`` and ``context`` where keys and values share
+    one, else ``queries``, ``keys`` and ``values``.
     """
     if case.layer is None:
         return "q", "k", "v"
@@ -44,10 +45,10 @@ def source_names(case: Case, rule: Rule) -> tuple[str, str, str]:
 
 
 def leaves(setup: Setup, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """What gradients are of, by name and in this order: inputs (each tensor once), parameters, projections.
+    """Return the tensors that get gradients, by name: inputs (each tensor once), parameters, projections.
 
     Raises:
-        NoGradient: one of them asks for none, or isn't a leaf.
+        NoGradient: one of them requires no gradient, or is not a leaf.
     """
     names = source_names(setup.case, setup.rule)
     found = dict(zip(names, inputs, strict=True))
@@ -55,24 +56,24 @@ def leaves(setup: Setup, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
     found |= setup.projections
     for name, x in found.items():
         if not (x.requires_grad and x.is_leaf):
-            raise NoGradient(f"{name} is no leaf that requires a gradient")
+            raise NoGradient(f"{name} is not a leaf that requires a gradient")
     return found
 
 
 def with_gradients(setup: Setup) -> Setup:
-    """The same with leaves for parameters, copies that require gradients, and the rule bound to them."""
+    """Copy a setup with leaves that require gradients as parameters, and the rule bound to them."""
     own = {name: as_leaf(x) for name, x in setup.rule_parameters.items()}
     projections = {name: as_leaf(x) for name, x in setup.projections.items()}
     return Setup(setup.case, setup.rule, setup.rule.bind(setup.case, own), own, projections)
 
 
 def as_leaf(x: Tensor) -> Tensor:
-    """A copy that requires a gradient."""
+    """Copy a tensor; the copy requires a gradient."""
     return x.detach().clone().requires_grad_()
 
 
 def leaf_inputs(inputs: Triple) -> Triple:
-    """Copies that require gradients; one tensor given twice stays one."""
+    """Copy three inputs as leaves that require gradients; a tensor given twice stays one."""
     made = {id(x): as_leaf(x) for x in inputs}
     a, b, c = (made[id(x)] for x in inputs)
     return a, b, c
@@ -80,10 +81,10 @@ def leaf_inputs(inputs: Triple) -> Triple:
 
 @dataclass(frozen=True)
 class Both:
-    """A forward pass and its backward, as one call: ``(a, b, c)`` to the output and the gradients.
+    """A forward pass and its backward pass as one call: ``(a, b, c)`` to the output and the gradients.
 
-    names: of what is returned, ``out`` first. upstream: the gradient of the output, in its layout; it may be
-    written anew in place at any time.
+    names: of the results, ``out`` first. upstream: the gradient of the output, in its layout; it may be
+    overwritten in place at any time.
     """
 
     call: Call
@@ -93,27 +94,27 @@ class Both:
     parameters: tuple[Tensor, ...] = field(repr=False)
 
     def __call__(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        """The output and all gradients, of tensors that require them.
+        """Return the output and all gradients of inputs that require them.
 
         Raises:
-            NoGradient: one of them is missing.
+            NoGradient: a gradient is missing.
         """
         out = self.call(a, b, c)
         sources = distinct(a, b, c)
         return (out.detach(), *_gradients(out, (*sources, *self.parameters), self.upstream, self.names[1:]))
 
     def renew(self, *triples: Triple) -> None:
-        """Nothing is kept from one call to the next."""
+        """Do nothing: nothing is kept from one call to the next."""
 
 
 @dataclass(frozen=True)
 class Backward:
-    """A backward pass alone, as a call: ``(a, b, c)`` to the gradients of an output computed before.
+    """A backward pass alone as a call: ``(a, b, c)`` to the gradients of an output that was computed before.
 
-    The forward is made by ``renew``, which isn't timed; its graph is kept and gone through in every call.
-    names, upstream: as of :class:`Both`, without ``out``. Where inputs are changed in place they are renewed
-    before the next call: without that torch refuses where the forward kept an input itself, and gradients of
-    old inputs, or of a mixture, come back where it kept copies.
+    ``renew`` computes the forward pass, which is not timed; every call uses its graph again. names, upstream:
+    as in :class:`Both`, without ``out``. After inputs change in place, call ``renew`` before the next call.
+    Otherwise torch raises where the forward pass kept an input itself, and old or mixed gradients come back
+    where it kept copies.
     """
 
     call: Call
@@ -124,17 +125,17 @@ class Backward:
     outputs: dict[int, tuple[Tensor, tuple[Tensor, ...]]] = field(default_factory=dict, repr=False)
 
     def __call__(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        """All gradients.
+        """Return all gradients.
 
         Raises:
-            NoGradient: one of them is missing.
-            KeyError: no forward was made of these inputs.
+            NoGradient: a gradient is missing.
+            KeyError: ``renew`` was not called with these inputs.
         """
         out, wanted = self.outputs[id(a)]
         return _gradients(out, wanted, self.upstream, self.names, keep=True)
 
     def renew(self, *triples: Triple) -> None:
-        """Forget all forwards, and make them of these inputs: several where inputs rotate."""
+        """Drop all graphs and make new ones for these inputs: several where inputs rotate."""
         self.outputs.clear()
         for a, b, c in triples:
             wanted = (*distinct(a, b, c), *self.parameters)
@@ -142,12 +143,13 @@ class Backward:
 
 
 def passed(call: Call, setup: Setup, upstream: Tensor) -> Both | Backward:
-    """The pass of a case that has gradients, as a function of the three inputs.
+    """Return the pass of a case with gradients as a function of its three inputs.
 
-    ``renew`` it with all inputs that it will be called with, before the first call and after each change of
-    theirs; grad mode is on, in calls too.
+    Call ``renew`` with all inputs that will be used, before the first call and whenever they change. Grad
+    mode must be on, also in calls.
 
-    call: what the backend prepared for ``setup``. upstream: the gradient of the output, which is as it.
+    call: what the backend prepared for ``setup``. upstream: the gradient of the output, of its shape and
+    layout.
     """
     case = setup.case
     parameters = (*setup.rule_parameters.values(), *setup.projections.values())
@@ -159,7 +161,7 @@ def passed(call: Call, setup: Setup, upstream: Tensor) -> Both | Backward:
 
 
 def gradient_names(case: Case, rule: Rule) -> tuple[str, ...]:
-    """The names of :func:`leaves`, in its order."""
+    """Return the names of :func:`leaves`, in the same order."""
     own = (f"rule.{name}" for name in rule_parameter_shapes(case, rule))
     return (*dict.fromkeys(source_names(case, rule)), *own, *projection_shapes(case, rule))
 
@@ -167,15 +169,14 @@ def gradient_names(case: Case, rule: Rule) -> tuple[str, ...]:
 def plain_gradients(
     setup: Setup, inputs: Triple, upstream: Tensor, *, held: bool = False
 ) -> dict[str, Tensor]:
-    """The plain reference's gradients by name, in the setup's dtype; nothing that is given is changed.
+    """Return the plain reference's gradients by name, in the setup's dtype; arguments are not changed.
 
-    In float64 (:func:`recast`) they are what others are held against; :func:`plain_errors` is what errors
-    are measured by.
+    In float64 (:func:`recast`) they are the exact gradients; :func:`plain_errors` gives the errors that
+    others are measured by.
 
-    held: with the softmax's denominators held fixed. What these give is subtracted on the way back, and may
-    leave nothing: of one key, or of the bias of keys, gradients are exactly 0 and what is computed is the
-    rounding of the two terms. So the limits of a gradient's errors count in units of either, whichever is
-    larger.
+    held: treat the softmax's denominators as constants. Their part is subtracted in the backward pass and may
+    leave nothing: for one key, or the bias of keys, gradients are exactly 0, and only the rounding of the two
+    terms remains. Limits therefore count in units of either, whichever is larger.
     """
     import torch
 
@@ -188,24 +189,24 @@ def plain_gradients(
 
 
 def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Tensor]:
-    """By how much the plain reference's gradients in the case's dtype are off, by element, in float64.
+    """Return the errors of the plain reference's gradients in the dtype of the case, by element, in float64.
 
-    In a float64 case nothing wider is there to tell: its errors are those in float32, on numbers rounded to
-    it, times the ratio of the gaps between numbers.
+    No wider dtype exists for a float64 case. Its errors are those in float32, on numbers rounded to it, times
+    the ratio of the gaps between numbers.
     """
     case = setup.case
     narrow: Dtype = "float32" if case.dtype == "float64" else case.dtype
-    given, sources = recast(setup, inputs, narrow)
-    wide, wide_sources = recast(given, sources, "float64")
-    upstream = upstream.to(case_dtype(given.case))
-    got = plain_gradients(given, sources, upstream)
+    narrowed, sources = recast(setup, inputs, narrow)
+    wide, wide_sources = recast(narrowed, sources, "float64")
+    upstream = upstream.to(case_dtype(narrowed.case))
+    got = plain_gradients(narrowed, sources, upstream)
     exact = plain_gradients(wide, wide_sources, upstream.double())
     ratio = EPS[case.dtype] / EPS[narrow]
     return {name: (got[name].double() - exact[name]) * ratio for name in exact}
 
 
 def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
-    """The same case and numbers in another dtype; one tensor given twice stays one."""
+    """Convert a case and its numbers to another dtype; a tensor given twice stays one."""
     case = replace(setup.case, dtype=dtype)
     to = case_dtype(case)
     own = {name: x.detach().to(to) for name, x in setup.rule_parameters.items()}
@@ -216,7 +217,7 @@ def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
 
 
 def distinct(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-    """Each of three tensors once, in order."""
+    """Return each of three tensors once, in order."""
     if b is c:
         return (a,) if a is b else (a, b)
     return a, b, c
@@ -241,30 +242,29 @@ def _missing(names: tuple[str, ...], found: tuple[Any, ...]) -> list[str]:
 
 
 BEFORE = 0.5
-"""The share of what is there before D is subtracted that counts. More widens limits of ordinary gradients
-(in bfloat16 at 1 from 2.6 % of dq to 4.2 %), a quarter refused one of 3000."""
+"""The share of the terms before subtraction that counts. A larger one widens the limits of ordinary
+gradients (at 1, in bfloat16, from 2.6 % of dq to 4.2 %); a quarter refused one of 3000 right gradients."""
 
 VANISHED = 4.0
-"""How much of it counts where nothing of the gradient is left: rounding adds up over D features."""
+"""The share that counts where the subtraction leaves nothing: rounding adds up over D features."""
 
 FEW = 8.0
-"""A root mean square over n numbers, as of a sink for each of two heads, may well be sqrt(1 + FEW / n) times
-too small."""
+"""A root mean square over n numbers, such as sinks of two heads, may be sqrt(1 + FEW / n) times too small."""
 
 
 SUMMED = 2.0
-"""How much more of both counts for a bias, whose gradient is a sum over all rows of the batch, in any order:
-of 574 right ones over the suite ``edges`` two used 1.1 and 1.6 of the limits without it."""
+"""The factor on both for a bias, whose gradient is a sum over all rows of the batch, in any order. Without
+it two of 574 right gradients of the suite ``edges`` reached 1.1 and 1.6 of the limits."""
 
 
 def gradient_scale(
     exact: Sequence[Array], held: Sequence[Array], dtype: Dtype, *, summed: bool = False
 ) -> Scale:
-    """The scale of one part's gradients over all draws, for :func:`attnbench.check.errors.verdict`.
+    """Return the scale of the gradients of one tensor over all draws, for
+    :func:`attnbench.check.errors.verdict`.
 
-    summed: whether it is that of a bias.
-    It serves as that of the output and as that of the values. exact: the gradients by
-    :func:`attnbench.check.gradients.plain_gradients` in float64; held: the same with its denominators held.
+    It serves as the scale of the output and as that of the values. exact: by :func:`plain_gradients` in
+    float64. held: the same with ``held``. summed: whether the tensor is a bias.
     """
     own, before = scale_of(exact), scale_of(held)
     share = VANISHED if own.rms <= EPS[dtype] * before.rms else BEFORE

@@ -1,4 +1,4 @@
-"""The plain reference: matmul, softmax, matmul in the dtype of the case. Its error sets the limit."""
+"""The plain reference: matmul, softmax, matmul in the dtype of the case. Its errors set the limits."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SCORES_AT_ONCE = 1 << 24
 
 
 def prepare(setup: Setup, held: bool = False) -> Call:
-    """The function of the plain reference.
+    """Return the function of the plain reference.
 
-    held: the softmax's denominators are constants, through which no gradient flows. The output is the same;
-    gradients are then what a backward pass adds up before it subtracts what the denominators give.
+    held: treat the softmax's denominators as constants, through which no gradient flows. The output is the
+    same; gradients are those before the part of the denominators is subtracted.
     """
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor
 
     case = setup.case
     if case.pass_ != "forward":
-        # What binding computes from parameters belongs to the graph of this call.
+        # What binding computes from parameters must belong to the graph of this call.
         setup = replace(setup, scoring=setup.rule.bind(case, setup.rule_parameters))
     k, v = (x.repeat_interleave(case.group, dim=1) for x in (k, v))
     by_row = case.B * case.H * case.Lk * setup.rule.score_elements(case)
@@ -63,7 +63,7 @@ def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor
 
 
 def weights(setup: Setup) -> Weigh:
-    """The function of its attention weights: of q and k, (B, H, Lq, Lk) in their dtype."""
+    """Return the function of its attention weights: of q and k, (B, H, Lq, Lk) in their dtype."""
     rows = slice(0, setup.case.Lq)
 
     def weigh(q: Tensor, k: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
 
 
 def dot_scores(dot: DotForm, q: Tensor, k: Tensor, product: Weigh) -> Tensor:
-    """Scores (B, H, R, S) of q (B, H, R, D) and k (B, H, S, D); product: of both, after their maps."""
+    """Return scores (B, H, R, S) of q (B, H, R, D) and k (B, H, S, D). product: of both, after their maps."""
     q = q if dot.map_q is None else dot.map_q(q)
     k = k if dot.map_k is None else dot.map_k(k)
     scores = product(q, k) * dot.scale
@@ -97,7 +97,7 @@ def dot_scores(dot: DotForm, q: Tensor, k: Tensor, product: Weigh) -> Tensor:
 
 
 def _weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
-    """Bias, mask, softmax: of scores (B, H, R, Lk) in the dtype of the softmax."""
+    """Apply bias, mask and softmax to scores (B, H, R, Lk) in the dtype of the softmax."""
     import torch
 
     case, scoring = setup.case, setup.scoring
@@ -159,14 +159,14 @@ PLAIN = Backend(
 
 
 ONE_PRODUCT_LEADS = ("deep_change",)
-"""Families of inputs in which an element of k is raised far above the others."""
+"""Kinds of inputs in which one element of k is far above the others."""
 
 MOST_PRODUCTS = 1 << 22
-"""Of features, in scores that are computed in turn; where there are more, many rows count."""
+"""The most products of features for sums in sequence; in larger cases the many rows suffice."""
 
 
 def counts_in_turn(case: Case, family: str) -> bool:
-    """Whether a draw of a family is also measured by sums in turn."""
+    """Return whether a draw of a kind is also measured by sums in sequence."""
     products = case.B * case.H * case.Lq * case.Lk * case.D
     return (
         family in ONE_PRODUCT_LEADS
@@ -177,9 +177,9 @@ def counts_in_turn(case: Case, family: str) -> bool:
 
 
 def in_turn(setup: Setup, *, backwards: bool) -> Setup:
-    """The same with scores whose features are added from the first to the last, or ``backwards``.
+    """Return a setup whose scores add features one after the other, first to last or ``backwards``.
 
-    A rule without a dot-product form stays as it is. Sums of half precision are float32, as a matmul's are.
+    A rule without a dot-product form stays as it is. Sums of half precision are in float32, as in a matmul.
     """
     dot = setup.scoring.dot
     if dot is None:
@@ -196,7 +196,7 @@ def in_turn(setup: Setup, *, backwards: bool) -> Setup:
         return total.to(q.dtype)
 
     def scores(q: Tensor, k: Tensor, keys: slice) -> Tensor:
-        """(B, H, R, D) and (B, H, S, D) to (B, H, R, S), in their dtype."""
+        """Map (B, H, R, D) and (B, H, S, D) to (B, H, R, S), in their dtype."""
         return dot_scores(dot, q, k, product)
 
     return replace(setup, scoring=replace(setup.scoring, dot=None, scores=scores))

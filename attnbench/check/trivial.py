@@ -1,4 +1,4 @@
-"""Answers that anybody can give without computing attention: where one passes the check, it tells nothing."""
+"""Trivial answers, which need no attention. A case on which one of them passes the check proves nothing."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ Rows = NDArray[np.intp]
 
 PAIRS_AT_ONCE = 1 << 20
 
-CANARIES = ("zeros", "first_value", "own_value", "mean", "running_mean", "nearest_value")
-"""Nothing at all; the value of the first key; that of the key at the query's own place; the mean of all
-values; the mean of those that the query sees; the value of the key with most weight."""
+TRIVIAL_ANSWERS = ("zeros", "first_value", "own_value", "mean", "running_mean", "nearest_value")
+"""Zeros; the value of the first key; of the key at the query's own place; the mean of all values; the mean
+of the values that the query sees; the value of the key with the largest weight."""
 
 
-def canaries(
+def trivial_answers(
     case: Case,
     rule: Rule,
     parameters: Parameters,
     inputs: tuple[Stored, Stored, Stored],
     rows: Rows | None = None,
 ) -> dict[str, Stored]:
-    """All canaries' outputs of the query rows ``rows`` (all where None), as a backend would store them.
+    """Return the output of every trivial answer by name, of the query rows ``rows`` (None for all), as
+    stored.
 
-    By name, each in the shape of :func:`attnbench.oracle.solve.solve`. In ``multihead`` the last map follows
-    what stands for attention, so that a layer can't hide behind its projections. Rows that see no key are
-    left as they fall: an answer is given away where it needs no such care.
+    Shapes are those of :func:`attnbench.oracle.solve.solve`. In ``multihead`` the output projection follows,
+    so that a layer can't hide behind its projections. Rows that see no key get whatever the rule of the
+    answer gives.
 
     parameters: float64, as for the oracle. inputs: as stored.
     """
@@ -51,14 +52,14 @@ def canaries(
         name: store(
             finish(case, rule, parameters.projections, heads.q, outs[name]).astype(np.float64), case.dtype
         )
-        for name in CANARIES
+        for name in TRIVIAL_ANSWERS
     }
 
 
 def _heads(
     case: Case, rule: Rule, parameters: Parameters, sources: tuple[Array, Array, Array], rows: Rows
 ) -> Heads:
-    """Projected queries (and keys paired with them) of the rows alone."""
+    """Return projected heads for the given query rows alone."""
     axis = 2 if case.layer is None else 1
     queries, keys, values = sources
     keys = np.take(keys, rows, axis) if rule.pairs_keys else keys
@@ -114,5 +115,5 @@ def _nearest_value(case: Case, rule: Rule, parameters: Parameters, heads: Heads,
 
 
 def _by_query_head(case: Case, of_values: Array) -> Array:
-    """(B, Hkv, R, Dv) to (B, H, R, Dv): query heads of a group have the same."""
+    """Repeat (B, Hkv, R, Dv) to (B, H, R, Dv): the query heads of a group have the same values."""
     return np.repeat(of_values, case.group, axis=1)

@@ -1,4 +1,4 @@
-"""Attention weights held against the oracle's: their values, their sums, and 0 where a mask drops a pair."""
+"""Checking attention weights: their values, the sums of rows, and zeros where the mask drops a pair."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _UNBOUNDED = Scale(float("inf"), float("inf"))
 
 @dataclass(frozen=True)
 class WeightErrors:
-    """By how much weights are off: each, and the sum of a row that is farthest off.
+    """The errors of weights: of each weight, and of the row sum that is farthest off.
 
-    row: where that is, (b, h, i). total, expected: what the row sums to, and what it should.
+    row: its place, (b, h, i). total, expected: the sum of the row, and the exact one.
     """
 
     each: Errors
@@ -35,12 +35,12 @@ class WeightErrors:
 
     @property
     def sums(self) -> float:
-        """The largest error of a sum."""
+        """The largest error of a row sum."""
         return abs(self.total - self.expected)
 
 
 def weight_errors(got: Array, exact: Array) -> WeightErrors:
-    """Errors of weights (B, H, R, Lk) against the oracle's.
+    """Compare weights (B, H, R, Lk) with the oracle's.
 
     Raises:
         ValueError: the shapes differ.
@@ -55,11 +55,11 @@ def weight_errors(got: Array, exact: Array) -> WeightErrors:
 def weights_problem(
     case: Case, got: Array, exact: Array, reference: WeightErrors, rows: NDArray[np.intp]
 ) -> str:
-    """What is wrong with weights, in words; "" for nothing.
+    """Return what is wrong with weights, in words; "" for nothing.
 
-    What the mask drops is exactly 0, so rows that keep no key are. Sums of rows are the oracle's - 1, or with
-    a sink what it leaves, or 0 - as far as the dtype says: their largest error is at most 4 times that of
-    the plain reference's and 4 eps. Values have the verdict that outputs have.
+    Weights that the mask drops must be exactly 0, also in rows that keep no key. Sums of rows must equal the
+    oracle's: 1, less with a sink, or 0. Their largest error is at most 4 times that of the plain reference
+    plus eps. Values are judged as those of outputs.
 
     got, exact: (B, H, R, Lk) of the query rows ``rows``. reference: of the plain reference's weights.
     """

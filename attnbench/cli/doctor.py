@@ -1,4 +1,4 @@
-"""``attnbench doctor``: a look at this machine before measuring on it."""
+"""``attnbench doctor``: check this machine before measuring on it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @click.option(
-    "--threads", type=Whole(1), default=1, show_default=True, metavar="N", help="Of the run to come."
+    "--threads", type=Whole(1), default=1, show_default=True, metavar="N", help="Threads of the planned run."
 )
 @click.option(
     "--allocator", type=OneOf("allocator", ("pinned", "default")), default="pinned", show_default=True,
-    help="Of the run to come.",
+    help="Allocator of the planned run.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @format_option
 def command(*, threads: int, allocator: str, as_json: bool, format_: Format) -> None:
     """Look for what would disturb a run here: cores, threads, clocks, memory, allocator, libraries.
 
-    Takes about ten seconds, longer on a busy machine. Each finding has its effect as measured here, and what
-    helps. Exit status 1 where one would change a verdict.
+    This takes about ten seconds, longer on a busy machine. Each finding states its effect, measured here, and
+    what helps. Exit status 1: a finding would change a verdict.
 
     \b
     attnbench doctor

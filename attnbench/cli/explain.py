@@ -24,23 +24,30 @@ _FEATURES = 8
 @click.command("explain")
 @click.argument("rule", type=NameOf("rules"), metavar="RULE")
 @click.option(
-    "--example", type=ExampleName(), metavar="NAME", help="The textbook's inputs of that name; see --list."
+    "--example", type=ExampleName(), metavar="NAME", help="Use these inputs of the textbook; see --list."
 )
 @click.option("--list", "list_", is_flag=True, is_eager=True, expose_value=False, help="List the examples.",
-              callback=lambda ctx, _, said: _list(ctx) if said else None)  # fmt: skip
+              callback=lambda ctx, _, value: _list(ctx) if value else None)  # fmt: skip
 @click.option(
     "--tokens", type=click.Path(path_type=Path), metavar="FILE",
-    help="Your own, a row each: .csv, .json, .npy; .json and .npz may have q, k and v.",
+    help="Read tokens, a row each: .csv, .json, .npy; .json and .npz may have q, k and v.",
 )  # fmt: skip
-@click.option("--sentence", metavar="TEXT", help="Its words are the labels; with no tokens, random ones.")
-@click.option("--heads", type=Whole(1), metavar="N", help="Cut the features into so many heads.")
+@click.option(
+    "--sentence", metavar="TEXT", help="Label tokens with these words; without --tokens they are random."
+)
+@click.option("--heads", type=Whole(1), metavar="N", help="Cut the features into N heads.")
 @click.option("--mask", type=MaskWord(), metavar="MASK", help="As in attnbench run, e.g. causal.")
-@click.option("--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@click.option(
+    "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
+)
 @click.option(
     "--digits", type=Whole(1, 17), default=4, show_default=True, metavar="N", help="Decimals in the table."
 )
 @click.option(
-    "--heatmap", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the weights too; .png, .svg."
+    "--heatmap",
+    type=click.Path(path_type=Path),
+    metavar="FILE.png",
+    help="Also draw the weights; .png, .svg.",
 )
 @plugin_option
 @format_option
@@ -81,7 +88,7 @@ def command(
     if mask is not None:
         question = replace(question, mask=mask)
     steps = guarded(registry.rules[rule], worked, worked_rule, question)
-    # First, since it may be refused.
+    # Before printing, since a heatmap may be refused.
     picture = None if heatmap is None else heatmap_spec(steps, f"{rule}: {worked_rule.formula}")
     _print(steps, f"{rule} on {question.what}", format_, digits)
     if heatmap is not None and picture is not None:
@@ -97,7 +104,9 @@ def _question(
     from attnbench.worked.tokens import question_of, random_tokens, read_question
 
     if example is not None and (tokens is not None or sentence is not None):
-        raise click.UsageError("--example has inputs of its own: leave --tokens and --sentence out")
+        raise click.UsageError(
+            "--example can't be combined with --tokens or --sentence: it has its own inputs"
+        )
     labels = tuple((sentence or "").split())
     if sentence is not None and not labels:
         raise click.UsageError("--sentence has no words")

@@ -14,14 +14,14 @@ from attnbench.cli.plugins_here import load_plugins
 @click.argument("name")
 @click.option(
     "--into", type=click.Path(path_type=Path), metavar="FOLDER", default=Path(), show_default="where you are",
-    help="The folder to put the package's folder in.",
+    help="Create the package in this folder.",
 )  # fmt: skip
 def command(name: str, into: Path) -> None:
     """Write a complete package for a backend of your own: code, tests, README, pyproject, CI.
 
-    Its backend is right and works at once; put your kernel in its place. NAME is what it's called; the folder
-    and the distribution are attnbench-NAME. Nothing that is there is overwritten. The lines to go on
-    with are printed to stdout.
+    Its backend is correct and works at once; replace it by your kernel. NAME is the name of the backend; the
+    folder and the distribution are attnbench-NAME. Existing files are never overwritten. The next steps are
+    printed to stdout.
 
     \b
     attnbench new my-kernel
@@ -35,9 +35,9 @@ def command(name: str, into: Path) -> None:
     names = names_of(name)
     there = load_plugins().backends.get(names.backend)
     if there is not None and there.source.distribution != names.distribution:
-        raise BadInput(f"name {name!r}: a backend {names.backend!r} is brought by {there.source} already")
+        raise BadInput(f"name {name!r}: {there.source} already brings a backend {names.backend!r}")
     folder = into.expanduser() / names.distribution
     files = package(names)
     write_folder(folder, files)
-    note(f"wrote {folder}: {', '.join(files)}. Go on with")
+    note(f"wrote {folder}: {', '.join(files)}. Next steps:")
     click.echo("\n".join(next_lines(names, shlex.quote(str(folder)))))

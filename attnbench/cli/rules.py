@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--gain", "gains", type=Positive("times"), multiple=True, metavar="TIMES", show_default="0.25, 1, 4, 16",
-    help="What queries are multiplied by, for the effect of the logits' range; repeatable.",
+    help="Factor on queries, to show the effect of the range of logits; repeatable.",
 )  # fmt: skip
 @click.option("--keys", type=Whole(2), default=32, show_default=True, metavar="N", help="Keys of each query.")
-@click.option("--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Of what is drawn.")
 @click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw it as well; .png or .svg."
+    "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Also draw charts; .png or .svg."
 )
 @plugin_option
 @format_option
@@ -47,9 +49,9 @@ def command(
 ) -> None:
     """Compare rules by what they do to weights: entropy, largest weight, gradient, cost.
 
-    On queries and keys with independent standard normal features: an unscaled dot product saturates as D
-    grows, a scaled one doesn't. Shown are means over 8 queries of each of 16 heads, which have keys and
-    parameters of their own; of the gradient's norm the median. A sink's share is left out of the entropy.
+    Queries and keys have independent standard normal features. An unscaled dot product saturates as D grows;
+    a scaled one does not. The tables show means over 8 queries of each of 16 heads, and the median of the
+    gradient's norm. Each head has its own keys and parameters. Entropy excludes the share of a sink.
 
     \b
     attnbench rules
@@ -90,7 +92,7 @@ def command(
 
     by_width = of_rules(tuple(dict.fromkeys(widths)) or WIDTHS, (1.0,))
     if not by_width:
-        raise BadInput(f"{' and '.join(wanted)} can't have {keys} keys at these widths")
+        raise BadInput(f"{keys} keys at these widths: not supported by {' and '.join(wanted)}")
     at = shown_width(row.D for row in by_width)
     by_gain = of_rules((at,), tuple(dict.fromkeys(gains)) or GAINS)
     if format_ == "table":

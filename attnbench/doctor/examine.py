@@ -1,4 +1,4 @@
-"""From readings to findings: one function for each thing that can disturb a run."""
+"""Findings from measurements: one function for each thing that can disturb a run."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ from attnbench.types.words import count_of
 Level = Literal["fine", "note", "bad"]
 
 _STEADY = 1.1
-"""The slow end of equal loops over the fast end; above it clocks change."""
+"""The ratio of the slowest to the fastest equal loops above which clocks are unsteady."""
 _UNDISTURBED = 0.95
-"""The share of its time that a program gets on a core that nobody else uses."""
+"""The share of time that a program gets on a core without other work."""
 _WAITING = 2.0
-"""Time with several threads over the time with one; from here on threads wait for each other."""
+"""The ratio of the time with several threads to that with one, from which threads wait for each other."""
 _FAULT_MS, _COUNTS = 0.002, 0.02
-"""The time of a page fault, about, and the share of a call from which on a difference counts (--delta)."""
+"""The approximate time of a page fault, and the share of a call from which a difference counts (--delta)."""
 _LITTLE_BYTES = 2 * 1024**3
 _HELD_DOWN = {
     0x4: "its power limit",
     0x8: "the hardware, by heat or power",
-    0x10: "another GPU, which it keeps step with",
+    0x10: "synchronization with another GPU",
     0x20: "the driver, by heat",
     0x40: "the hardware, by heat",
     0x80: "the power supply",
 }
-"""The bits of nvmlClocksEventReasons (nvml.h) that hold a clock down. An idle GPU and a clock that somebody
-set disturb nothing."""
+"""The bits of nvmlClocksEventReasons (nvml.h) that reduce a clock. An idle GPU, and a clock that a user
+set, disturb nothing."""
 _BUSY_PERCENT, _HELD = 5, 0.1
-"""Utilization, and share of memory, from which on others use a GPU; drivers keep some hundred MiB."""
+"""The percentage of utilization, and the share of memory, from which others use a GPU. Drivers keep some
+hundred MiB."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the doctor looked at.
+    """One finding of the doctor.
 
-    level: ``bad`` where it would change a verdict of a run as asked for; ``note`` where a reader should know.
-    what: what was found. effect: its effect here, measured where possible. remedy: what helps, or "".
+    level: ``bad`` where it would change a verdict of the run; ``note`` where a reader should know. what: the
+    state. effect: its effect here, measured where possible. remedy: what helps, or "".
     """
 
     name: str
@@ -52,7 +53,7 @@ class Finding:
 
 
 def examine(readings: Readings) -> list[Finding]:
-    """Every finding, in the order in which they are best mended."""
+    """Return all findings, in the order in which they should be fixed."""
     return [finding for look in _LOOKS for finding in look(readings)]
 
 
@@ -88,10 +89,10 @@ def _thread_effect(at: Readings) -> str:
 
 
 def _cores(at: Readings) -> Iterator[Finding]:
-    """Cores that other work uses, as watched while nothing ran, and as a program there found them."""
+    """Check for other work on the cores, as watched before and as a program there measured it."""
     busy = [cpu for cpu in at.cpus if _is_busy(at, cpu)]
     if not set(at.cpus) <= at.shares.keys():
-        yield Finding("cores", "note", "who uses them could not be watched: /proc/stat does not tell")
+        yield Finding("cores", "note", "other work could not be watched: /proc/stat is not readable")
     elif not busy:
         yield Finding("cores", "fine", f"no other work on {count_of(len(at.cpus), 'core')}")
     idle = [cpu for cpu in at.cpus if cpu in at.shares and cpu not in busy]
@@ -105,7 +106,7 @@ def _cores(at: Readings) -> Iterator[Finding]:
         if cpu in at.steady:
             effect = f"a program there gets {_own(at, cpu):.0%} of its time"
         if at.asked_threads == 1 and cpu in at.steady and _own(at, cpu) >= _UNDISTURBED:
-            yield Finding("busy core", "note", what, f"{effect}: the other work made way")
+            yield Finding("busy core", "note", what, f"{effect}: the other work yielded")
             continue
         remedy = "stop other work"
         if len(idle) >= at.asked_threads:
@@ -121,13 +122,13 @@ def _is_busy(at: Readings, cpu: int) -> bool:
 
 
 def _own(at: Readings, cpu: int) -> float:
-    """The share of its time that a program got there; 1 where none was run."""
+    """Return the share of time that a program got on a core; 1 where none ran."""
     return float(at.steady.get(cpu, {}).get("own_share", 1.0))
 
 
 def _clock(at: Readings) -> Iterator[Finding]:
-    """The steadiness of clocks: what the system says, and how equal loops differ."""
-    what = f"governor {', '.join(at.governors)}" if at.governors else "the governor is not told here"
+    """Check how steady clocks are: settings of the system, and differences between equal loops."""
+    what = f"governor {', '.join(at.governors)}" if at.governors else "the governor is unknown"
     what += "" if at.turbo is None else f", turbo {'on' if at.turbo else 'off'}"
     spreads = {cpu: found["slowest_ms"] / found["fastest_ms"] for cpu, found in at.steady.items()}
     if not spreads:
@@ -146,16 +147,18 @@ def _clock(at: Readings) -> Iterator[Finding]:
     elif at.turbo:
         remedy = f"turn turbo off in the firmware or the system; {pairs}"
     else:
-        remedy = f"{pairs}; the cause is not seen from here (other guests of the machine, say)"
+        remedy = f"{pairs}; the cause is not visible from here (other virtual machines, for example)"
     yield Finding("clock", "note", what, effect, remedy)
 
 
 def _memory(at: Readings) -> Iterator[Finding]:
     if at.free_bytes is None:
-        yield Finding("memory", "note", "how much is free is not told here")
+        yield Finding("memory", "note", "the free memory is unknown")
     elif at.free_bytes < _LITTLE_BYTES:
         what = f"{human_bytes(at.free_bytes)} free"
-        yield Finding("memory", "note", what, "larger cases are out_of_memory", "stop what holds memory")
+        yield Finding(
+            "memory", "note", what, "larger cases are out_of_memory", "stop programs that hold memory"
+        )
     else:
         yield Finding("memory", "fine", f"{human_bytes(at.free_bytes)} free")
     if at.swapped_bytes:
@@ -178,7 +181,7 @@ def _allocator(at: Readings) -> Iterator[Finding]:
     elif more * _FAULT_MS <= _COUNTS * min(at.unpinned["ms"]):
         yield Finding("allocator", "fine", "pinned thresholds spare no page faults that count here", effect)
     elif at.allocator == "default":
-        what = "default thresholds: freed memory is given back, by luck of the heap"
+        what = "default thresholds: whether freed memory is returned depends on the heap"
         yield Finding("allocator", "bad", what, effect, "--allocator pinned, as runs have it by default")
     else:
         what = "default thresholds outside of attnbench, which pins them"
@@ -187,7 +190,7 @@ def _allocator(at: Readings) -> Iterator[Finding]:
 
 
 def _spread(probed: Probed) -> str:
-    """The least and the most of all processes."""
+    """Write the least and the most of all processes."""
     ms, least, most = probed["ms"], round(min(probed["faults"])), round(max(probed["faults"]))
     pages = count_of(most, "page fault") if least == most else f"{least} to {most} page faults"
     return f"{pages} and {min(ms):.2f} to {max(ms):.2f} ms a call"
@@ -201,7 +204,7 @@ def _libraries(at: Readings) -> Iterator[Finding]:
     cuda = f"CUDA {at.libraries['cuda']}" if at.libraries["cuda"] else "no CUDA"
     built = f"torch {at.libraries['torch']}, {at.libraries['capability']}, {cuda}"
     if at.libraries["capability"] in ("DEFAULT", "NO AVX"):
-        effect = "kernels without vector instructions: times say little of others"
+        effect = "kernels without vector instructions: times differ from those of usual builds"
         remedy = "unset ATEN_CPU_CAPABILITY, or another build of torch"
         yield Finding("torch", "note", built, effect, remedy)
     else:
@@ -212,7 +215,7 @@ def _gpus(at: Readings) -> Iterator[Finding]:
     if at.gpus_unseen:
         yield Finding("GPU", "note", at.gpus_unseen, "", "pip install nvidia-ml-py, or see nvidia-smi")
     elif not at.gpus:
-        yield Finding("GPU", "fine", "none that the NVIDIA driver knows of")
+        yield Finding("GPU", "fine", "the NVIDIA driver reports none")
     usable = at.libraries is None or bool(at.libraries["cuda"])
     for index, gpu in enumerate(at.gpus):
         if usable:
@@ -224,33 +227,34 @@ def _gpus(at: Readings) -> Iterator[Finding]:
 
 
 def _clock_of(name: str, gpu: Gpu) -> Finding:
-    what = f"{gpu.name}, {_told(gpu.clock_mhz)} of {_told(gpu.largest_mhz)} MHz"
+    what = f"{gpu.name}, {_number(gpu.clock_mhz)} of {_number(gpu.largest_mhz)} MHz"
     if gpu.reasons is None:
-        return Finding(name, "note", what, "the driver does not tell whether the clock is held down")
+        return Finding(name, "note", what, "the driver does not report whether the clock is reduced")
     holders = [who for bit, who in _HELD_DOWN.items() if gpu.reasons & bit]
     if holders:
-        effect = f"its clock is held down by {', '.join(holders)}"
+        effect = f"its clock is reduced by {', '.join(holders)}"
         return Finding(name, "bad", what, effect, "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE says more")
     if gpu.persistent == 0:
-        effect = "without persistence mode every process loads the driver anew"
+        effect = "without persistence mode every process loads the driver again"
         return Finding(name, "note", what, effect, "as root: nvidia-smi -pm 1")
     return Finding(name, "fine", what)
 
 
-def _told(value: int | None) -> str:
+def _number(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
 def _others(name: str, gpu: Gpu) -> Iterator[Finding]:
-    """What others do there, as far as the driver tells: part of a GPU (MIG) has no utilization."""
+    """Check for other work on a GPU, where the driver reports it: a part of a GPU (MIG) has no
+    utilization."""
     if gpu.busy_percent is not None and gpu.busy_percent >= _BUSY_PERCENT:
-        effect = "what others run there takes turns with what is measured"
-        remedy = "nvidia-smi lists who works there: stop it, or wait"
+        effect = "other programs share the GPU with what is measured"
+        remedy = "nvidia-smi lists its processes: stop them, or wait"
         yield Finding(name, "bad", f"{gpu.busy_percent}% busy", effect, remedy)
     used, total = gpu.used_bytes, gpu.total_bytes
     if used is not None and total is not None and used > _HELD * total:
         what = f"{human_bytes(used)} of {human_bytes(total)} of its memory are taken"
-        yield Finding(name, "note", what, "larger cases are out_of_memory", "nvidia-smi lists who holds it")
+        yield Finding(name, "note", what, "larger cases are out_of_memory", "nvidia-smi lists its processes")
 
 
 _LOOKS: tuple[Callable[[Readings], Iterator[Finding]], ...] = (

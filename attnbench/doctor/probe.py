@@ -1,6 +1,6 @@
-"""What is measured on this machine: ``python -m attnbench.doctor.probe WHAT``, JSON on stdout.
+"""The measurements on this machine: ``python -m attnbench.doctor.probe NAME``, JSON on stdout.
 
-Each probe runs in a process of its own, since thread pools and allocators keep what they were given first.
+Each probe runs in its own process, since thread pools and allocators keep their first settings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROCESSES, _CALLS, _LARGEST_BLOCK = 8, 8, 1 << 18
 
 
 def steady(cpu: str) -> dict[str, Any]:
-    """Short loops of Python on one core: how long each took, and how much of that time was ours."""
+    """Time short Python loops on one core: the time of each, and the share of it that this process ran."""
     os.sched_setaffinity(0, {int(cpu)})
     count, walls, shares = 1000, [], []
     while _loop(count)[0] < _LOOP_S:
@@ -52,7 +52,7 @@ def _loop(count: int) -> tuple[float, float]:
 
 
 def threads(asked: str) -> dict[str, Any]:
-    """Attention of L=128 with one thread and with as many as asked for: the median of its calls."""
+    """Time attention of L=128 with one thread and with the given number: medians of calls."""
     import torch
 
     q = torch.randn(1, 8, 128, 64)
@@ -64,11 +64,11 @@ def threads(asked: str) -> dict[str, Any]:
 
 
 def faults(thresholds: str) -> dict[str, Any]:
-    """The naive form at L=512, with the allocator's thresholds pinned or as they are, in several processes.
+    """Time the naive form at L=512, with the allocator's thresholds pinned or default, in several processes.
 
-    Whether freed memory is given back depends on what lies above it in the heap, which differs from process
-    to process; so each begins with blocks of other sizes. ms, faults: a call, one number for each process,
-    without the call that faulted most: a heap that grows once more costs nobody anything later.
+    Whether freed memory is returned depends on what lies above it in the heap, which differs between
+    processes. Each process therefore begins with blocks of other sizes. ms, faults: per call, one number for
+    each process, without the call with most faults: a heap grows once, and later calls do not pay for it.
     """
     import torch
 
@@ -76,8 +76,12 @@ def faults(thresholds: str) -> dict[str, Any]:
 
     taken = pin_allocator() if thresholds == "pinned" else False
     torch.set_num_threads(1)
-    said = [_forked(partial(_faulting, seed)) for seed in range(_PROCESSES)]
-    return {"taken": taken, "ms": [one["ms"] for one in said], "faults": [one["faults"] for one in said]}
+    results = [_forked(partial(_faulting, seed)) for seed in range(_PROCESSES)]
+    return {
+        "taken": taken,
+        "ms": [one["ms"] for one in results],
+        "faults": [one["faults"] for one in results],
+    }
 
 
 def _faulting(seed: int) -> dict[str, float]:
@@ -95,7 +99,7 @@ def _faulting(seed: int) -> dict[str, float]:
 
 
 def _counted(call: Callable[[], object]) -> tuple[int, float]:
-    """The page faults of a call, and its milliseconds."""
+    """Return the page faults of a call, and its milliseconds."""
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
     call()
     ms = 1e3 * (time.perf_counter() - start)
@@ -103,14 +107,14 @@ def _counted(call: Callable[[], object]) -> tuple[int, float]:
 
 
 def _forked(work: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """What a function gives in a fork of this process."""
+    """Call a function in a fork of this process and return its result."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.write(writing, json.dumps(work()).encode())
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as said:
-        answer: dict[str, float] = json.load(said)
+    with os.fdopen(reading) as file:
+        answer: dict[str, float] = json.load(file)
     os.wait()
     return answer
 
@@ -122,7 +126,7 @@ def _naive(q: Tensor) -> Tensor:
 
 
 def libraries() -> dict[str, Any]:
-    """How torch is built."""
+    """Describe the build of torch."""
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()

@@ -1,4 +1,4 @@
-"""All that the doctor looks at, read once: so that what is said of it is a matter of pure functions."""
+"""All measurements of the doctor, read once, so that findings are pure functions of them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ Probed = Mapping[str, Any]
 _PROBE_WITHIN_S = 60.0
 _WATCHED_S = 1.0
 _MOST_PER_CORE = 4
-"""Threads that are tried where more are asked for: what so many cost is clear by then, and thousands would
-disturb the whole machine.
-"""
+"""The most threads per core that are tried: more show no more, and thousands would disturb the machine."""
 _CPU = Path("/sys/devices/system/cpu")
 _NVIDIA = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """What the NVIDIA driver tells of one GPU; None where it does not tell.
+    """The state of one GPU by the NVIDIA driver; None where the driver does not report it.
 
-    reasons: the bits that say why its clock is lower than it could be (nvmlClocksEventReasons in nvml.h).
+    reasons: the bits that explain a reduced clock (nvmlClocksEventReasons in nvml.h).
     """
 
     name: str
@@ -55,14 +53,14 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Readings:
-    """What a machine is like, for a run with so many threads and this allocator.
+    """The state of a machine, for a run with this many threads and this allocator.
 
-    cpus: cores that this process may use. quota: whole cores of those that its control groups leave it, at
-    least 1. group_quota: cores by the least quota of those groups; None where none is seen. free_bytes: None
-    where the system does not tell. shares: by core, the share of its time that others used. swapped_bytes:
-    moved in or out while cores were watched. governors: of the cores, those that are known. turbo: None where
-    unknown. steady: by core, the probe of that name. threads, libraries: probes; pinned, unpinned: of the
-    allocator; None where one failed. gpus_unseen: why GPUs could not be looked at; "" where they could.
+    cpus: cores that this process may use. quota: whole cores that its control groups leave, at least 1.
+    group_quota: cores by the smallest quota of those groups; None for no quota. free_bytes: None where
+    unknown. shares: by core, the share of its time that other work used. swapped_bytes: moved in or out while
+    cores were watched. governors: of the cores, where known. turbo: None where unknown. steady: by core, the
+    probe of that name. threads, libraries: probes; pinned, unpinned: probes of the allocator; None where a
+    probe failed. gpus_unseen: why GPUs could not be examined; "" where they could.
     """
 
     asked_threads: int
@@ -86,7 +84,7 @@ class Readings:
 
 
 def read_machine(threads: int, allocator: str, tell: Callable[[str], None] = lambda what: None) -> Readings:
-    """Look at this machine for some seconds, and measure. tell: called with what is looked at next."""
+    """Measure this machine for some seconds. tell: called with the next thing that is measured."""
     cpus, quota = allowed_cpus(), cpu_quota()
     tell("watching cores")
     before = _swap()
@@ -124,22 +122,22 @@ def read_machine(threads: int, allocator: str, tell: Callable[[str], None] = lam
 
 
 def cores_measured(cpus: tuple[int, ...], threads: int) -> tuple[int, ...]:
-    """Those of the cores on which a run with so many threads would measure, or all of them."""
+    """Return the cores on which a run with this many threads would measure."""
     return split_cpus(cpus, threads)[0]
 
 
 def probe(name: str, *words: str, threads: int | None = None) -> Probed | None:
-    """What a probe says; None where it fails. threads: told to libraries; None leaves them alone."""
-    told = {} if threads is None else thread_environment(threads)
+    """Run a probe and return its result; None where it fails. threads: for libraries; None sets nothing."""
+    variables = {} if threads is None else thread_environment(threads)
     try:
         done = subprocess.run(
             [sys.executable, "-m", "attnbench.doctor.probe", name, *words],
-            env=os.environ | told, capture_output=True, text=True, timeout=_PROBE_WITHIN_S, check=True,
+            env=os.environ | variables, capture_output=True, text=True, timeout=_PROBE_WITHIN_S, check=True,
         )  # fmt: skip
-        said: Probed = json.loads(done.stdout)
+        result: Probed = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    return said
+    return result
 
 
 def _governor(cpu: int) -> str:
@@ -147,7 +145,7 @@ def _governor(cpu: int) -> str:
 
 
 def _turbo() -> bool | None:
-    """Whether clocks may rise above the base one; None where the system doesn't say."""
+    """Return whether clocks may rise above the base clock; None where unknown."""
     no_turbo, boost = (read(_CPU / name).strip() for name in ("intel_pstate/no_turbo", "cpufreq/boost"))
     return {"0": True, "1": False}.get(no_turbo, {"0": False, "1": True}.get(boost))
 
@@ -160,18 +158,18 @@ def _free_memory() -> int | None:
 
 
 def _swap() -> tuple[int, int]:
-    """Bytes of swap in use, and bytes that went in or out since the machine started."""
+    """Return the bytes of swap in use, and those moved in or out since the machine started."""
     import psutil
 
     with warnings.catch_warnings():
-        # Some containers do not show how much moved.
+        # Some containers do not show how much was moved.
         warnings.simplefilter("ignore")
         swap = psutil.swap_memory()
     return swap.used, swap.sin + swap.sout
 
 
 def read_gpus() -> tuple[tuple[Gpu, ...], str]:
-    """What the NVIDIA driver tells of each GPU, and why it could not be asked ("" where it could)."""
+    """Return the state of each GPU, and why the driver could not be asked ("" where it could)."""
     if not _NVIDIA.exists():
         return (), ""
     if find_spec("pynvml") is None:
@@ -190,21 +188,21 @@ def read_gpus() -> tuple[tuple[Gpu, ...], str]:
 
 
 def _gpu(nvml: Any, handle: Any) -> Gpu:
-    def told(name: str, *words: Any) -> Any:
+    def value(name: str, *words: Any) -> Any:
         try:
             return getattr(nvml, f"nvmlDeviceGet{name}")(handle, *words)
         except nvml.NVMLError:
             return None
 
-    used, memory = told("UtilizationRates"), told("MemoryInfo")
+    used, memory = value("UtilizationRates"), value("MemoryInfo")
     return Gpu(
-        name=clean(told("Name") or "?"),
-        clock_mhz=told("ClockInfo", nvml.NVML_CLOCK_SM),
-        largest_mhz=told("MaxClockInfo", nvml.NVML_CLOCK_SM),
-        persistent=told("PersistenceMode"),
+        name=clean(value("Name") or "?"),
+        clock_mhz=value("ClockInfo", nvml.NVML_CLOCK_SM),
+        largest_mhz=value("MaxClockInfo", nvml.NVML_CLOCK_SM),
+        persistent=value("PersistenceMode"),
         busy_percent=None if used is None else used.gpu,
         used_bytes=None if memory is None else memory.used,
         total_bytes=None if memory is None else memory.total,
-        # The older of its two names, which every driver since has.
-        reasons=told("CurrentClocksThrottleReasons"),
+        # The older one of two names, which all drivers know.
+        reasons=value("CurrentClocksThrottleReasons"),
     )

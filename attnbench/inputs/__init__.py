@@ -1,1 +1,1 @@
-"""Inputs of a case: drawn in float64, rounded to the case's dtype, the same bits on every machine."""
+"""The inputs of a case: drawn in float64, rounded to its dtype, the same bits on every machine."""

@@ -24,14 +24,14 @@ Stored = NDArray[Any]
 Wide = NDArray[np.float64]
 
 EPS: dict[Dtype, float] = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-"""The gap between 1 and the next number; rounding is wrong by at most half of it, relatively."""
+"""The gap between 1 and the next number. Rounding has at most half of it as relative error."""
 
 _NUMPY: dict[Dtype, type[np.floating[Any]]] = {
     "float64": np.float64,
     "float32": np.float32,
     "float16": np.float16,
 }
-_AT_ONCE = 1 << 15  # steps of a cache's size: a third of the time of one step
+_AT_ONCE = 1 << 15  # Chunks that fit a cache take a third of the time.
 # Of float64's 52 stored bits bfloat16 keeps 7; below 2**-126 its numbers are multiples of 2**-133.
 _DROPPED_BITS = 45
 _SMALLEST_NORMAL = 2.0**-126
@@ -39,7 +39,7 @@ _ONLY_MULTIPLES_OF_SMALLEST = 1.5 * 2.0 ** (52 - 133)
 
 
 def store(values: Wide, dtype: Dtype) -> Stored:
-    """Round once, to nearest, ties to even; too large becomes inf, NaN stays NaN. The shape is kept."""
+    """Round once to a dtype: to nearest, ties to even; overflow gives inf, NaN stays NaN. Keeps the shape."""
     with np.errstate(all="ignore"):
         if dtype != "bfloat16":
             return values.astype(_NUMPY[dtype])
@@ -52,14 +52,14 @@ def store(values: Wide, dtype: Dtype) -> Stored:
 
 
 def widen(stored: Stored, dtype: Dtype) -> Wide:
-    """The stored numbers in float64, exactly."""
+    """Return stored numbers in float64, exactly."""
     if dtype == "bfloat16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return stored.astype(np.float64)
 
 
 def _rounded_to_bfloat16(values: Wide) -> Wide:
-    """The nearest numbers that bfloat16 has, in float64: going by float32 would round twice."""
+    """Return the nearest bfloat16 numbers, in float64. Rounding by way of float32 would round twice."""
     bits = values.view(np.uint64)
     half = np.uint64((1 << (_DROPPED_BITS - 1)) - 1)
     last = (bits >> np.uint64(_DROPPED_BITS)) & np.uint64(1)
@@ -76,9 +76,9 @@ def _top_half(values: Wide) -> NDArray[np.uint16]:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a case has besides its activations: the rule's parameters and ``multihead``'s projections.
+    """The parameters of a case: those of the rule, and the projections of ``multihead``.
 
-    Both by name, in the shapes of :mod:`attnbench.types.case`; as storage arrays or widened to float64.
+    Both are by name, in the shapes of :mod:`attnbench.types.case`, as storage arrays or widened to float64.
     """
 
     rule: Mapping[str, NDArray[Any]]
@@ -86,13 +86,13 @@ class Parameters:
 
 
 def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
-    """Draw number ``index`` of the case's inputs: q, k, v, or the sources of queries, keys and values.
+    """Draw inputs number ``index`` of a case: q, k, v, or the sources of queries, keys and values.
 
-    Entries of q and k are standard normal, as are those of the sources. v leans on its key, so that however
-    many keys there are the output stays away from the mean of the values, and has a mean of its own
-    in each head. One source that serves twice (x, or a context) is one array, the same object.
+    q, k and sources are standard normal. Each value depends in part on its key, so that outputs stay away
+    from the mean of all values however many keys there are. In each head v has a mean of its own. A source
+    that serves twice (x, or a context) is one array, the same object.
 
-    entropy: seeds them, together with the case's sizes; ``case.seed`` isn't read here.
+    entropy: the seed, together with the case's sizes; ``case.seed`` is not used here.
     """
     shapes = activation_shapes(case, rule)
     a, b, c = (stream(case, "activations", entropy, index, name) for name in ("a", "b", "c"))
@@ -113,13 +113,13 @@ def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[
 
 
 def draw_upstream(case: Case, entropy: int, index: int) -> Stored:
-    """The gradient of the output that gradients are made with: standard normal, in the output's shape."""
+    """Draw the gradient of the output: standard normal, in the output's shape."""
     values = stream(case, "upstream", entropy, index).standard_normal(output_shape(case))
     return store(values, case.dtype)
 
 
 def draw_parameters(case: Case, rule: Rule) -> Parameters:
-    """The rule's parameters as it initialises them, and projections with variance 1 / (width they read).
+    """Draw the rule's parameters and the projections, which have variance 1 / (width of their input).
 
     Raises:
         ValueError: the rule draws another shape than it declares.
@@ -144,7 +144,7 @@ def draw_parameters(case: Case, rule: Rule) -> Parameters:
 
 
 def widened(parameters: Parameters, case: Case) -> Parameters:
-    """Drawn parameters in float64, exactly."""
+    """Return drawn parameters in float64, exactly."""
     return Parameters(
         rule={name: widen(array, case.dtype) for name, array in parameters.rule.items()},
         projections={name: widen(array, case.dtype) for name, array in parameters.projections.items()},
@@ -152,12 +152,12 @@ def widened(parameters: Parameters, case: Case) -> Parameters:
 
 
 def head_means(Hkv: int) -> Wide:
-    """The mean of v in each key/value head: even steps from -1/2 to 1/2, 0 where there is one."""
+    """Return the mean of v in each key/value head: even steps from -1/2 to 1/2; 0 for one head."""
     return np.linspace(-0.5, 0.5, Hkv) if Hkv > 1 else np.zeros(1)
 
 
 def stream(case: Case, *parts: object) -> np.random.Generator:
-    """Random numbers for one purpose, seeded by what matters to the values and by ``parts``."""
+    """Return random numbers for one purpose, seeded by all fields that shape the values and by ``parts``."""
     layer = case.layer
     words = (
         *("attnbench inputs 1", case.operation, case.rule),

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from attnbench.inputs import large_logits as loud
-from attnbench.inputs import near_duplicate as deep_change
-from attnbench.inputs import one_hot as one_key
-from attnbench.inputs import unlikely_values as quiet
+from attnbench.inputs import large_logits, near_duplicate, one_hot, unlikely_values
 from attnbench.inputs.draw import Stored, draw_activations
 from attnbench.types.case import Case, output_shape
 from attnbench.types.rule import Rule
@@ -18,26 +15,26 @@ from attnbench.types.rule import Rule
 Triple = tuple[Stored, Stored, Stored]
 
 NORMAL = "normal"
-"""The family of ordinary inputs."""
+"""The kind of ordinary inputs."""
 
 STRIDED, GRADED = "strided", "graded"
-"""Families of ordinary numbers that arrive in another way; see :mod:`attnbench.worker.prepared`."""
+"""Kinds of ordinary numbers that are passed in another way; see :mod:`attnbench.worker.prepared`."""
 
 DELIVERIES = (STRIDED, GRADED)
 
 LARGEST_GRADED = 2**26
-"""Elements of scores up to which inputs that require gradients are asked for: a graph keeps several such."""
+"""The most elements of scores for inputs that require gradients: a graph keeps several such arrays."""
 
 _AFTER_NORMAL = 1000
 
 
 @dataclass(frozen=True)
 class Family:
-    """A way to draw the inputs of a case.
+    """A kind of inputs.
 
-    name, summary: what it is called and what it shows. applies: whether it makes sense of a case.
-    draw: ``draw(case, rule, entropy, index)``. fewest: draws that are needed however large the case is; small
-    cases have more, until about ``elements`` output elements are compared, and ``most`` at most.
+    name: in records and options. summary: what it detects. applies: whether it makes sense for a case. draw:
+    ``draw(case, rule, entropy, index)``. fewest: draws of a large case. Small cases have more, until about
+    ``elements`` output elements are compared, but at most ``most``.
     """
 
     name: str
@@ -55,7 +52,7 @@ def _has_room_for_a_graph(case: Case, rule: Rule) -> bool:
 
 
 def _draw_after_normal(number: int, case: Case, rule: Rule, entropy: int, index: int) -> Triple:
-    """Further draws of ``normal``, those of each delivery its own."""
+    """Draw ordinary inputs that no ``normal`` draw has; ``number`` separates the kinds."""
     return draw_activations(case, rule, entropy, _AFTER_NORMAL * number + index)
 
 
@@ -72,8 +69,8 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "deep_change",
         "the draw before with two elements inside v or inside k changed, sums kept",
-        applies=deep_change.applies,
-        draw=deep_change.draw_deep_change,
+        applies=near_duplicate.applies,
+        draw=near_duplicate.draw,
         fewest=lambda case: 2,
         elements=1024,
         most=8,
@@ -81,17 +78,17 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "one_key",
         "all weight on the first, the last or a far key",
-        applies=one_key.applies,
-        draw=one_key.draw_one_key,
-        fewest=lambda case: math.ceil(len(one_key.PLACES) / (case.B * case.Hkv)),
+        applies=one_hot.applies,
+        draw=one_hot.draw,
+        fewest=lambda case: math.ceil(len(one_hot.PLACES) / (case.B * case.Hkv)),
         elements=1024,
         most=8,
     ),
     Family(
         "loud",
         "scores up to ±1000, tied or far apart",
-        applies=loud.applies,
-        draw=loud.draw_loud,
+        applies=large_logits.applies,
+        draw=large_logits.draw,
         fewest=lambda case: 1,
         elements=1024,
         most=4,
@@ -99,8 +96,8 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "quiet",
         "values on the unlikely keys, which a wrong scale changes most",
-        applies=quiet.applies,
-        draw=quiet.draw_quiet,
+        applies=unlikely_values.applies,
+        draw=unlikely_values.draw,
         fewest=lambda case: 1,
         elements=256,
         most=2,
@@ -124,31 +121,31 @@ FAMILIES: tuple[Family, ...] = (
         most=2,
     ),
 )
-"""``normal`` is the first; ``deep_change`` follows the draw of the same number of ``normal``."""
+"""``normal`` comes first. ``deep_change`` with some number follows the ``normal`` draw of that number."""
 
 _BY_NAME = {family.name: family for family in FAMILIES}
 
 
 def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
-    """Names of the families that make sense of a case, ``normal`` first."""
+    """Return the names of the kinds that make sense for a case, ``normal`` first."""
     return tuple(family.name for family in FAMILIES if family.applies(case, rule))
 
 
 def family_draws(case: Case, family: str) -> int:
-    """How many draws of a family a case is checked on."""
+    """Return how many draws of a kind a case is checked on."""
     chosen = _BY_NAME[family]
     needed = math.ceil(chosen.elements / math.prod(output_shape(case)))
     return max(chosen.fewest(case), min(chosen.most, needed))
 
 
 def draw_family(case: Case, rule: Rule, family: str, entropy: int, index: int) -> Triple:
-    """Draw number ``index`` of a family: q, k, v, or the sources of queries, keys and values, as stored.
+    """Draw inputs number ``index`` of a kind: q, k, v, or the sources of queries, keys and values, as stored.
 
-    As :func:`attnbench.inputs.draw.draw_activations`: seeded by entropy and the case's sizes; one source that
-    serves twice is one array. Where values must stand also depends on the mask.
+    Seeded as :func:`attnbench.inputs.draw.draw_activations`; a source that serves twice is one array. In some
+    kinds the values also depend on the mask.
 
     Raises:
-        KeyError: there is no such family.
-        ValueError: it makes no sense of the case (:func:`families_of`).
+        KeyError: there is no such kind.
+        ValueError: it makes no sense for the case (:func:`families_of`).
     """
     return _BY_NAME[family].draw(case, rule, entropy, index)

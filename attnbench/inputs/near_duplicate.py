@@ -1,10 +1,12 @@
-"""The ordinary draw with two elements deep inside k or v changed: what fingerprints overlook.
+"""Stress inputs ``near_duplicate``: an ordinary draw with two elements inside k or v changed.
 
-Draws of even numbers have other values alone, those of odd numbers other keys alone, so that what is kept by
-the content of any two inputs is wrong as well. In v the largest element and the smallest change places, which
-keeps every sum of powers and of magnitudes; in k one is raised and one is lowered by as much, which keeps the
-sum. First and last elements stay. A backend that looks at address, shape, sum or ends takes it for the draw
-before.
+They detect kept answers that are found by a fingerprint of the inputs. Draws of even number change values
+only, draws of odd number keys only, so that an answer kept by the content of any two inputs is wrong too. In
+v the largest and the smallest element change places, which keeps every sum of powers and of magnitudes. In k
+one element is raised and another lowered by as much, which keeps the sum. First and last elements stay. A
+backend that compares addresses, shapes, sums or ends takes these inputs for the draw before.
+
+Records call this kind ``deep_change``.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from attnbench.types.rule import Rule
 
 FEWEST_KEYS = 4
 SHIFT = 4.0
-"""How much the changed keys' scores move, times a standard normal number for each query. Of some queries one
-of them then has most of the weight, and its value shows however many keys there are."""
+"""How far the scores of the changed keys move, times a standard normal number for each query. For some
+queries one of these keys then has most of the weight, so that its value shows however many keys there are."""
 MOST_CANDIDATES = 4096
 
 
 def applies(case: Case, rule: Rule) -> bool:
-    """Where two keys that are neither first nor last are seen."""
+    """Return whether queries see two keys that are neither first nor last."""
     if case.layer is not None:
         return min(case.Lq, case.Lk) >= FEWEST_KEYS
     if min(case.Lk, case.Lq if rule.pairs_keys else case.Lk) < FEWEST_KEYS:
@@ -33,8 +35,8 @@ def applies(case: Case, rule: Rule) -> bool:
     return any(len(keys) > 1 for keys in _inner_keys(case))
 
 
-def draw_deep_change(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
-    """Draw number ``index`` of ``normal`` with so little changed: to follow that one in the same storage."""
+def draw(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
+    """Draw ``normal`` number ``index`` with two elements changed, to follow that draw in the same storage."""
     drawn = draw_activations(case, rule, entropy, index)
     rng = stream(case, "deep_change", entropy, index)
     if case.layer is not None:
@@ -58,13 +60,13 @@ def draw_deep_change(case: Case, rule: Rule, entropy: int, index: int) -> tuple[
 
 
 def _inner_keys(case: Case) -> list[NDArray[np.intp]]:
-    """By batch element, the keys that most queries see, of those that are neither first nor last."""
+    """Return by batch element the keys that most queries see, without the first and the last key."""
     seen = seen_counts(case)[:, 1:-1]
     return [1 + np.flatnonzero((row > 0) & (2 * row >= row.max())) for row in seen]
 
 
 def _key_step(case: Case, rule: Rule) -> float:
-    """How far an element of k is moved."""
+    """Return how far an element of k is moved."""
     found = one_feature(case, rule, 0)
     if found is not None and found.alone:
         return float(SHIFT / np.abs(found.slopes).min())
@@ -75,7 +77,7 @@ def _key_step(case: Case, rule: Rule) -> float:
 def _sources_changed(
     case: Case, drawn: tuple[Stored, Stored, Stored], rng: np.random.Generator
 ) -> tuple[Stored, Stored, Stored]:
-    """Two tokens of the source of values changed, in those of keys and queries too where they are it."""
+    """Change two tokens in the source of values, also where this source serves as keys or queries."""
     assert case.layer is not None
     queries, keys, values = drawn
     b = int(rng.integers(case.B))
@@ -92,7 +94,7 @@ def _sources_changed(
 
 
 def _exchanged(rows: Stored, keys: NDArray[np.intp], case: Case) -> Stored:
-    """(L, features) with the largest element in some rows and the smallest in each other's place."""
+    """Return rows (L, features) in which the largest and the smallest element have changed places."""
     wide = widen(rows, case.dtype)[keys]
     high, low = (np.unravel_index(int(at), wide.shape) for at in (np.argmax(wide), np.argmin(wide)))
     one, other = (keys[high[0]], high[1]), (keys[low[0]], low[1])
@@ -109,9 +111,9 @@ def _changed(
     case: Case,
     rng: np.random.Generator,
 ) -> Stored:
-    """(L, features) with an element of the row ``up`` raised and one of ``down`` lowered by as much.
+    """Return rows (L, features) with one element of row ``up`` raised and one of ``down`` lowered by as much.
 
-    Of the features those are taken that make the sum come out best: the elements are rounded again.
+    Elements are rounded again, so the features are chosen for which the sum changes least.
     """
     wide = widen(rows, case.dtype)
     count = min(rows.shape[1], int(np.sqrt(MOST_CANDIDATES)))

@@ -1,4 +1,4 @@
-"""Scores made by one feature alone, whose size is known beforehand, and which keys queries see."""
+"""Scores that one feature alone makes, so that their size is known; and the keys that queries see."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 MOST_PAIRS = 1 << 22
-"""Pairs looked at to count who sees a key; of more, some rows stand for all."""
+"""The most pairs that are counted at once; in larger cases some rows stand for all."""
 
 FEWEST_ROWS = 64
 
 
 def seen_counts(case: Case) -> NDArray[np.intp]:
-    """How many query rows see each key, (B, Lk), of all rows or of some from the first to the last."""
+    """Count the query rows that see each key, (B, Lk); in large cases evenly spaced rows only."""
     seen = np.zeros((case.B, case.Lk), np.intp)
     for _, keep in kept_chunks(case, _some_rows(case)):
         seen += keep.sum(1)
@@ -34,12 +34,12 @@ def seen_counts(case: Case) -> NDArray[np.intp]:
 
 
 def sees_two(case: Case) -> bool:
-    """Whether a query sees two keys, so that weights matter at all."""
+    """Return whether some query sees two keys, so that weights matter at all."""
     return any((keep.sum(2) > 1).any() for _, keep in kept_chunks(case, _some_rows(case)))
 
 
 def kept_chunks(case: Case, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
-    """Some rows at a time, and which keys they keep, (B, rows, Lk)."""
+    """Yield some rows at a time with the keys that they keep, (B, rows, Lk)."""
     at_once = max(1, MOST_PAIRS // (case.B * case.Lk))
     for start in range(0, len(rows), at_once):
         some = rows[start : start + at_once]
@@ -55,22 +55,23 @@ def _some_rows(case: Case) -> NDArray[np.intp]:
 
 TINY, LARGE = 2.0**-10, 2.0**5
 MOST_FEATURES = 256
-"""Of q and k that are looked at; of more, some from the first to the last."""
+"""The most features of q and k that are tried; of more, evenly spaced ones."""
 NOTHING = 1e-6
-"""A slope by another that counts as 0: what is left of a score after a bias was added and taken away."""
+"""The share of a slope that counts as 0: the remainder of a score after adding and subtracting a bias."""
 LOG2_E = 1.4426950408889634
 LARGEST_PRODUCT = 30_000.0
-"""Of q and k in float16, whose largest number is 65504: kernels store products before they scale them."""
+"""The largest product of q and k in float16, whose largest number is 65504: kernels store products before
+scaling."""
 
 
 @dataclass(frozen=True)
 class OneFeature:
-    """The scores of q = a · e_f and k = b · e_g in every head: slopes · a · b, as long as that is small.
+    """The scores of q = a · e_f and k = b · e_g in every head: slopes · a · b while a · b is small.
 
-    key: g, the same for all heads. queries: (H,), f. slopes: (H,), with their sign. others: (H,), what scores
-    of standard normal keys without g deviate by: for q = e_f, or normal itself where f goes alone. alone:
-    whether f goes with g only, in all heads, so that other features of q and k add nothing to their product.
-    linear: whether scores grow with a · b however large it gets. bias: the most that positions alone add.
+    key: g, the same for all heads. queries: f, (H,). slopes: (H,), with their sign. others: (H,), the
+    standard deviation of the scores of standard normal keys without g; for q = e_f, or for normal q where
+    ``alone``. alone: whether f scores with g only, in all heads, so that other features of q and k add
+    nothing. linear: whether scores grow with a · b without bound. bias: the most that positions alone add.
     """
 
     key: int
@@ -83,15 +84,15 @@ class OneFeature:
 
     @property
     def same_slope(self) -> float | None:
-        """The slope where it is that of all heads."""
+        """The slope if all heads have the same one; else None."""
         return float(self.slopes[0]) if np.all(self.slopes == self.slopes[0]) else None
 
 
 @lru_cache(maxsize=16)
 def one_feature(case: Case, rule: Rule, key: int) -> OneFeature | None:
-    """How feature ``key`` of k scores; None where the scores are no products of q and k.
+    """Return how feature ``key`` of k scores; None where scores are not products of q and k.
 
-    Nor are they for a rule whose reference insists on the lengths of its case.
+    Also None for a rule whose reference needs the lengths of its case.
     """
     if case.layer is not None or rule.pairs_keys:
         return None
@@ -118,7 +119,7 @@ def one_feature(case: Case, rule: Rule, key: int) -> OneFeature | None:
 
 @dataclass(frozen=True)
 class _Head:
-    """The same of one head."""
+    """The scores of one head; fields as in :class:`OneFeature`."""
 
     query: int
     slope: float
@@ -157,18 +158,18 @@ def _one_head(case: Case, rule: Rule, parameters: Mapping[str, Array], key: int)
 
 
 def power_of_two(value: float) -> float:
-    """The power of two nearest to a positive number, by ratio."""
+    """Return the power of two nearest to a positive number, by ratio."""
     return float(np.exp2(np.rint(np.log2(value))))
 
 
 @lru_cache(maxsize=64)
 def kindly_rounded(slope: float, target: float, dtype: Dtype) -> tuple[float, float]:
-    """(a, b) of the dtype, for q and for k, so that slope · a · b is about the target and hardly rounded.
+    """Find (a, b), for q and for k, with slope · a · b near the target and almost free of rounding.
 
-    Kernels scale queries, keys, both by the root, or their product, and round to the dtype each time, the
-    score in the end or not; a scale that is off by that rounding can't be told from one that is wrong. Among
-    numbers of eight bits there are pairs for which all of these ways come out nearly exact. Within 15 % of
-    the target, both positive.
+    Kernels scale queries, keys, both by the root, or their product. They round to the dtype each time, and
+    some round the score. A scale that is off by such rounding can't be told from a wrong scale. Among numbers
+    of eight bits there are pairs for which all of these ways are nearly exact. Both are positive; the product
+    is within 15 % of the target.
     """
     short = 1 + np.arange(128) / 128
     a, b = short[:, None], short[None, :]
@@ -197,7 +198,7 @@ def kindly_rounded(slope: float, target: float, dtype: Dtype) -> tuple[float, fl
 
 
 def _slopes(rule: Rule, parameters: Mapping[str, Array], unit: Wide, of_key: Wide) -> Wide | None:
-    """Of features of q with one of k; None where doubling either doesn't double the score."""
+    """Return the slopes of features of q with one of k; None where doubling one does not double the score."""
     q, k = TINY * unit, TINY * of_key
     once = _scores(rule, parameters, q, k)[:, 0]
     largest = np.abs(once).max()
@@ -208,7 +209,7 @@ def _slopes(rule: Rule, parameters: Mapping[str, Array], unit: Wide, of_key: Wid
 
 
 def _scores(rule: Rule, parameters: Mapping[str, Array], q: Wide, k: Wide) -> Wide:
-    """Scores (rows, keys) less those of zeros, which positions alone make."""
+    """Return scores (rows, keys) minus those of zeros, which depend on positions alone."""
     positions = np.zeros(len(q))
     plain = rule.reference(q, k, parameters, positions)
     zeros = rule.reference(np.zeros_like(q), np.zeros_like(k), parameters, positions)

@@ -1,8 +1,10 @@
-"""Inputs whose output is the value of one key: the first, the last or one far inside.
+"""Stress inputs ``one_hot``: the output is the value of one key, the first, the last or one far inside.
 
-Where scores are products, that key's is so much higher than all others that its weight is 1, and higher than
-exp of float32 can hold. Where they aren't, values are 0 but for that key's: forgetting it leaves nothing
-either way.
+Where scores are products, the score of this key is so far above all others that its weight is 1, and larger
+than exp can hold in float32. Elsewhere all values are 0 but that of this key, so that a kernel that forgets
+the key returns 0.
+
+Records call this kind ``one_key``.
 """
 
 from __future__ import annotations
@@ -26,18 +28,18 @@ PLACES = ("first", "last", "far")
 LEAST_SCORE: dict[Dtype, float] = {"bfloat16": 100.0, "float16": 100.0, "float32": 100.0, "float64": 750.0}
 """exp of more than 88.7 is infinite in float32, of more than 709.8 in float64."""
 GAP = 40.0
-"""From the key to all others: theirs together weigh less than 1e-13, however scores are rounded."""
+"""The distance to all other scores: the others together weigh less than 1e-13, however scores are rounded."""
 
 
 def applies(case: Case, rule: Rule) -> bool:
-    """Of ``attention`` only, and where some queries see two keys or more."""
+    """Return whether this is ``attention`` and some query sees two keys or more."""
     return case.layer is None and sees_two(case)
 
 
-def draw_one_key(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
-    """Draw number ``index``: the key's place goes round with batch element, key/value head and draw.
+def draw(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
+    """Draw inputs number ``index``. The place of the key changes with batch element, key/value head and draw.
 
-    Queries that don't see the key are as in an ordinary draw.
+    Queries that do not see the key are as in an ordinary draw.
     """
     drawn = draw_activations(case, rule, entropy, index)
     q, k, v = (widen(array, case.dtype) for array in drawn)
@@ -56,7 +58,7 @@ def draw_one_key(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stor
 
 
 def _places(case: Case, rng: np.random.Generator, index: int) -> np.ndarray:
-    """Which key has the mass, (B, Hkv): of those that some query sees."""
+    """Return the key that has the weight, (B, Hkv), among those that some query sees."""
     seen = seen_counts(case)
     at = np.zeros((case.B, case.Hkv), np.intp)
     for b in range(case.B):
@@ -71,9 +73,10 @@ def _places(case: Case, rng: np.random.Generator, index: int) -> np.ndarray:
 
 
 def _sizes(case: Case, found: OneFeature) -> tuple[Wide, float] | None:
-    """What queries have in their feature, (H,), and the key in its own; None where that can't be.
+    """Return the sizes of queries in their feature, (H,), and of the key in its own; None where float16
+    overflows.
 
-    Queries are made of nothing else where their other features would score with the key's.
+    Queries have only this feature where other features would also score with the key.
     """
     if not found.linear:
         return None

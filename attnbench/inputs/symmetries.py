@@ -1,11 +1,11 @@
-"""Changes of the inputs whose change of the exact output is known, without new rounding.
+"""Symmetries: transforms of the inputs whose effect on the exact output is known, without new rounding.
 
-They make inputs that no backend has seen of inputs that are solved already: the change is undone on the
-output, and what is left is compared as ever. All of them leave every product of q and k as it is, or only
-move it elsewhere, so a few independent draws must take turns with them.
+They make inputs that no backend has seen from inputs that are solved already. The transform is inverted on
+the output, and the result is compared as usual. All of them keep every product of q and k, or only move it
+elsewhere, so that a few independent draws must take turns.
 
-A :class:`Change` holds them all at once, each of them possibly nothing; they apply in any order. Of
-``multihead``, whose projections belong to its features, places change, and signs of whole batch elements.
+A :class:`Transform` combines all of them; each may do nothing, and their order does not matter. In
+``multihead`` features belong to projections, so only positions and signs of whole batch elements change.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Factors = NDArray[np.float64]
 Triple = tuple[Stored, Stored, Stored]
 
 LARGEST_EXPONENT = 2
-"""Values of v grow by up to 2^2: far from the largest number of float16, which standard normal values are."""
+"""The largest exponent of a factor on v: 2^2 keeps standard normal values far below the float16 maximum."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """One composition of laws. What is in place ``i`` afterwards was in place ``order[i]`` before.
+class Transform:
+    """One transform of the inputs. Place ``i`` afterwards has what was at ``order[i]`` before.
 
-    batches: (B,). heads: (Hkv,), the query heads of each go with it. queries: (Lq,). keys: (Lk,), with their
-    values. signs: (D,), of features of q and k both. moved: (D,), powers of two that features of q get and
-    those of k lose. values: (Dv,), signed powers of two that features of v are multiplied by, as those of the
-    output are. mirrored: (B,), signs of whole batch elements of a layer, which its output has as well.
+    batches: (B,). heads: (Hkv,); the query heads of each go with it. queries: (Lq,). keys: (Lk,), with their
+    values. signs: (D,), of features of both q and k. moved: (D,), powers of two that features of q are
+    multiplied by and those of k divided by. values: (Dv,), signed powers of two on features of v and of the
+    output. mirrored: (B,), signs of whole batch elements of a layer and of its output.
     """
 
     batches: Order
@@ -48,7 +48,7 @@ class Change:
     mirrored: Factors
 
     def __str__(self) -> str:
-        """What of it changes anything, in words."""
+        """The parts that change anything, in words."""
         names = ("batches", "heads", "queries", "keys")
         parts = [f"{name} permuted" for name in names if not _is_identity(getattr(self, name))]
         if (self.signs < 0).any():
@@ -62,24 +62,23 @@ class Change:
         return ", ".join(parts) or "nothing changed"
 
 
-def no_change(case: Case) -> Change:
-    """Everything in its place."""
-    return Change(
+def identity(case: Case) -> Transform:
+    """Return the transform that changes nothing."""
+    return Transform(
         np.arange(case.B), np.arange(case.Hkv), np.arange(case.Lq), np.arange(case.Lk),
         np.ones(case.D), np.ones(case.D), np.ones(case.Dv), np.ones(case.B),
     )  # fmt: skip
 
 
-def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
-    """A composition of all laws that hold for a case, each drawn at random.
+def draw_transform(case: Case, rule: Rule, rng: np.random.Generator) -> Transform:
+    """Draw a combination of all symmetries that a case has, each at random.
 
-    Batch elements change places where the mask is the same for all of them, heads where the rule has no
-    parameters (those belong to heads), queries and keys where the mask is the same for all and the rule looks
-    at no positions; of self-attention these are one. What is done to features of q and k is for the rule to
-    say (``Rule.laws``). A layer without biases gives the opposite of the opposite, where the rule lets q and
-    k change their signs together.
+    Batch elements are permuted where they share one mask, heads where the rule has no parameters. Queries and
+    keys are permuted where they share one mask and the rule ignores positions; in self-attention the two have
+    one order. ``Rule.laws`` says what features of q and k allow. A layer without biases maps -x to minus its
+    output if the rule lets q and k change signs together.
 
-    Permuting keys is exact but for the order of summation.
+    Permuting keys is exact except for the order of summation.
     """
     mask, laws = case.mask, rule.laws
     same_batches = mask.padding is None and mask.explicit is None
@@ -93,12 +92,12 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
     keys = queries if case.is_self_attention else _order(rng, case.Lk, free_keys)
     if layer is not None:
         mirrors = not layer.bias and "flip_features" in laws
-        still = no_change(case)
-        return Change(
+        still = identity(case)
+        return Transform(
             batches, still.heads, queries, keys, still.signs, still.moved, still.values,
             _signs(rng, case.B) if mirrors else still.mirrored,
         )  # fmt: skip
-    return Change(
+    return Transform(
         batches=batches,
         heads=_order(rng, case.Hkv, not rule.parameters(case)),
         queries=queries,
@@ -110,110 +109,109 @@ def draw_change(case: Case, rule: Rule, rng: np.random.Generator) -> Change:
     )
 
 
-def settled(case: Case, change: Change, inputs: Triple) -> Change:
-    """The change as it can be made to these inputs without new rounding.
+def settled(case: Case, transform: Transform, inputs: Triple) -> Transform:
+    """Return the part of a transform that these inputs allow without new rounding.
 
-    A feature of which a number would lose a bit, being among the smallest that its dtype has, moves nothing.
+    A feature is not scaled where one of its numbers, among the smallest of the dtype, would lose a bit.
     """
-    if (change.moved == 1).all():
-        return change
+    if (transform.moved == 1).all():
+        return transform
     q, k = (_working(array, case) for array in inputs[:2])
-    exact = _exact(q, change.moved, case) & _exact(k, 1 / change.moved, case)
-    return replace(change, moved=np.where(exact, change.moved, 1.0))
+    exact = _exact(q, transform.moved, case) & _exact(k, 1 / transform.moved, case)
+    return replace(transform, moved=np.where(exact, transform.moved, 1.0))
 
 
-def changed(case: Case, change: Change, inputs: Triple) -> Triple:
-    """The inputs after the change, as stored, in the shapes they have; one array given twice stays one.
+def apply(case: Case, transform: Transform, inputs: Triple) -> Triple:
+    """Apply a transform to stored inputs; shapes stay, and an array that is given twice stays one array.
 
-    change: :func:`settled` for these inputs.
+    transform: :func:`settled` for these inputs.
     """
     if case.layer is not None:
-        return _changed_sources(case, change, inputs)
+        return _apply_to_sources(case, transform, inputs)
     q, k, v = (_working(array, case) for array in inputs)
-    # k has the length of q in a rule that pairs them; then nothing changes places.
-    keys = change.keys if k.shape[2] == case.Lk else np.arange(k.shape[2])
-    q = q[np.ix_(change.batches, _query_heads(case, change.heads), change.queries)]
-    k = k[np.ix_(change.batches, change.heads, keys)]
-    v = v[np.ix_(change.batches, change.heads, change.keys)]
+    # A rule that pairs keys with queries gives k the length of q; keys then keep their places.
+    keys = transform.keys if k.shape[2] == case.Lk else np.arange(k.shape[2])
+    q = q[np.ix_(transform.batches, _query_heads(case, transform.heads), transform.queries)]
+    k = k[np.ix_(transform.batches, transform.heads, keys)]
+    v = v[np.ix_(transform.batches, transform.heads, transform.keys)]
     return (
-        _stored(q, change.signs * change.moved, case),
-        _stored(k, change.signs / change.moved, case),
-        _stored(v, change.values, case),
+        _stored(q, transform.signs * transform.moved, case),
+        _stored(k, transform.signs / transform.moved, case),
+        _stored(v, transform.values, case),
     )
 
 
-def changed_upstream(case: Case, change: Change, upstream: Stored) -> Stored:
-    """The gradient of the output that goes with changed inputs: its product with the output is as before."""
+def apply_to_upstream(case: Case, transform: Transform, upstream: Stored) -> Stored:
+    """Apply a transform to the gradient of the output; its product with the output stays the same."""
     if case.layer is not None:
-        taken = _working(upstream[np.ix_(change.batches, change.queries)], case)
-        return _stored(taken, change.mirrored[:, None, None], case)
-    heads = _query_heads(case, change.heads)
-    taken = _working(upstream[np.ix_(change.batches, heads, change.queries)], case)
-    return _stored(taken, 1 / change.values, case)
+        taken = _working(upstream[np.ix_(transform.batches, transform.queries)], case)
+        return _stored(taken, transform.mirrored[:, None, None], case)
+    heads = _query_heads(case, transform.heads)
+    taken = _working(upstream[np.ix_(transform.batches, heads, transform.queries)], case)
+    return _stored(taken, 1 / transform.values, case)
 
 
-def undone_gradient(case: Case, change: Change, name: str, gradient: Wide) -> Wide:
-    """The gradient for the inputs before the change, from that for those after it, both in float64.
+def invert_gradient(case: Case, transform: Transform, name: str, gradient: Wide) -> Wide:
+    """Invert a transform on a gradient in float64.
 
-    name: what it is of, as :func:`attnbench.check.gradients.source_names` has it. What is no input has the
-    same gradient before and after.
+    name: of the tensor, as :func:`attnbench.check.gradients.source_names` has it. Tensors that are not inputs
+    have the same gradient before and after.
     """
-    queries, keys = np.argsort(change.queries), np.argsort(change.keys)
-    batches = np.argsort(change.batches)
+    queries, keys = np.argsort(transform.queries), np.argsort(transform.keys)
+    batches = np.argsort(transform.batches)
     if case.layer is not None:
         if name not in ("x", "queries", "context", "keys", "values"):
             return gradient
         places = queries if name in ("x", "queries") else keys
         places = places if len(places) == gradient.shape[1] else np.arange(gradient.shape[1])
-        return gradient[np.ix_(batches, places)] * change.mirrored[batches][:, None, None]
-    heads = np.argsort(change.heads)
+        return gradient[np.ix_(batches, places)] * transform.mirrored[batches][:, None, None]
+    heads = np.argsort(transform.heads)
     match name:
         case "q":
-            of_queries = np.argsort(_query_heads(case, change.heads))
-            return gradient[np.ix_(batches, of_queries, queries)] * (change.signs * change.moved)
+            of_queries = np.argsort(_query_heads(case, transform.heads))
+            return gradient[np.ix_(batches, of_queries, queries)] * (transform.signs * transform.moved)
         case "k":
             keys = keys if gradient.shape[2] == case.Lk else np.arange(gradient.shape[2])
-            return gradient[np.ix_(batches, heads, keys)] * (change.signs / change.moved)
+            return gradient[np.ix_(batches, heads, keys)] * (transform.signs / transform.moved)
         case "v":
-            return gradient[np.ix_(batches, heads, keys)] * change.values
+            return gradient[np.ix_(batches, heads, keys)] * transform.values
         case _:
             return gradient
 
 
-def undone(case: Case, change: Change, output: Stored, rows: Order | None = None) -> Wide:
-    """The output for the inputs before the change, in float64, from that for those after it: as it is stored,
-    or in float64 as well.
+def invert(case: Case, transform: Transform, output: Stored, rows: Order | None = None) -> Wide:
+    """Invert a transform on an output, stored or in float64; returns float64.
 
-    (B, H, Lq, Dv), or of a layer (B, Lq, width); of the query rows ``rows`` before the change alone, where
-    given: R in the place of Lq.
+    Shape (B, H, Lq, Dv), or (B, Lq, width) of a layer. rows: query rows before the transform; R of them
+    replace Lq.
     """
-    queries = np.argsort(change.queries)
+    queries = np.argsort(transform.queries)
     queries = queries if rows is None else queries[rows]
-    batches = np.argsort(change.batches)
+    batches = np.argsort(transform.batches)
     if case.layer is not None:
-        mirrored = change.mirrored[:, None, None]
+        mirrored = transform.mirrored[:, None, None]
         return _widened(output[np.ix_(batches, queries)], case) * mirrored[batches]
-    heads = np.argsort(_query_heads(case, change.heads))
-    return _widened(output[np.ix_(batches, heads, queries)], case) / change.values
+    heads = np.argsort(_query_heads(case, transform.heads))
+    return _widened(output[np.ix_(batches, heads, queries)], case) / transform.values
 
 
-def place_after(case: Case, change: Change, index: tuple[int, ...]) -> tuple[int, ...]:
-    """Where in the output after the change an element is that is at ``index`` of the one before."""
-    b = int(np.argsort(change.batches)[index[0]])
+def place_after(case: Case, transform: Transform, index: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the place in the transformed output of the element at ``index`` of the original one."""
+    b = int(np.argsort(transform.batches)[index[0]])
     if case.layer is not None:
-        return (b, int(np.argsort(change.queries)[index[1]]), index[2])
-    h = int(np.argsort(_query_heads(case, change.heads))[index[1]])
-    return (b, h, int(np.argsort(change.queries)[index[2]]), index[3])
+        return (b, int(np.argsort(transform.queries)[index[1]]), index[2])
+    h = int(np.argsort(_query_heads(case, transform.heads))[index[1]])
+    return (b, h, int(np.argsort(transform.queries)[index[2]]), index[3])
 
 
-def _changed_sources(case: Case, change: Change, inputs: Triple) -> Triple:
-    """Of a layer: the sources of queries, keys and values, (B, L, E) each."""
+def _apply_to_sources(case: Case, transform: Transform, inputs: Triple) -> Triple:
+    """Transform the sources (B, L, E) of queries, keys and values of a layer."""
     made: dict[int, Stored] = {}
-    for array, order in zip(inputs, (change.queries, change.keys, change.keys), strict=True):
+    for array, order in zip(inputs, (transform.queries, transform.keys, transform.keys), strict=True):
         if id(array) not in made:
             places = order if len(order) == array.shape[1] else np.arange(array.shape[1])
-            taken = _working(array[np.ix_(change.batches, places)], case)
-            made[id(array)] = _stored(taken, change.mirrored[:, None, None], case)
+            taken = _working(array[np.ix_(transform.batches, places)], case)
+            made[id(array)] = _stored(taken, transform.mirrored[:, None, None], case)
     a, b, c = inputs
     return made[id(a)], made[id(b)], made[id(c)]
 
@@ -239,14 +237,14 @@ def _widened(array: Stored, case: Case) -> Wide:
 
 
 def _working(stored: Stored, case: Case) -> NDArray[Any]:
-    """Numbers that signs and powers of two can be multiplied to: float32 where that holds them all."""
+    """Return numbers that signs and powers of two can multiply exactly: float32 where that suffices."""
     if case.dtype == "bfloat16":
         return (stored.astype(np.uint32) << 16).view(np.float32)
     return stored.astype(np.float32) if case.dtype == "float16" else stored
 
 
 def _stored(values: NDArray[Any], factors: Factors, case: Case) -> Stored:
-    """Products, which are numbers of the case's dtype, as stored."""
+    """Return products, which the dtype of the case holds exactly, as stored."""
     product: NDArray[Any] = values * factors.astype(values.dtype)
     if case.dtype == "bfloat16":
         return (product.view(np.uint32) >> 16).astype(np.uint16)
@@ -254,7 +252,7 @@ def _stored(values: NDArray[Any], factors: Factors, case: Case) -> Stored:
 
 
 def _exact(values: NDArray[Any], factors: Factors, case: Case) -> NDArray[np.bool_]:
-    """By feature, whether all its numbers can be had back from their products with a power of two: (D,)."""
+    """Return by feature, (D,), whether all products with a power of two can be undone exactly."""
     wide = values.astype(np.float64) if case.dtype != "float32" else values
     used = factors.astype(wide.dtype)
     with np.errstate(under="ignore", over="ignore"):

@@ -1,16 +1,16 @@
-"""How much the outputs of a case with dropout differ between calls, exactly.
+"""The exact mean and variance of outputs with dropout over calls.
 
-Let w_j be the weights of a row and v_j what key j adds to an output feature per unit of weight. Dropout
-makes it sum_j (m_j / (1 - p)) w_j v_j with independent m_j, 1 with probability 1 - p and else 0. Write
-x_j = m_j / (1 - p) - 1: it is p / (1 - p) or -1, so that
+Let w_j be the weights of a row and v_j what key j adds to an output feature per unit of weight. Dropout makes
+it sum_j (m_j / (1 - p)) w_j v_j with independent m_j: 1 with probability 1 - p, else 0. Write x_j = m_j / (1
+- p) - 1, which is p / (1 - p) or -1, so that
 
     E x = 0        E x² = p² / (1 - p) + p = p / (1 - p)        E x⁴ = p⁴ / (1 - p)³ + p
 
-The output is its mean, which is the answer without dropout, plus sum_j x_j w_j v_j, whose variance is
-p / (1 - p) · sum_j w_j² v_j². The features of a row have the x_j in common. A sum of them with factors u is
-sum_j x_j c_j with c_j = w_j (u · v_j). Its variance and fourth moment follow from sum_j c_j² and sum_j c_j⁴,
-and such sums are independent between rows. In ``multihead`` the last map W makes feature e of all heads: key
-j of head h adds w_hj (W_eh · v_hj), and j runs over all keys of all heads.
+The output is its mean, the answer without dropout, plus sum_j x_j w_j v_j, whose variance is p / (1 - p) ·
+sum_j w_j² v_j². All features of a row share the x_j. Their sum with factors u is sum_j x_j c_j with c_j = w_j
+(u · v_j). Its variance and fourth moment follow from sum_j c_j² and sum_j c_j⁴. Such sums are independent
+between rows. In ``multihead`` the output projection W makes feature e from all heads: key j of head h adds
+w_hj (W_eh · v_hj), and j runs over all keys of all heads.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Moments:
-    """What is known of the outputs of a case with dropout, in groups (B, G, R, F): see :func:`in_groups`.
+    """Moments of the outputs of a case with dropout, in groups (B, G, R, F): see :func:`in_groups`.
 
-    mean: the answer without dropout. dropped: that part of it which weights make, without what an output
+    mean: the answer without dropout. dropped: the part of it that weights make, without what an output
     projection adds (biases, queries of a rule that concatenates). variance: of each element between calls.
-    directions: (B, G, R, F), the row's own ``dropped`` at length 1: scale and shared masks show best.
+    directions: (B, G, R, F), each row's ``dropped`` at length 1; scale and shared masks show best along it.
     squares, fourths: (B, G, R), sum c² and sum c⁴ of the features' sum along the direction.
     """
 
@@ -56,10 +56,10 @@ def solve_moments(
     expected: Array,
     rows: NDArray[np.intp] | None = None,
 ) -> Moments:
-    """The moments of the query rows ``rows`` (all where None), in float64.
+    """Compute the moments of the query rows ``rows`` (None for all), in float64.
 
-    parameters, activations: float64, as :func:`attnbench.oracle.solve.solve` takes them. expected: what it
-    gave for these rows. The cost is about twice that of solving; E / Dv times that with an output projection.
+    parameters, activations: float64, as for :func:`attnbench.oracle.solve.solve`. expected: its result for
+    these rows. The cost is about twice that of solving, times E / Dv with an output projection.
     """
     case_rows = np.arange(case.Lq) if rows is None else rows
     parameters, heads = heads_for(case, rule, parameters, activations, case_rows, np.float64)
@@ -84,10 +84,10 @@ def solve_moments(
 
 
 def in_groups(case: Case, output: Array) -> Array:
-    """An output in four axes, (B, G, R, F): rows of different b, g or r share no random numbers.
+    """Reshape an output to (B, G, R, F); rows of different b, g or r share no random numbers.
 
-    By head where heads stay apart (``attention``, and ``multihead`` without output projection), so that
-    F = Dv; else G = 1 and F = E.
+    G = H and F = Dv where heads stay separate (``attention``, and ``multihead`` without output projection);
+    else G = 1 and F = E.
     """
     if case.layer is None:
         return output
@@ -98,7 +98,8 @@ def in_groups(case: Case, output: Array) -> Array:
 
 
 def _last_map(case: Case, parameters: Parameters, h: int) -> Array | None:
-    """The columns of the output projection that read head h, (E, Dv); None where heads stay apart."""
+    """Return the columns of the output projection that read head h, (E, Dv); None where heads stay
+    separate."""
     if case.layer is None or not case.layer.out:
         return None
     w_o = parameters.projections["w_o"]

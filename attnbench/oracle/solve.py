@@ -1,4 +1,4 @@
-"""The exact answer in float64: the layer, attention weights in row chunks, outputs of all or some rows."""
+"""The exact answer in float64: projections, attention weights in chunks of rows, outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Heads:
 
 
 def heads_of(case: Case, projections: Mapping[str, Array], sources: tuple[Array, Array, Array]) -> Heads:
-    """The heads: of ``attention`` the sources themselves, of ``multihead`` their projections (B, L, E)."""
+    """Return the heads: the sources in ``attention``, their projections (B, L, E) in ``multihead``."""
     if case.layer is None:
         return Heads(*sources)
     projected = []
@@ -41,9 +41,9 @@ def heads_of(case: Case, projections: Mapping[str, Array], sources: tuple[Array,
 
 
 def finish(case: Case, rule: Rule, projections: Mapping[str, Array], q: Array, out: Array) -> Array:
-    """The output from heads (B, H, R, Dv): merged and mapped in ``multihead``, else as they are.
+    """Return the output of heads (B, H, R, Dv): in ``multihead`` merged and projected.
 
-    A rule that concatenates maps [merged projected queries ; merged heads].
+    A rule that concatenates projects [merged projected queries ; merged heads].
     """
     if case.layer is None:
         return out
@@ -64,13 +64,13 @@ def _merged(heads: Array) -> Array:
 Number = TypeVar("Number", bound=np.generic)
 
 ELEMENTS_AT_ONCE = 1 << 20
-"""Elements held for the scores of a chunk: fits a cache, and holds memory to a few such arrays."""
+"""The elements of scores in a chunk: they fit a cache, and memory holds only a few such arrays."""
 
 
 def weights_of(
     case: Case, rule: Rule, parameters: Mapping[str, Array], q: Array, k: Array, rows: NDArray[np.intp]
 ) -> Iterator[tuple[int, int, slice, Array]]:
-    """(b, h, which of ``rows``, weights (r, Lk)) for every chunk of every head.
+    """Yield (b, h, slice of ``rows``, weights (r, Lk)) for every chunk of every head.
 
     q: (B, H, R, D) of these rows. k: (B, Hkv, Lk, D), or (B, Hkv, R, D) where the rule pairs keys.
     """
@@ -88,8 +88,8 @@ def weights_of(
                 )
                 if scores.shape != (at.stop - at.start, case.Lk):
                     raise ValueError(
-                        f"the reference of the rule {rule.name} gives scores of shape {scores.shape} "
-                        f"where {(at.stop - at.start, case.Lk)} is asked for"
+                        f"the reference of the rule {rule.name} gives scores of shape {scores.shape}; "
+                        f"{(at.stop - at.start, case.Lk)} is needed"
                     )
                 if added is not None:
                     scores = scores + _of_batch(added, b)
@@ -100,7 +100,8 @@ def weights_of(
 
 
 def softmax(scores: Array, sink: float | None = None) -> Array:
-    """Weights along the last axis; a row of -inf alone gives 0. A sink takes its share and gives nothing."""
+    """Return weights along the last axis; a row of only -inf gives 0. A sink takes a share and adds no
+    value."""
     largest = scores.max(axis=-1, keepdims=True)
     if sink is not None:
         largest = np.maximum(largest, sink)
@@ -120,16 +121,16 @@ def _of_batch(mask: NDArray[Number], b: int) -> NDArray[Number]:
 FEWEST_ROWS = 16
 
 LONGDOUBLE_COST = 30
-"""How much longer an operation takes in longdouble, which has no BLAS, than in float64."""
+"""How many times longer an operation takes in longdouble, which has no BLAS, than in float64."""
 
 
 def choose_rows(
     case: Case, rule: Rule, flops_limit: float, rng: np.random.Generator
 ) -> NDArray[np.intp] | None:
-    """None where solving the case costs less than ``flops_limit`` operations; else rows, sorted.
+    """Choose query rows, sorted; None where solving all costs at most ``flops_limit`` operations.
 
-    The first, the last, those on both sides of likely block edges (64, 128, 256, ...), then random ones,
-    as many as the limit allows and at least 16.
+    The first, the last, those beside likely edges of blocks (64, 128, 256, ...), then random ones: as many as
+    the limit allows, and at least 16.
     """
     by_row = row_flops(case, rule)
     if by_row * case.Lq <= flops_limit:
@@ -147,7 +148,7 @@ def choose_rows(
 
 
 def row_flops(case: Case, rule: Rule) -> float:
-    """What one query row of all heads and batch elements costs the oracle, which solves dropped pairs too."""
+    """Return the operations for one query row of all heads and batch elements; dropped pairs cost as much."""
     by_pair = 2 * case.D if rule.score_flops is None else rule.score_flops(case)
     cost = case.B * case.H * case.Lk * (by_pair + 2.0 * case.Dv)
     return cost * LONGDOUBLE_COST if case.dtype == "float64" else cost
@@ -160,10 +161,10 @@ def solve(
     activations: tuple[Array, Array, Array],
     rows: NDArray[np.intp] | None = None,
 ) -> Array:
-    """The output of the query rows ``rows`` (all where None).
+    """Compute the output of the query rows ``rows`` (None for all).
 
-    (B, H, R, Dv) for ``attention``; (B, R, E) for ``multihead``, or (B, R, H·Dv) without output projection.
-    A row that keeps no key gives 0, before the output projection.
+    (B, H, R, Dv) for ``attention``; (B, R, E) for ``multihead``, or (B, R, H·Dv) without output projection. A
+    row that keeps no key gives 0, before the output projection.
 
     parameters, activations: float64, in the shapes of :mod:`attnbench.types.case`.
     """
@@ -182,7 +183,8 @@ def solve_weights(
     activations: tuple[Array, Array, Array],
     rows: NDArray[np.intp] | None = None,
 ) -> Array:
-    """The attention weights of those rows, (B, H, R, Lk): for examples and tests; memory for all pairs."""
+    """Compute the attention weights of query rows, (B, H, R, Lk). For examples and tests: all pairs in
+    memory."""
     case_rows = np.arange(case.Lq) if rows is None else rows
     parameters, heads = heads_for(case, rule, parameters, activations, case_rows, _wide(case))
     all_weights = np.zeros((case.B, case.H, len(case_rows), case.Lk), heads.v.dtype)
@@ -199,7 +201,7 @@ def heads_for(
     rows: NDArray[np.intp],
     wide: type[np.floating[Any]],
 ) -> tuple[Parameters, Heads]:
-    """Parameters and heads in the dtype to compute in; queries of ``rows`` only."""
+    """Return parameters and heads in the dtype to compute in; queries of ``rows`` only."""
     own = {name: array.astype(wide) for name, array in parameters.rule.items()}
     projections = {name: array.astype(wide) for name, array in parameters.projections.items()}
     axis = 2 if case.layer is None else 1

@@ -1,1 +1,1 @@
-"""Loading plugins, guarded: what each brings, where it came from, what failed and why."""
+"""Finding and loading plugins; a plugin that fails becomes a fault in words and harms no other."""

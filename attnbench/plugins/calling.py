@@ -1,4 +1,4 @@
-"""Call what plugins bring, guarded: a failure becomes words, and prints stay off stdout."""
+"""Calls of a plugin's functions: failures become words, and what they print stays off stdout."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from typing import Any, TypeVar
 from attnbench.types.words import clean, one_line
 
 TRACE = "ATTNBENCH_TRACE_PLUGINS"
-"""The variable of the environment that has imports and calls of hooks told on stderr."""
+"""The environment variable that prints imports and calls of hooks on stderr, with their times."""
+
+STRICT = "ATTNBENCH_STRICT_PLUGINS"
+"""The environment variable that lets exceptions of plugins through."""
+
+T = TypeVar("T")
 
 
 @contextmanager
 def traced(what: str) -> Iterator[None]:
-    """Tell what is done and how many milliseconds it took, where that is asked for."""
+    """Print on stderr what is done and how many milliseconds it took, where TRACE is set."""
     if not os.environ.get(TRACE):
         yield
         return
@@ -31,36 +36,30 @@ def traced(what: str) -> Iterator[None]:
         print(f"attnbench: trace: {what}: {ended} after {ms:.1f} ms", file=sys.stderr)  # noqa: T201
 
 
-T = TypeVar("T")
-
-STRICT = "ATTNBENCH_STRICT_PLUGINS"
-"""The variable of the environment that has a plugin's failure raised where it happens."""
-
-
 class Raised(Exception):  # noqa: N818
-    """A plugin's function raised; the text says what, on one line."""
+    """A plugin's function raised an exception; the text describes it on one line."""
 
 
 def strict() -> bool:
-    """Whether a plugin's failure is to be raised where it happens."""
+    """Return whether exceptions of plugins are let through."""
     return bool(os.environ.get(STRICT))
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Whatever is done meanwhile, nothing is on stdout that wasn't, and relative paths mean what they did.
+    """Keep stdout and the working folder as they are, whatever is called inside.
 
-    What is printed goes to stderr: by Python, by libraries, and by processes that are started. What a library
-    in C keeps in a buffer of its own comes out later, and where it likes.
+    Prints of Python, of libraries and of child processes go to stderr. A C library that buffers its output
+    may print it later, and elsewhere.
     """
     with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as after:
-        # The folder itself and not its name, which may lead elsewhere by then.
+        # A descriptor of the folder, because its name may lead elsewhere afterwards.
         with contextlib.suppress(OSError):
             folder = os.open(".", os.O_RDONLY)
             after.callback(os.close, folder)
             after.callback(os.fchdir, folder)
         _flush()
-        # Where there is no stdout, or no stderr, there is nothing to mix up.
+        # Where stdout or stderr is closed, nothing can be mixed up.
         with contextlib.suppress(OSError):
             kept = os.dup(1)
             after.callback(os.close, kept)
@@ -75,16 +74,16 @@ def _flush() -> None:
         sys.__stdout__.flush()  # type: ignore[union-attr]
 
 
-def call(function: Callable[..., T], *arguments: Any) -> T:
+def call(function: Callable[..., T], *args: Any) -> T:
     """Call a function of a plugin.
 
     Raises:
-        Raised: for whatever it raises (``SystemExit`` included), but for Ctrl-C; with
-            ``ATTNBENCH_STRICT_PLUGINS`` that itself is raised.
+        Raised: it raised anything but ``KeyboardInterrupt``, ``SystemExit`` included. With
+            ``ATTNBENCH_STRICT_PLUGINS`` its own exception is raised.
     """
     try:
         with undisturbed():
-            return function(*arguments)
+            return function(*args)
     except KeyboardInterrupt:
         raise
     except BaseException as failure:
@@ -94,5 +93,5 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def tell(fault: str) -> None:
-    """Say on stderr what a plugin did wrong; the command or the run goes on."""
+    """Print on stderr what a plugin did wrong; the command or the run goes on."""
     print(f"attnbench: plugin {clean(fault)}", file=sys.stderr)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Commands that installed distributions add, found without importing them."""
+"""Commands that installed distributions add, found without importing the distributions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHOSEN = "ATTNBENCH_LOAD_PLUGINS"
-"""The variable of the environment that says which installed plugins are loaded; see :func:`chosen_words`."""
+"""The environment variable that chooses installed plugins; see :func:`chosen_words`."""
 
 
 def chosen_words() -> list[str] | None:
-    """The words of ``ATTNBENCH_LOAD_PLUGINS``, separated by commas; None where it isn't set.
+    """Return the words of ``ATTNBENCH_LOAD_PLUGINS``, separated by commas; None where it is not set.
 
-    Each is the name of a distribution or of an entry point. Without the variable all plugins are wanted, with
-    an empty one none; attnbench's own always are.
+    Each word names a distribution or an entry point. Without the variable all plugins are loaded, with an
+    empty one none besides attnbench's own.
     """
     wanted = os.environ.get(CHOSEN)
     return None if wanted is None else [word.strip() for word in wanted.split(",") if word.strip()]
 
 
 def is_chosen(distribution: str, name: str, words: Collection[str] | None) -> bool:
-    """Whether a plugin is wanted, by its distribution and the name of its entry point."""
+    """Return whether words choose a plugin by its distribution or by the name of its entry point."""
     return words is None or distribution == "attnbench" or bool({distribution, name} & {*words})
 
 
@@ -34,7 +34,7 @@ _POINTS = "entry_points.txt"
 
 @dataclass(frozen=True)
 class PluginCommand:
-    """A command that a plugin brings. module: ``module:attribute``. summary: that of its distribution."""
+    """A command that a plugin brings. module: ``module:attribute``. summary: of its distribution."""
 
     name: str
     module: str
@@ -48,14 +48,14 @@ class PluginCommand:
 
 @dataclass(frozen=True)
 class PluginCommands:
-    """All that are installed, by name, and in one sentence each which can't be used."""
+    """The installed commands by name. faults: one sentence for each command that can't be used."""
 
     by_name: dict[str, PluginCommand]
     faults: tuple[str, ...] = ()
 
 
 def plugin_commands(own: Collection[str]) -> PluginCommands:
-    """The commands of plugins, by distribution and name. own: attnbench's, whose place nobody takes."""
+    """Find the commands of plugins. own: names of attnbench's commands, which no plugin may take."""
     commands = _installed(chosen_words())
     if not commands:
         return PluginCommands({})
@@ -67,7 +67,7 @@ def plugin_commands(own: Collection[str]) -> PluginCommands:
         if not NAME.fullmatch(command.name):
             faults.append(f"{command}: the command {command.name!r}: {NAMES_ARE}")
         elif command.name in own:
-            faults.append(f"{command}: a command {command.name!r} is attnbench's own, which is used")
+            faults.append(f"{command}: attnbench itself has a command {command.name!r}, which is used")
         elif command.name in found:
             faults.append(
                 f"{command}: brings a command {command.name!r}, as {found[command.name]} does; "
@@ -79,23 +79,23 @@ def plugin_commands(own: Collection[str]) -> PluginCommands:
 
 
 def named_by_commands() -> Iterator[str]:
-    """The words by which ``ATTNBENCH_LOAD_PLUGINS`` chooses commands that are installed."""
+    """Yield the words by which ``ATTNBENCH_LOAD_PLUGINS`` can choose installed commands."""
     for command in _installed(None):
         yield command.distribution
         yield command.name
 
 
 def _installed(words: Collection[str] | None) -> list[PluginCommand]:
-    """The commands that words choose; of a distribution that is there twice, those of the first."""
+    """Return the commands that words choose. Of a distribution found twice only the first one counts."""
     seen, found = set[str](), []
     for folder in _folders():
-        told = _told(folder)
-        name, version = told.get("name", Path(folder).stem), told.get("version", "unknown")
+        facts = _metadata(folder)
+        name, version = facts.get("name", Path(folder).stem), facts.get("version", "unknown")
         if name in seen:
             continue
         seen.add(name)
         found += [
-            PluginCommand(point, module, name, version, told.get("summary", ""))
+            PluginCommand(point, module, name, version, facts.get("summary", ""))
             for point, module in _points(folder)
             if is_chosen(name, point, words)
         ]
@@ -103,9 +103,9 @@ def _installed(words: Collection[str] | None) -> list[PluginCommand]:
 
 
 def _folders() -> Iterator[str]:
-    """What distributions on the path say of themselves, of those that may bring commands.
+    """Yield the metadata folders on ``sys.path`` of distributions that may bring commands.
 
-    Read here and not by importlib.metadata, which takes longer to import than ``--help`` takes in all.
+    importlib.metadata would find them too, but its import takes longer than all of ``--help``.
     """
     for place in dict.fromkeys(sys.path):
         with contextlib.suppress(OSError), os.scandir(place or ".") as entries:
@@ -115,22 +115,22 @@ def _folders() -> Iterator[str]:
 
 
 def _points(folder: str) -> Iterator[tuple[str, str]]:
-    """Names and values; the file is one of configparser's, see the specification of entry points.
+    """Yield names and values of a distribution's entry points, in the format of configparser.
 
     https://packaging.python.org/en/latest/specifications/entry-points/#file-format
     """
     from configparser import ConfigParser, Error
 
     parser = ConfigParser(delimiters="=", interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names have upper and lower case
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     with contextlib.suppress(Error):
         parser.read_string(_text(folder, _POINTS))
     if parser.has_section(GROUP):
         yield from parser.items(GROUP)
 
 
-def _told(folder: str) -> dict[str, str]:
-    """Name, version and summary from the head of a distribution's metadata."""
+def _metadata(folder: str) -> dict[str, str]:
+    """Return the head of a distribution's metadata: name, version, summary and more."""
     head = (_text(folder, "METADATA") or _text(folder, "PKG-INFO")).partition("\n\n")[0]
     lines = [line.partition(":") for line in head.splitlines() if not line[:1].isspace()]
     return {name.lower(): " ".join(value.split()) for name, colon, value in lines if colon}

@@ -1,4 +1,4 @@
-"""Load one plugin and read what it brings; nothing it does wrong reaches the others."""
+"""Loading one plugin: importing it and calling its hooks. Its failures do not reach other plugins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnbench.types.extensions import Source
 from attnbench.types.words import clean, nearest, one_line
 
 MOST = 1000
-"""Records that a hook may give; one that never ends would take all memory."""
+"""The most records that one hook may give: a hook that never ends would take all memory."""
 
 T = TypeVar("T")
 Hook = Callable[[], object]
@@ -29,9 +29,9 @@ Hook = Callable[[], object]
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one plugin brings, by type of record, and what went wrong with it, one sentence a fault.
+    """One plugin after loading.
 
-    cpu_s: CPU time of the thread that loaded it.
+    records: by their type. faults: what went wrong, one sentence each. cpu_s: CPU time of the loading thread.
     """
 
     source: Source
@@ -40,18 +40,17 @@ class Loaded:
     cpu_s: float = 0.0
 
     def of(self, type_: type[T]) -> tuple[T, ...]:
-        """The records of a type, as :class:`~attnbench.types.backend.Backend`."""
+        """Return the records of one type, such as :class:`~attnbench.types.backend.Backend`."""
         return self.records.get(type_, ())
 
 
 def load(source: Source, *, raising: bool = False) -> Loaded:
     """Import a plugin and call its hooks, each guarded.
 
-    An import or a hook that raises (``SystemExit`` included, and ``os._exit``) becomes a fault, as does a
-    hook name that doesn't exist and a record of the wrong type; what works is kept. raising: let that
-    through.
+    Faults are: an import or a hook that raises (also ``SystemExit`` and ``os._exit``), an unknown hook name,
+    and a record that can't be used. What works is kept. raising: let exceptions of the plugin through.
     """
-    # What a plugin prints while it loads must not stand among the data on stdout.
+    # Prints of a plugin must not mix with the data on stdout.
     before_s = time.thread_time()
     with undisturbed(), _exit_raises():
         loaded = _load(source, raising)
@@ -60,7 +59,7 @@ def load(source: Source, *, raising: bool = False) -> Loaded:
 
 @contextmanager
 def _exit_raises() -> Iterator[None]:
-    """Make ``os._exit`` raise :class:`SystemExit`: it would end the command silently, with any status."""
+    """Make ``os._exit`` raise :class:`SystemExit`; it would end the command silently, with any status."""
     end, pid = os._exit, os.getpid()
 
     def stay(status: int) -> NoReturn:
@@ -96,9 +95,9 @@ def _load(source: Source, raising: bool) -> Loaded:
 
 
 def _hooks(module: ModuleType, source: Source, faults: list[str]) -> dict[str, list[Hook]]:
-    """What a module implements, by hook.
+    """Return the functions that a module marks with ``hookimpl``, by hook.
 
-    A manager of pluggy's would say the same of what is mistyped, but take in nothing that comes after it.
+    pluggy's manager would also refuse an unknown hook, but then register none of the others.
     """
     known = [kind.hook for kind in KINDS]
     manager = pluggy.PluginManager(hookspecs.PROJECT)
@@ -112,7 +111,7 @@ def _hooks(module: ModuleType, source: Source, faults: list[str]) -> dict[str, l
             function = getattr(module, name)
             asked = [p.name for p in signature(function).parameters.values() if _is_needed(p)]
             if asked:
-                faults.append(f"{source}: {hook} asks for {', '.join(asked)}: hooks are given nothing")
+                faults.append(f"{source}: {hook}() must take no arguments, but declares {', '.join(asked)}")
             else:
                 found.setdefault(hook, []).append(function)
         elif not options["optionalhook"]:
@@ -123,11 +122,11 @@ def _hooks(module: ModuleType, source: Source, faults: list[str]) -> dict[str, l
 
 
 def _no_hooks(module: ModuleType) -> str:
-    """What to do about a module that brings nothing."""
+    """Return what to do about a module that brings nothing."""
     bare = next((kind.hook for kind in KINDS if callable(vars(module).get(kind.hook))), None)
     if bare is not None:
-        return f"{bare} is no hook yet: put @attnbench.hookimpl above it"
-    return "has no hooks: write one, as attnbench_backends, with @attnbench.hookimpl above it"
+        return f"{bare} is not marked as a hook: put @attnbench.hookimpl above it"
+    return "has no hooks: write one, such as attnbench_backends, with @attnbench.hookimpl above it"
 
 
 def _is_needed(parameter: Parameter) -> bool:
@@ -143,11 +142,11 @@ def _records(
     for hook in hooks:
         try:
             with traced(f"{kind.hook} of {source}"):
-                given = hook()
-                if not isinstance(given, Iterable):
-                    faults.append(f"{source}: {kind.hook} gave {_no_records(given)}")
+                records = hook()
+                if not isinstance(records, Iterable):
+                    faults.append(f"{source}: {kind.hook} gave {_no_records(records)}")
                     continue
-                for count, record in enumerate(given):
+                for count, record in enumerate(records):
                     if count == MOST:
                         faults.append(f"{source}: {kind.hook} gave more than {MOST} records; these are used")
                         break
@@ -164,18 +163,18 @@ def _records(
     return kept
 
 
-def _no_records(given: object) -> str:
-    what = "None" if given is None else f"a {clean(type(given).__name__)}"
+def _no_records(value: object) -> str:
+    what = "None" if value is None else f"a {clean(type(value).__name__)}"
     return f"{what}: let it yield records, or return a list of them"
 
 
 def _fault(kind: Kind, record: Any) -> str | None:
     named = kind.type.__name__
     if not isinstance(record, kind.type):
-        return f"{clean(repr(record) if isinstance(record, str) else record)}, which is no {named}"
+        return f"{clean(repr(record) if isinstance(record, str) else record)}, which is not a {named}"
     try:
         wrong = fault(record)
     except Exception as failure:
-        # A value of the author's own that raises when it's compared or shown.
-        wrong = f"looking at it raised {one_line(failure)}"
+        # A value may raise when it is compared or printed.
+        wrong = f"testing it raised {one_line(failure)}"
     return None if wrong is None else f"a {named} that can't be used: {clean(wrong)}"

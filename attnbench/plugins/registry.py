@@ -1,4 +1,4 @@
-"""All plugins together: what they bring, by name, with the plugin that brought it."""
+"""The registry: everything that plugins bring, by name, with the plugin that brought it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ T = TypeVar("T", Rule, Backend, Suite, VerdictRule, Metric, Reporter, Environmen
 
 
 SLOW_S = 0.5
-"""CPU time from which a plugin is told to be slow to load; attnbench's own take 0.1 s, torch takes 1.3 s."""
+"""CPU time from which a plugin counts as slow to load. attnbench's own take 0.1 s; torch takes 1.3 s."""
 
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """A record and the plugin that brought it. side: of a live comparison, whose code it is; "" elsewhere."""
+    """A record and the plugin that brought it. side: of a live comparison; "" elsewhere."""
 
     record: T
     source: Source
@@ -35,16 +35,16 @@ class Entry(Generic[T]):
 
     @property
     def name(self) -> str:
-        """What it's called as a contender: on a side, the backend's name with it."""
+        """The name in a run: the record's own, with the side where there is one."""
         return sided(self.record.name, self.side)
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Everything plugins bring, by name: a field for each of :data:`attnbench.plugins.kinds.KINDS`.
+    """Everything that plugins bring, by name: one field for each of :data:`attnbench.plugins.kinds.KINDS`.
 
-    plugins: those that were loaded. faults: in one sentence each what failed to load; notes: what else their
-    authors should know.
+    plugins: those that were loaded. faults: what failed to load, one sentence each. notes: hints for authors
+    of plugins.
     """
 
     rules: dict[str, Entry[Rule]]
@@ -59,23 +59,23 @@ class Registry:
     notes: tuple[str, ...] = ()
 
     def rule(self, name: str) -> Rule:
-        """The rule of that name; raises :class:`BadInput` with the nearest name."""
+        """Return the rule of a name; raises :class:`BadInput` with the nearest name."""
         return self._find("rule", self.rules, name).record
 
     def backend(self, name: str) -> Backend:
-        """The backend of that name; raises :class:`BadInput` with the nearest name."""
+        """Return the backend of a name; raises :class:`BadInput` with the nearest name."""
         return self._find("backend", self.backends, name).record
 
     def suite(self, name: str) -> Suite:
-        """The suite of that name; raises :class:`BadInput` with the nearest name."""
+        """Return the suite of a name; raises :class:`BadInput` with the nearest name."""
         return self._find("suite", self.suites, name).record
 
     def reporter(self, name: str) -> Entry[Reporter]:
-        """The reporter of that name and who brings it; raises :class:`BadInput` with the nearest format."""
+        """Return the reporter of a name; raises :class:`BadInput` with the nearest format."""
         return self._find("format", self.reporters, name, FORMATS)
 
     def brought_by(self, source: Source) -> dict[str, list[str]]:
-        """The names of what a plugin brings, by the word that lists their kind; [] where it's none."""
+        """Return the names of what a plugin brings, by the word of ``attnbench list`` for each kind."""
         return {
             kind.listed: [name for name, entry in getattr(self, kind.field).items() if entry.source == source]
             for kind in KINDS
@@ -91,45 +91,45 @@ class Registry:
 
 
 def load_wanted(words: Iterable[str] = (), more: Iterable[Source] = ()) -> Registry:
-    """Load the plugins that a user wants: those installed, and files and modules that words name.
+    """Load the installed plugins, and the files and modules that words name.
 
-    words: as --plugin takes them. more: sources of whoever calls, named ones too. See
-    :mod:`attnbench.plugins.sources` for the variables of the environment that choose and add.
+    words: as --plugin takes them. more: further sources. Environment variables also choose and add plugins
+    (:mod:`attnbench.plugins.sources`).
 
     Raises:
-        BadInput: a word names no plugin, or one that was named has a fault; with ``ATTNBENCH_STRICT_PLUGINS``
-            any has, unless what it raises itself is raised.
+        BadInput: a word names no plugin, or a named plugin has a fault. With ``ATTNBENCH_STRICT_PLUGINS`` a
+            fault of any plugin is an error, and its own exceptions are let through.
     """
     raising = strict()
-    kept, named, said = wanted(words)
+    kept, named, warnings = wanted(words)
     named += [source for source in more if source not in named]
     registry = load_registry([*kept, *named], raising=raising)
     asked = [fault for fault in registry.faults if any(str(source) in fault for source in named)]
     if asked or (raising and registry.faults):
         raise BadInput(f"plugin {(asked or registry.faults)[0]}")
-    return replace(registry, faults=(*said, *registry.faults))
+    return replace(registry, faults=(*warnings, *registry.faults))
 
 
 def load_and_tell(words: Iterable[str] = ()) -> Registry:
-    """As :func:`load_wanted`; one line on stderr for each fault, and for each plugin that is slow to load."""
+    """Do as :func:`load_wanted`; print one line on stderr for each fault and each slow plugin."""
     registry = load_wanted(words)
-    for said in (*registry.faults, *registry.notes):
-        tell(said)
+    for sentence in (*registry.faults, *registry.notes):
+        tell(sentence)
     return registry
 
 
 def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = False) -> Registry:
-    """Load plugins (all that are installed unless told) and gather what they bring.
+    """Load plugins and gather what they bring. sources: None for all that are installed.
 
-    Where two plugins bring the same name, the first keeps it and the clash is a fault naming both.
-    raising: let through what a plugin raises.
+    Where two plugins bring the same name, the first one keeps it, and a fault names both. raising: let
+    exceptions of plugins through.
     """
     loaded = [load(source, raising=raising) for source in (installed() if sources is None else sources)]
     faults = [fault for plugin in loaded for fault in plugin.faults]
     gathered = {kind.field: _gather(kind, loaded, faults) for kind in KINDS}
     notes = [
-        f"{plugin.source}: takes {plugin.cpu_s:.1f} s to load, at every command: import what is heavy where "
-        "it is used, of a backend in prepare"
+        f"{plugin.source}: takes {plugin.cpu_s:.1f} s to load in every command: import heavy libraries where "
+        "they are used, in a backend inside prepare"
         for plugin in loaded
         if plugin.cpu_s >= SLOW_S
     ]
@@ -152,7 +152,7 @@ def _gather(kind: Kind, loaded: list[Loaded], faults: list[str]) -> dict[str, En
 
 
 def _clashes(kind: Kind, record: Any, others: Iterable[Entry[Any]]) -> Iterator[tuple[str, Source]]:
-    """In what a record is like another and may not be, and whose that one is."""
+    """Yield the value that a record may not share with another one, and the plugin of that one."""
     for other in others:
         if other.record.name == record.name:
             yield repr(record.name), other.source
@@ -163,9 +163,9 @@ def _clashes(kind: Kind, record: Any, others: Iterable[Entry[Any]]) -> Iterator[
 
 
 def two_sided(registry: Registry, backends: Mapping[str, Collection[str]]) -> Registry:
-    """The registry with its backends by side, under the names of contenders, the two of a backend together.
+    """Return the registry with each backend on the sides that have it, named ``backend@side``.
 
-    backends: by side, the names it has.
+    backends: the names on each side.
     """
     entries = [
         replace(entry, side=side)

@@ -1,4 +1,4 @@
-"""Where plugins come from, which are wanted, and how the module of one is imported."""
+"""Sources of plugins: entry points, files and modules; choosing among them, and importing one."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from attnbench.types.words import clean
 
 
 def file_digest(content: bytes) -> str:
-    """The first digits of the SHA-256 of a plugin's file: its version."""
+    """Return the first digits of the SHA-256 of a plugin's file, which serve as its version."""
     return hashlib.sha256(content).hexdigest()[:12]
 
 
 def refuse_changed(source: Source) -> None:
-    """Raise :class:`ImportError` where a file is not what it was when its plugin was first loaded."""
+    """Raise :class:`ImportError` where a plugin's file has changed since it was first loaded."""
     if file_digest(Path(source.path).read_bytes()) != source.version:
-        raise ImportError(f"{source.distribution} has changed since it was loaded first: begin anew")
+        raise ImportError(f"{source.distribution} has changed since it was first loaded: start again")
 
 
 def import_plugin(source: Source) -> ModuleType:
-    """The module of a plugin, imported once in a process. Raises whatever it raises."""
+    """Import the module of a plugin, once in a process. Raises what the import raises."""
     if not source.path:
         return importlib.import_module(source.module)
     if source.module in sys.modules:
         return sys.modules[source.module]
     folder = str(Path(source.path).parent)
     if folder not in sys.path:
-        # Last: what lies beside the file can be imported, and stands before no library.
+        # Last, so that files beside the plugin can be imported and hide no library.
         sys.path.append(folder)
     refuse_changed(source)
     spec = spec_from_file_location(source.module, source.path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{Path(source.path).name} is no file of Python code")
+        raise ImportError(f"{Path(source.path).name} is not a file of Python code")
     module = module_from_spec(spec)
     sys.modules[source.module] = module
     try:
@@ -57,13 +57,13 @@ def import_plugin(source: Source) -> ModuleType:
 GROUP = "attnbench"
 
 NAMED = "ATTNBENCH_PLUGINS"
-"""The variable of the environment that names more plugins, files or modules, as --plugin does."""
+"""The environment variable that names more plugins, files or modules, as --plugin does."""
 
 
 def installed() -> Iterator[Source]:
-    """Every entry point in the group ``attnbench``, attnbench's own first, then by distribution.
+    """Yield every entry point of the group ``attnbench``: attnbench's own first, others by distribution.
 
-    A distribution that is found twice on the path counts once, as Python itself would import it.
+    Of a distribution found twice on the path only the first one counts, which Python would import.
     """
     seen: set[str] = set()
     found: list[Source] = []
@@ -81,37 +81,37 @@ def installed() -> Iterator[Source]:
 
 
 def chosen(sources: Iterable[Source]) -> tuple[list[Source], list[str]]:
-    """Of installed plugins those that ``ATTNBENCH_LOAD_PLUGINS`` names, and its words that name none."""
+    """Return the sources that ``ATTNBENCH_LOAD_PLUGINS`` chooses, and its words that choose none."""
     everything, words = list(sources), chosen_words()
     kept = [source for source in everything if is_chosen(source.distribution, source.name, words)]
     known = {name for source in everything for name in (source.distribution, source.name)}
     unknown = [word for word in words or () if word not in known]
-    # Distributions that bring commands alone are no sources.
+    # A distribution that brings only commands is not among the sources.
     return kept, [word for word in unknown if word not in {*named_by_commands()}]
 
 
 def wanted(words: Iterable[str] = ()) -> tuple[list[Source], list[Source], list[str]]:
-    """Installed plugins to load; those that words and the environment name; and what else is to be said.
+    """Return installed plugins to load, those that words or the environment name, and warnings.
 
     Raises:
         BadInput: a word names no plugin.
     """
     kept, unknown = chosen(installed())
     more = list(dict.fromkeys(named(word) for word in (*named_in_environment(), *words)))
-    said = [f"{CHOSEN} names {word!r}, and no plugin that is installed is called so" for word in unknown]
-    return kept, [source for source in more if source.module not in {s.module for s in kept}], said
+    warnings = [f"{CHOSEN} names {word!r}, but no installed plugin has this name" for word in unknown]
+    return kept, [source for source in more if source.module not in {s.module for s in kept}], warnings
 
 
 def named_in_environment() -> tuple[str, ...]:
-    """The files and modules that ``ATTNBENCH_PLUGINS`` names, separated as the folders of PATH are."""
+    """Return the files and modules that ``ATTNBENCH_PLUGINS`` names, separated like the folders of PATH."""
     return tuple(word for word in os.environ.get(NAMED, "").split(os.pathsep) if word.strip())
 
 
 def named(word: str) -> Source:
-    """The plugin that a word names: a file where it ends in ``.py`` or has a slash, a module else.
+    """Return the plugin that a word names: a file where it ends in ``.py`` or has a slash, else a module.
 
     Raises:
-        BadInput: no such file, or no word that could name a module.
+        BadInput: there is no such file, or the word can't name a module.
     """
     word = word.strip()
     if word.endswith(".py") or os.sep in word:
@@ -119,12 +119,12 @@ def named(word: str) -> Source:
     if (meant := _file_meant(word)) is not None:
         raise BadInput(f"no plugin {word!r} that can be imported; did you mean the file {meant!r}?")
     if not all(part.isidentifier() for part in word.split(".")):
-        raise BadInput(f"no plugin {word!r}: name a file, as my_kernel.py, or a module, as package.module")
+        raise BadInput(f"no plugin {word!r}: name a file (my_kernel.py) or a module (package.module)")
     return _module(word)
 
 
 def _file_meant(word: str) -> str | None:
-    """A file that a word probably means, without its ending or its folder; None where there is none."""
+    """Return the file that a word without ending or folder probably means; None where there is none."""
     if word.isidentifier() and _is_importable(word):
         return None
     meant = (f"{word}.py", f"{os.curdir}{os.sep}{word}")
@@ -141,17 +141,17 @@ def _is_importable(name: str) -> bool:
 def _file(path: Path) -> Source:
     place = path.expanduser()
     try:
-        # A pipe would be waited for, a device read for ever.
+        # Reading a pipe would block; reading a device might never end.
         if not S_ISREG(place.stat().st_mode):
-            also = "name its file, or the module that it is" if place.is_dir() else "name a file"
-            raise BadInput(f"no plugin {str(path)!r}: that is no file; {also}")
+            also = "name one of its files, or a module" if place.is_dir() else "name a file"
+            raise BadInput(f"no plugin {str(path)!r}: not a file; {also}")
         content = place.read_bytes()
     except OSError as failure:
         raise BadInput(f"no plugin {str(path)!r}: {failure.strerror}") from None
     digest = file_digest(content)
-    # The module's name has the digest, so that no file stands in the way of a library or of its namesake.
+    # The digest in the module's name avoids clashes with libraries and with other files of the same name.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)
-    # What stands in messages, tables and files is clean whatever the file is called.
+    # Names are cleaned because they appear in messages, tables and files.
     return Source(clean(path.stem), f"{stem}_{digest}", clean(path.name), digest, str(place.resolve()))
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import wait
 import numpy as np
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.variant import near_case
+from attnbench.cases.variant import variant_case
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
@@ -47,7 +47,7 @@ def passing_variant(
     outcomes: dict[str, WorkerFailed] = {}
     asked = [entry for entry in entries if not entry.record.compiles]
     for group in _by_precision(asked):
-        near = near_case(
+        near = variant_case(
             case, rule.record, group[0].record.dtypes, np.random.default_rng(secrets.randbits(63))
         )
         if near is None:

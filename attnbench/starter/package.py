@@ -1,4 +1,4 @@
-"""A complete package for a new plugin: its names, its files, and how they are written."""
+"""A complete package for a new plugin: names, files, and how they are written."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from attnbench.types.errors import BadInput
 PREFIX = "attnbench-"
 LONGEST = 60
 _WORD = re.compile(r"[a-z0-9]+(?:[-_.]+[a-z0-9]+)*", re.IGNORECASE | re.ASCII)
-"""As the packaging specification has names of distributions.
+"""Names of distributions, as in the packaging specification.
 
-ASCII, since the Kelvin sign is a k to IGNORECASE, and the long s an s."""
+ASCII only, since IGNORECASE matches the Kelvin sign with k, and the long s with s.
+"""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a plugin is called.
+    """The names of a plugin.
 
-    distribution: what pip installs, and the folder. module: what is imported. backend: on command lines.
+    distribution: what pip installs, and the folder. module: what Python imports. backend: used on command
+    lines.
     """
 
     distribution: str
@@ -35,18 +37,18 @@ class Names:
 
 
 def names_of(word: str) -> Names:
-    """The names that a word means: ``My.Kernel`` is attnbench-my-kernel, attnbench_my_kernel and my_kernel.
+    """Make the names of a plugin: ``My.Kernel`` gives attnbench-my-kernel, attnbench_my_kernel and my_kernel.
 
-    Capitals and runs of ``-``, ``_`` and ``.`` become what pip makes of them; the prefix is added where it
-    isn't there.
+    Capitals and runs of ``-``, ``_`` and ``.`` are normalised as pip does. The prefix is added where it is
+    missing.
 
     Raises:
-        BadInput: no distribution can be called so, or nothing is left beside the prefix.
+        BadInput: no distribution can have this name, or nothing remains besides the prefix.
     """
     if "/" in word:
         path = PurePath(word)
         raise BadInput(
-            f"name {word!r}: a name is needed, not a path; say where with --into, as in "
+            f"name {word!r}: a name is needed, not a path; choose the folder with --into, as in "
             f"attnbench new {path.name or 'my-kernel'} --into {path.parent}"
         )
     if not _WORD.fullmatch(word):
@@ -58,7 +60,7 @@ def names_of(word: str) -> Names:
         raise BadInput(f"name {word!r}: {len(word)} characters; {LONGEST} are the most")
     short = re.sub(r"[-_.]+", "-", word).lower().removeprefix(PREFIX)
     if short == PREFIX.rstrip("-"):
-        raise BadInput(f"name {word!r}: that is attnbench itself; name what is new, as in my-kernel")
+        raise BadInput(f"name {word!r}: this is attnbench itself; choose another name, as in my-kernel")
     backend = short.replace("-", "_")
     return Names(f"{PREFIX}{short}", f"attnbench_{backend}", backend)
 
@@ -74,14 +76,14 @@ FILES = {
     "src/$module/py.typed": "py.typed",
     "tests/test_$backend.py": "test_backend.py",
 }
-"""By path within the package, the template of each file. Names of both may hold what is put in."""
+"""The template of each file, by its path in the package. Both may contain names to substitute."""
 
 TRIED = "attention/scaled_dot/H8-L1024-D64"
-"""The case that a new backend is first measured on."""
+"""The case on which a new backend is first measured."""
 
 
 def package(names: Names) -> dict[str, str]:
-    """The text of every file, by path within the package; the same for the same names and version."""
+    """Return the text of every file by path; the same for the same names and version."""
     words = {
         "distribution": names.distribution,
         "module": names.module,
@@ -97,13 +99,13 @@ def package(names: Names) -> dict[str, str]:
 
 
 def run_line(names: Names) -> str:
-    """The command that puts a row of the new backend beside those of two others."""
+    """Return the command that measures the new backend beside two others."""
     beside = " ".join(f"--backend {name}" for name in ("eager", "sdpa_flash", names.backend))
     return f"attnbench run {TRIED} {beside}"
 
 
 def next_lines(names: Names, folder: str) -> tuple[str, ...]:
-    """What to do with a package that was written to ``folder``, as lines for a shell."""
+    """Return the next steps for a package in ``folder``, as lines for a shell."""
     return (f"cd {folder}", "pip install -e '.[test]'", "pytest", run_line(names))
 
 
@@ -112,25 +114,25 @@ def _text(template: str) -> str:
 
 
 def write_folder(folder: Path, files: Mapping[str, str]) -> None:
-    """Write texts, by path within it, as a new folder. However it ends, there is all of it or nothing.
+    """Write files, by path, as a new folder: completely or not at all.
 
-    They're written beside it under a name that nobody knows and then given the folder's in one step.
+    The files are written into a hidden folder beside it, which is then renamed in one step.
 
     Raises:
-        BadInput: something of that name is there, which stays as it is; or there is no folder to put it in.
-        OSError: the machine doesn't let it, as where the disk is full.
+        BadInput: the name exists already, or its parent folder is missing.
+        OSError: the system refused, for example because the disk is full.
     """
     if os.path.lexists(folder):
-        raise BadInput(f"{str(folder)!r} is there already, and stays as it is; choose another name or --into")
+        raise BadInput(f"{str(folder)!r} exists already and is not changed; choose another name or --into")
     if not folder.parent.is_dir():
-        raise BadInput(f"--into {str(folder.parent)!r}: no such folder; make it first")
+        raise BadInput(f"--into {str(folder.parent)!r}: no such folder; create it first")
     unfinished = folder.parent / f".{folder.name}-{secrets.token_hex(4)}"
     try:
         for name, text in files.items():
             path = unfinished / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        # A folder with something in it, or a file, that came in between makes this fail.
+        # This fails if a file or a folder with content appeared meanwhile.
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

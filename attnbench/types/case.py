@@ -1,4 +1,4 @@
-"""A case: one thing to compute, as a frozen value, and the shapes that follow from it and its rule."""
+"""Cases: one thing to compute, as a frozen value, and the shapes that follow from a case and its rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PASSES: tuple[Pass, ...] = get_args(Pass)
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 DEVICES = ("cpu", "cuda")
 LARGEST = 2**31 - 1
-"""Of every size."""
+"""The largest value of every size."""
 LARGEST_SEED = 2**63 - 1
 
 ITEM_BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -31,9 +31,9 @@ ITEM_BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "floa
 class Layer:
     """The layer around the heads, of the operation ``multihead``.
 
-    E: width of the model, the last axis of x. bias: whether the projections add one.
-    out: whether an output projection follows the merged heads. cross: keys and values come from
-    a context of their own even where Lq = Lk.
+    E: width of the model, the last axis of x. bias: whether projections add one. out: whether an output
+    projection follows the merged heads. cross: whether keys and values have a source of their own even where
+    Lq = Lk.
     """
 
     E: int
@@ -44,16 +44,16 @@ class Layer:
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to compute. Same case, same bits of input on every machine.
+    """One thing to compute. The same case has the same bits of input on every machine.
 
-    Sizes: B batch, H query heads, Hkv key/value heads (H a multiple of it), Lq queries, Lk keys,
-    D features of q and k, Dv features of v and of the output.
+    Sizes: B batch, H query heads, Hkv key/value heads (H is a multiple of it), Lq queries, Lk keys, D
+    features of q and k, Dv features of v and of the output.
 
-    dropout: p of the dropout on the weights, 0 for none: after the softmax each weight is set to 0 with
-    probability p, independently of all others and anew in every call, and the rest are divided by 1 - p.
+    dropout: the probability p of dropout on the weights, 0 for none. After the softmax each weight is set to
+    0 with probability p, independently and differently in every call; the others are divided by 1 - p.
 
     Raises:
-        BadCase: where the case can't exist; the text restates what was asked.
+        BadCase: the case can't exist; the text restates the input.
     """
 
     operation: Operation
@@ -127,28 +127,28 @@ class Case:
 
     @property
     def group(self) -> int:
-        """How many query heads share a key/value head."""
+        """The number of query heads that share a key/value head."""
         return self.H // self.Hkv
 
     @property
     def is_self_attention(self) -> bool:
-        """Whether (in ``multihead``) queries, keys and values come from one and the same x."""
+        """Whether queries, keys and values come from one x (in ``multihead``)."""
         return self.layer is not None and self.Lq == self.Lk and not self.layer.cross
 
     @property
     def query_offset(self) -> int:
-        """The position on the key axis of query 0; see :meth:`Mask.query_offset`."""
+        """The position of query 0 on the key axis; see :meth:`Mask.query_offset`."""
         return self.mask.query_offset(self.Lq, self.Lk)
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one element in the case's dtype."""
+        """Bytes of one element in the dtype of the case."""
         return ITEM_BYTES[self.dtype]
 
 
 def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        # Of two words the one that looks alike need not be the one that was meant: gpu isn't cpu.
+        # Of two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
         two = f"no {what} {value!r}; there are {', '.join(allowed)}"
         raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
 
@@ -157,9 +157,9 @@ Shape = tuple[int, ...]
 
 
 def activation_shapes(case: Case, rule: Rule) -> tuple[Shape, Shape, Shape]:
-    """Shapes of the three activations: q, k, v, or the sources of queries, keys and values.
+    """Return the shapes of the three activations: q, k, v, or the sources of queries, keys and values.
 
-    A rule that pairs keys with queries gives the second the length Lq.
+    A rule that pairs keys with queries gives the second one the length Lq.
     """
     keys = case.Lq if rule.pairs_keys else case.Lk
     if case.layer is not None:
@@ -173,14 +173,16 @@ def activation_shapes(case: Case, rule: Rule) -> tuple[Shape, Shape, Shape]:
 
 
 def output_shape(case: Case) -> Shape:
-    """Shape of the output: (B, H, Lq, Dv), (B, Lq, E), or (B, Lq, H·Dv) without output projection."""
+    """Return the shape of the output: (B, H, Lq, Dv), (B, Lq, E), or (B, Lq, H·Dv) without output
+    projection."""
     if case.layer is None:
         return (case.B, case.H, case.Lq, case.Dv)
     return (case.B, case.Lq, case.layer.E if case.layer.out else case.H * case.Dv)
 
 
 def projection_shapes(case: Case, rule: Rule) -> dict[str, Shape]:
-    """Shapes of the projections of ``multihead`` by name, as :class:`attnbench.types.backend.Setup` says."""
+    """Return the shapes of the projections of ``multihead``, by name as in
+    :class:`~attnbench.types.backend.Setup`."""
     if case.layer is None:
         return {}
     E = case.layer.E
@@ -198,5 +200,5 @@ def projection_shapes(case: Case, rule: Rule) -> dict[str, Shape]:
 
 
 def rule_parameter_shapes(case: Case, rule: Rule) -> dict[str, Shape]:
-    """Shapes of the rule's parameters by name, each with its leading head axis."""
+    """Return the shapes of the rule's parameters by name, each with the head axis first."""
     return {p.name: (case.H, *p.shape) for p in rule.parameters(case)}

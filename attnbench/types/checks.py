@@ -37,6 +37,6 @@ CHECKS: dict[Check, str] = {
     "reference": "The plain reference computes the case.",
     "trivial_answer": "The case refuses answers that need no attention, such as zeros.",
 }
-"""What holds where a check passes, one sentence each."""
+"""What a passed check proves, one sentence each."""
 
 assert set(CHECKS) == set(get_args(Check)) - {""}

@@ -1,4 +1,4 @@
-"""A comparison of two sides: their names, what each measured, and what is said of a cell and of all."""
+"""A comparison of two sides: their names, their measurements, and the verdicts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ SIDES = (BASE, HEAD)
 
 
 def sided(backend: str, side: str) -> str:
-    """What a backend on a side is called as a contender, ``eager@head``; its own name where there is none."""
+    """Return the name of a backend on a side, ``eager@head``; its own name where there is no side."""
     return f"{backend}@{side}" if side else backend
 
 
 def parts_of(contender: str) -> tuple[str, str]:
-    """The backend and the side of a contender; the side is "" in runs that have none."""
+    """Split a name into backend and side; the side is "" in runs without sides."""
     backend, _, side = contender.partition("@")
     return backend, side
 
 
 def baseline_of(contender: str, baseline: str) -> str:
-    """Whom the ratio of a contender refers to: on a side, to the same backend on the base side."""
+    """Return the baseline of a name: on a side, the same backend on the base side."""
     backend, side = parts_of(contender)
     return sided(backend, BASE) if side else baseline
 
@@ -36,16 +36,15 @@ Origin = Literal["attnbench", "pytest-benchmark"]
 class Cell:
     """A backend on a case, as one run measured it.
 
-    case: its id, or a benchmark's name where it is no case of ours. rule, backend: "" where unknown.
-    status, reason: as in a record. processes_ns: the median time per call of each process that was timed, in
-    the order measured; a process is what draws its luck anew, so these are the values that count as
-    independent. Of ours these are sets; a file of pytest-benchmark has one. calls_ns: of a lone process, its
-    quartiles and extremes (least, lower, middle, upper, most), () where unknown. reference_ns: what the
-    machine's own reference calls took in each of those processes' sets, by name (``gemm_1024``, ``copy``,
-    ``empty``). fingerprint: what the case means (counts of pairs, operations and bytes), "" where unknown.
-    parents: for each of those processes the number of the one that it was forked from, whose luck it shares;
-    () where unknown. ratio: time over that of the run's own baseline, from pairs taken next to each other, as
-    the run's record has it; None where there is none.
+    case: its id, or the name of a benchmark of another tool. rule, backend: "" where unknown. status, reason:
+    as in a record. processes_ns: the median time per call of each timed process, in the order measured.
+    Processes differ by chance, so these count as independent values. In attnbench these are repetitions; a
+    file of pytest-benchmark has one. calls_ns: of a single process its quartiles and extremes (least, lower,
+    middle, upper, most), () where unknown. reference_ns: times of the machine's reference calls in each
+    process, by name (``gemm_1024``, ``copy``, ``empty``). fingerprint: what the case means (counts of pairs,
+    operations and bytes), "" where unknown. parents: for each process the number of the one that it was
+    forked from, whose chance effects it shares; () where unknown. ratio: time over that of the run's own
+    baseline, from neighbouring pairs, as in the record; None where there is none.
     """
 
     case: str
@@ -62,20 +61,19 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes two cells the same: case and backend."""
+        """Case and backend, which identify a cell."""
         return self.case, self.backend
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One stored run: a file, or a part of one that holds several.
+    """One stored run: a file, or a part of a file with several runs.
 
-    origin: who measured. started: as the file says it, sortable. commit: of the code in the working folder,
-    "" where unknown.
-    environment: facts of machine and software under our names (``cpu``, ``python``, ``torch``, …), flat.
-    protocol: dials of the measurement. version: of the format. problems: what a reader of a comparison must
-    know, one sentence each: cut off, made under force, and so on. run_id: what tells copies of one run from
-    others, "" where a file has none.
+    origin: the tool that measured. started: as in the file, sortable. commit: of the code in the working
+    folder, "" where unknown. environment: facts of machine and software under attnbench's names (``cpu``,
+    ``python``, ``torch``, …), flat. protocol: settings of the measurement. version: of the format. problems:
+    what a reader must know, one sentence each: interrupted, forced, and so on. run_id: shared by copies of
+    one run, "" where a file has none.
     """
 
     path: Path
@@ -91,25 +89,25 @@ class Measured:
 
 
 Outcome = Literal["slower", "mismatch", "missing", "unclear", "same", "faster", "none"]
-"""Verdicts on a cell, the worst first. mismatch: its output is wrong on the new side. missing: it has a time
-on one side at most, though it should have two. none: there is nothing to compare it with: it has a time on
-neither side, or is new."""
+"""Verdicts on a cell, the worst first. mismatch: its output is wrong on the new side. missing: it should
+have a time on both sides but has not. none: there is nothing to compare, because it has a time on neither
+side or is new."""
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 FAILING: tuple[Outcome, ...] = ("slower", "mismatch", "missing", "unclear")
-"""Outcomes that a gate may fail on."""
+"""Outcomes on which a gate may fail."""
 
 
 @dataclass(frozen=True)
 class ComparedCell:
     """A backend on a case, on two sides.
 
-    base_status, new_status: None where the side doesn't have it. base_ms, new_ms: median over processes of
-    their median time per call. ratio: new over base; low, high: its interval at ``confidence``; below 1 is
-    faster. p_value: that there is no difference; p_adjusted: among all cells (Benjamini and Hochberg).
-    delta: the least effect that counted; least_told: the smallest effect that a verdict could rest on, delta
-    or what processes and reference calls differ by. reason: why, in words, where the verdict isn't plain.
+    base_status, new_status: None where the side lacks it. base_ms, new_ms: median over processes of their
+    median time per call. ratio: new over base; below 1 is faster. low, high: its interval at ``confidence``.
+    p_value: for no difference; p_adjusted: among all cells (Benjamini and Hochberg). delta: the least effect
+    that counts. least_told: the smallest effect that a verdict can rest on: delta, or the differences between
+    processes or reference calls. reason: why, in words, where the verdict is not obvious.
     """
 
     case: str
@@ -133,7 +131,7 @@ class ComparedCell:
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact of the environment that the sides don't have alike. matters: whether times can't be compared."""
+    """A fact of the environment in which the sides differ. matters: whether times then can't be compared."""
 
     fact: str
     base: str
@@ -145,9 +143,9 @@ class Difference:
 class Compared:
     """A whole comparison.
 
-    base, new: how the sides are called. differences: of their environments, those that matter first. forced:
-    whether some were overridden by the user. warnings: what else a reader must know, one sentence each; a
-    strict gate fails on any. conventions: what ratios and verdicts mean here, one sentence each.
+    base, new: names of the sides. differences: of their environments, those that matter first. forced:
+    whether the user overrode some. warnings: what else a reader must know, one sentence each; a strict gate
+    fails on any. conventions: the meaning of ratios and verdicts, one sentence each.
     """
 
     base: str

@@ -1,12 +1,12 @@
-"""What attnbench raises, and the exit status that each ends a command with.
+"""The exceptions of attnbench, and the exit status with which each ends a command.
 
 AttnbenchError              anything this package raises on purpose
-├── BadInput                the user's words can't be used (exit 2)
+├── BadInput                the input of the user can't be used (exit 2)
 │   ├── BadCase             a case that can't exist: sizes, masks, dtypes
-│   └── BadFile             a file that can't be read as what it should be
-├── MeasuringFailed         the machinery itself could not go on (exit 3)
-├── PluginFailed            a plugin failed where nothing else could do its work (exit 3)
-└── Interrupted             the user ended a run by Ctrl-C (exit 130)
+│   └── BadFile             a file that can't be read in its format
+├── MeasuringFailed         attnbench itself could not go on (exit 3)
+├── PluginFailed            a plugin failed where nothing can replace it (exit 3)
+└── Interrupted             the user ended a run with Ctrl-C (exit 130)
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 
 def go_on_words(path: Path, *, live: bool, command: str = "") -> str:
-    """What is left to do about a run that ended too early, in words.
+    """Return in words what can be done about a run that ended too early.
 
-    live: it was a live comparison, whose sides are gone when it ends, so that nobody can go on with it.
-    command: to be named, where the words stand apart from the run.
+    live: a live comparison, whose sides no longer exist, so that it can't be resumed. command: to name in the
+    words, where the run's command is not clear from the context.
     """
     return "compare anew" if live else f"go on with {command and f'{command} '}--resume {path}"
 
@@ -30,31 +30,30 @@ class AttnbenchError(Exception):
 
 
 class BadInput(AttnbenchError):  # noqa: N818
-    """The user's words can't be used; the text restates them and says what is allowed."""
+    """The input of the user can't be used; the text restates it and says what is allowed."""
 
     exit_code = 2
 
 
 class BadCase(BadInput):
-    """A case that can't exist: impossible sizes, an unknown dtype, a mask that contradicts itself."""
+    """A case can't exist: impossible sizes, an unknown dtype, a contradictory mask."""
 
 
 class BadFile(BadInput):
-    """A file that is missing, torn, of a newer format, or not ours."""
+    """A file is missing, damaged, of a newer format, or of another program."""
 
 
 class MeasuringFailed(AttnbenchError):  # noqa: N818
-    """The machinery could not go on: a server that does not start, a disk that is full."""
+    """attnbench could not go on: a process did not start, a disk is full."""
 
 
 class PluginFailed(AttnbenchError):  # noqa: N818
-    """A plugin failed where nothing else could do its work: a reporter that raises."""
+    """A plugin failed where nothing can replace it: for example a reporter raised."""
 
 
 class Interrupted(AttnbenchError):  # noqa: N818
-    """The user ended a run by Ctrl-C. path: its file, which holds what was measured. live: see
-    :func:`go_on_words`.
-    """
+    """The user ended a run with Ctrl-C. path: its file, with what was measured. live: see
+    :func:`go_on_words`."""
 
     exit_code = 130
 

@@ -1,4 +1,4 @@
-"""What a plugin can bring besides rules and backends: suites, metrics, reporters, facts, verdict rules."""
+"""Further records of plugins: suites, metrics, reporters, environment facts, verdict rules."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Source(Struct, frozen=True):
-    """A plugin that can be loaded, and who brings it.
+    """A plugin that can be loaded, and its distribution.
 
-    name: what it's called: that of its entry point, or of its file. module: what to import. distribution,
-    version: who brings it; of a file its name and the first digits of its SHA-256. path: of the file to load
-    as ``module``; "" for what is importable.
+    name: of its entry point or of its file. module: to import. distribution, version: of the package; of a
+    file its name and the first digits of its SHA-256. path: of the file to load as ``module``; "" for an
+    importable module.
     """
 
     name: str
@@ -36,9 +36,9 @@ class Source(Struct, frozen=True):
 class Suite:
     """A named list of cases.
 
-    summary: one line for ``attnbench list suites``. cases: in the order they are run.
-    check_only: cases that are not worth timing: ``run`` refuses the suite, ``check`` takes it.
-    compiled: ids' positions of the cases on which compiling backends run; None for all.
+    summary: one line for ``attnbench list suites``. cases: in the order of a run. check_only: the cases are
+    not worth timing; ``run`` refuses the suite, ``check`` takes it. compiled: positions of the cases on which
+    compiling backends run; None for all.
     """
 
     name: str
@@ -49,18 +49,17 @@ class Suite:
 
 
 MetricValue = Callable[["Record", Case], float | None]
-"""Gives the number of a record of a case; None where there is none."""
+"""Returns the number of a record of a case; None where there is none."""
 
 
 @dataclass(frozen=True)
 class Metric:
     """A column that a plugin adds to tables, JSON, CSV and frames.
 
-    name: of the column in JSON, CSV and frames. summary: what it says, one line; it stands under the table.
-    head: of the column in tables, with the unit: ``nJ/call``.
-    value: ``value(record, case)`` gives the number, or None for an empty cell. It is asked of records whose
-    status is ``ok`` or ``suspect``; of those that were checked alone ``median_ms`` is None.
-    digits: how many tables show; as of any number without an interval, two. JSON, CSV and frames have all.
+    name: of the column in JSON, CSV and frames. summary: one line that explains it under the table. head: of
+    the column in tables, with the unit: ``nJ/call``. value: ``value(record, case)`` gives the number, or None
+    for an empty cell. It is called with records whose status is ``ok`` or ``suspect``; after a check without
+    timing ``median_ms`` is None. digits: shown in tables; JSON, CSV and frames have all.
     """
 
     name: str
@@ -78,11 +77,11 @@ RunFacts = Sequence[Mapping[str, Any]]
 class Reporter:
     """A format for the records of runs, chosen by ``--format NAME``.
 
-    name: the word for --format. summary: what it makes, one line.
-    render: ``render(rows, runs)`` gives the text to print. rows: of all records in order, each the object
-    that ``--format json`` prints; ``run`` is the ``run_id`` of its run. runs: what else is known of each:
-    what its file begins with (``run_id``, ``started``, ``command``, ``protocol``, ``plugins``,
-    ``environment``, …), its ``path``, and whether all runs of that are ``finished``.
+    name: the value of --format. summary: what it makes, one line. render: ``render(rows, runs)`` gives the
+    text to print. rows: one object for each record in order, as ``--format json`` prints it; ``run`` is the
+    ``run_id`` of its run. runs: for each run the head of its file (``run_id``, ``started``, ``command``,
+    ``protocol``, ``plugins``, ``environment``, …), its ``path``, and whether all runs of that file are
+    ``finished``.
     """
 
     name: str
@@ -97,9 +96,8 @@ FactValue = str | int | float | bool | None
 class EnvironmentFact:
     """A fact that every run file states, and that ``attnbench compare`` shows where two sides differ in it.
 
-    name: what it's called. summary: what it says, one line.
-    read: gives it, None where it isn't known. It is called once in each run, by the process that starts it,
-    before anything is measured; so it must be quick and import nothing heavy.
+    name, summary: its name, and what it says in one line. read: returns it, None where it is unknown. The
+    process that starts a run calls it once, before measuring, so it must be quick and import nothing heavy.
     """
 
     name: str
@@ -111,15 +109,15 @@ Word = Literal["faster", "slower", "same", "unclear"]
 WORDS: tuple[Word, ...] = get_args(Word)
 
 SampleSets = Sequence[Sequence[float]]
-"""Times per call in nanoseconds, a sequence for each set (a fresh process), in the order measured."""
+"""Times per call in nanoseconds: one sequence for each repetition (a new process), in the order measured."""
 
 
 @dataclass(frozen=True)
 class VerdictRule:
-    """A rule that the self-test scores beside ours, on the same samples.
+    """A rule for verdicts, which the self-test scores beside attnbench's on the same samples.
 
-    name: how it's called. summary: what it does, one line, with the tool whose rule it is.
-    decide: ``decide(contender, baseline)`` says what the contender is against the baseline.
+    name, summary: its name, and in one line what it does and which tool uses it. decide: ``decide(contender,
+    baseline)`` says what the contender is against the baseline.
     """
 
     name: str

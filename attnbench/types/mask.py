@@ -1,4 +1,4 @@
-"""Which (query, key) pairs count: a frozen value made of parts that combine."""
+"""Masks: which (query, key) pairs count, as a frozen value of parts that combine."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ Explicit = Literal["bool", "float"]
 
 @dataclass(frozen=True)
 class Mask:
-    """Parts of a mask; a pair is kept where every part keeps it.
+    """Parts of a mask; a pair is kept if every part keeps it.
 
-    causal: a query sees no later key. ``upper_left`` puts query i at key i (torch SDPA),
-        ``lower_right`` puts the last query at the last key (flash-attn). For Lq=2, Lk=5::
+    causal: a query sees no later key. ``upper_left`` puts query i at key i (torch SDPA); ``lower_right`` puts
+    the last query at the last key (flash-attn). For Lq=2, Lk=5::
 
-            upper_left   1 0 0 0 0        lower_right   1 1 1 1 0
-                         1 1 0 0 0                      1 1 1 1 1
+        upper_left   1 0 0 0 0        lower_right   1 1 1 1 0
+                     1 1 0 0 0                      1 1 1 1 1
 
-    window: a query at position p sees keys j with ``|p - j| < window`` (under causal: the last
-        ``window`` keys up to and with its own).
-    padding: only the first ``length`` keys of each batch element count; ``seeded`` draws the
-        lengths from the case's seed, a tuple gives them, one for each batch element.
-    explicit: ``bool`` is a random keep-matrix, ``float`` random numbers (some -inf) added to the
-        scores after the scale; both are drawn from the case's seed.
+    window: a query at position p sees keys j with ``|p - j| < window``; with causal, the last ``window`` keys
+    up to its own. padding: only the first ``length`` keys of each batch element count. ``seeded`` draws the
+    lengths from the seed of the case; a tuple gives one for each batch element. explicit: ``bool`` is a
+    random matrix of kept pairs; ``float`` is random numbers, some -inf, that are added to the scores after
+    the scale. Both are drawn from the seed of the case.
     """
 
     causal: Align | None = None
@@ -55,10 +54,10 @@ class Mask:
         return self.causal is not None and self == Mask(causal=self.causal)
 
     def query_offset(self, Lq: int, Lk: int) -> int:
-        """The position on the key axis of query 0.
+        """Return the position of query 0 on the key axis.
 
-        0 where the mask says ``upper_left``; otherwise ``Lk - Lq``, so that the last query stands
-        at the last key, as in decoding.
+        0 for ``upper_left``; otherwise ``Lk - Lq``, so that the last query is at the last key, as in
+        decoding.
         """
         return 0 if self.causal == "upper_left" else Lk - Lq
 

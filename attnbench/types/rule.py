@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 
 Law = Literal["flip_features", "scale_features", "permute_queries"]
-"""What leaves the weights as they are, whatever the mask: flipping the sign of the same features of q and k;
-multiplying features of q by powers of two that those of k are divided by; permuting queries, with whom
-their rows go (rules that look at no positions). The scores must come out with the same bits."""
+"""Transforms that keep the weights under any mask. flip_features: flip the sign of the same features of q
+and k. scale_features: multiply features of q by powers of two, and divide those of k by them.
+permute_queries: permute queries with their rows (rules that ignore positions). Scores must keep their
+bits."""
 
 
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a rule, one for each query head.
 
-    shape: the shape for one head; the whole parameter is (H, *shape).
-    draw: ``draw(rng, H, shape)`` gives float64 values of shape (H, *shape) that keep scores of
-        unit-variance q and k in a range where softmax neither saturates nor is flat.
+    shape: for one head; the whole parameter is (H, *shape). draw: ``draw(rng, H, shape)`` gives float64
+    values of shape (H, *shape) that keep scores of unit-variance q and k in a range where softmax is neither
+    saturated nor flat.
     """
 
     name: str
@@ -56,17 +57,15 @@ class DotForm:
 class Scoring:
     """A rule bound to a case and its parameters, in torch: what a backend computes with.
 
-    weights = softmax(scores + bias + mask) over the keys and, where there is a sink, one more
-    logit whose weight goes nowhere.
+    weights = softmax(scores + bias + mask) over the keys, with one more logit for a sink, whose weight is
+    dropped.
 
-    dot: the scores as a dot product, where the rule has that form; None otherwise.
-    scores: ``scores(q, k, cols)`` gives (B, H, rows, cols) for q (B, H, rows, D) and the keys k
-        (B, H, cols, D) of the columns ``cols``, already repeated to H heads; for a rule that pairs
-        keys with queries k is (B, H, rows, D). Without bias, without mask. None where ``dot`` says it
-        all: :func:`attnbench.kit.scores.scores_of` gives the function for either.
-    bias: ``bias(rows, cols)`` gives (H, rows, cols) to add to the scores; depends on positions and
-        parameters alone, so it's made in preparation.
-    sink: (H,) logits, or None.
+    dot: the scores as a dot product; None where the rule has no such form. scores: ``scores(q, k, cols)``
+    gives (B, H, rows, cols) for q (B, H, rows, D) and the keys k (B, H, cols, D) of the columns ``cols``,
+    already repeated to H heads. For a rule that pairs keys with queries k is (B, H, rows, D). Bias and mask
+    are not included. None where ``dot`` suffices; :func:`attnbench.kit.scores.scores_of` gives the function
+    for either. bias: ``bias(rows, cols)`` gives (H, rows, cols) to add to the scores. It depends on positions
+    and parameters alone, so it can be prepared. sink: (H,) logits, or None.
     """
 
     dot: DotForm | None = None
@@ -79,27 +78,29 @@ class Scoring:
 class Rule:
     """A scoring rule.
 
-    name: how it's called everywhere. formula: the score of query i and key j in one line.
-    source: where the formula comes from, one line.
+    name: used everywhere. formula: the score of query i and key j in one line. source: of the formula, one
+    line.
 
-    reference: the NumPy scores of one head, ``reference(q, k, parameters, positions)`` with q
-        (rows, D), k (Lk, D) (or (rows, D) where keys are paired with queries), ``parameters`` of that
-        head by name, and ``positions`` the rows' positions on the key axis, (rows,); gives (rows, Lk).
-        It computes in the dtype it is given, float64 or wider, and includes bias but not mask or sink.
-    bind: the same maths for torch: ``bind(case, parameters)`` with parameters (H, ...) gives a
-        :class:`Scoring`.
-    parameters: what it needs for a case.
-    sink: for rules with one, ``sink(parameters)`` of one head gives its logit.
-    pairs_keys: k has the length of q: each query is paired with its own key.
-    concatenates: as a layer its last map is of [query ; merged heads] instead of the merged heads.
-    score_elements: how many elements a straightforward (broadcasting) form holds per (query, key)
-        pair while it computes the scores: 1, or D for ``additive``.
-    score_flops: ``score_flops(case)`` gives operations per kept (query, key) pair for the scores; None for
-        2·D, the dot product.
-    laws: which of :data:`Law` hold for it. With them its outputs can be checked on inputs made anew all the
-        time; those that hold for any rule need no word.
-    supports: gives the reason in words why a case makes no sense for the rule, or None.
-    no_gradients: likewise why its gradients tell nothing there, so that no backend is asked for them.
+    reference: the NumPy scores of one head, ``reference(q, k, parameters, positions)``. q is (rows, D); k is
+    (Lk, D), or (rows, D) for paired keys. ``parameters`` are those of the head by name; ``positions`` (rows,)
+    are the rows' positions on the key axis. It returns (rows, Lk) in the dtype of its inputs, float64 or
+    wider, with bias but without mask and sink.
+
+    bind: the same for torch: ``bind(case, parameters)`` with parameters (H, ...) gives a :class:`Scoring`.
+
+    parameters: those that a case needs. sink: for a rule with one, ``sink(parameters)`` of one head gives its
+    logit. pairs_keys: k has the length of q; each query is paired with its own key. concatenates: as a layer,
+    the output projection maps [query ; merged heads] instead of the merged heads.
+
+    score_elements: elements that a broadcasting form holds for each (query, key) pair while it computes the
+    scores: 1, or D for ``additive``. score_flops: ``score_flops(case)`` gives operations for the score of one
+    kept pair; None for 2·D, the dot product.
+
+    laws: the ones of :data:`Law` that hold. They let attnbench check outputs on new inputs in every call.
+    Those that hold for any rule need no entry.
+
+    supports: gives the reason in words why a case makes no sense for the rule, or None. no_gradients: gives
+    the reason why gradients are meaningless there, so that no backend is asked for them, or None.
     """
 
     name: str

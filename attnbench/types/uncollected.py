@@ -1,4 +1,4 @@
-"""Work during which the garbage collector would look again and again at values that all stay."""
+"""Pausing the garbage collector while many lasting objects are created."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection inside; reading a large run takes four fifths of its time so."""
+    """Pause garbage collection; reading a large run then takes four fifths of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Text for people: names and how to correct them, counts, and clean one-line words of others."""
+"""Text for people: names and corrections of them, counts, and foreign text made safe for one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST = 600
 
 
 def one_line(failure: BaseException) -> str:
-    """Type and message of an exception on one line, even where its message can't be read."""
+    """Return type and message of an exception on one line, even where its message can't be read."""
     try:
         message = str(failure)
     except BaseException:
@@ -26,7 +26,7 @@ def _repr(value: object) -> str:
 
 
 def clean(text: object) -> str:
-    """A text on one line of at most 600 characters, with what can't be written or shown escaped."""
+    """Return a text on one line of at most 600 characters, with unprintable characters escaped."""
     words = text if isinstance(text, str) else _repr(text)
     words = " ".join(words[: 10 * LONGEST].split()).encode("utf-8", "backslashreplace").decode()
     words = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
@@ -34,22 +34,22 @@ def clean(text: object) -> str:
 
 
 def count_of(number: int, what: str) -> str:
-    """So many of something that takes an s where they are not one: 1 core, 2 cores, 12,000 cores."""
+    """Return a count with its noun, in the plural where needed: 1 core, 2 cores, 12,000 cores."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
-"""Names stand in ids, files, tables and on command lines."""
+"""Names appear in ids, files, tables and command lines."""
 NAMES_ARE = "letters, digits, '_', '.' and '-', beginning with a letter or digit"
 LONGEST_NAME = 64
-"""Characters of the name of a record."""
+"""The most characters in the name of a record."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like ``name``, or None where nothing is near.
+    """Return the known name most like ``name``; None where none is similar.
 
-    Names are compared whole and by their first part, so that 'spda' finds 'sdpa_flash'. Of names that
-    are equally near the first is taken.
+    Names are compared whole and by their first part, so that 'spda' finds 'sdpa_flash'. Among equally similar
+    names the first one wins.
     """
     best: str | None = None
     best_score = 0.0
@@ -61,7 +61,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """One sentence: no such name, the nearest, or all there are where nothing is near."""
+    """Return a sentence that a name is unknown, with the nearest known one, or all where none is similar."""
     names = list(known)
     guess = nearest(name, names)
     if guess is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnbench.check.errors import Errors, compare_wide
 from attnbench.inputs.draw import Stored, widen
-from attnbench.inputs.symmetries import Change, Triple, undone, undone_gradient
+from attnbench.inputs.symmetries import Transform, Triple, invert, invert_gradient
 from attnbench.ipc.names import OUT
 from attnbench.oracle.solve import FEWEST_ROWS
 from attnbench.types.case import Case, output_shape
@@ -57,7 +57,7 @@ def some_rows(case: Case, rows: Rows | None, rng: np.random.Generator) -> Rows:
 
 def errors_after(
     case: Case,
-    transform: Change,
+    transform: Transform,
     parts: Mapping[str, Stored],
     expected: Mapping[str, Array],
     rows: Rows | None,
@@ -77,13 +77,13 @@ def errors_after(
     errors: dict[str, Errors] = {}
     for part, exact in expected.items():
         if part != OUT:
-            got = undone_gradient(case, transform, part, widen(parts[part], case.dtype))
+            got = invert_gradient(case, transform, part, widen(parts[part], case.dtype))
             errors[part] = compare_wide(got, exact)
         elif some is None:
-            errors[part] = compare_wide(undone(case, transform, parts[part], case_rows), exact)
+            errors[part] = compare_wide(invert(case, transform, parts[part], case_rows), exact)
         else:
             axis = 1 if case.layer is not None else 2
-            got = undone(case, transform, parts[part], case_rows[some])
+            got = invert(case, transform, parts[part], case_rows[some])
             found = compare_wide(got, np.take(exact, some, axis))
             worst = list(found.worst)
             worst[axis] = int(case_rows[some][worst[axis]])

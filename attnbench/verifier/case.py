@@ -22,17 +22,17 @@ from attnbench.check.errors import (
     worse,
 )
 from attnbench.check.gradients import gradient_scale
-from attnbench.check.trivial import CANARIES, canaries
+from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers
 from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import Stored, draw_activations, draw_parameters, draw_upstream, widen, widened
 from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws
 from attnbench.inputs.symmetries import (
-    Change,
+    Transform,
     Triple,
-    changed,
-    changed_upstream,
-    draw_change,
-    no_change,
+    apply,
+    apply_to_upstream,
+    draw_transform,
+    identity,
     place_after,
     settled,
 )
@@ -88,7 +88,7 @@ class CaseVerifier:
         self._rng = np.random.default_rng()
         self._check = check_draws(self.case, rule, without)
         self._draws: dict[int, Drawn] = {}
-        self._changes: dict[tuple[int, int], Change] = {}
+        self._changes: dict[tuple[int, int], Transform] = {}
         self._scales: dict[tuple[int, str], Scale] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
         self._plain_weights: dict[int, WeightErrors] = {}
@@ -127,8 +127,8 @@ class CaseVerifier:
         inputs, upstream = drawn.inputs, drawn.upstream
         if change:
             transform = self._change(index, change)
-            inputs = changed(self.case, transform, inputs)
-            upstream = None if upstream is None else changed_upstream(self.case, transform, upstream)
+            inputs = apply(self.case, transform, inputs)
+            upstream = None if upstream is None else apply_to_upstream(self.case, transform, upstream)
         named = dict(zip(ACTIVATIONS, inputs, strict=True))
         return named if upstream is None else named | {UPSTREAM: upstream}
 
@@ -241,14 +241,14 @@ class CaseVerifier:
     def _entropy(self, index: int) -> int:
         return self.case.seed if index < len(self._check) else self.entropy
 
-    def _change(self, index: int, seed: int) -> Change:
+    def _change(self, index: int, seed: int) -> Transform:
         """The transform that a seed stands for, 0 for none; the last few are remembered."""
         if not seed:
-            return no_change(self.case)
+            return identity(self.case)
         if (index, seed) not in self._changes:
             while len(self._changes) >= _CHANGES_REMEMBERED:
                 del self._changes[next(iter(self._changes))]
-            drawn = draw_change(self.case, self.rule, np.random.default_rng(seed))
+            drawn = draw_transform(self.case, self.rule, np.random.default_rng(seed))
             self._changes[index, seed] = settled(self.case, drawn, self.draw(index).inputs)
         return self._changes[index, seed]
 
@@ -329,10 +329,12 @@ def passing_trivial_answer(opened: CaseVerifier) -> str:
     if opened.case.pass_ == "backward" or opened.case.dropout:
         # There is no output to compare, or none that is compared by its values.
         return ""
-    left = set(CANARIES)
+    left = set(TRIVIAL_ANSWERS)
     for index in range(len(opened.families)):
-        answers = canaries(opened.case, opened.rule, opened.wide, opened.draw(index).inputs, opened.rows)
+        answers = trivial_answers(
+            opened.case, opened.rule, opened.wide, opened.draw(index).inputs, opened.rows
+        )
         left = {name for name in left if opened.passes(index, answers[name])}
         if not left:
             return ""
-    return min(left, key=CANARIES.index)
+    return min(left, key=TRIVIAL_ANSWERS.index)

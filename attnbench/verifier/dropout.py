@@ -10,7 +10,7 @@ import msgspec
 
 from attnbench.check.dropout import Tally, dropout_calls, judge_tally, telling_rows
 from attnbench.inputs.draw import Stored, widen
-from attnbench.inputs.symmetries import undone
+from attnbench.inputs.symmetries import invert
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import OUT, PLAIN
 from attnbench.oracle.moments import Moments, solve_moments
@@ -111,7 +111,7 @@ class DropoutVerifier(CaseVerifier):
 
     def _add(self, tally: Tally, index: int, change: int, parts: Parts) -> None:
         output = widen(parts[OUT], self.case.dtype)
-        tally.add(undone(self.case, self._change(index, change), output, self.rows))
+        tally.add(invert(self.case, self._change(index, change), output, self.rows))
 
     def _moments_of(self, index: int) -> Moments:
         """The moments of a draw, solved once."""

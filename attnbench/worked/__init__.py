@@ -1,1 +1,1 @@
-"""Rules worked step by step on small inputs, and compared by how they behave."""
+"""Rules explained step by step on small inputs, and compared by their behaviour."""

@@ -1,4 +1,4 @@
-"""Rules compared by what they do to weights, not by time: how sharp, how steep, at which cost."""
+"""Rules compared by their effect on weights, not by time: how peaked, how saturated, at which cost."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 WIDTHS = (4, 16, 64, 256)
 GAINS = (0.25, 1.0, 4.0, 16.0)
 MOST = 1024
-"""Of keys, of features: this is for a picture, and a rule's reference may hold rows x keys x features."""
+"""The most keys and features: enough for a picture; a reference may hold rows x keys x features."""
 LARGEST_GAIN = 1e100
-"""Scores stay finite."""
+"""The largest gain: scores stay finite."""
 _HEADS, _ROWS = 16, 8
 """Draws of parameters and of keys, and queries of each."""
 _LEAST = 1e-300
@@ -33,16 +33,16 @@ _LEAST = 1e-300
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A rule on queries and keys with independent standard normal features, over the rows of 16 heads.
+    """The behaviour of a rule on independent standard normal queries and keys, over the rows of 16 heads.
 
-    Each head has its own queries, keys and parameters, so that no lucky draw of one looks like the rule.
+    Each head has its own queries, keys and parameters, so that a lucky draw of one does not decide.
 
-    D: features. gain: what queries are multiplied by. keys: how many. deviation: of a row's scores, mean.
-    entropy: of a row's weights, as a share of that of equal ones, mean; 0 is all on one key. largest: weight
-    of a row, mean. gradient: the median over rows of the norm of d weights / d scores, w_i (1[i = j] - w_j):
-    0 where softmax is saturated and nothing can be learnt through it. pair_flops, pair_bytes: operations that
-    the scores take for each (query, key), and what a form in plain steps holds for it in float32.
-    parameter_count: of one head.
+    D: features. gain: the factor on queries. keys: their number. deviation: standard deviation of the scores
+    of a row, mean over rows. entropy: of the weights of a row, as a share of that of equal weights, mean; 0
+    means one key has all weight. largest: weight of a row, mean. gradient: the median over rows of the norm
+    of d weights / d scores, w_i (1[i = j] - w_j); 0 where softmax is saturated and nothing can be learned.
+    pair_flops, pair_bytes: operations for the score of each (query, key) pair, and the bytes that a plain
+    form holds for it in float32. parameter_count: of one head.
     """
 
     rule: str
@@ -65,11 +65,11 @@ def behaviours(
     keys: int = 32,
     seed: int = 0,
 ) -> Iterator[Behaviour]:
-    """How each rule behaves at each width and gain; widths that a rule can't have are left out.
+    """Yield the behaviour of each rule at each width and gain, without widths that a rule does not support.
 
     Raises:
-        BadInput: too many keys or features, fewer than two keys, or a gain that scores can't hold.
-        PluginFailed: a rule's reference gives scores that are none.
+        BadInput: keys, features or gain are out of range.
+        PluginFailed: a reference returns something other than scores.
     """
     if not 2 <= keys <= MOST:
         raise BadInput(f"{keys} keys: 2 to {MOST} are needed")
@@ -96,7 +96,7 @@ def _behaviour(rule: Rule, case: Case, gain: float) -> Behaviour:
         *(_drawn(rule, case, gain, head, parameters) for head, parameters in enumerate(heads)), strict=True
     )
     rows = np.concatenate(weights)
-    # A sink's share isn't among the keys; entropy is that of what is.
+    # Entropy is of the weights of keys, without the share of a sink.
     shares = rows / np.maximum(rows.sum(axis=1, keepdims=True), _LEAST)
     entropy = -(shares * np.log(np.maximum(shares, _LEAST))).sum(axis=1)
     parameters = rule.parameters(case)
@@ -116,7 +116,8 @@ def _behaviour(rule: Rule, case: Case, gain: float) -> Behaviour:
 
 
 def softmax_gradient_norm(weights: Array) -> Array:
-    """The Frobenius norm of d weights / d scores of a row: w_i (1 - w_i) on the diagonal, -w_i w_j beside."""
+    """Return the Frobenius norm of d weights / d scores of a row: w_i (1 - w_i) on the diagonal, else -w_i
+    w_j."""
     squares = np.square(weights)
     beside = squares * (squares.sum(axis=-1, keepdims=True) - squares)
     return np.asarray(np.sqrt((squares * np.square(1 - weights) + beside).sum(axis=-1)))
@@ -125,14 +126,14 @@ def softmax_gradient_norm(weights: Array) -> Array:
 def _drawn(
     rule: Rule, case: Case, gain: float, head: int, parameters: Mapping[str, Array]
 ) -> tuple[Array, float]:
-    """Weights of the last queries of one head, and the deviation of their scores."""
+    """Return the weights of the last queries of one head, and the deviation of their scores."""
     rng = np.random.default_rng([case.seed, head, case.D, case.Lk])
     rows = min(_ROWS, case.Lk)
     q = rng.standard_normal((rows, case.D)) * gain
     k = rng.standard_normal((rows if rule.pairs_keys else case.Lk, case.D))
     scores = scores_of(rule, q, k, parameters, np.arange(case.Lk - rows, case.Lk, dtype=np.float64), case.Lk)
     sink = None if rule.sink is None else rule.sink(parameters)
-    # -inf is no score.
+    # -inf marks a dropped pair.
     kept = [row[np.isfinite(row)] for row in scores]
     return softmax(scores, sink), float(np.mean([row.std() if len(row) else 0.0 for row in kept]))
 
@@ -148,7 +149,7 @@ _SHOWN: tuple[tuple[str, str, Callable[[Behaviour], float]], ...] = (
 def behaviour_text(
     by_width: Sequence[Behaviour], by_gain: Sequence[Behaviour], *, width: int = 120, colour: bool = False
 ) -> str:
-    """Tables against D; then against the range of the logits, at one D; then what scores cost."""
+    """Write tables against D, then against the range of the logits at one D, then the cost of scores."""
     parts = [
         f"{text}, against D\n" + _table(by_width, value, lambda one: f"D={one.D}", width, colour)
         for _, text, value in _SHOWN
@@ -208,18 +209,18 @@ def _printed(
 
 
 def shown_width(widths: Iterable[int]) -> int:
-    """The one width that is shown where all would be too many: 64, or the largest."""
+    """Return the width that stands for all: 64, or else the largest."""
     widths = set(widths)
     return 64 if 64 in widths else max(widths)
 
 
 def behaviour_rows(rows: Sequence[Behaviour]) -> list[dict[str, Any]]:
-    """Behaviours as plain rows, without those that stand there twice."""
+    """Return behaviours as plain rows, each once."""
     return [asdict(row) for row in dict.fromkeys(rows)]
 
 
 def behaviour_spec(by_width: Sequence[Behaviour], by_gain: Sequence[Behaviour]) -> dict[str, Any]:
-    """Lines of every quantity against D, and under them against the gain, as a Vega-Lite specification."""
+    """Specify line charts of every quantity against D, and below them against the gain, for Vega-Lite."""
     rows = [_lines("D", [(float(row.D), row) for row in by_width])]
     if by_gain:
         rows.append(_lines(f"queries times a gain, D={by_gain[0].D}", [(row.gain, row) for row in by_gain]))
@@ -227,9 +228,9 @@ def behaviour_spec(by_width: Sequence[Behaviour], by_gain: Sequence[Behaviour]) 
 
 
 def _lines(across: str, points: Sequence[tuple[float, Behaviour]]) -> dict[str, Any]:
-    """A row of pictures, one a quantity, whose ticks stand where there are points."""
+    """Specify a row of charts, one for each quantity, with ticks at the points."""
     drawn = [(text, value) for name, text, value in _SHOWN if name != "deviation"]
-    # The text before the comma is title enough.
+    # The text before the comma is the title.
     titles = [text.partition(",")[0] for text, _ in drawn]
     values = [
         {"rule": row.rule, "x": x, "quantity": title, "value": value(row)}

@@ -1,4 +1,4 @@
-"""The textbook's inputs, by name."""
+"""The inputs of the textbook, by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnbench.worked.tokens import question_of
 
 @dataclass(frozen=True)
 class Example:
-    """A named input. rule: the one that the textbook works on it; any other may be, too."""
+    """Named inputs. rule: the one that the textbook works on them; other rules work too."""
 
     name: str
     rule: str
@@ -70,12 +70,12 @@ EXAMPLES = {
 
 
 def example(name: str) -> Example:
-    """The example of that name; raises :class:`BadInput` with the nearest."""
+    """Return the example of a name; raises :class:`BadInput` with the nearest name."""
     if name not in EXAMPLES:
         raise BadInput(unknown_name("example", name, EXAMPLES))
     return EXAMPLES[name]
 
 
 def example_for(rule: str) -> Example:
-    """The example that the textbook works with a rule; five tokens for rules that it has none for."""
+    """Return the example that the textbook works with a rule; ``five-tokens`` for other rules."""
     return next((e for e in EXAMPLES.values() if e.rule == rule), EXAMPLES["five-tokens"])

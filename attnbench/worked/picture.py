@@ -1,4 +1,4 @@
-"""Pictures, by Vega-Lite: drawn by vl-convert, which has all it needs with it."""
+"""Pictures by Vega-Lite, drawn by vl-convert without a browser."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from attnbench.worked.text import short
 
 ENDINGS = (".png", ".svg")
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
-"""What Vega-Lite is called in its specifications; nobody opens it."""
+"""The identifier of Vega-Lite in its specifications; nothing is downloaded."""
 _CELL, _SMALL_CELL, _MANY = 44, 14, 16
 _LARGEST = 900
-"""Pixels of a side of one head, for many tokens: 256 of them have cells of 3."""
+"""The largest side of one head in pixels, for many tokens: 256 of them get cells of 3 pixels."""
 _MOST_CELLS = 2**17
-"""Of all heads: 8 of 128 tokens each. Each cell takes some 40 µs to draw."""
+"""The most cells of all heads, such as 8 heads of 128 tokens. A cell takes about 40 µs to draw."""
 _WHITE_FROM = 0.72
-"""Of the darkest: on what is darker white has the better contrast, on all else black."""
+"""The share of the darkest weight above which white text has the better contrast."""
 
 
 def heatmap_spec(steps: Sequence[Step], title: str) -> dict[str, Any]:
-    """Weights of every head side by side: queries down, keys across, darker is larger.
+    """Specify a heatmap of the weights of every head: queries down, keys across, darker is larger.
 
-    The darkest is the largest of all heads. A cell has its weight where cells are large; none where it is 0.
+    The darkest cell is the largest weight of all heads. Large cells show their weight, unless it is 0.
 
     Raises:
-        BadInput: there are more cells than a picture is for.
+        BadInput: there are too many cells for a picture.
     """
     heads = [step for step in steps if step.name == WEIGHTS]
     first = heads[0]
     queries, keys = first.values.shape
     if len(heads) * queries * keys > _MOST_CELLS:
         raise BadInput(
-            f"a heatmap of {len(heads)} heads of {queries}×{keys} weights: at most {_MOST_CELLS} cells are "
-            f"drawn, those of {_MOST_CELLS // (queries * keys)} such heads; --format csv has every number"
+            f"a heatmap of {len(heads)} heads of {queries}×{keys} weights: at most {_MOST_CELLS} cells "
+            f"can be drawn ({_MOST_CELLS // (queries * keys)} such heads); --format csv prints every number"
         )
     # vl-convert ends the whole process at a control character.
     title = clean(title)
@@ -59,12 +59,12 @@ def heatmap_spec(steps: Sequence[Step], title: str) -> dict[str, Any]:
             "y": _axis("query", "queries", first.rows, size),
             "color": {
                 "field": "weight", "type": "quantitative", "title": "weight",
-                # In Vega's own way between colours, round the wheel of hues, white turns to cyan.
+                # Vega's default interpolation passes through cyan.
                 "scale": {
                     "range": ["white", "#6baed6", "#08306b"], "domain": [0, largest / 2, largest],
                     "interpolate": "rgb",
                 },
-                # A format would round what is read aloud of the cells too.
+                # A format would also round the weights in the cells' accessible text.
                 "legend": {"values": [0, largest / 2, largest], "labelExpr": "format(datum.value, '.2f')"},
             },
         },
@@ -73,14 +73,14 @@ def heatmap_spec(steps: Sequence[Step], title: str) -> dict[str, Any]:
     if size == _CELL:
         test = f"datum.weight > {_WHITE_FROM * largest}"
         dark = {"condition": {"test": test, "value": "white"}, "value": "black"}
-        # What a mask drops, or is too small for a float, is no 0.00 among others.
+        # A dropped key shows no text, because 0.00 would read as a small weight.
         empty = {"test": "datum.weight === 0", "value": ""}
         text = {"condition": empty, "field": "weight", "type": "quantitative", "format": ".2f"}
         encoding = {"x": cells["encoding"]["x"], "y": cells["encoding"]["y"], "text": text, "color": dark}
         layers.append({"mark": {"type": "text", "fontSize": 11}, "encoding": encoding})
     shape = {"width": {"step": size}, "height": {"step": size}, "layer": layers}
     spec: dict[str, Any] = {"$schema": SCHEMA, "background": "white", "data": {"values": values}}
-    # Where a viewer has other fonts, words are wider than they were thought to be.
+    # Fonts of other viewers may be wider.
     spec["padding"] = {"left": 8, "top": 8, "right": 24, "bottom": 8}
     if len(heads) == 1:
         return spec | {"title": title} | shape
@@ -89,22 +89,22 @@ def heatmap_spec(steps: Sequence[Step], title: str) -> dict[str, Any]:
 
 
 def _axis(field: str, title: str, labels: Sequence[str], size: int) -> dict[str, Any]:
-    # An expression has its labels as data: what a label says is shown and never read as code.
+    # Labels are data in an expression: they are shown and never read as code.
     shown = json.dumps([short(label) for label in labels], ensure_ascii=True)
     axis: dict[str, Any] = {"labelExpr": f"{shown}[datum.value]", "title": title, "domain": False}
     axis |= {"labelAngle": 0 if field == "query" else -40, "ticks": False}
     if size < _SMALL_CELL:
-        # One in so many labels, since a line of text is as high as several cells.
+        # Every n-th label only, because a line of text is higher than a cell.
         axis["values"] = list(range(0, len(labels), -(-_SMALL_CELL // size)))
     return {"field": field, "type": "ordinal", "axis": axis}
 
 
 def check_picture(path: Path) -> None:
-    """Raise :class:`BadInput` where no picture can be drawn into that file, before anything is worked out."""
+    """Raise :class:`BadInput` where a picture can't be written to a file, before anything is computed."""
     if path.suffix.lower() not in ENDINGS:
         raise BadInput(f"{str(path)!r}: pictures end in {' or '.join(ENDINGS)}")
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise BadInput(f"{str(path)!r}: no file can be written there; is the folder there?")
+        raise BadInput(f"{str(path)!r}: no file can be written there; does the folder exist?")
     from importlib.util import find_spec
 
     if find_spec("vl_convert") is None:
@@ -112,10 +112,10 @@ def check_picture(path: Path) -> None:
 
 
 def draw(spec: dict[str, Any], path: Path) -> None:
-    """Write a specification as a picture, in the format that the name ends in.
+    """Draw a specification, in the format that the name of the file ends in.
 
     Raises:
-        BadFile: it can't be written there.
+        BadFile: the file can't be written.
     """
     import vl_convert
 

@@ -1,4 +1,4 @@
-"""The path of a rule from queries and keys to its output, every array of it kept."""
+"""A rule step by step: every array from queries and keys to the output."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ SCORES, MASKED, WEIGHTS, OUTPUT = "scores", "masked scores", "weights", "output"
 class Question:
     """Small inputs of attention, all in float64.
 
-    q (H, Lq, D), k (H, Lk, D), v (H, Lk, Dv): what the rule is given; for a rule that pairs keys k is
-    (H, Lq, D). queries, keys: a label for each, as printed. tokens: (L, E), where q, k and v are made of
-    tokens. matrices: the textbook's W_q, W_k and W_v, (E, D), by which tokens are multiplied; empty where
-    tokens are q, k and v themselves, or their parts where there are several heads. parameters: those of the
-    rule by name, each (H, ...); None to draw them as it does. combine: (D + Dv, any), that [query ; output]
-    is multiplied by at the end; None where the output is the end. seed: of what is drawn.
-    what: where it comes from, in words.
+    q (H, Lq, D), k (H, Lk, D), v (H, Lk, Dv): the inputs of the rule; for a rule that pairs keys k is (H, Lq,
+    D). queries, keys: a label for each. tokens: (L, E), where q, k and v are made from tokens. matrices: W_q,
+    W_k and W_v of the textbook, (E, D), that tokens are multiplied by. Without them q, k and v are the
+    tokens, or parts of them with several heads. parameters: of the rule by name, each (H, ...); None to draw
+    them. combine: (D + Dv, any), a matrix that [query ; output] is multiplied by at the end, or None. seed:
+    of drawn numbers. what: the source of the inputs, in words.
     """
 
     q: Array
@@ -57,10 +56,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Step:
-    """One array on the way.
+    """One array of the computation.
 
-    name: as formulas write it. text: how it's made. values: one or two axes. rows, columns: a label for each
-    of the array's; () where it has none. head: which head it belongs to; None for what all have in common.
+    name: as in formulas. text: how it is made. values: one or two axes. rows, columns: labels; () for none.
+    head: the head it belongs to; None where all heads share it.
     """
 
     name: str
@@ -72,10 +71,10 @@ class Step:
 
 
 def case_of(rule: Rule, question: Question) -> Case:
-    """The case that a question is.
+    """Return the case of such inputs.
 
     Raises:
-        BadCase: it can't exist, as with a mask that doesn't fit.
+        BadCase: it can't exist, for example because the mask does not fit.
     """
     (H, Lq, D), (_, Lk, Dv) = question.q.shape, question.v.shape
     return Case(
@@ -85,10 +84,10 @@ def case_of(rule: Rule, question: Question) -> Case:
 
 
 def worked(rule: Rule, question: Question) -> tuple[Step, ...]:
-    """Every step of a rule on a question, those of the first head first.
+    """Compute every step of a rule, head by head.
 
     Raises:
-        BadInput: the rule can't work on such inputs; in words.
+        BadInput: the rule does not support such inputs.
     """
     case = case_of(rule, question)
     own_keys = question.k.shape[1]
@@ -101,7 +100,7 @@ def worked(rule: Rule, question: Question) -> tuple[Step, ...]:
         )
     reason = rule.supports(case)
     if reason is not None:
-        raise BadInput(f"{rule.name} can't be worked on this: {reason}")
+        raise BadInput(f"{rule.name} does not support these inputs: {reason}")
     parameters = question.parameters
     if parameters is None:
         parameters = draw_parameters(case, rule).rule
@@ -115,19 +114,19 @@ def worked(rule: Rule, question: Question) -> tuple[Step, ...]:
 def scores_of(
     rule: Rule, q: Array, k: Array, parameters: Mapping[str, Array], positions: Array, Lk: int
 ) -> Array:
-    """The scores (R, Lk) of one head by the rule's reference, q (R, D).
+    """Compute the scores (R, Lk) of one head by the rule's reference, for q (R, D).
 
     Raises:
-        PluginFailed: it gives another shape, or what is no number.
+        PluginFailed: the reference returns another shape, NaN or +inf.
     """
     scores = np.asarray(rule.reference(q, k, parameters, positions))
     if scores.shape != (len(q), Lk):
         raise PluginFailed(
-            f"the reference of the rule {rule.name} gives scores of shape {scores.shape} "
-            f"where {(len(q), Lk)} is asked for"
+            f"the reference of the rule {rule.name} gives scores of shape {scores.shape}; "
+            f"{(len(q), Lk)} is needed"
         )
     if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise PluginFailed(f"the reference of the rule {rule.name} gives scores that are no finite numbers")
+        raise PluginFailed(f"the reference of the rule {rule.name} gives scores that are not finite numbers")
     return scores
 
 
@@ -139,15 +138,15 @@ def _tokens(question: Question) -> Iterator[Step]:
 
 
 def _head(
-    rule: Rule, given: Question, case: Case, parameters: Mapping[str, Array], head: int
+    rule: Rule, inputs: Question, case: Case, parameters: Mapping[str, Array], head: int
 ) -> Iterator[Step]:
-    q, k, v = given.q[head], given.k[head], given.v[head]
-    queries, keys = given.queries, given.keys
+    q, k, v = inputs.q[head], inputs.k[head], inputs.v[head]
+    queries, keys = inputs.queries, inputs.keys
     own_keys = queries if rule.pairs_keys else keys
     for name, array, labels in (("q", q, queries), ("k", k, own_keys), ("v", v, keys)):
-        yield Step(name, _made(name, given, head), array, labels, head=head)
+        yield Step(name, _made(name, inputs, head), array, labels, head=head)
     for name, array in parameters.items():
-        # The v of additive isn't the values.
+        # additive has a parameter v, which is not the values.
         shown = f"{name} of {rule.name}" if name in ("q", "k", "v") else name
         yield Step(shown, f"a parameter of {rule.name}", array, head=head)
     rows = np.arange(case.Lq)
@@ -167,26 +166,26 @@ def _head(
     yield Step(WEIGHTS, f"softmax over {over}{empty}", weights, queries, keys, head)
     output = weights @ v
     yield Step(OUTPUT, "weights @ v", output, queries, head=head)
-    if given.combine is not None:
-        yield Step("W_combine", "[q ; output] is multiplied by it", given.combine, head=head)
-        combined = np.concatenate([q, output], axis=-1) @ given.combine
+    if inputs.combine is not None:
+        yield Step("W_combine", "[q ; output] is multiplied by it", inputs.combine, head=head)
+        combined = np.concatenate([q, output], axis=-1) @ inputs.combine
         yield Step("combined", "[q ; output] @ W_combine", combined, queries, head=head)
 
 
-def _made(name: str, given: Question, head: int) -> str:
-    if given.tokens is None:
+def _made(name: str, inputs: Question, head: int) -> str:
+    if inputs.tokens is None:
         return {"q": "queries", "k": "keys", "v": "values"}[name] + ", a row each"
-    if f"W_{name}" in given.matrices:
+    if f"W_{name}" in inputs.matrices:
         return f"X @ W_{name}"
-    heads, D = given.q.shape[0], given.q.shape[2]
+    heads, D = inputs.q.shape[0], inputs.q.shape[2]
     return "X" if heads == 1 else f"columns {head * D + 1} to {(head + 1) * D} of X"
 
 
 def guarded(entry: Entry[Rule], function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function of ours that calls a rule's.
+    """Call a function that calls functions of a rule.
 
     Raises:
-        PluginFailed: the rule's raised or gave what it shouldn't; in a sentence that says whose it is.
+        PluginFailed: the rule raised or returned something wrong; the sentence names its plugin.
         AttnbenchError: what the function raises on purpose.
     """
     try:
@@ -195,5 +194,5 @@ def guarded(entry: Entry[Rule], function: Callable[..., T], *arguments: Any) -> 
         cause = failure.__cause__
         if isinstance(cause, AttnbenchError) and not isinstance(cause, PluginFailed):
             raise cause from None
-        said = cause if isinstance(cause, PluginFailed) else f"the rule {entry.name} raised {failure}"
-        raise PluginFailed(f"plugin {entry.source}: {said}") from failure
+        reason = cause if isinstance(cause, PluginFailed) else f"the rule {entry.name} raised {failure}"
+        raise PluginFailed(f"plugin {entry.source}: {reason}") from failure

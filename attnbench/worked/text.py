@@ -19,16 +19,16 @@ GAP = "…"
 _SHADES = " ░▒▓█"
 _LONGEST_LABEL = 16
 _DOWN = 64
-"""Rows of a heatmap."""
+"""The most rows of a heatmap."""
 _MANY, _UNCUT = 1e12, 10_000
 _ROWS, _LAST = 24, 2
-"""Of a long array so many rows are shown, the last ones among them."""
+"""The number of rows that are shown of a long array, and how many of them are its last rows."""
 
 
 def steps_text(steps: Sequence[Step], *, width: int = 120, colour: bool = False, digits: int = DIGITS) -> str:
-    """Every step: its name, shape and how it's made, then its numbers; under weights a heatmap of them.
+    """Write every step: name, shape, how it is made, numbers; a heatmap under weights.
 
-    Of several heads the heatmaps stand side by side at the end.
+    With several heads, their heatmaps follow side by side at the end.
     """
     heads = {step.head for step in steps if step.head is not None}
     parts = []
@@ -44,7 +44,7 @@ def steps_text(steps: Sequence[Step], *, width: int = 120, colour: bool = False,
 
 
 def heatmap(heads: Sequence[Step], width: int) -> str:
-    """Weights as shades: queries down, keys across, darker is larger, as many as fit.
+    """Draw weights as shades: queries down, keys across, darker is larger, as many as fit.
 
     Several heads stand side by side on one scale; "" where no two fit.
     """
@@ -83,7 +83,7 @@ def _shade(share: float) -> str:
 
 
 def short(label: str) -> str:
-    """A label in at most 16 columns of a terminal, of which some characters take two."""
+    """Shorten a label to 16 columns of a terminal, in which some characters take two columns."""
     from rich.cells import cell_len, set_cell_size
 
     label = clean(label)
@@ -95,14 +95,14 @@ def short(label: str) -> str:
 
 
 def numbers(step: Step, width: int, colour: bool, digits: int) -> str:
-    """The array of a step under the labels of its columns; what doesn't fit is left out in the middle."""
+    """Write the array of a step with its labels; what does not fit is left out in the middle."""
     from rich.cells import cell_len
 
-    # A rule's parameter may have any number of axes: the last goes across.
+    # A parameter of a rule may have any number of axes; the last one goes across.
     values = step.values.reshape(-1, step.values.shape[-1]) if step.values.ndim else step.values[None, None]
     rows = _some(len(values), _ROWS)
     digits = decimals(values, digits)
-    # Those of rows that are left out would cost most of the time.
+    # Formatting only the shown rows saves most of the time.
     cells = {row: [number(value, digits) for value in values[row]] for row in rows if row is not None}
     labels = [short(label) for label in step.rows] or [""] * len(values)
     heads = [short(label) for label in step.columns] or [""] * values.shape[1]
@@ -116,38 +116,38 @@ def numbers(step: Step, width: int, colour: bool, digits: int) -> str:
     for row in rows:
         shown = [GAP if row is None or column is None else cells[row][column] for column in columns]
         table.add_row(GAP if row is None else labels[row], *shown)
-    # As many columns as fit were chosen already; a number is never cut.
+    # The columns were chosen to fit, so rich must not cut a number.
     console = string_console(_UNCUT, colour=colour)
     console.print(table)
     return "".join(f"  {line}\n" for line in written(console).splitlines())
 
 
 def decimals(values: Array, most: int = DIGITS) -> int:
-    """How many decimals say the numbers of an array exactly, or else the most."""
+    """Return how many decimals write the numbers of an array exactly, but at most ``most``."""
     finite = values[np.isfinite(values)]
     exact = (count for count in range(most) if np.array_equal(np.round(finite, count), finite))
     return next(exact, most)
 
 
 def number(value: float, digits: int = DIGITS) -> str:
-    """A number to so many decimals; one that would be 0 by rounding, or is beyond 1e12, to two digits."""
+    """Write a number with so many decimals; with two digits if it would round to 0 or is beyond 1e12."""
     if value == -np.inf:
         return "-inf"
     if abs(value) >= _MANY or 0 < abs(value) < 0.5 * 10.0**-digits:
         return f"{value:.1e}"
-    # No minus before a 0.
+    # Adding 0.0 removes the minus of -0.0.
     return f"{value + 0.0:.{digits}f}"
 
 
 def _some(count: int, most: int) -> list[int | None]:
-    """Which of so many are shown: all, or the first and the last with None between."""
+    """Return which indices are shown: all, or the first and the last ones with None between."""
     if count <= most:
         return list(range(count))
     return [*range(most - 1 - _LAST), None, *range(count - _LAST, count)]
 
 
 def steps_rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """Steps as plain values, for JSON: -inf as the text "-inf", since JSON has none."""
+    """Return steps as plain values for JSON; -inf becomes the text "-inf", since JSON has no infinity."""
     return [
         {
             "name": step.name,
@@ -169,7 +169,7 @@ def _plain(values: Array) -> Any:
 
 
 def csv_rows(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
-    """One row for each number of each step."""
+    """Yield one row for each number of each step."""
     for step in steps:
         for at in np.ndindex(step.values.shape):
             row = ".".join(map(str, at[:-1])) or "0"

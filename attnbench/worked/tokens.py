@@ -1,4 +1,4 @@
-"""A user's tokens, or q, k and v: as queries, keys and values, and from a file (CSV, JSON or NumPy)."""
+"""Tokens of a user, or q, k and v: from arrays, and from files (CSV, JSON or NumPy)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_TOKENS, MOST_FEATURES = 256, 1024
 LARGEST = 1e100
-"""Of a number: products of two, summed over all features, stay finite."""
+"""The largest magnitude of a number: products of two, summed over all features, stay finite."""
 KINDS = (".csv", ".json", ".npy", ".npz")
 _NAMES, _LABELS = ("tokens", "q", "k", "v"), "labels"
 _FORMS = "tokens, or q, k and v, each a list of rows of numbers"
@@ -31,7 +31,7 @@ _FORMS = "tokens, or q, k and v, each a list of rows of numbers"
 
 @dataclass(frozen=True)
 class _Tokens:
-    """What a file has: tokens alone, or q, k and v; labels where it has them; names of what else it has."""
+    """The content of a file: tokens, or q, k and v; labels; names of other content."""
 
     arrays: dict[str, Array]
     labels: tuple[str, ...] = ()
@@ -46,12 +46,12 @@ def question_of(
     matrices: Mapping[str, Array] | None = None,
     seed: int = 0,
 ) -> Question:
-    """Self-attention among tokens (L, E): q = X W_q and so on, or X itself without matrices.
+    """Make self-attention inputs of tokens (L, E): q = X W_q and so on, or X itself without matrices.
 
-    heads: q, k and v are cut into so many parts of equal width. labels: one a token; x1, x2, ... without.
+    heads: the number of equal parts of q, k and v. labels: one for each token; x1, x2, ... by default.
 
     Raises:
-        BadInput: numbers that are none, too many of them, or sizes that don't fit.
+        BadInput: something is not a number, there are too many numbers, or sizes do not fit.
     """
     tokens = checked(tokens, "the tokens")
     names = labels or tuple(f"x{i}" for i in range(1, len(tokens) + 1))
@@ -65,7 +65,8 @@ def question_of(
 
 
 def cut(rows: Array, heads: int) -> Array:
-    """(L, heads * D) to (heads, L, D); raises :class:`BadInput` where the width is no multiple of heads."""
+    """Cut (L, heads * D) to (heads, L, D); raises :class:`BadInput` where the width is not a multiple of
+    heads."""
     width = rows.shape[1]
     if heads < 1 or width % heads:
         raise BadInput(f"{width} features can't be cut into {heads} heads of equal width")
@@ -73,16 +74,16 @@ def cut(rows: Array, heads: int) -> Array:
 
 
 def checked(array: Array, what: str) -> Array:
-    """A small matrix of finite numbers in float64; raises :class:`BadInput` for anything else."""
+    """Return a small matrix of finite numbers in float64; raises :class:`BadInput` for anything else."""
     array = np.asarray(array)
     if array.dtype.kind not in "fiub":
-        raise BadInput(f"{what} have no numbers but {array.dtype}: a row of numbers for each is needed")
+        raise BadInput(f"{what} have the dtype {array.dtype}: rows of numbers are needed")
     if array.ndim != 2 or 0 in array.shape:
         raise BadInput(f"{what} have shape {array.shape}: (tokens, features) is needed, at least one of each")
     if array.shape[0] > MOST_TOKENS or array.shape[1] > MOST_FEATURES:
         raise BadInput(
-            f"{what} have shape {array.shape}: this is for reading; at most {MOST_TOKENS} tokens of "
-            f"{MOST_FEATURES} features (attnbench run is for larger ones)"
+            f"{what} have shape {array.shape}: at most {MOST_TOKENS} tokens of {MOST_FEATURES} "
+            "features can be explained; use attnbench run for larger inputs"
         )
     array = array.astype(np.float64)
     odd = np.argwhere(~(np.abs(array) <= LARGEST))
@@ -96,19 +97,19 @@ def checked(array: Array, what: str) -> Array:
 
 
 def random_tokens(count: int, features: int, seed: int) -> Array:
-    """Tokens with independent standard normal features: for labels that come without numbers."""
+    """Draw tokens with independent standard normal features, for labels without numbers."""
     return np.random.default_rng(seed).standard_normal((count, features))
 
 
 def read_question(path: Path, *, labels: tuple[str, ...] = (), heads: int = 1, seed: int = 0) -> Question:
-    """The inputs that a file has. labels: instead of the file's.
+    """Read inputs from a file. labels: override those of the file.
 
-    ``.csv``: a row for each token, its label first if that is no number; a first line of names is left out.
-    ``.json``: a list of rows, or an object with ``tokens``, or with ``q``, ``k`` and ``v``, maybe ``labels``.
-    ``.npy``: tokens. ``.npz``: arrays of those names. Any other name is refused.
+    ``.csv``: a row for each token, with a label first unless it is a number; a first line of names is
+    skipped. ``.json``: a list of rows, or an object with ``tokens``, or with ``q``, ``k`` and ``v``, and
+    optionally ``labels``. ``.npy``: tokens. ``.npz``: arrays of those names. Other endings are refused.
 
     Raises:
-        BadFile, BadInput: it can't be read, or isn't such a file; in words.
+        BadFile, BadInput: it can't be read, or has another content.
     """
     ending = path.suffix.lower()
     if ending not in KINDS:
@@ -139,7 +140,7 @@ def read_question(path: Path, *, labels: tuple[str, ...] = (), heads: int = 1, s
     if q.shape[2] != k.shape[2] or k.shape[1] not in (v.shape[1], q.shape[1]):
         raise BadInput(
             f"{str(path)!r}: q {read.arrays['q'].shape}, k {read.arrays['k'].shape} and v "
-            f"{read.arrays['v'].shape} don't fit: (Lq, D), (Lk, D) and (Lk, Dv) are needed"
+            f"{read.arrays['v'].shape} do not fit: (Lq, D), (Lk, D) and (Lk, Dv) are needed"
         )
     queries = labels if len(labels) == q.shape[1] else tuple(f"q{i}" for i in range(1, q.shape[1] + 1))
     keys = labels if len(labels) == v.shape[1] else tuple(f"k{i}" for i in range(1, v.shape[1] + 1))
@@ -158,7 +159,7 @@ def _csv(path: Path) -> _Tokens:
         raise ValueError("it has no rows")
     if max(map(len, rows)) == 1 and not _is_number(rows[-1][0]) and re.search(r"[;\t ]", rows[-1][0].strip()):
         raise ValueError(f"{clean(rows[-1][0])[:40]!r} has no commas: put one between two numbers")
-    # A line in which nothing is a number has the names of the columns.
+    # A first line without any number has the names of the columns.
     if len(rows) > 1 and not any(_is_number(cell) for cell in rows[0]):
         rows = rows[1:]
     words = [row[0] for row in rows if not _is_number(row[0])]
@@ -166,7 +167,7 @@ def _csv(path: Path) -> _Tokens:
         number = next(row[0] for row in rows if _is_number(row[0]))
         raise ValueError(
             f"its first column has words ({clean(words[0])[:40]!r}) and numbers ({number!r}): "
-            "all of it labels, or all of it numbers?"
+            "make it all labels or all numbers"
         )
     numbers = [row[1:] for row in rows] if words else rows
     if not any(numbers):
@@ -183,18 +184,18 @@ def _is_number(cell: Any) -> bool:
 
 
 def _json(path: Path) -> _Tokens:
-    said: Any = json.loads(path.read_text(encoding="utf-8-sig"))
-    if isinstance(said, list):
-        return _Tokens({"tokens": _rows(said)})
-    if not isinstance(said, dict):
-        raise ValueError(f"it is {clean(said)[:40]}, and should be {_FORMS}")
-    labels = said.get(_LABELS, [])
+    content: Any = json.loads(path.read_text(encoding="utf-8-sig"))
+    if isinstance(content, list):
+        return _Tokens({"tokens": _rows(content)})
+    if not isinstance(content, dict):
+        raise ValueError(f"it is {clean(content)[:40]}, and should be {_FORMS}")
+    labels = content.get(_LABELS, [])
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise ValueError("its labels are no list of words")
+        raise ValueError("its labels are not a list of words")
     return _Tokens(
-        {name: _rows(said[name]) for name in _NAMES if name in said},
+        {name: _rows(content[name]) for name in _NAMES if name in content},
         tuple(labels),
-        tuple(clean(name) for name in said if name not in (*_NAMES, _LABELS)),
+        tuple(clean(name) for name in content if name not in (*_NAMES, _LABELS)),
     )
 
 
@@ -208,23 +209,24 @@ def _numpy(path: Path) -> _Tokens:
             labels = loaded[_LABELS].ravel() if _LABELS in loaded.files else np.array([], "U")
             others = tuple(clean(name) for name in loaded.files if name not in (*_NAMES, _LABELS))
     except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error):
-        # NumPy's own words would advise to trust a pickle.
-        raise ValueError("np.save and np.savez write such files, and did not write this one") from None
+        # NumPy's own message advises to allow pickles.
+        raise ValueError("it is not a file of np.save or np.savez") from None
     if labels.dtype.kind != "U":
         raise ValueError(f"its labels are {labels.dtype}, and should be words")
     return _Tokens(arrays, tuple(map(str, labels)), others)
 
 
 def _rows(rows: Any) -> Array:
-    """Rows of one length as an array; raises ValueError and says which one isn't like the first."""
+    """Return rows of one length as an array; raises ValueError that names the first row unlike row 1."""
     if not isinstance(rows, list):
-        raise ValueError(f"{clean(rows)[:40]} is no list of rows of numbers")
+        raise ValueError(f"{clean(rows)[:40]} is not a list of rows of numbers")
     for at, row in enumerate(rows, 1):
         if not isinstance(row, list):
             raise ValueError(f"row {at} is {clean(row)[:40]}, and should be a list of numbers")
         if len(row) != len(rows[0]):
             raise ValueError(
-                f"row 1 has {count_of(len(rows[0]), 'number')}, row {at} has {len(row)}: all need as many"
+                f"row 1 has {count_of(len(rows[0]), 'number')}, row {at} has {len(row)}: "
+                "all rows need the same length"
             )
         for cell in row:
             if not _is_number(cell):

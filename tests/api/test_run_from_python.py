@@ -162,7 +162,7 @@ def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path)
         ({"sets": 0}, "0 sets: at least 1 is needed, and 9 for a verdict"),
         ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": "2%"}, "a delta of '2%': give a fraction between 0 and 1, as 0.02 for 2 %"),
-        ({"threads": 0}, f"case '{ID}' with what the options change: threads = 0: sizes are 1 or more"),
+        ({"threads": 0}, f"case '{ID}' with the options applied: threads = 0: sizes are 1 or more"),
         ({"cases": "edges"}, "the suite 'edges' is for checking, not for timing: use attnbench check edges"),
     ],
 )

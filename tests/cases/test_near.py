@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.variant import MOST_WORK, near_case
+from attnbench.cases.variant import MOST_WORK, variant_case
 from attnbench.masks import keep_rows
 from attnbench.plugins.registry import load_registry
 from attnbench.types.case import DTYPES, Case
@@ -21,7 +21,7 @@ BUILT_IN = [case for name in REGISTRY.suites for case in REGISTRY.suite(name).ca
 
 
 def near(text: str, seed: int = 0, dtypes: tuple[str, ...] = DTYPES, **options: bool) -> Case:
-    found = near_case(parse_case(text), SCALED, dtypes, np.random.default_rng(seed), **options)
+    found = variant_case(parse_case(text), SCALED, dtypes, np.random.default_rng(seed), **options)
     assert found is not None
     return found
 
@@ -30,7 +30,7 @@ def near(text: str, seed: int = 0, dtypes: tuple[str, ...] = DTYPES, **options: 
 @settings(max_examples=200, deadline=None)
 def test_every_case_of_the_built_in_suites_has_one(case: Case, seed: int) -> None:
     its_rule = REGISTRY.rule(case.rule)
-    found = near_case(case, its_rule, DTYPES, np.random.default_rng(seed))
+    found = variant_case(case, its_rule, DTYPES, np.random.default_rng(seed))
     assert found is not None
     assert its_rule.supports(found) is None
     same = ("operation", "rule", "D", "Dv", "group", "device", "threads", "pass_", "is_self_attention")
@@ -112,7 +112,7 @@ def test_both_lengths_are_the_same_where_that_is_asked_for() -> None:
 def test_a_rule_that_pairs_lengths_gets_the_same_lengths() -> None:
     pairing = rule("pairing", supports=refuses_unpaired)
     case = replace(parse_case("attention/scaled_dot/H2-L64-D8"), rule="pairing")
-    found = near_case(case, pairing, DTYPES, np.random.default_rng(0))
+    found = variant_case(case, pairing, DTYPES, np.random.default_rng(0))
     assert found is not None
     assert found.Lq == found.Lk != 64
 
@@ -127,5 +127,5 @@ def test_a_layer_as_wide_as_its_heads_stays_so() -> None:
 
 def test_there_is_none_where_none_could_tell_anything() -> None:
     case = parse_case("attention/scaled_dot/H2-Lq1-Lk64-D4/causal")
-    assert near_case(case, SCALED, DTYPES, np.random.default_rng(0)) is None, "its one query sees one key"
+    assert variant_case(case, SCALED, DTYPES, np.random.default_rng(0)) is None, "its one query sees one key"
     assert near("attention/scaled_dot/H2-Lq1-Lk1-D4").Lk > 1

@@ -101,13 +101,13 @@ def test_a_suite_for_checking_is_not_timed() -> None:
         (["atention/dot/H1-L1-D1"], {}, "case 'atention/dot/H1-L1-D1': no operation 'atention'; did you mean 'attention'?"),
         (["attention/dot"], {}, "case 'attention/dot': an id has the form operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"),
         (["attention/dto/H1-L1-D1"], {}, "no rule 'dto'; did you mean 'dot'?"),
-        (["/usr/bin"], {}, "'/usr/bin' is no suite, no id of a case and no .toml file"),
+        (["/usr/bin"], {}, "'/usr/bin' is not a suite, an id of a case or a .toml file"),
         (["none.toml"], {}, "can't read the suite 'none.toml': No such file or directory"),
         (["smoke"], {"rules": ("aditive",)}, "no rule 'aditive'; did you mean 'additive'?"),
         (["smoke", "long"], {"rules": ("additive",)}, "no selected case has the rule 'additive'; they have dot, scaled_dot"),
-        (["smoke"], {"threads": 0}, "case 'attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward' with what the options change: threads = 0: sizes are 1 or more"),
-        (["smoke"], {"masks": (Mask(padding=(1, 2)),)}, "case 'attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward' with what the options change: padding gives 2 lengths for a batch of 1: give one length for each batch element"),
-        (["attention/concat_linear/H1-Lq2-Lk3-D4"], {}, "case 'attention/concat_linear/B1-H1-Lq2-Lk3-D4/none/float32/cpu/forward': the rule concat_linear can't be: it pairs each query with a key"),
+        (["smoke"], {"threads": 0}, "case 'attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward' with the options applied: threads = 0: sizes are 1 or more"),
+        (["smoke"], {"masks": (Mask(padding=(1, 2)),)}, "case 'attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward' with the options applied: padding gives 2 lengths for a batch of 1: give one length for each batch element"),
+        (["attention/concat_linear/H1-Lq2-Lk3-D4"], {}, "case 'attention/concat_linear/B1-H1-Lq2-Lk3-D4/none/float32/cpu/forward': the rule concat_linear does not support it: it pairs each query with a key"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_selected_is_said_in_a_sentence(

@@ -115,7 +115,7 @@ BAD = [
     ),
     (
         ["run", ID, "--mask", "padding:9"],
-        f"case '{ID.replace('H2-L8', 'B1-H2-Lq8-Lk8')}/none/float32/cpu/forward' with what the options change: padding length 9 is more than Lk = 8",
+        f"case '{ID.replace('H2-L8', 'B1-H2-Lq8-Lk8')}/none/float32/cpu/forward' with the options applied: padding length 9 is more than Lk = 8",
     ),
     (["run", "none.toml"], "can't read the suite 'none.toml': No such file or directory"),
     (["run", "edges"], "the suite 'edges' is for checking, not for timing: use attnbench check edges"),

@@ -147,7 +147,7 @@ def test_clashes_are_told_and_our_own_is_used(invoke: Invoke, add_distribution: 
     told = [
         "attnbench-a 1.0 (mini_a:main): the command 'a b': letters, digits, '_', '.' and '-', "
         "beginning with a letter or digit",
-        "attnbench-b 1.0 (mini_b:main): a command 'merge' is attnbench's own, which is used",
+        "attnbench-b 1.0 (mini_b:main): attnbench itself has a command 'merge', which is used",
         "attnbench-b 1.0 (mini_b:main): brings a command 'trend', as attnbench-a 1.0 (mini_a:main) does; "
         "the first is used",
     ]

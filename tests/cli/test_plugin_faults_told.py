@@ -59,8 +59,8 @@ def test_one_that_is_slow_to_import(
 
     monkeypatch.setattr(registry, "load", slowly)
     assert invoke("list", "suites").stderr == (
-        f"{WHO}takes 2.2 s to load, at every command: import what is heavy where it is used, "
-        "of a backend in prepare\n"
+        f"{WHO}takes 2.2 s to load in every command: import heavy libraries where they are used, "
+        "in a backend inside prepare\n"
     )
 
 
@@ -78,7 +78,7 @@ def test_one_with_a_hook_that_does_not_exist(invoke: Invoke, add_distribution: A
 
 def test_one_with_an_argument_too_many(invoke: Invoke, add_distribution: Add) -> None:
     said = told(invoke, add_distribution, ARGUMENT)
-    assert said == f"{WHO}attnbench_reporters asks for config: hooks are given nothing\n"
+    assert said == f"{WHO}attnbench_reporters() must take no arguments, but declares config\n"
 
 
 def test_one_whose_hook_raises(invoke: Invoke, add_distribution: Add) -> None:
@@ -89,5 +89,5 @@ def test_one_whose_hook_raises(invoke: Invoke, add_distribution: Add) -> None:
 
 def test_one_that_gives_what_is_no_record(invoke: Invoke, add_distribution: Add) -> None:
     assert told(invoke, add_distribution, WRONG) == (
-        f"{WHO}attnbench_metrics gave 'price', which is no Metric\n"
+        f"{WHO}attnbench_metrics gave 'price', which is not a Metric\n"
     )

@@ -94,7 +94,7 @@ def test_a_rule_that_fails_takes_no_other_with_it(invoke: Invoke, plugin: str) -
 def test_a_rule_that_can_have_none_of_the_widths(invoke: Invoke, plugin: str) -> None:
     result = invoke("rules", "odd", "-p", plugin)
     assert result.exit_code == 2
-    assert "odd can't have 32 keys at these widths" in result.stderr
+    assert "32 keys at these widths: not supported by odd" in result.stderr
     assert invoke("rules", "odd", "-p", plugin, "--width", "5", "--width", "64").exit_code == 0
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
-from attnbench.plugins.kinds import hook_table
+from attnbench import hookspecs
+from attnbench.plugins.kinds import KINDS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "plugins.md"
 BEGIN = "<!-- hooks: written by python tests/docs/hook_table.py -->\n"
@@ -14,7 +16,11 @@ END = "<!-- end of hooks -->\n"
 def table() -> str:
     """The hooks as lines of Markdown."""
     lines = ["| hook | what it brings | listed by |", "|---|---|---|"]
-    lines += [f"| `{row['hook']}` | {row['what']} | `{row['listed by']}` |" for row in hook_table()]
+    for kind in KINDS:
+        specification = getattr(hookspecs, kind.hook)
+        signature = str(inspect.signature(specification)).replace("'", "")
+        brought = " ".join((inspect.getdoc(specification) or "").split())
+        lines.append(f"| `{kind.hook}{signature}` | {brought} | `attnbench list {kind.listed}` |")
     return "\n".join(lines) + "\n"
 
 

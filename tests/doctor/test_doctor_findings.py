@@ -125,7 +125,7 @@ def test_other_work_that_makes_way_changes_no_verdict_of_one_thread() -> None:
     finding = found("busy core", shares={0: 0.0, 1: 0.6})
     assert (finding.level, finding.effect) == (
         "note",
-        "a program there gets 99% of its time: the other work made way",
+        "a program there gets 99% of its time: the other work yielded",
     )
 
 
@@ -175,10 +175,10 @@ def test_a_slow_governor_is_named_with_its_remedy() -> None:
     [
         ({}, "fine", ""),
         ({"reasons": 0x2}, "fine", ""),  # a clock that somebody has set
-        ({"reasons": 0x4}, "bad", "its clock is held down by its power limit"),
-        ({"reasons": 0x21}, "bad", "its clock is held down by the driver, by heat"),
-        ({"reasons": None}, "note", "the driver does not tell whether the clock is held down"),
-        ({"persistent": 0}, "note", "without persistence mode every process loads the driver anew"),
+        ({"reasons": 0x4}, "bad", "its clock is reduced by its power limit"),
+        ({"reasons": 0x21}, "bad", "its clock is reduced by the driver, by heat"),
+        ({"reasons": None}, "note", "the driver does not report whether the clock is reduced"),
+        ({"persistent": 0}, "note", "without persistence mode every process loads the driver again"),
     ],
 )
 def test_clocks_and_persistence_of_a_gpu(changes: dict[str, int | None], level: str, effect: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from judged import Judge
 from maths_tools import RULES, small_case, tensor, wide_activations, wide_parameters
 
-from attnbench.check.trivial import CANARIES, canaries
+from attnbench.check.trivial import TRIVIAL_ANSWERS
+from attnbench.check.trivial import trivial_answers as answers_of
 from attnbench.inputs.draw import draw_activations, widen
 from attnbench.inputs.kinds import draw_family, families_of
 from attnbench.masks import keep_rows
@@ -25,17 +26,17 @@ SHORT = 40
 
 def given_away(case: Case, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
     rule = RULES[case.rule]
-    found = canaries(case, rule, wide_parameters(case), draw_activations(case, rule, case.seed, 0), rows)
+    found = answers_of(case, rule, wide_parameters(case), draw_activations(case, rule, case.seed, 0), rows)
     return {name: widen(stored, case.dtype) for name, stored in found.items()}
 
 
 def passing(case: Case) -> set[str]:
-    """The canaries that no family of the case refuses."""
-    rule, left = RULES[case.rule], set(CANARIES)
+    """The trivial answers that no kind of inputs of the case refuses."""
+    rule, left = RULES[case.rule], set(TRIVIAL_ANSWERS)
     for family in families_of(case, rule):
         judge = Judge(case, family=family)
         outputs = [
-            canaries(case, rule, wide_parameters(case), draw_family(case, rule, family, case.seed, index))
+            answers_of(case, rule, wide_parameters(case), draw_family(case, rule, family, case.seed, index))
             for index in range(len(judge.inputs))
         ]
         left = {name for name in left if not judge.verdict([tensor(o[name], case.dtype) for o in outputs])[1]}
@@ -64,7 +65,7 @@ def test_what_they_are_without_a_mask() -> None:
     q, k, v = wide_activations(case)
     found = given_away(case)
     of_head = np.repeat(v, case.group, axis=1)
-    assert tuple(found) == CANARIES
+    assert tuple(found) == TRIVIAL_ANSWERS
     assert not found["zeros"].any()
     for i in range(case.Lq):
         np.testing.assert_array_equal(found["first_value"][:, :, i], of_head[:, :, 0])
@@ -96,7 +97,7 @@ def test_some_rows_are_those_of_all_and_shapes_are_those_of_outputs(rule: str, l
     case = small_case(rule, Lq=7, layer=layer, mask=Mask(causal="upper_left"))
     rows = np.array([1, 4, 6])
     whole, some = given_away(case), given_away(case, rows)
-    for name in CANARIES:
+    for name in TRIVIAL_ANSWERS:
         assert whole[name].shape == output_shape(case)
         np.testing.assert_allclose(
             some[name], whole[name].take(rows, axis=2 if layer is None else 1), rtol=1e-6, atol=1e-6
@@ -110,7 +111,7 @@ def test_they_equal_the_answer_where_there_is_one_key() -> None:
         found = given_away(case)
         for name in ("first_value", "own_value", "running_mean", "nearest_value"):
             np.testing.assert_allclose(found[name], right, rtol=1e-6)
-    assert passing(small_case(Lk=1)) == set(CANARIES) - {"zeros"}
+    assert passing(small_case(Lk=1)) == set(TRIVIAL_ANSWERS) - {"zeros"}
     assert passing(small_case(mask=Mask(padding=(0, 0)))) >= {"zeros", "running_mean"}
 
 

@@ -13,7 +13,7 @@ from maths_tools import RULES, setup_of, small_case, small_cases, stored_bits, t
 
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import draw_activations, widen
-from attnbench.inputs.symmetries import changed, draw_change, no_change, place_after, settled, undone
+from attnbench.inputs.symmetries import apply, draw_transform, identity, invert, place_after, settled
 from attnbench.oracle.solve import solve
 from attnbench.types.case import DTYPES, Case, Dtype, Layer
 from attnbench.types.mask import Mask
@@ -45,10 +45,10 @@ def test_what_is_undone_is_the_answer_to_what_was_there_before(
     case = replace(data.draw(small_cases()), rule=rule, dtype=dtype)
     if RULES[rule].supports(case) is not None:
         return
-    change = draw_change(case, RULES[rule], np.random.default_rng(seed))
+    change = draw_transform(case, RULES[rule], np.random.default_rng(seed))
     inputs = drawn(case)
-    after = solved(case, changed(case, change, inputs))
-    assert close(undone(case, change, after), solved(case, inputs))
+    after = solved(case, apply(case, change, inputs))
+    assert close(invert(case, change, after), solved(case, inputs))
 
 
 @pytest.mark.parametrize("rule", EVERY)
@@ -62,9 +62,9 @@ def test_a_rule_declares_every_law_that_holds_and_none_that_does_not(rule: str) 
     }
     holding = []
     for law in LAWS:
-        change = replace(no_change(case), **some[law])
-        after = changed(case, change, inputs)
-        if close(undone(case, change, solved(case, after)), solved(case, inputs)):
+        change = replace(identity(case), **some[law])
+        after = apply(case, change, inputs)
+        if close(invert(case, change, solved(case, after)), solved(case, inputs)):
             holding.append(law)
     # Rules that pair keys with queries would need their keys permuted as well.
     assert tuple(holding) == RULES[rule].laws
@@ -77,9 +77,9 @@ def test_no_bit_of_a_plain_kernel_s_output_changes(rule: str, dtype: Dtype) -> N
     case = small_case(rule, Lq=7, Lk=7, D=16, Dv=8, dtype=dtype)
     kernel, inputs = PLAIN.prepare(setup_of(case)), drawn(case)
     for seed in range(5):
-        any_change = draw_change(case, RULES[rule], np.random.default_rng(seed))
+        any_change = draw_transform(case, RULES[rule], np.random.default_rng(seed))
         change = replace(
-            no_change(case), signs=any_change.signs, moved=any_change.moved, values=any_change.values
+            identity(case), signs=any_change.signs, moved=any_change.moved, values=any_change.values
         )
 
         def output(arrays) -> np.ndarray:
@@ -87,7 +87,7 @@ def test_no_bit_of_a_plain_kernel_s_output_changes(rule: str, dtype: Dtype) -> N
             return widen(stored_bits(bits), dtype)
 
         before = output(inputs)
-        np.testing.assert_array_equal(undone(case, change, output(changed(case, change, inputs))), before)
+        np.testing.assert_array_equal(invert(case, change, output(apply(case, change, inputs))), before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -101,8 +101,8 @@ def test_features_with_the_smallest_numbers_stay_exact(dtype: Dtype) -> None:
     )
     q = q.copy()
     q[..., 0] = smallest
-    change = replace(no_change(case), moved=np.array([0.5, 0.5, 2, 2, 1, 1]))
-    after_q, after_k, _ = changed(case, settled(case, change, (q, k, v)), (q, k, v))
+    change = replace(identity(case), moved=np.array([0.5, 0.5, 2, 2, 1, 1]))
+    after_q, after_k, _ = apply(case, settled(case, change, (q, k, v)), (q, k, v))
     np.testing.assert_array_equal(after_q[..., 0], q[..., 0])
     np.testing.assert_array_equal(after_k[..., 0], k[..., 0])
     np.testing.assert_array_equal(widen(after_q, dtype)[..., 1], widen(q, dtype)[..., 1] / 2)
@@ -116,7 +116,7 @@ def test_inputs_come_out_that_nobody_has_seen(rule: str) -> None:
     rng, inputs = np.random.default_rng(0), drawn(case)
     seen = set()
     for _ in range(50):
-        after = changed(case, draw_change(case, RULES[rule], rng), inputs)
+        after = apply(case, draw_transform(case, RULES[rule], rng), inputs)
         seen.add(b"".join(array.tobytes() for array in after))
         assert not np.array_equal(after[2], inputs[2])
     assert len(seen) == 50
@@ -138,7 +138,7 @@ def test_nothing_changes_places_where_the_mask_tells_places_apart(mask: Mask, fr
     rng = np.random.default_rng(1)
     moved: set[str] = set()
     for _ in range(20):
-        change = draw_change(case, RULES["scaled_dot"], rng)
+        change = draw_transform(case, RULES["scaled_dot"], rng)
         for name in ("batches", "heads", "queries"):
             order = getattr(change, name)
             if not np.array_equal(order, np.arange(len(order))):
@@ -150,7 +150,7 @@ def test_heads_with_parameters_of_their_own_stay() -> None:
     case = small_case("cosine", B=2, H=8, Hkv=8)
     rng = np.random.default_rng(1)
     for _ in range(20):
-        change = draw_change(case, RULES["cosine"], rng)
+        change = draw_transform(case, RULES["cosine"], rng)
         np.testing.assert_array_equal(change.heads, np.arange(8))
 
 
@@ -160,21 +160,21 @@ def test_heads_with_parameters_of_their_own_stay() -> None:
 )
 def test_a_layer_without_biases_turns_its_sign_with_its_input(layer: Layer, mirrored: bool) -> None:
     case = small_case(B=8, Lq=5, Lk=5, layer=layer)
-    changes = [draw_change(case, RULES["scaled_dot"], np.random.default_rng(seed)) for seed in range(9)]
+    changes = [draw_transform(case, RULES["scaled_dot"], np.random.default_rng(seed)) for seed in range(9)]
     change = changes[-1]
     assert any((each.mirrored < 0).any() for each in changes) == mirrored
     assert np.array_equal(change.queries, change.keys) == (not layer.cross)
     before = drawn(case)
-    after = changed(case, change, before)
+    after = apply(case, change, before)
     assert len({id(array) for array in after}) == len({id(array) for array in before})
 
 
 def test_an_element_is_found_again_where_it_went() -> None:
     for case in (small_case(B=3, Lq=5), small_case(B=3, Lq=5, Lk=5, layer=Layer(E=4))):
-        change = draw_change(case, RULES["scaled_dot"], np.random.default_rng(1))
+        change = draw_transform(case, RULES["scaled_dot"], np.random.default_rng(1))
         width = (case.H, case.Lq, case.Dv) if case.layer is None else (case.Lq, 4)
         output = np.random.default_rng(2).standard_normal((case.B, *width))
-        before = np.abs(undone(case, change, output))
+        before = np.abs(invert(case, change, output))
         for index in np.ndindex(before.shape):
             there = abs(output[place_after(case, change, index)])
             assert there / before[index] in (1, 2, 4)
@@ -182,28 +182,28 @@ def test_an_element_is_found_again_where_it_went() -> None:
 
 def test_rows_are_undone_alone_as_with_all_others() -> None:
     case = small_case(B=3, Lq=9)
-    change = draw_change(case, RULES["scaled_dot"], np.random.default_rng(1))
+    change = draw_transform(case, RULES["scaled_dot"], np.random.default_rng(1))
     output = np.random.default_rng(2).standard_normal((case.B, case.H, case.Lq, case.Dv))
     rows = np.array([0, 3, 8])
-    whole = undone(case, change, output)
-    np.testing.assert_array_equal(undone(case, change, output, rows), whole[:, :, rows])
+    whole = invert(case, change, output)
+    np.testing.assert_array_equal(invert(case, change, output, rows), whole[:, :, rows])
 
 
 def test_a_change_says_what_it_changes() -> None:
     case = small_case(B=1, Lq=5)
-    assert str(no_change(case)) == "nothing changed"
-    some = replace(no_change(case), queries=np.array([1, 0, 2, 3, 4]), signs=-np.ones(case.D))
+    assert str(identity(case)) == "nothing changed"
+    some = replace(identity(case), queries=np.array([1, 0, 2, 3, 4]), signs=-np.ones(case.D))
     assert str(some) == "queries permuted, signs of features of q and k flipped"
 
 
 def test_a_wrong_answer_is_wrong_after_it_was_undone() -> None:
     """Undoing hides nothing: an error of one element is an error of one element."""
     case = small_case()
-    change = draw_change(case, RULES["scaled_dot"], np.random.default_rng(3))
+    change = draw_transform(case, RULES["scaled_dot"], np.random.default_rng(3))
     inputs = drawn(case)
-    right = solved(case, changed(case, change, inputs))
+    right = solved(case, apply(case, change, inputs))
     wrong = right.copy()
     wrong[1, 2, 3, 0] += 4.0
-    off = undone(case, change, wrong) - undone(case, change, right)
+    off = invert(case, change, wrong) - invert(case, change, right)
     assert np.count_nonzero(off) == 1
     assert abs(off).max() == 4.0 / abs(change.values[0])

@@ -236,7 +236,7 @@ def test_what_gradients_are_of() -> None:
 def test_what_is_no_leaf_is_told_by_name() -> None:
     case = parse_case("attention/general/H2-L3-D2/float64/both")
     inputs = [tensor(x, "float64").requires_grad_() for x in draw_activations(case, RULES["general"], 1, 0)]
-    with pytest.raises(NoGradient, match=r"^rule\.w is no leaf that requires a gradient$"):
+    with pytest.raises(NoGradient, match=r"^rule\.w is not a leaf that requires a gradient$"):
         leaves(setup_of(case), inputs)
-    with pytest.raises(NoGradient, match="k is no leaf"):
+    with pytest.raises(NoGradient, match="k is not a leaf"):
         leaves(with_gradients(setup_of(case)), (inputs[0], inputs[1] * 2, inputs[2]))

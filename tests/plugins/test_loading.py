@@ -1,226 +1,225 @@
-"""Whatever a plugin does wrong is one exact sentence, and what works of it and of others is kept."""
+"""Each mistake of a plugin is one sentence; what works of it, and of other plugins, is kept."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from attnbench.plugins.load import Loaded, load
-from attnbench.plugins.registry import Registry, load_registry
-from attnbench.plugins.sources import installed
-from attnbench.types.backend import Backend
+from attnbench.plugins.calling import undisturbed
+from attnbench.plugins.load import load
+from attnbench.plugins.registry import Registry, load_registry, load_wanted
+from attnbench.plugins.sources import installed, named
 from attnbench.types.errors import BadInput
-from attnbench.types.extensions import Source, Suite
-from attnbench.types.rule import Rule
 
 Install = Callable[..., Path]
+Write = Callable[[str], Path]
 
-RULE = """
-from attnbench import Rule, hookimpl
+HEAD = """
+from attnbench import *
 def rule(name):
     return Rule(name, "q·k", "a test", reference=print, bind=print, parameters=print)
+def backend(name, **more):
+    return Backend(**{"name": name, "summary": "a test", "prepare": print, **more})
+class Evil(str):
+    __hash__ = str.__hash__
+    def __eq__(self, other):
+        raise ValueError("compared")
+    def __repr__(self):
+        raise ValueError("shown")
 """
-BACKEND = """
-from attnbench import Backend, hookimpl
-@hookimpl
-def attnbench_backends():
-    yield Backend("mini", "a test", prepare=print)
-"""
-
-VERDICT = """
-from attnbench import VerdictRule, hookimpl
-@hookimpl
-def attnbench_verdict_rules():
-    yield VerdictRule("mini", "a test", decide=lambda contender, baseline: "unclear")
-"""
+BACKENDS = "@hookimpl\ndef attnbench_backends():\n    "
+RULES = "@hookimpl\ndef attnbench_rules():\n    "
+MINI = f"{BACKENDS}yield backend('mini')\n"
 
 
-def source_of(module: str) -> Source:
-    return next(source for source in installed() if source.name == module)
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def file(text: str) -> Path:
+        path = tmp_path / "mini.py"
+        path.write_text(text)
+        return path
+
+    return file
 
 
-def loaded(install: Install, text: str) -> Loaded:
-    install("mini_plugin", text)
-    return load(source_of("mini_plugin"))
+def both(install: Install, first: str, second: str) -> Registry:
+    install("mini_a", HEAD + first, distribution="attnbench-a")
+    install("mini_b", HEAD + second, distribution="attnbench-b", version="2.0")
+    return load_registry(source for source in installed() if source.name.startswith("mini_"))
 
 
-def test_a_good_plugin_brings_its_records_and_no_fault(install: Install) -> None:
-    text = f"{RULE}\n@hookimpl\ndef attnbench_rules():\n    return [rule('one'), rule('two')]\n{BACKEND}"
-    plugin = loaded(install, text)
-    assert [rule.name for rule in plugin.of(Rule)] == ["one", "two"]
-    assert [backend.name for backend in plugin.of(Backend)] == ["mini"]
-    assert plugin.of(Suite) == ()
-    assert plugin.faults == ()
+YIELD = "let it yield records, or return a list of them"
+UNUSABLE = "attnbench_backends gave a Backend that can't be used: "
+LONG = f"the name '{'x' * 64}'…: 10000000 characters; 64 are"
 
 
-def test_its_time_is_without_that_of_other_threads(install: Install) -> None:
+@pytest.mark.parametrize(
+    ("text", "words", "rules", "backends"),
+    [
+        (RULES + "return [rule('one'), rule('two')]\n" + MINI, "", "one two", "mini"),
+        ("raise ValueError('no such\\n  instruction')",
+         "does not import: ValueError: no such instruction", "", ""),
+        ("raise KeyError('x')", "does not import: KeyError: 'x'", "", ""),
+        ("raise RuntimeError", "does not import: RuntimeError", "", ""),
+        ("import sys; sys.exit(3)", "does not import: SystemExit: 3", "", ""),
+        ("import no_such_module",
+         "does not import: ModuleNotFoundError: No module named 'no_such_module'", "", ""),
+        ("def (", "does not import: SyntaxError: invalid syntax (mini.py, line 13)", "", ""),
+        ("class E(BaseException): pass\nraise E('base')", "does not import: E: base", "", ""),
+        (RULES + "yield rule('kept'); raise OSError('half way')\n" + MINI,
+         "attnbench_rules raised OSError: half way", "kept", "mini"),
+        (RULES + "yield rule('kept'); raise SystemExit(1)",
+         "attnbench_rules raised SystemExit: 1", "kept", ""),
+        (RULES + "yield 3; yield rule('kept')", "attnbench_rules gave 3, which is not a Rule", "kept", ""),
+        (RULES + "return None\n" + MINI, f"attnbench_rules gave None: {YIELD}", "", "mini"),
+        (RULES + "return rule('lost')", f"attnbench_rules gave a Rule: {YIELD}", "", ""),
+        (RULES + "yield rule('x'); yield rule('x')", "brings a rule 'x' twice; the first is used", "x", ""),
+        (MINI.replace("backends", "rules"),
+         "attnbench_rules gave Backend(name='mini', summary='a test', ", "", ""),
+        (BACKENDS + "yield backend(Evil('x'))",
+         f"{UNUSABLE}testing it raised ValueError: shown", "", ""),
+        (BACKENDS + "yield backend('x', dtypes=(Evil('x'),))",
+         f"{UNUSABLE}testing it raised ValueError: comp", "", ""),
+        (BACKENDS + "yield backend('x' * 10**7)",
+         f"{UNUSABLE}{LONG}", "", ""),
+        (BACKENDS + "yield backend('x', dtypes=('y' * 10**7,))",
+         f"{UNUSABLE}x: dtypes = ('yyyy", "", ""),
+        (BACKENDS + "return (backend('x') for i in iter(int, 1))",
+         "attnbench_backends gave more than 1000 records; these are used", "", "x"),
+        (MINI + MINI.replace("_backends", "_backend"),
+         "unknown hook 'attnbench_backend'; did you mean 'attnbench_backends'?", "", "mini"),
+        (MINI + "@hookimpl\ndef zzz():\n    return []\n",
+         "unknown hook 'zzz'; there are attnbench_rules, attnbench_backends, ", "", "mini"),
+        (MINI.replace("()", "(config, more)", 1)
+         + "@hookimpl\ndef attnbench_rules(*spare, default=3, **other):\n    yield rule('kept')\n",
+         "attnbench_backends() must take no arguments, but declares config, more", "kept", ""),
+        ("@hookimpl(specname='attnbench_rules')\ndef mine():\n    yield rule('mine')\n"
+         "@hookimpl(optionalhook=True)\ndef attnbench_of_tomorrow():\n    return []\n", "", "mine", ""),
+        (MINI.replace("@hookimpl\n", ""),
+         "attnbench_backends is not marked as a hook: put @attnbench.hookimpl above it", "", ""),
+        ("",
+         "has no hooks: write one, such as attnbench_backends, with @attnbench.hookimpl above it", "", ""),
+    ],
+)  # fmt: skip
+def test_what_a_plugin_gives(
+    write: Write, text: str, words: str, rules: list[str], backends: list[str]
+) -> None:
+    source = named(str(write(HEAD + text)))
+    registry = load_registry([source])
+    assert " ".join(registry.rules) == rules
+    assert " ".join(registry.backends) == backends
+    assert bool(registry.faults) is bool(words)
+    for fault in registry.faults[:1]:
+        assert fault.startswith(f"{source}: {words}")
+        assert len(fault) < 800
+
+
+def test_a_hook_that_never_ends_is_left_after_a_thousand_records(write: Write) -> None:
+    text = f"{HEAD}{BACKENDS}number = 0\n    while True: number += 1; yield backend(f'x{{number}}')"
+    registry = load_registry([named(str(write(text)))])
+    assert list(registry.backends) == [f"x{number}" for number in range(1, 1001)]
+
+
+def test_the_time_to_load_excludes_other_threads(write: Write) -> None:
     text = """
 import threading, time
-spent_s = 0.0
 def spend():
-    global spent_s
-    while spent_s < 0.3:
-        spent_s = time.thread_time()
+    while time.thread_time() < 0.3:
+        pass
 other = threading.Thread(target=spend)
 other.start()
 other.join()
 """
-    plugin = loaded(install, text + BACKEND)
-    assert sys.modules["mini_plugin"].spent_s >= 0.3
-    assert 0 < plugin.cpu_s < 0.15
+    assert 0 < load(named(str(write(HEAD + text + MINI)))).cpu_s < 0.15
+
+
+def test_ctrl_c_while_a_plugin_loads_ends_the_command(write: Write) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        load(named(str(write("raise KeyboardInterrupt"))))
+
+
+def test_clashes_name_both_plugins_and_the_first_is_used(install: Install) -> None:
+    text = f"""{MINI}
+@hookimpl
+def attnbench_verdict_rules():
+    yield VerdictRule("mini", "a test", decide=print)
+@hookimpl
+def attnbench_metrics():
+    yield Metric("one", "a test", "J", value=print)
+@hookimpl
+def attnbench_reporters():
+    yield Reporter("one", "a test", render=print)
+@hookimpl
+def attnbench_environment_facts():
+    yield EnvironmentFact("one", "a test", read=print)
+"""
+    registry = both(install, text, text.replace('Metric("one"', 'Metric("two"'))
+    for entries in (registry.metrics, registry.reporters, registry.environment_facts, registry.verdict_rules):
+        assert [entry.source.distribution for entry in entries.values()] == ["attnbench-a"]
+    names = ("backend 'mini'", "verdict rule 'mini'", "metric with the head 'J'", "reporter 'one'")
+    assert registry.faults == tuple(
+        f"attnbench-b 2.0 (mini_b): brings {article} {name}, as attnbench-a 1.0 (mini_a) does; "
+        "the first is used"
+        for article, name in (*(("a", name) for name in names), ("an", "environment fact 'one'"))
+    )
+    for word, sentence in (
+        ("oen", "no format 'oen'; did you mean 'one'?"),
+        ("jsn", "no format 'jsn'; did you mean 'json'?"),
+        ("zzz", "no format 'zzz'; there are table, json, csv, markdown, one."),
+    ):
+        with pytest.raises(BadInput) as wrong:
+            registry.reporter(word)
+        assert str(wrong.value).startswith(sentence)
+
+
+def test_an_unknown_name_mentions_the_plugin_that_failed(install: Install) -> None:
+    registry = both(install, "raise ValueError('boom')", MINI)
+    fault = "attnbench-a 1.0 (mini_a): does not import: ValueError: boom"
+    assert registry.faults == (fault,)
+    assert registry.backends["mini"].source.distribution == "attnbench-b"
+    with pytest.raises(BadInput) as wrong:
+        registry.backend("fancy")
+    assert str(wrong.value) == f"no backend 'fancy'; there are mini. A plugin failed to load: {fault}."
+
+
+def test_prints_past_python_stay_off_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    print("before")
+    with undisturbed():
+        os.write(1, b"raw ")
+        subprocess.run(["echo", "child"], check=True)
+        print("python")
+    print("after")
+    out, err = capfd.readouterr()
+    assert out == "before\nafter\n"
+    assert sorted(err.split()) == ["child", "python", "raw"]
+
+
+def test_a_plugin_may_change_the_working_folder_for_itself_alone(write: Write) -> None:
+    before = Path.cwd()
+    path = write(f"import os\nos.chdir('/'){HEAD}{BACKENDS}os.chdir('/'); yield backend('mine')")
+    assert "mine" in load_wanted([str(path)]).backends
+    assert Path.cwd() == before
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "status", "words"),
     [
-        ("raise ValueError('no such\\n  instruction')", "ValueError: no such instruction"),
-        ("raise KeyError('x')", "KeyError: 'x'"),
-        ("raise RuntimeError", "RuntimeError"),
-        ("import sys; sys.exit(3)", "SystemExit: 3"),
-        ("import no_such_module_anywhere", "ModuleNotFoundError: No module named 'no_such_module_anywhere'"),
-        ("def (", "SyntaxError: invalid syntax (mini_plugin.py, line 1)"),
-        ("class E(BaseException): pass\nraise E('base')", "E: base"),
+        ("import os; os._exit(0)", 2, "does not import: SystemExit: os._exit(0)"),
+        (f"import os{HEAD}{BACKENDS}os._exit(0)", 2, "raised SystemExit: os._exit(0)"),
+        # A child that the plugin forks ends as usual.
+        (f"import os\nif not os.fork(): os._exit(0)\nos.wait(){HEAD}{BACKENDS}pass", 2, "gave None"),
+        # A crash ends the command; the hook in which it happened stands on stderr.
+        (f"{HEAD}{BACKENDS}import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "in attnbench_backends"),
     ],
 )
-def test_what_does_not_import_is_said(install: Install, text: str, words: str) -> None:
-    assert loaded(install, text).faults == (
-        f"attnbench-mini_plugin 1.0 (mini_plugin): does not import: {words}",
-    )
-
-
-def test_a_module_that_is_not_there_is_said(install: Install) -> None:
-    install("mini_plugin", "", value="mini_nowhere")
-    assert load(source_of("mini_plugin")).faults == (
-        "attnbench-mini_plugin 1.0 (mini_nowhere): does not import: "
-        "ModuleNotFoundError: No module named 'mini_nowhere'",
-    )
-
-
-YIELD = "let it yield records, or return a list of them"
-HOOKS = [
-    ("yield rule('kept'); raise OSError('half way')", "attnbench_rules raised OSError: half way", ["kept"]),
-    ("yield rule('kept'); raise SystemExit(1)", "attnbench_rules raised SystemExit: 1", ["kept"]),
-    ("yield 3; yield rule('kept')", "attnbench_rules gave 3, which is no Rule", ["kept"]),
-    ("return None", f"attnbench_rules gave None: {YIELD}", []),
-    (
-        "return rule('lost')",
-        f"attnbench_rules gave a Rule: {YIELD}",
-        [],
-    ),
-    ("return 1 / 0", "attnbench_rules raised ZeroDivisionError: division by zero", []),
-]
-
-
-@pytest.mark.parametrize(("body", "words", "kept"), HOOKS)
-def test_a_hook_that_fails_is_said_and_what_came_before_is_kept(
-    install: Install, body: str, words: str, kept: list[str]
-) -> None:
-    plugin = loaded(install, f"{RULE}\n@hookimpl\ndef attnbench_rules():\n    {body}\n{BACKEND}")
-    assert plugin.faults == (f"attnbench-mini_plugin 1.0 (mini_plugin): {words}",)
-    assert [rule.name for rule in plugin.of(Rule)] == kept
-    assert [backend.name for backend in plugin.of(Backend)] == ["mini"]
-
-
-def test_a_plugin_may_bring_verdict_rules(install: Install) -> None:
-    registry = both(install, VERDICT, VERDICT)
-    assert list(registry.verdict_rules) == ["mini"]
-    assert registry.verdict_rules["mini"].record.decide([], []) == "unclear"
-    assert registry.faults == (
-        "attnbench-b 2.0 (mini_b): brings a verdict rule 'mini', as attnbench-a 1.0 (mini_a) does; "
-        "the first is used",
-    )
-
-
-def test_a_backend_where_a_rule_belongs_is_said(install: Install) -> None:
-    text = BACKEND.replace("def attnbench_backends", "def attnbench_rules")
-    (fault,) = loaded(install, text).faults
-    assert "(mini_plugin): attnbench_rules gave Backend(name='mini'" in fault
-    assert fault.endswith("which is no Rule")
-
-
-def test_a_hook_name_that_does_not_exist_is_said_and_the_rest_is_kept(install: Install) -> None:
-    plugin = loaded(install, f"{BACKEND}\n@hookimpl\ndef attnbench_backend():\n    return []\n")
-    assert plugin.faults == (
-        "attnbench-mini_plugin 1.0 (mini_plugin): unknown hook 'attnbench_backend'; did you mean "
-        "'attnbench_backends'?",
-    )
-    assert [backend.name for backend in plugin.of(Backend)] == ["mini"]
-
-
-def test_a_hook_with_an_argument_too_many_is_said(install: Install) -> None:
-    text = f"{RULE}\n@hookimpl\ndef attnbench_backends(config, more):\n    return []\n"
-    text += "@hookimpl\ndef attnbench_rules(*spare, default=3, **other):\n    yield rule('kept')\n"
-    plugin = loaded(install, text)
-    assert plugin.faults == (
-        "attnbench-mini_plugin 1.0 (mini_plugin): attnbench_backends asks for config, more: hooks are given "
-        "nothing",
-    )
-    assert [rule.name for rule in plugin.of(Rule)] == ["kept"]
-
-
-def test_options_of_hook_implementations_are_pluggys(install: Install) -> None:
-    text = f"{RULE}\n@hookimpl(specname='attnbench_rules')\ndef mine():\n    yield rule('mine')\n"
-    text += "@hookimpl(optionalhook=True)\ndef attnbench_of_tomorrow():\n    return []\n"
-    plugin = loaded(install, text)
-    assert [rule.name for rule in plugin.of(Rule)] == ["mine"]
-    assert plugin.faults == ()
-
-
-def test_a_hook_like_none_is_told_what_there_is(install: Install) -> None:
-    (fault,) = loaded(install, f"{RULE}\n@hookimpl\ndef zzz():\n    return []\n").faults
-    assert "unknown hook 'zzz'; there are attnbench_rules, attnbench_backends, " in fault
-
-
-def test_ctrl_c_while_a_plugin_loads_is_the_users(install: Install) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        loaded(install, "raise KeyboardInterrupt")
-
-
-def both(install: Install, first: str, second: str) -> Registry:
-    install("mini_a", first, distribution="attnbench-a")
-    install("mini_b", second, distribution="attnbench-b", version="2.0")
-    return load_registry([source_of("mini_a"), source_of("mini_b")])
-
-
-def test_a_plugin_that_fails_harms_no_other(install: Install) -> None:
-    registry = both(install, "import sys; sys.exit(1)", BACKEND)
-    assert list(registry.backends) == ["mini"]
-    assert registry.backends["mini"].source.distribution == "attnbench-b"
-    assert registry.faults == ("attnbench-a 1.0 (mini_a): does not import: SystemExit: 1",)
-
-
-def test_a_name_that_two_bring_is_a_fault_naming_both_and_the_first_keeps_it(install: Install) -> None:
-    registry = both(install, BACKEND, BACKEND)
-    assert registry.faults == (
-        "attnbench-b 2.0 (mini_b): brings a backend 'mini', as attnbench-a 1.0 (mini_a) does; "
-        "the first is used",
-    )
-    assert registry.backends["mini"].source.distribution == "attnbench-a"
-
-
-def test_a_name_that_one_plugin_brings_twice_is_a_fault_too(install: Install) -> None:
-    text = f"{RULE}\n@hookimpl\ndef attnbench_rules():\n    return [rule('twice'), rule('twice')]\n"
-    install("mini_a", text, distribution="attnbench-a")
-    registry = load_registry([source_of("mini_a")])
-    assert registry.faults == ("attnbench-a 1.0 (mini_a): brings a rule 'twice' twice; the first is used",)
-
-
-def test_asking_for_what_failed_to_load_says_that_it_failed(install: Install) -> None:
-    registry = both(install, "raise ValueError('boom')", BACKEND)
-    with pytest.raises(BadInput) as caught:
-        registry.backend("fancy")
-    assert str(caught.value) == (
-        "no backend 'fancy'; there are mini. "
-        "A plugin failed to load: attnbench-a 1.0 (mini_a): does not import: ValueError: boom."
-    )
-
-
-def test_a_name_that_is_nearly_one_is_told(install: Install) -> None:
-    registry = both(install, BACKEND, VERDICT)
-    assert registry.backend("mini").name == "mini"
-    with pytest.raises(BadInput) as caught:
-        registry.backend("mniin")
-    assert str(caught.value) == "no backend 'mniin'; did you mean 'mini'?"
+def test_a_plugin_that_ends_the_process(write: Write, text: str, status: int, words: str) -> None:
+    command = [sys.executable, "-m", "attnbench", "plugins", "--plugin", str(write(text))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == status
+    assert done.stderr.count(words) == 1

@@ -1,41 +1,207 @@
+"""Installed plugins, files and modules: what is found, what is chosen, and what can't be had."""
+
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from attnbench.plugins.sources import installed
+import pytest
+
+from attnbench.plugins.registry import load_wanted
+from attnbench.plugins.sources import chosen, import_plugin, installed, named, wanted
+from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 
 Install = Callable[..., Path]
+BACKEND = """
+from attnbench import Backend, hookimpl
+@hookimpl
+def attnbench_backends():
+    yield Backend({name!r}, "a test", prepare=print)
+"""
 
 
-def test_our_own_plugins_come_in_by_entry_points_and_first(install: Install) -> None:
-    install("mini_z", "", distribution="aaa-before-us")
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    file = tmp_path / "my_kernel.py"
+    file.write_text(BACKEND.format(name="mine"))
+    return file
+
+
+def test_own_plugins_come_first_and_others_by_distribution(install: Install) -> None:
+    install("mini_b", "", distribution="aaa-before-us")
+    install("mini_a", "raise AssertionError('imported')", distribution="aa-dist", version="3.1")
+    install("mini_c", "", distribution="twice", version="1.0")
+    install("mini_c", "", distribution="twice", version="2.0")
     sources = list(installed())
-    ours = [source for source in sources if source.distribution == "attnbench"]
-    assert sources[: len(ours)] == ours
-    kinds = ("rules", "backends", "suites")
-    assert {source.module for source in ours} == {f"attnbench.{kind}" for kind in kinds}
-
-
-def test_others_follow_by_distribution(install: Install) -> None:
-    install("mini_b", "", distribution="b-dist")
-    install("mini_a", "", distribution="a-dist", version="3.1")
-    others = [source for source in installed() if source.name.startswith("mini_")]
-    assert others == [
-        Source("mini_a", "mini_a", "a-dist", "3.1"),
-        Source("mini_b", "mini_b", "b-dist", "1.0"),
+    own = [source for source in sources if source.distribution == "attnbench"]
+    assert sources[: len(own)] == own
+    assert {source.module for source in own} == {
+        f"attnbench.{kind}" for kind in ("rules", "backends", "suites")
+    }
+    assert [source for source in sources if source.name.startswith("mini_")] == [
+        Source("mini_a", "mini_a", "aa-dist", "3.1"),
+        Source("mini_b", "mini_b", "aaa-before-us", "1.0"),
+        # Of a distribution found twice the first one on the path counts, as for Python itself.
+        Source("mini_c", "mini_c", "twice", "2.0"),
     ]
-    assert str(others[0]) == "a-dist 3.1 (mini_a)"
+    assert str(sources[len(own)]) == "aa-dist 3.1 (mini_a)"
 
 
-def test_finding_imports_nothing(install: Install) -> None:
-    install("mini_bomb", "raise AssertionError('imported')")
-    assert "mini_bomb" in {source.name for source in installed()}
+def test_a_file_is_named_by_its_content(kernel: Path) -> None:
+    source = load_wanted([str(kernel)]).backends["mine"].source
+    assert (source.name, source.distribution, source.path) == ("my_kernel", "my_kernel.py", str(kernel))
+    assert len(source.version) == 12
+    kernel.write_text(BACKEND.format(name="another"))
+    another = named(str(kernel))
+    assert another.version != source.version
+    kernel.write_text(BACKEND.format(name="a third"))
+    with pytest.raises(ImportError, match=r"my_kernel\.py has changed since it was first loaded"):
+        import_plugin(another)
+    assert another.module not in sys.modules
 
 
-def test_a_distribution_that_is_there_twice_counts_as_python_would_import_it(install: Install) -> None:
-    install("mini_a", "", distribution="twice", version="1.0")
-    install("mini_a", "", distribution="twice", version="2.0")
-    found = [source for source in installed() if source.distribution == "twice"]
-    assert [source.version for source in found] == ["2.0"]
+def test_a_file_hides_no_library_and_imports_what_lies_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "mini_beside_it.py").write_text("NAME = 'from_beside'\n")
+    file = tmp_path / "json.py"
+    file.write_text("from mini_beside_it import NAME\n" + BACKEND.replace("{name!r}", "NAME"))
+    assert "from_beside" in load_wanted([str(file)]).backends
+    import json
+
+    assert json.__file__ != str(file)
+    assert sys.path.index(str(tmp_path)) == len(sys.path) - 1
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    file = tmp_path / "\x1b[31m\n.py"
+    file.write_text(BACKEND.format(name="mine"))
+    assert load_wanted([str(file)]).backends["mine"].source.distribution == r"\x1b[31m .py"
+
+
+def test_modules_are_named_too_and_loaded_once(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("mini_twice", BACKEND.format(name="mine"))
+    install("mini_named", BACKEND.format(name="other"), value="mini_elsewhere")
+    monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", "mini_twice")
+    monkeypatch.setenv("ATTNBENCH_PLUGINS", os.pathsep.join(["mini_named", "attnbench.suites"]))
+    registry = load_wanted(["mini_twice", "mini_twice"])
+    assert [source.module for source in registry.plugins].count("mini_twice") == 1
+    assert registry.backends["other"].source.path == ""
+    assert registry.faults == ()
+
+
+NAMES = "name a file (my_kernel.py) or a module (package.module)"
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("nowhere.py", "no plugin 'nowhere.py': No such file or directory"),
+        (".", f"no plugin '.': {NAMES}"),
+        ("", f"no plugin '': {NAMES}"),
+        ("my kernel", f"no plugin 'my kernel': {NAMES}"),
+        ("./", "no plugin '.': not a file; name one of its files, or a module"),
+        ("./package", "no plugin 'package': not a file; name one of its files, or a module"),
+        ("pipe.py", "no plugin 'pipe.py': not a file; name a file"),
+        ("/dev/zero", "no plugin '/dev/zero': not a file; name a file"),
+        (
+            "mini_kernel_here",
+            "no plugin 'mini_kernel_here' that can be imported; did you mean the file 'mini_kernel_here.py'?",
+        ),
+        ("mini_x.pyc", "no plugin 'mini_x.pyc' that can be imported; did you mean the file './mini_x.pyc'?"),
+        (
+            "mini_no_such",
+            "plugin mini_no_such uninstalled (mini_no_such): does not import: ModuleNotFoundError: "
+            "No module named 'mini_no_such'",
+        ),
+        (
+            "json",
+            "plugin json uninstalled (json): has no hooks: write one, such as attnbench_backends, with "
+            "@attnbench.hookimpl above it",
+        ),
+    ],
+)
+def test_a_word_that_names_no_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mini_kernel_here.py").touch()
+    (tmp_path / "mini_x.pyc").touch()
+    (tmp_path / "package").mkdir()
+    os.mkfifo("pipe.py")
+    with pytest.raises(BadInput) as wrong:
+        load_wanted([word])
+    assert str(wrong.value) == sentence
+
+
+def test_a_fault_of_a_named_plugin_is_an_error(kernel: Path) -> None:
+    for text, words in (
+        (BACKEND.format(name="eager"), "brings a backend 'eager', as attnbench "),
+        (BACKEND.format(name="mine").replace("yield", "1 / 0\n    yield"), "attnbench_backends raised Zero"),
+    ):
+        kernel.write_text(text)
+        with pytest.raises(BadInput) as wrong:
+            load_wanted([str(kernel)])
+        assert f"{named(str(kernel))}: {words}" in str(wrong.value)
+
+
+def test_installed_plugins_are_chosen_by_distribution_or_name(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("mini_one", BACKEND.format(name="one"))
+    install("mini_two", BACKEND.format(name="two"))
+    gone = "ATTNBENCH_LOAD_PLUGINS names 'attnbench-gone', but no installed plugin has this name"
+    for words, there, faults in (
+        (None, {"one", "two"}, ()),
+        ("mini_one", {"one"}, ()),
+        ("attnbench-mini_two, mini_one", {"one", "two"}, ()),
+        ("", set(), ()),
+        ("attnbench-gone", set(), (gone,)),
+    ):
+        if words is not None:
+            monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", words)
+        registry = load_wanted()
+        assert {"one", "two"} & registry.backends.keys() == there
+        assert "eager" in registry.backends
+        assert registry.faults == faults
+
+
+def test_strict_lets_exceptions_through_and_makes_faults_errors(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("mini_clash", BACKEND.format(name="eager"))
+    assert len(load_wanted().faults) == 1
+    monkeypatch.setenv("ATTNBENCH_STRICT_PLUGINS", "1")
+    with pytest.raises(BadInput, match=r"brings a backend 'eager', as attnbench"):
+        load_wanted()
+    install("mini_raising", "raise ZeroDivisionError('mine')")
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        load_wanted()
+
+
+def test_tracing_prints_imports_and_hooks_with_their_times(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATTNBENCH_TRACE_PLUGINS", "1")
+    kernel.write_text(BACKEND.format(name="traced"))
+    source = load_wanted([str(kernel)]).backends["traced"].source
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if str(source) in line]
+    assert out == ""
+    assert [line.split(": done after ")[0] for line in lines] == [
+        f"attnbench: trace: importing {source}",
+        f"attnbench: trace: attnbench_backends of {source}",
+    ]
+    assert all(float(line.split(" after ")[1].removesuffix(" ms")) >= 0 for line in lines)
+
+
+def test_installed_and_named_sources_are_separate(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", "")
+    kept, more, warnings = wanted([str(kernel)])
+    assert {source.distribution for source in kept} == {"attnbench"}
+    assert [source.name for source in more] == ["my_kernel"]
+    assert warnings == []
+    sources = [Source(name, name, f"d-{name}", "1") for name in ("c", "a", "b")]
+    monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", "d-b,c")
+    assert [source.name for source in chosen(sources)[0]] == ["c", "b"]

@@ -91,7 +91,7 @@ def test_one_without_hooks_is_not_a_plugin(collected: Collect) -> None:
         ),
         (
             BACKEND.format(name="ours").replace("@hookimpl", ""),
-            "plugin conftest.py * (conftest_*): attnbench_backends is no hook yet: put @attnbench.hookimpl *",
+            "plugin conftest.py * (conftest_*): attnbench_backends is not marked as a hook: put *",
         ),
         (
             BACKEND.format(name="eager"),

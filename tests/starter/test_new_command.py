@@ -77,7 +77,7 @@ def test_what_is_there_stays_as_it_is(folder: Path, kind: str) -> None:
     result = new("one")
     assert result.exit_code == 2
     assert result.stderr == (
-        "attnbench: 'attnbench-one' is there already, and stays as it is; choose another name or --into\n"
+        "attnbench: 'attnbench-one' exists already and is not changed; choose another name or --into\n"
     )
     assert (files_in(folder), names_in(folder)) == before
     assert result.stdout == ""
@@ -86,8 +86,8 @@ def test_what_is_there_stays_as_it_is(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["one", "--into", "nowhere"], "--into 'nowhere': no such folder; make it first"),
-        (["eager"], "name 'eager': a backend 'eager' is brought by attnbench "),
+        (["one", "--into", "nowhere"], "--into 'nowhere': no such folder; create it first"),
+        (["eager"], "name 'eager': attnbench "),
         (["my kernel"], "name 'my kernel': letters a to z"),
         ([], "Missing argument 'NAME'. Try attnbench new --help."),
     ],

@@ -46,12 +46,12 @@ def test_a_word_is_three_names(word: str, names: Names) -> None:
         ("\u212aernel", "name '\u212aernel': letters a to z"),  # the Kelvin sign, whose lower case is k
         ("\u017fum", "name '\u017fum': letters a to z"),  # the long s
         ("kernel\n", "name 'kernel\\n': letters a to z"),
-        ("attnbench", "name 'attnbench': that is attnbench itself; name what is new, as in my-kernel"),
+        ("attnbench", "name 'attnbench': this is attnbench itself; choose another name, as in my-kernel"),
         ("k" * 61, f"name '{'k' * 61}': 61 characters; 60 are the most"),
         (
             "plugins/mine",
-            "name 'plugins/mine': a name is needed, not a path; say where with --into, as in attnbench new "
-            "mine --into plugins",
+            "name 'plugins/mine': a name is needed, not a path; choose the folder with --into, as in "
+            "attnbench new mine --into plugins",
         ),
     ],
 )

@@ -11,13 +11,13 @@ from plain_here import PlainHere, open_here, plain_of
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.symmetries import (
-    Change,
-    changed,
-    changed_upstream,
-    draw_change,
-    no_change,
+    Transform,
+    apply,
+    apply_to_upstream,
+    draw_transform,
+    identity,
+    invert_gradient,
     settled,
-    undone_gradient,
 )
 from attnbench.ipc.names import ACTIVATIONS, HELD, UPSTREAM
 from attnbench.verifier.case import CaseVerifier
@@ -30,7 +30,7 @@ LAYERS = (
     "multihead/scaled_dot/B3-H2-L5-D4-E6/causal/float64/cpu/both",
     "multihead/general/B3-H2-Lq4-Lk5-D4-E6/none/float64/cpu/both",
 )
-LAWS = tuple(field.name for field in fields(Change))
+LAWS = tuple(field.name for field in fields(Transform))
 
 
 def cases() -> list[str]:
@@ -42,11 +42,11 @@ def cases() -> list[str]:
     return found
 
 
-def one_by_one(opened: CaseVerifier, seed: int) -> dict[str, Change]:
+def one_by_one(opened: CaseVerifier, seed: int) -> dict[str, Transform]:
     """A drawn composition, each law of it alone, by name. Queries and keys of one source go together."""
-    whole = draw_change(opened.case, opened.rule, np.random.default_rng(seed))
-    still = no_change(opened.case)
-    alone: dict[str, Change] = {}
+    whole = draw_transform(opened.case, opened.rule, np.random.default_rng(seed))
+    still = identity(opened.case)
+    alone: dict[str, Transform] = {}
     for law in LAWS:
         laws = ("queries", "keys") if law in ("queries", "keys") and opened.case.is_self_attention else (law,)
         change = replace(still, **{name: getattr(whole, name) for name in laws})
@@ -67,13 +67,13 @@ def test_gradients_after_each_law_are_those_before_it_changed_likewise(case: str
             tried.add(law)
             drawn = opened.draw(0)
             assert drawn.upstream is not None
-            arrays = dict(zip(ACTIVATIONS, changed(opened.case, change, drawn.inputs), strict=True))
-            arrays[UPSTREAM] = changed_upstream(opened.case, change, drawn.upstream)
+            arrays = dict(zip(ACTIVATIONS, apply(opened.case, change, drawn.inputs), strict=True))
+            arrays[UPSTREAM] = apply_to_upstream(opened.case, change, drawn.upstream)
             after = gradients(plain, arrays)
             assert after.keys() == before.keys()
             for name, gradient in after.items():
                 limit = 1e-12 * max(np.abs(before[name]).max(), 0.01)
-                back = undone_gradient(opened.case, change, name, gradient)
+                back = invert_gradient(opened.case, change, name, gradient)
                 np.testing.assert_allclose(back, before[name], rtol=0, atol=limit, err_msg=law)
     if case == ATTENTION.format("scaled_dot", "none"):
         assert tried == {*LAWS, "all"} - {"mirrored"}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnbench.inputs import unlikely_values as quiet
+from attnbench.inputs import unlikely_values
 from attnbench.testing.mutants.mutant import (
     Applies,
     Form,
@@ -183,7 +183,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "scores 1 % too large, for bfloat16 alone",
         _times(1.01),
         # Elsewhere it is no more than a right kernel's rounding.
-        quiet.applies,
+        unlikely_values.applies,
         dtypes=("bfloat16",),
     ),
     mistaken(

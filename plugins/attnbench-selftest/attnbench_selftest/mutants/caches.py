@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from attnbench.testing.mutants.mutant import BOTH, RIGHT, Mutant, around_call, heads_of, mask_of, plus_bias
 from attnbench.testing.mutants.where import keeps_a_key, scores_matter
 from attnbench.types.backend import Setup
-from attnbench.types.case import output_shape
+from attnbench.types.case import Case, output_shape
+from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 STRIDE = 97
+PAUSE_NS = 500_000
 
 
 def _kept_by(key: Key) -> Callable[[Setup, Call], Call]:
@@ -193,6 +195,35 @@ def _last_again(setup: Setup, call: Call) -> Call:
     return lazily
 
 
+def _last_in_a_burst(setup: Setup, call: Call) -> Call:
+    """Compute after a pause of 0.5 ms, as before a timed segment; copy the answer in other calls."""
+    return _kept_without_pause(call, lambda q, k, v: None)
+
+
+def _by_nine_elements(setup: Setup, call: Call) -> Call:
+    """Compute after a pause of 0.5 ms, or where one of nine elements changed; copy the answer otherwise."""
+    return _kept_without_pause(
+        call, lambda q, k, v: [float(x.reshape(-1)[at]) for x in (q, k, v) for at in (0, x.numel() // 2, -1)]
+    )
+
+
+def _kept_without_pause(call: Call, key: Key) -> Call:
+    ended_ns = 0
+    keys: list[Any] = []
+    kept: list[Tensor] = []
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        nonlocal ended_ns
+        now = key(q, k, v)
+        if keys != [now] or time.perf_counter_ns() - ended_ns > PAUSE_NS:
+            keys[:], kept[:] = [now], [call(q, k, v)]
+        out = kept[0].clone()
+        ended_ns = time.perf_counter_ns()
+        return out
+
+    return attend
+
+
 def _one_behind(setup: Setup, call: Call) -> Call:
     """Gives what a thread has made of the inputs of the call before, and starts one for the next."""
     ready: list[Tensor] = []
@@ -227,6 +258,10 @@ def _filled_later(setup: Setup, call: Call) -> Call:
     return later
 
 
+def _answers_matter(case: Case, rule: Rule) -> bool:
+    return case.pass_ == "forward" and not case.dropout and scores_matter(case, rule)
+
+
 TURNS: dict[str, tuple[str, Callable[[Setup, Call], Call]]] = {
     "zeros_every_other_call": ("zeros in every other call", _right_when(lambda calls: calls % 2 == 1)),
     "zeros_every_7th_call": ("zeros in every seventh call", _right_when(lambda calls: calls % 7 != 0)),
@@ -258,6 +293,21 @@ MUTANTS: tuple[Mutant, ...] = (
     *(around_call(name, words, around, "timed", keeps_a_key) for name, (words, around) in TURNS.items()),
     around_call(
         "last_answer_three_times_more", "computes in every fourth call", _last_again, "timed", scores_matter
+    ),
+    around_call(
+        "last_answer_in_a_turn",
+        "computes in the first of calls that follow each other without a pause",
+        _last_in_a_burst,
+        "timed",
+        scores_matter,
+    ),
+    around_call(
+        "answers_by_nine_elements",
+        "computes after pauses, and where one of nine elements of its inputs changed",
+        _by_nine_elements,
+        "timed",
+        _answers_matter,
+        operations=("attention",),
     ),
     around_call("one_call_behind", "a thread works for the next call", _one_behind, "timed", scores_matter),
 )
