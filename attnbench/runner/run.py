@@ -152,6 +152,9 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
     with writer, _interruptible(path):
         if manifest.sides:
             raise BadInput(f"{str(path)!r} is a live comparison, whose sides are gone: compare anew")
+        if stored.finished is not None:
+            # Nothing is left to measure, so its plugins need not be here.
+            return stored
         cases = tuple(parse_case(text) for text in manifest.cases)
         check_same_plugins(manifest.backends, cases, manifest, registry)
         for name in manifest.backends:
@@ -167,8 +170,6 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
             compiled_on=None if manifest.compiled_on is None else frozenset(manifest.compiled_on),
         )
         registry.backend(plan.options.baseline)
-        if stored.finished is not None:
-            return stored
         check_threads(max(case.threads for case in plan.cases))
         with WorkerPool(plan.options) as pool:
             _run_cases(plan, pool, writer, _before(stored), progress)
