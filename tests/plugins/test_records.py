@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 import pytest
-from attnbench.reports.rows import record_row
-from attnbench.types.columns import COLUMNS, HEADS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +15,7 @@ from attnbench import hookspecs
 from attnbench.cli import list as listing
 from attnbench.plugins.kinds import KINDS, Kind, fault
 from attnbench.plugins.registry import Registry, load_registry
-from attnbench.reports.columns import all_columns
+from attnbench.reports.columns import HEADS, KEYS, record_row, table_columns
 from attnbench.reports.judged import Judged
 from attnbench.types.backend import Backend
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
@@ -147,7 +145,7 @@ def test_names_and_heads_of_all_own_columns_are_reserved() -> None:
         gbps=1.0, limit_share=0.5, peak_extra_bytes=1, prepare_ms=1.0, first_call_ms=1.0,
     )  # fmt: skip
     judged = Judged(whole, "slower")
-    assert tuple(record_row(judged)) == COLUMNS
-    heads = {column.head for column in all_columns([judged])}
+    assert tuple(record_row(judged)) == KEYS
+    heads = {column.head for column in table_columns([judged])}
     assert len(heads) == 16
     assert heads - set(HEADS) == {"×eager"}
