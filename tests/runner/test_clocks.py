@@ -29,12 +29,12 @@ def suspected(stored: StoredRun) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def among_others(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
-    """Two kinds of liars among honest ones."""
-    names = (*HONEST, "slow_the_clock", "clock_ever_slower")
+    """A backend whose clock is slow, among honest ones."""
+    names = (*HONEST, "slow_the_clock")
     return run_of(tmp_path_factory.mktemp("clocks"), (PLAIN,), names, **six_turns(4))
 
 
-@pytest.mark.parametrize("name", ["slow_the_clock", "clock_ever_slower"])
+@pytest.mark.parametrize("name", ["slow_the_clock"])
 def test_one_of_several_with_a_slow_clock_is_suspect(among_others: StoredRun, name: str) -> None:
     """The clock of its samples alone, or that of its turns too, by which they seem to be over at once."""
     record = by_backend(among_others)[name]
@@ -45,12 +45,12 @@ def test_one_of_several_with_a_slow_clock_is_suspect(among_others: StoredRun, na
 
 
 def test_honest_clocks_beside_liars_are_believed(among_others: StoredRun) -> None:
-    assert set(suspected(among_others)) == {"slow_the_clock", "clock_ever_slower"}
+    assert set(suspected(among_others)) == {"slow_the_clock"}
     for name in HONEST:
         assert by_backend(among_others)[name].status == "ok", by_backend(among_others)[name].reason
 
 
-@pytest.mark.parametrize("name", ["slow_the_clock", "clock_ever_slower"])
+@pytest.mark.parametrize("name", ["slow_the_clock"])
 def test_alone_with_a_slow_clock_it_is_suspect(odd_plugins: None, tmp_path: Path, name: str) -> None:
     stored = run_of(tmp_path, (PLAIN,), (name,), **six_turns(3))
     (record,) = stored.records
@@ -64,15 +64,15 @@ def test_alone_with_an_honest_clock_it_is_not(odd_plugins: None, tmp_path: Path)
     assert suspected(stored) == {}
 
 
-@pytest.mark.parametrize("name", ["clock_hundredth", "clock_double", "clock_ever_slower"])
+@pytest.mark.parametrize("name", ["clock_hundredth", "clock_double"])
 def test_times_that_can_not_be_are_an_error_and_cast_no_doubt_on_others(
     odd_plugins: None, tmp_path: Path, name: str
 ) -> None:
-    """Before the stretch, after it, or, once a stretch is over, further and further behind."""
+    """Slots before the segment, or after it."""
     stored = run_of(tmp_path, (PLAIN,), ("eager", name, "honest1"), **six_turns(3))
     records = by_backend(stored)
     assert records[name].status == "error"
-    assert records[name].reason.endswith("by the worker's clock")
+    assert records[name].reason.startswith("by the worker's clock")
     assert suspected(stored) == {}
     for honest in ("eager", "honest1"):
         assert records[honest].status == "ok", records[honest].reason

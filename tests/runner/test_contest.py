@@ -89,7 +89,7 @@ def test_what_prepares_quickly_is_prepared_anew_for_each_set(
     odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whatever a busy machine makes of its milliseconds.
-    monkeypatch.setattr("attnbench.runner.plan._ANEW_BELOW_NS", 10**12)
+    monkeypatch.setattr("attnbench.runner.plan._ANEW_BELOW_MS", 1e12)
     pids = prepared_in(tmp_path, monkeypatch)
     run_of(tmp_path, (PLAIN,), ("record_process",), sets=4)
     # One more for the check.
@@ -99,7 +99,7 @@ def test_what_prepares_quickly_is_prepared_anew_for_each_set(
 def test_what_takes_long_to_prepare_is_prepared_once_and_forked(
     odd_plugins: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnbench.runner.plan._ANEW_BELOW_NS", 0)
+    monkeypatch.setattr("attnbench.runner.plan._ANEW_BELOW_MS", 0.0)
     pids = prepared_in(tmp_path, monkeypatch)
     run_of(tmp_path, (PLAIN,), ("record_process",), sets=4)
     assert len(list(pids.iterdir())) == 1

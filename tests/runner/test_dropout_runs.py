@@ -12,7 +12,7 @@ from attnbench.types.record import Record
 CASE = "attention/scaled_dot/B2-H4-Lq64-Lk64-D16/none/float32/cpu/forward/dropout0.1"
 SEES_NOTHING = "attention/scaled_dot/B1-H1-Lq4-Lk4-D8/padding:0/float32/cpu/forward/dropout0.1"
 CHECKED = ("one_mask", "none_dropped", "not_rescaled", "p_a_fifth_larger", "heads_alike")
-TIMED = ("one_mask_when_timed", "none_when_timed", "first_weights_when_timed")
+TIMED = ("none_when_timed", "first_weights_when_timed")
 RIGHT = ("right", "generator_of_its_own")
 
 

@@ -57,11 +57,6 @@ def one_mask() -> Drop:
     return drop
 
 
-def one_mask_when_timed() -> Drop:
-    same = one_mask()
-    return lambda weights, p: (same if taking_turns() else from_torch)(weights, p)
-
-
 def none_when_timed() -> Drop:
     return lambda weights, p: weights if taking_turns() else from_torch(weights, p)
 
@@ -105,7 +100,6 @@ MADE: dict[str, Callable[[], Drop]] = {
     "not_rescaled": always(lambda w, p: from_torch(w, p) * (1 - p)),
     "none_dropped": always(lambda w, p: w),
     "heads_alike": always(lambda w, p: w * from_torch(w[:, :1] * 0 + 1, p)),
-    "one_mask_when_timed": one_mask_when_timed,
     "none_when_timed": none_when_timed,
     "first_weights_when_timed": first_weights_when_timed,
 }
