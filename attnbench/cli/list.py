@@ -82,6 +82,18 @@ def _rules_of(backend: Backend) -> str | list[str]:
     return "all with a dot form" if backend.needs_dot_form else "all"
 
 
+@command.command("operations")
+@plugin_option
+@format_option
+def operations(format_: Format) -> None:
+    """Operations: what is computed around a rule.
+
+    \b
+    attnbench list operations
+    """
+    _print(load_plugins().operations, _SUMMARIES, format_, _of_any)
+
+
 @command.command("suites")
 @plugin_option
 @format_option

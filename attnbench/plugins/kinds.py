@@ -10,9 +10,10 @@ from typing import Any, get_args
 from attnbench import hookspecs
 from attnbench.plugins import kinds as v
 from attnbench.types.backend import Backend, Layout
-from attnbench.types.case import DEVICES, DTYPES, OPERATIONS, PASSES, Case
+from attnbench.types.case import DEVICES, DTYPES, PASSES, Case
 from attnbench.types.columns import COLUMNS, FORMATS, HEADS
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
+from attnbench.types.operation import Operation
 from attnbench.types.rule import Law, Rule
 from attnbench.types.words import LONGEST_NAME, NAME, NAMES_ARE
 
@@ -39,7 +40,7 @@ def backend_fault(backend: Backend) -> str | None:
         or _not_callable("prepare", backend.prepare)
         or _not_callable("supports", backend.supports)
         or _not_callable("available", backend.available)
-        or _not_words("operations", backend.operations, OPERATIONS)
+        or _not_names("operations", backend.operations)
         or _not_words("dtypes", backend.dtypes, DTYPES)
         or _not_words("devices", backend.devices, DEVICES)
         or _not_words("passes", backend.passes, PASSES)
@@ -67,6 +68,24 @@ def rule_fault(rule: Rule) -> str | None:
         or (None if rule.sink is None else _not_callable("sink", rule.sink))
         or (_not_words("laws", rule.laws, get_args(Law)) if rule.laws != () else None)
         or (None if rule.score_flops is None else _not_callable("score_flops", rule.score_flops))
+    )
+
+
+def operation_fault(operation: Operation) -> str | None:
+    """What is wrong with an operation."""
+    functions = {
+        name: getattr(operation, name)
+        for name in ("inputs", "outputs", "flops", "parameters", "check", "unread")
+    } | {
+        name: getattr(operation, name)
+        for name in ("solve", "draw", "reference")
+        if getattr(operation, name) is not None
+    }
+    one_of = "solve or heads: an operation has exactly one of both"
+    return (
+        _not_line("summary", operation.summary)
+        or next((wrong for name, f in functions.items() if (wrong := _not_callable(name, f))), None)
+        or (one_of if (operation.solve is None) == (operation.heads is None) else None)
     )
 
 
@@ -148,6 +167,10 @@ def _not_words(what: str, value: object, allowed: Collection[str] | None) -> str
     return None
 
 
+def _not_names(what: str, value: object) -> str | None:
+    return _not_words(what, value, None) or (f"{what} = (): one or more are needed" if value == () else None)
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -178,6 +201,7 @@ class Kind:
 KINDS = (
     Kind("rules", "a rule", "rules", Rule, v.rule_fault),
     Kind("backends", "a backend", "backends", Backend, v.backend_fault),
+    Kind("operations", "an operation", "operations", Operation, v.operation_fault),
     Kind("suites", "a suite", "suites", Suite, v.suite_fault),
     Kind("verdict_rules", "a verdict rule", "verdicts", VerdictRule, v.verdict_rule_fault),
     Kind("metrics", "a metric", "metrics", Metric, v.metric_fault, unlike=("head",)),

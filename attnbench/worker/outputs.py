@@ -10,8 +10,9 @@ import numpy as np
 from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
-from attnbench.types.case import Case, Shape
+from attnbench.types.case import Case
 from attnbench.types.checks import Check
+from attnbench.types.operation import Shape
 
 if TYPE_CHECKING:
     import torch

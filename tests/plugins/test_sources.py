@@ -14,7 +14,7 @@ def test_our_own_plugins_come_in_by_entry_points_and_first(install: Install) -> 
     sources = list(installed())
     ours = [source for source in sources if source.distribution == "attnbench"]
     assert sources[: len(ours)] == ours
-    kinds = ("rules", "backends", "suites")
+    kinds = ("rules", "backends", "suites", "operations")
     assert {source.module for source in ours} == {f"attnbench.{kind}" for kind in kinds}
 
 

@@ -64,7 +64,7 @@ def test_any_plain_name_will_do(name: str) -> None:
         (BACKEND, "rules", "dot", "mine: rules = 'dot': a tuple of words is needed"),
         (BACKEND, "devices", None, "mine: devices = None: a tuple of words is needed"),
         (BACKEND, "devices", ("tpu",), "mine: devices = ('tpu',): words of cpu, cuda are needed"),
-        (BACKEND, "operations", (), "mine: operations = (): words of attention, multihead are needed"),
+        (BACKEND, "operations", (), "mine: operations = (): one or more are needed"),
         (BACKEND, "dtypes", ("float8",), "words of float64, float32, bfloat16, float16 are needed"),
         (BACKEND, "layout", "XYZ", "words of BHLD, BLHD are needed"),
         (BACKEND, "quadratic_copies", "x", "mine: quadratic_copies = 'x': 0 or more"),
