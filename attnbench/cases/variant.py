@@ -13,6 +13,7 @@ import numpy as np
 
 from attnbench.masks import keep_rows
 from attnbench.types.case import Case, Dtype, Layer
+from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, Padding
 from attnbench.types.rule import Rule
 
@@ -59,19 +60,23 @@ def near_case(
         # Later attempts stand on easier ground, for rules that want both lengths the same.
         same = square or case.is_self_attention or attempt > ATTEMPTS // 2
         Lq, Lk = _lengths(case, same, most_pairs, rng)
-        near = replace(
-            case,
-            B=B,
-            H=H,
-            Hkv=Hkv,
-            Lq=Lq,
-            Lk=Lk,
-            layer=_layer(case, H),
-            mask=_mask(case, B, Lk, rng),
-            dtype=dtype,
-            cache="hot",
-            seed=int(rng.integers(SEEDS)),
-        )
+        try:
+            near = replace(
+                case,
+                B=B,
+                H=H,
+                Hkv=Hkv,
+                Lq=Lq,
+                Lk=Lk,
+                layer=_layer(case, H),
+                mask=_mask(case, B, Lk, rng),
+                dtype=dtype,
+                cache="hot",
+                seed=int(rng.integers(SEEDS)),
+            )
+        except BadCase:
+            # The operation does not have such lengths.
+            continue
         if rule.supports(near) is None and _tells_something(near) and (Lq, Lk) != (case.Lq, case.Lk):
             return near
     return None

@@ -13,6 +13,7 @@ from attnbench.inputs import one_hot as one_key
 from attnbench.inputs import unlikely_values as quiet
 from attnbench.inputs.draw import Stored, draw_activations
 from attnbench.types.case import Case, output_shape
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 
 Triple = tuple[Stored, Stored, Stored]
@@ -131,6 +132,8 @@ _BY_NAME = {family.name: family for family in FAMILIES}
 
 def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
     """Names of the families that make sense of a case, ``normal`` first."""
+    if operation_of(case).heads is None:
+        return (NORMAL,)
     return tuple(family.name for family in FAMILIES if family.applies(case, rule))
 
 

@@ -30,7 +30,7 @@ def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
 
 
 def _outputs(case: Case) -> tuple[TensorSpec, ...]:
-    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv)),)
+    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhid"),)
 
 
 def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
 
 def _outputs(case: Case) -> tuple[TensorSpec, ...]:
     width = _layer(case).E if _layer(case).out else case.H * case.Dv
-    return (TensorSpec("out", (case.B, case.Lq, width)),)
+    return (TensorSpec("out", (case.B, case.Lq, width), axes="bie"),)
 
 
 def _parameters(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:

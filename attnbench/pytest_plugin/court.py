@@ -89,6 +89,7 @@ class Court:
                 timed_draws=_TIMED_DRAWS,
                 oracle_flops=self._shop.options.oracle_flops,
                 without=_ALL_BUT_NORMAL,
+                operation_source=self.registry.operations[case.operation].source,
             )
             verifier = self._shop.verifier
             brief = self._closing.enter_context(

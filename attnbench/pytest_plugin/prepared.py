@@ -118,6 +118,7 @@ def prepared(brief: Brief, case: Case, entry: Entry[Backend]) -> Prepared:
         rule_source=brief.rule_source,
         parameters=brief.parameters.arrays,
         memory_limit_bytes=None,
+        operation_source=brief.operation_source,
     )
     places = draw_places(brief, _PLACES, renewing=False)
     with brief.renewed(places) as blocks:

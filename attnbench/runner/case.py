@@ -143,6 +143,7 @@ def decide(contest: Contest) -> None:
         timed_draws=shop.options.timed_draws,
         oracle_flops=shop.options.oracle_flops,
         without=shop.options.without,
+        operation_source=contest.registry.operations[case.operation].source,
     )
     limit = shop.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit += _pool_bytes(contest)
@@ -184,7 +185,8 @@ def _right_nearby(contest: Contest, entries: list[Entry[Backend]], limit: int) -
         return entries
     contest.clock.tell("a case beside it")
     rule = contest.registry.rules[contest.case.rule]
-    left = pass_near(shop, contest.case, rule, entries, limit, contest.record_failure)
+    operation = contest.registry.operations[contest.case.operation]
+    left = pass_near(shop, contest.case, rule, operation.source, entries, limit, contest.record_failure)
     contest.clock.spend("near")
     return left
 

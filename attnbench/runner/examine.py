@@ -19,6 +19,7 @@ from attnbench.runner.link import VerifierLink, WorkerFailed, WorkerLink
 from attnbench.runner.pool import Workshop
 from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
+from attnbench.types.operation import operation_of
 from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.words import clean
 
@@ -92,7 +93,10 @@ def prepare_template(
     Raises:
         WorkerFailed: it could not be prepared; the template is gone.
     """
-    sources = (brief.rule_source,) if entry is None else (brief.rule_source, entry.source)
+    known = (
+        [brief.rule_source] if brief.operation_source is None else [brief.operation_source, brief.rule_source]
+    )
+    sources = (*known,) if entry is None else (*known, entry.source)
     side = "" if entry is None else entry.side
     template = shop.new_template(
         brief.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch, side=side
@@ -103,6 +107,7 @@ def prepare_template(
         backend_source=None if entry is None else entry.source,
         rule_source=brief.rule_source,
         parameters=brief.parameters.arrays,
+        operation_source=brief.operation_source,
         memory_limit_bytes=None if entry is None else brief.memory_limit_bytes,
     )
     try:
@@ -120,6 +125,8 @@ def examine_plain(shop: Workshop, brief: Brief) -> None:
         WorkerFailed: it could not be computed: nothing can be judged on this case.
     """
     case = parse_case(brief.case)
+    if operation_of(case).reference is None:
+        return
     template, _ = prepare_template(shop, brief, None, shop.all_cpus)
     try:
         for index in range(len(brief.draws)):

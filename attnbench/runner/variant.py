@@ -25,6 +25,7 @@ from attnbench.runner.pool import Workshop
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
+from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
 
 Entries = list[Entry[Backend]]
@@ -34,6 +35,7 @@ def pass_near(
     shop: Workshop,
     case: Case,
     rule: Entry[Rule],
+    operation_source: Source,
     entries: Entries,
     memory_limit_bytes: int,
     failed: Callable[[str, WorkerFailed], None],
@@ -53,7 +55,7 @@ def pass_near(
             continue
         opening = rm.OpenCase(
             case_id(near), rule.source, secrets.randbits(63), 0, shop.options.oracle_flops,
-            shop.options.without,
+            shop.options.without, operation_source,
         )  # fmt: skip
         try:
             with open_brief(shop.verifier, opening, near.threads, memory_limit_bytes) as brief:
@@ -105,7 +107,7 @@ def _check(shop: Workshop, brief: Brief, entry: Entry[Backend]) -> WorkerFailed 
 
 def _gives_weights(shop: Workshop, case: Case, entry: Entry[Backend]) -> bool:
     """Whether a backend declares weights of such a case. Those that it drops at random are not asked for."""
-    wanted = WEIGHTS not in shop.options.without and case.layer is None and not case.dropout
+    wanted = WEIGHTS not in shop.options.without and case.operation == "attention" and not case.dropout
     return wanted and entry.record.weights is not None
 
 

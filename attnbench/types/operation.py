@@ -31,7 +31,7 @@ class TensorSpec:
     name: in messages, and the key in what ``draw`` and ``solve`` give. kind: ``float`` stands for the dtype
     of the case; the others are the same in every case. memory: inputs with the same word here are one
     tensor; "" for a tensor of its own. scale: of a parameter, whose entries are drawn as standard normal
-    numbers times this.
+    numbers times this. axes: of an output, a letter for each axis, to name an element by.
     """
 
     name: str
@@ -39,6 +39,7 @@ class TensorSpec:
     kind: Kind = "float"
     memory: str = ""
     scale: float = 1.0
+    axes: str = ""
 
     def item_bytes(self, case: Case) -> int:
         """Bytes of one element."""
@@ -159,3 +160,9 @@ def operation_named(name: str) -> Operation:
 def operation_of(case: Case) -> Operation:
     """The operation of a case."""
     return operation_named(case.operation)
+
+
+def word_for(case: Case, output: str) -> str:
+    """An output in a sentence: named where there are several."""
+    several = len(operation_of(case).outputs(case)) > 1
+    return f"the output {output!r}" if several else "the output"

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from attnbench.check.errors import Errors, compare_wide
 from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import Parameters, Stored, widen
-from attnbench.inputs.symmetries import Change, Triple, undone, undone_gradient
+from attnbench.inputs.symmetries import Change, undone, undone_gradient
 from attnbench.ipc.names import OUT
 from attnbench.oracle.solve import FEWEST_ROWS, solve_weights
 from attnbench.types.case import Case, output_shape
 from attnbench.types.checks import Check
+from attnbench.types.operation import operation_of
 from attnbench.types.record import Accuracy, DropoutNumbers
 from attnbench.types.rule import Rule
 
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw: q, k, v or the sources; the exact answer by parts (on the chosen rows); the gradient of the
+    """One draw: the inputs by name; the exact answer by parts (on the chosen rows); the gradient of the
     output that gradients are made with, where the case has any.
 
     held: for each gradient what it is a difference of, and plain_errors how far the plain reference is off.
     """
 
-    inputs: Triple
+    inputs: Mapping[str, Stored]
     expected: dict[str, Array]
     upstream: Stored | None = None
     held: dict[str, Array] = field(default_factory=dict)
@@ -95,6 +96,9 @@ def errors_after(
     """
     if set(parts) != set(expected):
         raise ValueError(f"an answer of {sorted(parts)} where {sorted(expected)} are asked for")
+    heads = operation_of(case).heads
+    if heads is None:
+        return {name: compare_wide(widen(parts[name], case.dtype), exact) for name, exact in expected.items()}
     case_rows = np.arange(case.Lq) if rows is None else rows
     errors: dict[str, Errors] = {}
     for part, exact in expected.items():
@@ -104,7 +108,7 @@ def errors_after(
         elif some is None:
             errors[part] = compare_wide(undone(case, law, parts[part], case_rows), exact)
         else:
-            axis = 1 if case.layer is not None else 2
+            axis = heads.rows
             got = undone(case, law, parts[part], case_rows[some])
             found = compare_wide(got, np.take(exact, some, axis))
             worst = list(found.worst)
@@ -126,7 +130,7 @@ class Weighed:
     case: Case
     rule: Rule
     parameters: Parameters
-    inputs: Triple
+    inputs: Mapping[str, Stored]
     rows: NDArray[np.intp] | None
 
     def errors(self, weights: Stored) -> WeightErrors:
@@ -139,7 +143,7 @@ class Weighed:
 
     @cached_property
     def _exact(self) -> Array:
-        a, b, c = (widen(array, self.case.dtype) for array in self.inputs)
+        a, b, c = (widen(array, self.case.dtype) for array in self.inputs.values())
         return solve_weights(self.case, self.rule, self.parameters, (a, b, c), self.rows)
 
     @property

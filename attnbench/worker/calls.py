@@ -15,10 +15,10 @@ from attnbench.ipc.messages import Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.timing.sample import timer_for
-from attnbench.types.case import Case, output_shape
+from attnbench.types.case import Case
 from attnbench.worker.activity import check_company, check_idle, past_here, read_activity, with_call
-from attnbench.worker.answers import output_of, stored_answer, written
-from attnbench.worker.guards import check_bands, check_unchanged, keep, poison
+from attnbench.worker.answers import output_of, outputs_by_name, outputs_of, stored_answer, written
+from attnbench.worker.guards import check_bands, check_unchanged, keep, ordinals, poison
 from attnbench.worker.outputs import WrongOutput, as_stored, check_output, check_own_memory
 from attnbench.worker.prepared import Held, NotPrepared
 from attnbench.worker.state import nothing_changed
@@ -82,11 +82,16 @@ def check_held_output(held: Held, answer: Any) -> None:
     output = output_of(held, answer)
     if output is None:
         return
-    check_output(output, held.case, output_shape(held.case), held.backend.layout)
-    if held.case.Lk == 1 and held.inputs is not None and output is held.inputs[2]:
+    outputs = outputs_by_name(held, output)
+    for spec in outputs_of(held.case):
+        check_output(outputs[spec.name], held.case, spec.shape, held.layout)
+    if held.case.Lk == 1 and held.inputs is not None and output is held.inputs[-1]:
         # The answer of one key is its value. Such a case tells nothing; self-tests of the clock have it.
         return
-    check_own_memory(output, _others(held))
+    others = list(_others(held))
+    for name, tensor in outputs.items():
+        check_own_memory(tensor, others)
+        others.append((f"the output {name!r}", tensor))
 
 
 def draws(case: Case) -> bool:
@@ -96,7 +101,7 @@ def draws(case: Case) -> bool:
 
 def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
     """All that an output must not lie in."""
-    for words, tensor in zip(("first", "second", "third"), held.inputs or (), strict=False):
+    for words, tensor in zip(ordinals(), held.inputs or (), strict=False):
         yield f"the {words} input", tensor
     for tensor in held.parameters:
         yield "a parameter of the case", tensor
@@ -106,7 +111,8 @@ def _others(held: Held) -> Iterator[tuple[str, Tensor]]:
     for answer in held.earlier:
         earlier = output_of(held, answer)
         if earlier is not None:
-            yield "the output of an earlier call", earlier
+            for tensor in outputs_by_name(held, earlier).values():
+                yield "the output of an earlier call", tensor
 
 
 def _kept(held: Held, answer: Any) -> tuple[Any, ...]:

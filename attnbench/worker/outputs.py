@@ -119,7 +119,8 @@ def as_tensor(stored: Stored, case: Case) -> Tensor:
     import torch
 
     tensor = torch.from_numpy(stored)
-    return tensor.view(torch.bfloat16) if case.dtype == "bfloat16" else tensor
+    # Integers and booleans are as they are.
+    return tensor.view(torch.bfloat16) if stored.dtype == np.uint16 else tensor
 
 
 def to_tensor(stored: Stored, case: Case) -> Tensor:

@@ -214,7 +214,7 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
         return held, m.Done(), ()
     if held.inputs is None:
         return held, m.Failed("error", f"{type(request).__name__} before Activations"), ()
-    a, b, c = held.inputs
+    inputs = held.inputs
     match request:
         case m.Compute():
             held, computed, ns = checked_call(held)
@@ -240,11 +240,11 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             held, timer = held.with_timer()
             first_ns = []
             if request.reserve and held.case.device == "cpu":
-                first = timer(held.call, a, b, c, 1)[0]
+                first = timer(held.call, *inputs, 1)[0]
                 first_ns = [first.wall_ns]
-                reserve(room_bytes(first.faults, a.nbytes))
+                reserve(room_bytes(first.faults, inputs[0].nbytes))
             trace, settled = warm_up(
-                lambda: timer(held.call, a, b, c, 1)[0],
+                lambda: timer(held.call, *inputs, 1)[0],
                 request.most_calls,
                 request.most_s,
                 request.least_s,
@@ -261,9 +261,9 @@ def _answer_prepared(request: m.Request, fds: list[int], held: Held) -> tuple[He
             return held, *held.evidence.handed_over()
         case m.MeasureMemory():
             peak = cuda_peak_extra_bytes if held.case.device == "cuda" else peak_extra_bytes
-            return held, m.PeakMemory(peak(lambda: held.call(a, b, c))), ()
+            return held, m.PeakMemory(peak(lambda: held.call(*inputs))), ()
         case m.TraceCall():
-            return held, m.Traced(*what_ran(lambda: held.call(a, b, c), held.case.device)), ()
+            return held, m.Traced(*what_ran(lambda: held.call(*inputs), held.case.device)), ()
         case _:
             return held, m.Failed("error", f"no such request: {type(request).__name__}"), ()
 

@@ -35,10 +35,10 @@ class Renewal:
         of it would not fit into a turn.
         """
         at = secrets.randbelow(calls) if held.case.device == "cpu" else 0
-        a, b, c = held.inputs or (None, None, None)
+        inputs = held.inputs or ()
         samples: list[Sample] = []
         if at:
-            sample, output = timer(held.call, a, b, c, at)
+            sample, output = timer(held.call, *inputs, at)
             samples.append(sample)
             self._keep(held, output, turn, at - 1, renewed=False)
         if held.pool is None:
@@ -46,7 +46,7 @@ class Renewal:
             held.write(self.stored)
             self.evidence.spent(perf_counter_ns() - start)
             first = calls if held.case.device != "cpu" else 1
-            sample, output = timer(held.call, a, b, c, first)
+            sample, output = timer(held.call, *inputs, first)
             self._keep(held, output, turn, at + first - 1, renewed=True)
         else:
             sample, output = self._in_pool(held, turn, at)
@@ -54,7 +54,7 @@ class Renewal:
         alone_ns = sample.wall_ns if held.case.device == "cpu" else 0
         samples.append(replace(sample, renewed_ns=alone_ns))
         if at + first < calls:
-            sample, output = timer(held.call, a, b, c, calls - at - first)
+            sample, output = timer(held.call, *inputs, calls - at - first)
             samples.append(sample)
         return joined(samples), output
 
@@ -90,7 +90,7 @@ def take_turns(
     down, so what follows a sample is not in the next one's way for longer than it must.
     """
     assert held.inputs is not None
-    a, b, c = held.inputs
+    inputs = held.inputs
     call, calls, warm_calls, own = held.call, request.calls, request.warm_calls, fds[0]
     samples: list[Sample] = []
     received_ns: list[int] = []
@@ -109,12 +109,12 @@ def take_turns(
         # Every turn left is equally likely, so no backend can know which one it is.
         renews = awaited is not None and secrets.randbelow(len(request.turns) - number) == 0
         if warm_calls:
-            timer.warm(call, a, b, c, warm_calls)
+            timer.warm(call, *inputs, warm_calls)
         if awaited is not None and renews:
             sample, output = awaited.sample(held, timer, calls, request.turns[number])
             awaited = None
         else:
-            sample, output = timer(call, a, b, c, calls)
+            sample, output = timer(call, *inputs, calls)
         passed_ns.append(perf_counter_ns())
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)
