@@ -151,6 +151,10 @@ class Held:
         Raises:
             NotPrepared: as unsupported, where inputs require gradients and the backend can't have such.
         """
+        given_count = len(_input_names(stored))
+        wanted = len(operation_of(self.case).inputs(self.case, self.rule))
+        if given_count != wanted:
+            raise ValueError(f"{given_count} inputs where {wanted} are asked for")
         if (delivery == GRADED) != (self.ordinary is not None):
             other = self._graded() if delivery == GRADED else self._ungraded()
             return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
@@ -160,9 +164,6 @@ class Held:
         tensors = to_tensors(stored, self.case)
         laid = {id(t): in_layout(t, self.layout) for t in tensors.values()}
         given = [id(tensors[name]) for name in _input_names(stored)]
-        wanted = len(operation_of(self.case).inputs(self.case, self.rule))
-        if len(given) != wanted:
-            raise ValueError(f"{len(given)} inputs where {wanted} are asked for")
         buffers: tuple[Any, ...] = ()
         if guarded:
             # What was compiled on tensors of inference mode would be compiled anew for others.

@@ -37,7 +37,7 @@ def draw(verifier: VerifierLink, index: int) -> dict[str, np.ndarray]:
 
 
 def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
-    return all(left[name].tobytes() == right[name].tobytes() for name in "abc")
+    return all(left[name].tobytes() == right[name].tobytes() for name in "qkv")
 
 
 @pytest.fixture
