@@ -52,7 +52,7 @@ def store(values: Wide, dtype: Dtype) -> Stored:
 
 def widen(stored: Stored, dtype: Dtype) -> Wide:
     """The stored numbers in float64, exactly."""
-    if dtype == "bfloat16" and stored.dtype == np.uint16:
+    if dtype == "bfloat16" and stored.dtype.itemsize == 2:
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return stored.astype(np.float64)
 

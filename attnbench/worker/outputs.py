@@ -120,7 +120,8 @@ def as_tensor(stored: Stored, case: Case) -> Tensor:
 
     tensor = torch.from_numpy(stored)
     # Integers and booleans are as they are.
-    return tensor.view(torch.bfloat16) if stored.dtype == np.uint16 else tensor
+    bits = case.dtype == "bfloat16" and stored.dtype.itemsize == 2
+    return tensor.view(torch.bfloat16) if bits else tensor
 
 
 def to_tensor(stored: Stored, case: Case) -> Tensor:
