@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 import pytest
-from attnbench.reports.rows import record_row
-from attnbench.types.columns import COLUMNS, HEADS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,11 +15,9 @@ from attnbench import hookspecs
 from attnbench.cli import list as listing
 from attnbench.plugins.kinds import KINDS, Kind, fault
 from attnbench.plugins.registry import Registry, load_registry
-from attnbench.reports.columns import all_columns
-from attnbench.reports.judged import Judged
 from attnbench.types.backend import Backend
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
-from attnbench.types.record import Accuracy, Record
+from attnbench.types.operation import Operation
 from attnbench.types.rule import Rule
 
 BACKEND = Backend("mine", "a test", prepare=lambda setup: lambda q, k, v: v)
@@ -32,12 +28,20 @@ RULE = Rule(
     reference=lambda q, k, parameters, positions: q @ k.T,
     bind=lambda case, parameters: None,  # type: ignore[arg-type,return-value]
 )
+OPERATION = Operation(
+    "mine",
+    "a test",
+    inputs=lambda case, rule: (),
+    outputs=lambda case: (),
+    flops=lambda case, rule, pairs: 0,
+    solve=lambda problem: {},
+)
 SUITE = Suite("mine", "a test", ())
 VERDICT = VerdictRule("mine", "a test", decide=lambda contender, baseline: "unclear")
 METRIC = Metric("price", "a test", "$/call", value=lambda record, case: 1.0)
 REPORTER = Reporter("lines", "a test", render=lambda rows, runs: "")
 FACT = EnvironmentFact("turbo", "a test", read=lambda: True)
-ALL = (BACKEND, RULE, SUITE, VERDICT, METRIC, REPORTER, FACT)
+ALL = (BACKEND, RULE, OPERATION, SUITE, VERDICT, METRIC, REPORTER, FACT)
 
 
 def test_every_hook_has_its_kind() -> None:
@@ -99,7 +103,7 @@ HEAD = "1 to 24 printable characters are needed"
         (BACKEND, "rules", "dot", TUPLE),
         (BACKEND, "devices", None, "a tuple of words of cpu, cuda is needed"),
         (BACKEND, "devices", ("tpu",), "a tuple of words of cpu, cuda is needed"),
-        (BACKEND, "operations", (), "a tuple of words of attention, multihead is needed"),
+        (BACKEND, "operations", (), "a tuple of one word or more is needed"),
         (BACKEND, "dtypes", ("float8",), "a tuple of words of float64, float32, bfloat16, float16 is needed"),
         (BACKEND, "layout", "XYZ", "one of BHLD, BLHD is needed"),
         (BACKEND, "quadratic_copies", "x", "a whole number of 0 or more is needed"),
@@ -113,6 +117,8 @@ HEAD = "1 to 24 printable characters are needed"
         (RULE, "formula", 3, TEXT),
         (RULE, "reference", None, FUNCTION),
         (RULE, "sink", 3, FUNCTION),
+        (OPERATION, "inputs", (), FUNCTION),
+        (OPERATION, "draw", 3, FUNCTION),
         (VERDICT, "summary", 3, TEXT),
         (VERDICT, "decide", "slower", FUNCTION),
         (SUITE, "cases", None, "a tuple of Case is needed"),
@@ -138,16 +144,5 @@ def test_each_wrong_field_is_named(record: Any, field: str, value: Any, needed: 
     assert fault(wrong) == f"{wrong.name}: {field} = {value!r}: {needed}"
 
 
-def test_names_and_heads_of_all_own_columns_are_reserved() -> None:
-    case = "attention/dot/B1-H1-Lq4-Lk4-D4/none/float32/cpu/forward"
-    numbers = Accuracy(1e-7, 1e-6, 1e-7, 1e-6, 4e-7, 6e-6, 1, 1, 1)
-    whole = Record(
-        case, "dot", "mine", "ok", median_ms=1.0, low_ms=0.9, high_ms=1.1, ratio=2.0, ratio_low=1.9,
-        ratio_high=2.1, baseline="eager", best="eager", ratio_to_best=2.0, accuracy=numbers, tflops=1.0,
-        gbps=1.0, limit_share=0.5, peak_extra_bytes=1, prepare_ms=1.0, first_call_ms=1.0,
-    )  # fmt: skip
-    judged = Judged(whole, "slower")
-    assert tuple(record_row(judged)) == COLUMNS
-    heads = {column.head for column in all_columns([judged])}
-    assert len(heads) == 16
-    assert heads - set(HEADS) == {"×eager"}
+def test_an_operation_is_solved_itself_or_on_heads() -> None:
+    assert fault(replace(OPERATION, solve=None)) == "mine: exactly one of solve and heads is needed"
