@@ -145,11 +145,11 @@ in half precision."""
 
 
 ASSUMED_RMS: dict[Dtype, float] = {"float64": 4, "float32": 4, "bfloat16": 1, "float16": 1}
-"""The RMS error that stands for a reference's where an operation gives none, in eps * rms(output)."""
+"""The RMS error in place of a reference's if an operation has no reference, in eps * rms(output)."""
 
 
 def assumed_errors(exact: Array, dtype: Dtype) -> Errors:
-    """What a plain computation would be off by, where there is none: the largest error four times the RMS."""
+    """Return errors in place of a plain computation's if there is none; the largest is four times the RMS."""
     rms = ASSUMED_RMS[dtype] * EPS[dtype] * scale_of([exact]).rms
     origin = (0,) * exact.ndim
     return Errors(rms**2 * exact.size, exact.size, 4 * rms, origin, 0.0, 0.0)

@@ -114,7 +114,7 @@ def draw_inputs(case: Case, rule: Rule, entropy: int, index: int) -> dict[str, S
 
 
 def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
-    """As :func:`draw_inputs`, of attention: q, k, v, or the sources of queries, keys and values."""
+    """Draw as :func:`draw_inputs`, for attention: q, k, v, or the sources of queries, keys and values."""
     first, second, third = draw_inputs(case, rule, entropy, index).values()
     return first, second, third
 
@@ -122,7 +122,7 @@ def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[
 def _standard_normal(
     case: Case, rule: Rule, stream_of: Callable[[str], np.random.Generator]
 ) -> dict[str, Wide]:
-    """Standard normal numbers; inputs that share memory are one array."""
+    """Draw standard normal numbers; inputs that share memory are one array."""
     made: dict[str, Wide] = {}
     drawn: dict[str, Wide] = {}
     for spec in operation_of(case).inputs(case, rule):

@@ -1,4 +1,4 @@
-"""Attention over heads that are there already: q, k, v to the weighted sums of v."""
+"""Attention on given heads: from q, k, v to the weighted sums of v."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
-    """A rule that pairs keys with queries gives k the length Lq."""
+    """Return q, k and v. With a rule that pairs keys with queries k has the length Lq."""
     keys = case.Lq if rule.pairs_keys else case.Lk
     return (
         TensorSpec("q", (case.B, case.H, case.Lq, case.D)),
@@ -34,9 +34,10 @@ def _outputs(case: Case) -> tuple[TensorSpec, ...]:
 
 
 def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[str, Any]:
-    """q and k standard normal. v leans on its key, and has a mean of its own in each head.
+    """Draw q and k as standard normal numbers. Each value depends in part on its key.
 
-    So however many keys there are the output stays away from the mean of the values.
+    So outputs stay away from the mean of all values however many keys there are. In each head v has a mean of
+    its own.
     """
     import numpy as np
 
@@ -51,14 +52,14 @@ def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[st
 
 
 def head_means(Hkv: int) -> Array:
-    """The mean of v in each key/value head: even steps from -1/2 to 1/2, 0 where there is one."""
+    """Return the mean of v in each key/value head: even steps from -1/2 to 1/2; 0 for one head."""
     import numpy as np
 
     return np.linspace(-0.5, 0.5, Hkv) if Hkv > 1 else np.zeros(1)
 
 
 def pair_flops(case: Case, rule: Rule, pairs: int) -> float:
-    """Operations on so many kept (query, key) pairs, of the scores and of the sums of values."""
+    """Count the operations of the scores and of the sums of values, for ``pairs`` kept (query, key) pairs."""
     scores = 2 * case.D if rule.score_flops is None else rule.score_flops(case)
     return pairs * (scores + 2 * case.Dv)
 
@@ -75,7 +76,7 @@ def _check(case: Case) -> str | None:
 
 
 def plain(setup: Setup) -> Call:
-    """The plain reference, imported when it is needed: it needs torch."""
+    """Prepare the plain reference. It is imported here because it needs torch."""
     from attnbench.check.reference import prepare
 
     return prepare(setup)

@@ -26,7 +26,7 @@ def _layer(case: Case) -> Layer:
 
 
 def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
-    """The sources of queries, keys and values. Those of keys and values are one context where they can be."""
+    """Return the sources of queries, keys and values. Keys and values share a context of equal shape."""
     E = _layer(case).E
     keys = case.Lq if rule.pairs_keys else case.Lk
     x = "x" if case.is_self_attention else ""
@@ -44,7 +44,7 @@ def _outputs(case: Case) -> tuple[TensorSpec, ...]:
 
 
 def _parameters(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
-    """Projections with variance 1 / (width they read), as :class:`attnbench.types.backend.Setup` says."""
+    """Return the projections of :class:`attnbench.types.backend.Setup`, scaled by 1 / sqrt(input width)."""
     layer = _layer(case)
     shapes = {
         "w_q": (case.H * case.D, layer.E),
@@ -60,9 +60,9 @@ def _parameters(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
 
 
 def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[str, Any]:
-    """Sources are standard normal. A source that serves twice is one array, the same object."""
+    """Draw standard normal sources. A source that serves twice is one array, the same object."""
     drawn: dict[str, Any] = {}
-    # Values first: theirs is the stream of a context that serves both.
+    # Values come first: a context that serves both keys and values uses the stream of values.
     words = {"queries": "a", "values": "c", "keys": "b"}
     made: dict[str, Any] = {}
     specs = {spec.name: spec for spec in _inputs(case, rule)}
@@ -79,10 +79,10 @@ def _flops(case: Case, rule: Rule, pairs: int) -> float:
 
 
 def projection_flops(case: Case, rule: Rule) -> int:
-    """Operations of the projections, forward. Biases aren't counted."""
+    """Count the operations of the projections, forward and without biases."""
     lengths = [spec.shape[1] for spec in _inputs(case, rule)]
     weights = [spec.shape for spec in _parameters(case, rule) if spec.name.startswith("w_")]
-    # The output projection, where there is one, reads as many rows as there are queries.
+    # The output projection reads one row for each query.
     return sum(
         2 * case.B * length * shape[0] * shape[1]
         for length, shape in zip((*lengths, case.Lq), weights, strict=False)
@@ -105,7 +105,7 @@ def _project(case: Case, parameters: Arrays, sources: Triple) -> Triple:
 
 
 def _finish(case: Case, rule: Rule, parameters: Arrays, queries: Array, attended: Array) -> Array:
-    """Merge the heads and map them. A rule that concatenates maps [projected queries ; merged heads]."""
+    """Merge and project the heads. A rule that concatenates projects [merged queries ; merged heads]."""
     import numpy as np
 
     merged = _merged(attended)

@@ -171,7 +171,7 @@ def solve(
 def solve_outputs(
     case: Case, rule: Rule, parameters: Parameters, inputs: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """All outputs by name, of an operation that solves them itself. inputs: floats in float64.
+    """Return all outputs by name for an operation with its own ``solve``. inputs: floats in float64.
 
     Raises:
         ValueError: the operation gives other outputs than it declares.

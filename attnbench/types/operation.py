@@ -26,9 +26,9 @@ Kind = Literal["float", "int32", "int64", "bool"]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that an operation reads or gives.
+    """A tensor that an operation reads or returns.
 
-    name: in messages, and the key in what ``draw`` and ``solve`` give. kind: ``float`` stands for the dtype
+    name: in messages, and the key in what ``draw`` and ``solve`` return. kind: ``float`` stands for the dtype
     of the case; the others are the same in every case. memory: inputs with the same word here are one
     tensor; "" for a tensor of its own. scale: of a parameter, whose entries are drawn as standard normal
     numbers times this. axes: of an output, a letter for each axis, to name an element by.
@@ -48,10 +48,10 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Problem:
-    """One draw to be solved.
+    """One draw to solve.
 
     rule_parameters: float64, by name, each (H, ...). parameters: float64, by the names that the operation
-    gives. inputs: by name, float64 where the kind is ``float``, else as they were drawn.
+    declares. inputs: by name, float64 where the kind is ``float``, else as they were drawn.
     """
 
     case: Case
@@ -63,10 +63,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Heads:
-    """The maps around attention, of an operation that computes attention between them.
+    """The maps before and after attention, for an operation that computes attention between them.
 
-    project: ``project(case, parameters, sources)`` gives queries (B, H, R, D), keys and values.
-    finish: ``finish(case, rule, parameters, queries, attended)`` gives the output from (B, H, R, Dv).
+    project: ``project(case, parameters, sources)`` returns queries (B, H, R, D), keys and values.
+    finish: ``finish(case, rule, parameters, queries, attended)`` returns the output from (B, H, R, Dv).
     rows: the axis of the inputs and the output that counts queries.
     """
 
@@ -84,20 +84,20 @@ class Operation:
     """What is computed around a rule. Backends name the operations that they compute.
 
     name: the first word of a case's id. summary: what it computes, one line.
-    inputs, parameters: ``inputs(case, rule)`` and ``parameters(case, rule)`` give the tensors that a call
+    inputs, parameters: ``inputs(case, rule)`` and ``parameters(case, rule)`` return the tensors that a call
         reads, in the order of its arguments, and those that ``Setup.projections`` holds.
-    outputs: ``outputs(case)`` gives what a call returns: one tensor, or a tuple of several, in this order.
+    outputs: ``outputs(case)`` lists what a call returns: one tensor, or a tuple of several, in this order.
         Outputs are of the kind ``float``.
     flops: ``flops(case, rule, pairs)`` counts the operations of a forward call; pairs are the kept (query,
         key) pairs over all heads.
-    solve: ``solve(problem)`` gives the exact outputs by name, in float64, from the rule's reference.
+    solve: ``solve(problem)`` returns the exact outputs by name, in float64, from the rule's reference.
     heads: in place of ``solve``, where the operation is attention between two maps: its inputs are the
-        sources of queries, keys and values, its output is ``out``. All that attnbench knows of attention then
-        applies: stress inputs, symmetries, gradients, dropout, weights, trivial answers, sampled rows.
-    draw: ``draw(case, rule, stream)`` gives the inputs by name before rounding; ``stream(word)`` is a
+        sources of queries, keys and values, its output is ``out``. All checks of attention then apply:
+        stress inputs, symmetries, gradients, dropout, weights, trivial answers, sampled rows.
+    draw: ``draw(case, rule, stream)`` returns the inputs by name before rounding; ``stream(word)`` is a
         generator of random numbers. None: standard normal numbers, for inputs of the kind ``float``.
-    check: gives the reason in words why a case can't have this operation, or None.
-    reference: ``reference(setup)`` gives a plain torch function of the inputs, in the case's dtype, whose
+    check: returns the reason why a case can't have this operation, or None.
+    reference: ``reference(setup)`` returns a plain torch function of the inputs, in the case's dtype, whose
         error sets the limit. None: :data:`attnbench.check.errors.ASSUMED_RMS` stands for that error.
     unread: ``unread(case, rule, queries, keys)`` counts the elements of inputs that no kept pair reads, where
         so many queries and keys are kept over all batch elements.
@@ -120,7 +120,7 @@ class Operation:
     unread: Callable[[Case, Rule, int, int], int] = field(default=lambda case, rule, queries, keys: 0)
 
     def refuses(self, case: Case) -> str | None:
-        """The reason why a case can't have this operation, or None."""
+        """Return the reason why a case can't have this operation, or None."""
         if self.heads is None and case.pass_ != "forward":
             return f"{self.name} has no gradients: only the forward pass is checked"
         if self.heads is None and case.dropout:
@@ -129,27 +129,27 @@ class Operation:
 
 
 _BUILT_IN = "attnbench.operations"
-# Cases are named by words, in ids and messages; each process learns the words that its plugins bring.
+# Ids and messages name operations; each process learns the names that its plugins bring.
 _known: dict[str, Operation] = {}
 
 
 def make_known(operations: Iterable[Operation]) -> None:
-    """Let cases of this process have these operations."""
+    """Let cases in this process use these operations."""
     _known.update((operation.name, operation) for operation in operations)
 
 
 def known_operations() -> Mapping[str, Operation]:
-    """The operations that cases of this process can have, by name."""
+    """Return the operations that cases in this process can use, by name."""
     if not _known:
         make_known(import_module(_BUILT_IN).attnbench_operations())
     return _known
 
 
 def operation_named(name: str) -> Operation:
-    """The operation of that name.
+    """Return the operation of that name.
 
     Raises:
-        BadCase: no plugin that this process has loaded brings it.
+        BadCase: no plugin loaded in this process brings it.
     """
     known = known_operations()
     if name not in known:
@@ -158,11 +158,11 @@ def operation_named(name: str) -> Operation:
 
 
 def operation_of(case: Case) -> Operation:
-    """The operation of a case."""
+    """Return the operation of a case."""
     return operation_named(case.operation)
 
 
 def word_for(case: Case, output: str) -> str:
-    """An output in a sentence: named where there are several."""
+    """Return words for an output in a sentence, with its name if there are several."""
     several = len(operation_of(case).outputs(case)) > 1
     return f"the output {output!r}" if several else "the output"

@@ -120,7 +120,7 @@ class CaseVerifier:
         return self._draws[index]
 
     def _solved(self, inputs: Mapping[str, Stored]) -> dict[str, Array]:
-        """The exact outputs to inputs, on the chosen rows; gradients are not among them."""
+        """Return the exact outputs for inputs, on the chosen rows, without gradients."""
         wide = {name: self._wide(name, array) for name, array in inputs.items()}
         if self.operation.heads is None:
             return solve_outputs(self.case, self.rule, self.wide, wide)
@@ -134,7 +134,7 @@ class CaseVerifier:
         return widen(stored, self.case.dtype) if kinds[name] == "float" else stored
 
     def _after(self, index: int, change: int) -> Drawn:
-        """A draw after a change: without symmetries another draw, which is solved anew."""
+        """Return a draw after a change. Without symmetries this is another draw, solved anew."""
         if not change or self.operation.heads is not None:
             return self.draw(index)
         if (index, change) not in self._redrawn:
@@ -200,7 +200,7 @@ class CaseVerifier:
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
         """Compare the answer of a timed call; return what is wrong with it ("" for nothing), and the law."""
         after = self._after(index, change)
-        # Without symmetries the draw is another one, and nothing is to be undone.
+        # Another draw has no transform to undo.
         transform = self._change(index, 0 if after is not self.draw(index) else change)
         expected = after.expected
         some = some_rows(self.case, self.rows, self._rng)
@@ -393,7 +393,7 @@ def passing_trivial_answer(opened: CaseVerifier) -> str:
 
 
 def _zeros_that_pass(opened: CaseVerifier) -> str:
-    """The one answer that fits every operation, "" where it doesn't pass."""
+    """Return "zeros", the one trivial answer of every operation, if it passes, else ""."""
     for index in range(len(opened.families)):
         for part, exact in opened.draw(index).expected.items():
             if not opened.passes(index, np.zeros(exact.shape, np.float32), part):

@@ -32,10 +32,10 @@ def output_of(prepared: PreparedBackend, answer: Any) -> Any:
 
 
 def outputs_by_name(prepared: PreparedBackend, output: Any) -> dict[str, Any]:
-    """The outputs of a call; where there are several it gives a tuple of them.
+    """Return the outputs of a call by name; several outputs are a tuple.
 
     Raises:
-        WrongOutput: it isn't a tuple of so many.
+        WrongOutput: it is not a tuple of the expected length.
     """
     names = [spec.name for spec in outputs_of(prepared.case)]
     if len(names) == 1:
@@ -47,7 +47,7 @@ def outputs_by_name(prepared: PreparedBackend, output: Any) -> dict[str, Any]:
 
 
 def outputs_of(case: Case) -> tuple[TensorSpec, ...]:
-    """The outputs of the case's operation."""
+    """Return the outputs of the case's operation."""
     return operation_of(case).outputs(case)
 
 

@@ -27,7 +27,7 @@ _LARGEST_POISONED_BYTES = 256 * 1024**2
 
 
 def ordinals() -> Iterator[str]:
-    """Words for inputs, in their order."""
+    """Yield words for inputs, in their order."""
     yield from _ORDINALS
     yield from (f"{number}th" for number in count(len(_ORDINALS) + 1))
 
@@ -47,7 +47,7 @@ def between_bands(
 
     band = BAND_BYTES // tensor.element_size()
     if not tensor.is_floating_point():
-        # There is no number that shows up in an output wherever it is read.
+        # No integer shows in an output if it is read, as NaN does.
         whole = tensor.clone()
         return whole, whole
     strides = tensor.contiguous().stride() if strides is None else strides

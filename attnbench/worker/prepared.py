@@ -133,7 +133,7 @@ class PreparedBackend:
 
     @property
     def layout(self) -> Layout:
-        """The backend's layout of heads, where the operation has any."""
+        """The backend's layout of heads, if the operation has heads."""
         return "BHLD" if operation_of(self.case).heads is None else self.backend.layout
 
     def with_inputs(
@@ -292,7 +292,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
 
 
 def _plain(case: Case) -> Backend:
-    """The plain reference, of the operation where it brings one of its own."""
+    """Return the plain reference: the operation's own if it has one."""
     operation = operation_of(case)
     if operation.heads is not None or operation.reference is None:
         return PLAIN
@@ -300,7 +300,7 @@ def _plain(case: Case) -> Backend:
 
 
 def _input_names(stored: Mapping[str, Stored]) -> list[str]:
-    """Inputs in the order of a call's arguments."""
+    """Return the names of inputs in the order of a call's arguments."""
     return [name for name in stored if name != UPSTREAM]
 
 
