@@ -78,7 +78,7 @@ def test_float64_is_compared_in_something_wider() -> None:
 
 
 def test_other_shapes_cannot_be_compared() -> None:
-    with pytest.raises(ValueError, match=r"shape \(1, 2, 3, 4\) can't be compared with \(1, 2, 3, 5\)"):
+    with pytest.raises(ValueError, match=r"shape \(1, 2, 3, 4\) can't be compared with one of"):
         compare(np.zeros((1, 2, 3, 4)), np.zeros((1, 2, 3, 5)), "float64")
 
 
