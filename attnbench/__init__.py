@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
     from attnbench.types.mask import Mask
+    from attnbench.types.operation import Operation, TensorSpec
     from attnbench.types.record import Record
     from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
 
@@ -45,6 +46,7 @@ __all__ = [
     "Mask",
     "MeasuringFailed",
     "Metric",
+    "Operation",
     "Parameter",
     "PluginFailed",
     "Record",
@@ -54,6 +56,7 @@ __all__ = [
     "Scoring",
     "Setup",
     "Suite",
+    "TensorSpec",
     "VerdictRule",
     "__version__",
     "hookimpl",
@@ -76,6 +79,7 @@ _HOMES = {
     "Mask": "attnbench.types.mask",
     "MeasuringFailed": "attnbench.types.errors",
     "Metric": "attnbench.types.extensions",
+    "Operation": "attnbench.types.operation",
     "Parameter": "attnbench.types.rule",
     "PluginFailed": "attnbench.types.errors",
     "Record": "attnbench.types.record",
@@ -85,6 +89,7 @@ _HOMES = {
     "Scoring": "attnbench.types.rule",
     "Setup": "attnbench.types.backend",
     "Suite": "attnbench.types.extensions",
+    "TensorSpec": "attnbench.types.operation",
     "VerdictRule": "attnbench.types.extensions",
     "hookimpl": "attnbench.hookspecs",
     "load": "attnbench.api",

@@ -20,6 +20,7 @@ import pluggy
 
 from attnbench.types.backend import Backend
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
+from attnbench.types.operation import Operation
 from attnbench.types.rule import Rule
 
 PROJECT = "attnbench"
@@ -38,6 +39,11 @@ def attnbench_rules() -> Iterable[Rule]:  # type: ignore[empty-body]
 @hookspec
 def attnbench_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
     """Backends. The hook must be quick: import heavy libraries in ``prepare``."""
+
+
+@hookspec
+def attnbench_operations() -> Iterable[Operation]:  # type: ignore[empty-body]
+    """Operations: what is computed around a rule, with its inputs and outputs."""
 
 
 @hookspec

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, get_args
 
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, LARGEST, OPERATIONS, PASSES, Case, Layer
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, LARGEST, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import Align, Explicit, Mask
+from attnbench.types.operation import operation_named
 from attnbench.types.words import unknown_name
-
-if TYPE_CHECKING:
-    from attnbench.types.case import Operation
-
 
 ALIGNS: tuple[Align, ...] = get_args(Align)
 EXPLICITS: tuple[Explicit, ...] = get_args(Explicit)
@@ -142,8 +139,7 @@ def parse_case(text: str) -> Case:
     """
     operation, *rest = text.strip().split("/")
     try:
-        if operation not in OPERATIONS:
-            raise BadCase(unknown_name("operation", operation, OPERATIONS))
+        operation_named(operation)
         if len(rest) < 2 or not rest[0]:
             raise BadCase(f"an id has the form {FORM}")
         rule, sizes, *trailing = rest
@@ -177,9 +173,7 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     layer = {name: fields.pop(name) for name in ("E", "bias", "cross", "out") if name in fields}
     if layer and "E" not in layer:
         raise BadCase(f"{next(iter(layer))} belongs to multihead, which needs a model width E")
-    # The case itself refuses an unknown operation, in a sentence.
-    named = cast("Operation", operation)
-    return Case(operation=named, rule=rule, layer=Layer(**layer) if layer else None, **fields)
+    return Case(operation=operation, rule=rule, layer=Layer(**layer) if layer else None, **fields)
 
 
 _SIZE_MEANING = {

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.suites import read_suite
-from attnbench.types.case import OPERATIONS, CacheMode, Case, Dtype, Pass
+from attnbench.types.case import CacheMode, Case, Dtype, Pass
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.extensions import Suite
 from attnbench.types.mask import Mask
+from attnbench.types.operation import known_operations
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry
@@ -97,7 +98,7 @@ def check_case(case: Case, registry: Registry) -> None:
 def _suite_of(word: str, registry: Registry) -> Suite:
     if word.endswith(".toml"):
         return read_suite(Path(word))
-    if word.split("/")[0] in OPERATIONS or ("/" in word and not Path(word).exists()):
+    if word.split("/")[0] in known_operations() or ("/" in word and not Path(word).exists()):
         return Suite(word, "", (parse_case(word),))
     if "/" in word:
         raise BadInput(f"{word!r} is not a suite, an id of a case or a .toml file")

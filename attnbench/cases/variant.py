@@ -14,6 +14,7 @@ import numpy as np
 
 from attnbench.masks import keep_rows
 from attnbench.types.case import Case, Dtype, Layer
+from attnbench.types.errors import BadCase
 from attnbench.types.mask import Mask, Padding
 from attnbench.types.rule import Rule
 
@@ -59,19 +60,23 @@ def variant_case(
         # Later attempts use equal lengths, for rules that need them.
         same = square or case.is_self_attention or attempt > ATTEMPTS // 2
         Lq, Lk = _lengths(case, same, most_pairs, rng)
-        variant = replace(
-            case,
-            B=B,
-            H=H,
-            Hkv=Hkv,
-            Lq=Lq,
-            Lk=Lk,
-            layer=_layer(case, H),
-            mask=_mask(case, B, Lk, rng),
-            dtype=dtype,
-            cache="hot",
-            seed=int(rng.integers(SEEDS)),
-        )
+        try:
+            variant = replace(
+                case,
+                B=B,
+                H=H,
+                Hkv=Hkv,
+                Lq=Lq,
+                Lk=Lk,
+                layer=_layer(case, H),
+                mask=_mask(case, B, Lk, rng),
+                dtype=dtype,
+                cache="hot",
+                seed=int(rng.integers(SEEDS)),
+            )
+        except BadCase:
+            # The operation does not have such lengths.
+            continue
         if rule.supports(variant) is None and _weights_matter(variant) and (Lq, Lk) != (case.Lq, case.Lk):
             return variant
     return None

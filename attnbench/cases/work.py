@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from math import prod
 
 from attnbench.types.backend import Backend
 from attnbench.types.case import (
     Case,
     Pass,
-    Shape,
-    activation_shapes,
-    output_shape,
     projection_shapes,
     rule_parameter_shapes,
 )
+from attnbench.types.operation import Shape, operation_of
 from attnbench.types.rule import Rule
 
 POOL_CACHES = 4
@@ -34,7 +31,12 @@ def parameter_elements(case: Case, rule: Rule) -> int:
 
 def activation_elements(case: Case, rule: Rule) -> int:
     """Count the elements of the inputs; x of self-attention and the context of cross-attention count once."""
-    return _elements(_inputs(case, rule))
+    return _elements(shape for shape, _ in _inputs(case, rule))
+
+
+def output_elements(case: Case) -> int:
+    """Count the elements of all outputs of a call."""
+    return _elements(spec.shape for spec in operation_of(case).outputs(case))
 
 
 def pool_copies(tensor_bytes: Iterable[int], cache_bytes: int) -> int:
@@ -50,7 +52,7 @@ def pool_bytes(case: Case, rule: Rule, cache_bytes: int) -> int:
     """
     if case.cache != "rotating" or case.device != "cpu":
         return 0
-    sizes = [math.prod(shape) * case.item_bytes for shape in _inputs(case, rule)]
+    sizes = [math.prod(shape) * item_bytes for shape, item_bytes in _inputs(case, rule)]
     return pool_copies(sizes, cache_bytes) * sum(_padded(size) + _TENSOR_BYTES for size in sizes)
 
 
@@ -60,9 +62,7 @@ def held_bytes(case: Case, rule: Rule) -> int:
 
     With gradients, also those of the gradients of inputs, parameters and output.
     """
-    elements = (
-        activation_elements(case, rule) + parameter_elements(case, rule) + _elements([output_shape(case)])
-    )
+    elements = activation_elements(case, rule) + parameter_elements(case, rule) + output_elements(case)
     if case.pass_ != "forward":
         elements *= 2
     if case.layer is not None:
@@ -113,14 +113,10 @@ def human_bytes(count: float) -> str:
     return f"{count:.0f} PiB" if count >= 999.5 else f"{count:.3g} PiB"
 
 
-def _inputs(case: Case, rule: Rule) -> list[Shape]:
-    """Return the shapes of the inputs, each tensor once."""
-    queries, keys, values = activation_shapes(case, rule)
-    if case.is_self_attention:
-        return [queries]
-    if case.layer is not None and keys == values:
-        return [queries, values]
-    return [queries, keys, values]
+def _inputs(case: Case, rule: Rule) -> list[tuple[Shape, int]]:
+    """Return the shape and the bytes of an element of each input, each tensor once."""
+    specs = {spec.memory or spec.name: spec for spec in operation_of(case).inputs(case, rule)}
+    return [(spec.shape, spec.item_bytes(case)) for spec in specs.values()]
 
 
 def _padded(size: int) -> int:
@@ -151,19 +147,7 @@ def flops(case: Case, rule: Rule, pairs: int) -> float:
 
     pairs: kept (query, key) pairs, summed over batches and heads.
     """
-    by_pair = (2 * case.D if rule.score_flops is None else rule.score_flops(case)) + 2 * case.Dv
-    return (pairs * by_pair + projection_flops(case, rule)) * PASS_FACTOR[case.pass_]
-
-
-def projection_flops(case: Case, rule: Rule) -> int:
-    """Count the operations of the projections, forward and without biases; 0 for ``attention``."""
-    sources = dict(zip(("w_q", "w_k", "w_v"), activation_shapes(case, rule), strict=True))
-    total = 0
-    for name, shape in projection_shapes(case, rule).items():
-        if name.startswith("w_"):
-            B, length, _ = sources.get(name, output_shape(case))
-            total += 2 * B * length * shape[0] * shape[1]
-    return total
+    return operation_of(case).flops(case, rule, pairs) * PASS_FACTOR[case.pass_]
 
 
 def bytes_moved(case: Case, rule: Rule, kept: tuple[int, int] | None = None) -> int:
@@ -175,18 +159,8 @@ def bytes_moved(case: Case, rule: Rule, kept: tuple[int, int] | None = None) -> 
     parameters.
     """
     every = activation_elements(case, rule) + parameter_elements(case, rule)
-    read = every - _unread_elements(case, rule, kept)
-    written = prod(output_shape(case))
+    read = every - (0 if kept is None else operation_of(case).unread(case, rule, *kept))
+    written = output_elements(case)
     forward, backward = read + written, read + written + every
     by_pass = {"forward": forward, "backward": backward, "both": forward + backward}
     return by_pass[case.pass_] * case.item_bytes
-
-
-def _unread_elements(case: Case, rule: Rule, kept: tuple[int, int] | None) -> int:
-    """Count the elements of queries, keys and values that the mask leaves out."""
-    if kept is None or case.layer is not None:
-        return 0
-    queries, keys = case.B * case.Lq - kept[0], case.B * case.Lk - kept[1]
-    # A rule that pairs each query with a key reads that key with the query, and of Lk keys only values.
-    by_key = queries if rule.pairs_keys else keys
-    return queries * case.H * case.D + (by_key * case.D + keys * case.Dv) * case.Hkv

@@ -89,6 +89,7 @@ for _listing in (
         ("name", "summary", "operations", "rules", "dtypes", "devices"),
         ("attnbench list backends", "attnbench list backends --plugin my_kernel.py --format json"),
     ),
+    _Listing("operations", "Operations: what is computed around a rule.", _summary),
     _Listing(
         "suites", "Suites: number of cases, summary.",
         lambda suite: {"cases": len(suite.cases), "summary": suite.summary, "check_only": suite.check_only},

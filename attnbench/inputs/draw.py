@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from attnbench.types.case import (
     Case,
     Dtype,
-    activation_shapes,
     output_shape,
-    projection_shapes,
     rule_parameter_shapes,
 )
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 
 Stored = NDArray[Any]
@@ -53,7 +52,7 @@ def store(values: Wide, dtype: Dtype) -> Stored:
 
 def widen(stored: Stored, dtype: Dtype) -> Wide:
     """Return stored numbers in float64, exactly."""
-    if dtype == "bfloat16":
+    if dtype == "bfloat16" and stored.dtype.itemsize == 2:
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return stored.astype(np.float64)
 
@@ -76,7 +75,7 @@ def _top_half(values: Wide) -> NDArray[np.uint16]:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a case: those of the rule, and the projections of ``multihead``.
+    """The parameters of a case: those of the rule, and those of the operation as ``projections``.
 
     Both are by name, in the shapes of :mod:`attnbench.types.case`, as storage arrays or widened to float64.
     """
@@ -85,31 +84,55 @@ class Parameters:
     projections: Mapping[str, NDArray[Any]]
 
 
-def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
-    """Draw inputs number ``index`` of a case: q, k, v, or the sources of queries, keys and values.
+def draw_inputs(case: Case, rule: Rule, entropy: int, index: int) -> dict[str, Stored]:
+    """Draw inputs number ``index`` of a case as its operation draws them; return stored arrays by name.
 
-    q, k and sources are standard normal. Each value depends in part on its key, so that outputs stay away
-    from the mean of all values however many keys there are. In each head v has a mean of its own. A source
-    that serves twice (x, or a context) is one array, the same object.
+    One array that serves twice (x, or a context) is the same object under both names.
 
     entropy: the seed, together with the case's sizes; ``case.seed`` is not used here.
+
+    Raises:
+        ValueError: the operation draws another shape than it declares.
     """
-    shapes = activation_shapes(case, rule)
-    a, b, c = (stream(case, "activations", entropy, index, name) for name in ("a", "b", "c"))
-    first = a.standard_normal(shapes[0])
-    if case.layer is not None:
-        x = store(first, case.dtype)
-        if case.is_self_attention:
-            return x, x, x
-        values = store(c.standard_normal(shapes[2]), case.dtype)
-        keys = values if shapes[1] == shapes[2] else store(b.standard_normal(shapes[1]), case.dtype)
-        return x, keys, values
-    k = b.standard_normal(shapes[1])
-    v = c.standard_normal(shapes[2])
-    if not rule.pairs_keys:
-        v = (v + k[..., np.arange(case.Dv) % case.D]) / np.sqrt(2)
-    v += head_means(case.Hkv)[:, None, None]
-    return store(first, case.dtype), store(k, case.dtype), store(v, case.dtype)
+    operation = operation_of(case)
+    specs = operation.inputs(case, rule)
+    draw = _standard_normal if operation.draw is None else operation.draw
+    drawn = draw(case, rule, lambda word: stream(case, "activations", entropy, index, word))
+    stored: dict[int, Stored] = {}
+    for spec in specs:
+        array = drawn[spec.name]
+        if array.shape != spec.shape:
+            raise ValueError(
+                f"operation {case.operation!r} draws {spec.name!r} of shape {array.shape}; "
+                f"it declares {spec.shape}"
+            )
+        if id(array) not in stored:
+            stored[id(array)] = (
+                store(array, case.dtype) if spec.kind == "float" else array.astype(spec.kind, casting="safe")
+            )
+    return {spec.name: stored[id(drawn[spec.name])] for spec in specs}
+
+
+def draw_activations(case: Case, rule: Rule, entropy: int, index: int) -> tuple[Stored, Stored, Stored]:
+    """Draw as :func:`draw_inputs`, for attention: q, k, v, or the sources of queries, keys and values."""
+    first, second, third = draw_inputs(case, rule, entropy, index).values()
+    return first, second, third
+
+
+def _standard_normal(
+    case: Case, rule: Rule, stream_of: Callable[[str], np.random.Generator]
+) -> dict[str, Wide]:
+    """Draw standard normal numbers; inputs that share memory are one array."""
+    made: dict[str, Wide] = {}
+    drawn: dict[str, Wide] = {}
+    for spec in operation_of(case).inputs(case, rule):
+        if spec.kind != "float":
+            raise ValueError(f"the input {spec.name!r} is of kind {spec.kind}: the operation must draw it")
+        memory = spec.memory or spec.name
+        if memory not in made:
+            made[memory] = stream_of(memory).standard_normal(spec.shape)
+        drawn[spec.name] = made[memory]
+    return drawn
 
 
 def draw_upstream(case: Case, entropy: int, index: int) -> Stored:
@@ -119,7 +142,7 @@ def draw_upstream(case: Case, entropy: int, index: int) -> Stored:
 
 
 def draw_parameters(case: Case, rule: Rule) -> Parameters:
-    """Draw the rule's parameters and the projections, which have variance 1 / (width of their input).
+    """Draw the rule's parameters, and those of the operation as it scales them.
 
     Raises:
         ValueError: the rule draws another shape than it declares.
@@ -136,10 +159,9 @@ def draw_parameters(case: Case, rule: Rule) -> Parameters:
             )
         drawn[parameter.name] = store(values, case.dtype)
     projections: dict[str, Stored] = {}
-    for name, shape in projection_shapes(case, rule).items():
-        values = stream(case, "projection", case.seed, name).standard_normal(shape)
-        scale = 0.5 if name.startswith("b_") else shape[-1] ** -0.5
-        projections[name] = store(values * scale, case.dtype)
+    for spec in operation_of(case).parameters(case, rule):
+        values = stream(case, "projection", case.seed, spec.name).standard_normal(spec.shape)
+        projections[spec.name] = store(values * spec.scale, case.dtype)
     return Parameters(drawn, projections)
 
 
@@ -149,11 +171,6 @@ def widened(parameters: Parameters, case: Case) -> Parameters:
         rule={name: widen(array, case.dtype) for name, array in parameters.rule.items()},
         projections={name: widen(array, case.dtype) for name, array in parameters.projections.items()},
     )
-
-
-def head_means(Hkv: int) -> Wide:
-    """Return the mean of v in each key/value head: even steps from -1/2 to 1/2; 0 for one head."""
-    return np.linspace(-0.5, 0.5, Hkv) if Hkv > 1 else np.zeros(1)
 
 
 def stream(case: Case, *parts: object) -> np.random.Generator:

@@ -10,6 +10,7 @@ from functools import partial
 from attnbench.inputs import large_logits, near_duplicate, one_hot, unlikely_values
 from attnbench.inputs.draw import Stored, draw_activations
 from attnbench.types.case import Case, output_shape
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 
 Triple = tuple[Stored, Stored, Stored]
@@ -128,6 +129,8 @@ _BY_NAME = {family.name: family for family in FAMILIES}
 
 def families_of(case: Case, rule: Rule) -> tuple[str, ...]:
     """Return the names of the kinds that make sense for a case, ``normal`` first."""
+    if operation_of(case).heads is None:
+        return (NORMAL,)
     return tuple(family.name for family in FAMILIES if family.applies(case, rule))
 
 

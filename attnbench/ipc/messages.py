@@ -18,7 +18,8 @@ from attnbench.types.status import Status
 
 
 class ArraySpec(Struct, frozen=True):
-    """One array inside a shared block of memory. dtype is the case's word; bfloat16 is stored as its bits."""
+    """One array inside a shared block of memory. dtype is the case's word or that of integers; bfloat16
+    is stored as its bits."""
 
     name: str
     dtype: str
@@ -59,6 +60,7 @@ class Prepare(Struct, frozen=True, tag=True):
     """Load one backend and prepare it for a case. Parameters come in the descriptor.
 
     backend_source: None for the plain reference. Answer: :class:`Prepared` or :class:`Failed`.
+    operation_source: None for an operation of attnbench's own.
     memory_limit_bytes: how much it may allocate beyond what it holds now.
     """
 
@@ -68,6 +70,7 @@ class Prepare(Struct, frozen=True, tag=True):
     rule_source: Source
     parameters: tuple[ArraySpec, ...]
     memory_limit_bytes: int | None
+    operation_source: Source | None = None
 
 
 class Activations(Struct, frozen=True, tag=True):

@@ -16,7 +16,10 @@ from attnbench.ipc.messages import ArraySpec
 
 Stored = NDArray[Any]
 
-_STORAGE = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
+_STORAGE = {
+    "float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16,
+    "int32": np.int32, "int64": np.int64, "bool": np.bool_,
+}  # fmt: skip
 _ALIGN_BYTES = 64
 
 
@@ -29,7 +32,9 @@ def anonymous_file() -> int:
 
 
 def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
-    """Copy storage arrays of a case's dtype into anonymous memory; return its descriptor and the layout.
+    """Copy storage arrays into anonymous memory; return its descriptor and the layout.
+
+    dtype: that of the case, which all arrays have except integers and booleans.
 
     The same array under several names is stored once: reading gives one array for all of them.
     """
@@ -40,7 +45,8 @@ def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec
         if id(array) not in placed:
             placed[id(array)] = size
             size += -(-array.nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
-        specs.append(ArraySpec(name, dtype, tuple(array.shape), placed[id(array)]))
+        kind = dtype if array.dtype == _STORAGE[dtype] else array.dtype.name
+        specs.append(ArraySpec(name, kind, tuple(array.shape), placed[id(array)]))
     fd = anonymous_file()
     os.ftruncate(fd, max(size, 1))
     with mmap.mmap(fd, max(size, 1)) as memory:
@@ -85,6 +91,6 @@ def mapped(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
             if spec.dtype not in _STORAGE:
                 raise ValueError(f"no storage for {spec.dtype!r}")
             count = int(np.prod(spec.shape, dtype=np.int64))
-            view = np.frombuffer(memory, _STORAGE[spec.dtype], count, spec.offset)
+            view: Stored = np.frombuffer(memory, _STORAGE[spec.dtype], count, spec.offset)
             by_offset[spec.offset] = view.reshape(spec.shape)
     return {spec.name: by_offset[spec.offset] for spec in specs}

@@ -16,7 +16,8 @@ class OpenCase(Struct, frozen=True, tag=True):
     """Make a case's parameters and get ready to judge it; forgets the case before.
 
     timed_entropy: what seeds the inputs of timed calls. oracle_flops: what solving one draw may cost
-    before rows are sampled. without: families that the check leaves out. Answer: :class:`CaseOpened` with the
+    before rows are sampled. without: families that the check leaves out. operation_source: None for one
+    of attnbench's own. Answer: :class:`CaseOpened` with the
     parameters in a descriptor.
     """
 
@@ -26,6 +27,7 @@ class OpenCase(Struct, frozen=True, tag=True):
     timed_draws: int
     oracle_flops: float
     without: tuple[str, ...] = ()
+    operation_source: Source | None = None
 
 
 class GetDraw(Struct, frozen=True, tag=True):

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from attnbench.inputs.draw import Parameters
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.case import Case
+from attnbench.types.operation import Problem, operation_of
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
+    from attnbench.types import operation as operations
     from attnbench.types.rule import Array
 
 
@@ -28,37 +30,19 @@ class Heads:
 
 
 def heads_of(case: Case, projections: Mapping[str, Array], sources: tuple[Array, Array, Array]) -> Heads:
-    """Return the heads: the sources in ``attention``, their projections (B, L, E) in ``multihead``."""
-    if case.layer is None:
-        return Heads(*sources)
-    projected = []
-    for letter, heads, source in zip("qkv", (case.H, case.Hkv, case.Hkv), sources, strict=True):
-        flat = source @ projections[f"w_{letter}"].T
-        if case.layer.bias:
-            flat = flat + projections[f"b_{letter}"]
-        projected.append(flat.reshape(*flat.shape[:2], heads, -1).swapaxes(1, 2))
-    return Heads(*projected)
+    """Return the heads that an operation makes of its sources."""
+    return Heads(*_maps(case).project(case, projections, sources))
 
 
 def finish(case: Case, rule: Rule, projections: Mapping[str, Array], q: Array, out: Array) -> Array:
-    """Return the output of heads (B, H, R, Dv): in ``multihead`` merged and projected.
-
-    A rule that concatenates projects [merged projected queries ; merged heads].
-    """
-    if case.layer is None:
-        return out
-    merged = _merged(out)
-    if not case.layer.out:
-        return merged
-    if rule.concatenates:
-        merged = np.concatenate([_merged(q), merged], axis=-1)
-    last: Array = merged @ projections["w_o"].T
-    return last + projections["b_o"] if case.layer.bias else last
+    """Return the output that an operation makes of heads (B, H, R, Dv)."""
+    return _maps(case).finish(case, rule, projections, q, out)
 
 
-def _merged(heads: Array) -> Array:
-    B, H, R, features = heads.shape
-    return heads.swapaxes(1, 2).reshape(B, R, H * features)
+def _maps(case: Case) -> operations.Heads:
+    heads = operation_of(case).heads
+    assert heads is not None, f"{case.operation} has no heads"
+    return heads
 
 
 Number = TypeVar("Number", bound=np.generic)
@@ -70,7 +54,16 @@ ELEMENTS_AT_ONCE = 1 << 20
 def weights_of(
     case: Case, rule: Rule, parameters: Mapping[str, Array], q: Array, k: Array, rows: NDArray[np.intp]
 ) -> Iterator[tuple[int, int, slice, Array]]:
-    """Yield (b, h, slice of ``rows``, weights (r, Lk)) for every chunk of every head.
+    """Yield (b, h, slice of ``rows``, weights (r, Lk)) for every chunk of every head."""
+    for b, h, at, scores in scores_of(case, rule, parameters, q, k, rows):
+        sink = None if rule.sink is None else rule.sink({name: x[h] for name, x in parameters.items()})
+        yield b, h, at, softmax(scores, sink)
+
+
+def scores_of(
+    case: Case, rule: Rule, parameters: Mapping[str, Array], q: Array, k: Array, rows: NDArray[np.intp]
+) -> Iterator[tuple[int, int, slice, Array]]:
+    """Yield (b, h, slice of ``rows``, scores (r, Lk)) for every chunk of every head; -inf for dropped pairs.
 
     q: (B, H, R, D) of these rows. k: (B, Hkv, Lk, D), or (B, Hkv, R, D) where the rule pairs keys.
     """
@@ -95,8 +88,7 @@ def weights_of(
                     scores = scores + _of_batch(added, b)
                 if keep is not None:
                     scores = np.where(_of_batch(keep, b), scores, -np.inf)
-                sink = None if rule.sink is None else rule.sink(of_head[h])
-                yield b, h, at, softmax(scores, sink)
+                yield b, h, at, scores
 
 
 def softmax(scores: Array, sink: float | None = None) -> Array:
@@ -176,6 +168,24 @@ def solve(
     return finish(case, rule, parameters.projections, heads.q, out)
 
 
+def solve_outputs(
+    case: Case, rule: Rule, parameters: Parameters, inputs: Mapping[str, Any]
+) -> dict[str, Array]:
+    """Return all outputs by name for an operation with its own ``solve``. inputs: floats in float64.
+
+    Raises:
+        ValueError: the operation gives other outputs than it declares.
+    """
+    operation = operation_of(case)
+    assert operation.solve is not None
+    solved = operation.solve(Problem(case, rule, parameters.rule, parameters.projections, inputs))
+    declared = {spec.name: spec.shape for spec in operation.outputs(case)}
+    given = {name: array.shape for name, array in solved.items()}
+    if given != declared:
+        raise ValueError(f"the operation {case.operation!r} solves {given}; it declares {declared}")
+    return {name: solved[name] for name in declared}
+
+
 def solve_weights(
     case: Case,
     rule: Rule,
@@ -204,7 +214,7 @@ def heads_for(
     """Return parameters and heads in the dtype to compute in; queries of ``rows`` only."""
     own = {name: array.astype(wide) for name, array in parameters.rule.items()}
     projections = {name: array.astype(wide) for name, array in parameters.projections.items()}
-    axis = 2 if case.layer is None else 1
+    axis = _maps(case).rows
     queries, keys, values = activations
     keys = np.take(keys, rows, axis) if rule.pairs_keys else keys
     sources = (np.take(queries, rows, axis).astype(wide), keys.astype(wide), values.astype(wide))

@@ -9,9 +9,10 @@ from typing import Any, get_args
 
 from attnbench import hookspecs
 from attnbench.types.backend import Backend, Layout
-from attnbench.types.case import DEVICES, DTYPES, OPERATIONS, PASSES, Case
+from attnbench.types.case import DEVICES, DTYPES, PASSES, Case
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.formats import FORMATS
+from attnbench.types.operation import Operation
 from attnbench.types.rule import Law, Rule
 from attnbench.types.words import LONGEST_NAME, NAME, NAMES_ARE
 
@@ -71,6 +72,10 @@ def _some_of(allowed: Collection[str], value: Any) -> str | None:
     return f"a tuple of words of {', '.join(allowed)} is needed" if unknown else None
 
 
+def _some_words(value: object) -> str | None:
+    return "a tuple of one word or more is needed" if _words(value) or not value else None
+
+
 def _cases(value: object) -> str | None:
     fine = isinstance(value, tuple) and all(isinstance(case, Case) for case in value)
     return None if fine else "a tuple of Case is needed"
@@ -86,6 +91,11 @@ def _other_than(own: Collection[str], value: object) -> str | None:
     return "attnbench itself has one of this name: choose another" if value in own else None
 
 
+def _solve_or_heads(operation: Operation) -> str | None:
+    both = (operation.solve is None) == (operation.heads is None)
+    return "exactly one of solve and heads is needed" if both else None
+
+
 def _or(allowed: object, test: Test) -> Test:
     return lambda value: None if value is allowed or value == allowed else test(value)
 
@@ -97,7 +107,8 @@ class Kind:
     field: of the registry, where entries stand by name; the hook is ``attnbench_FIELD``. word: one of them in
     a sentence. listed: the word of ``attnbench list`` and the column of ``attnbench plugins``. type: of a
     record. tests: of its fields, by name; every kind also has a name, tested elsewhere. unlike: besides the
-    name, fields in which no two records may be alike.
+    name, fields in which no two records may be alike. whole: a test of the record, for fields that depend on
+    each other.
     """
 
     field: str
@@ -106,6 +117,7 @@ class Kind:
     type: type
     tests: Mapping[str, Test]
     unlike: tuple[str, ...] = ()
+    whole: Test | None = None
 
     @property
     def hook(self) -> str:
@@ -130,7 +142,7 @@ _BACKEND: dict[str, Test] = {
     "prepare": _function,
     "supports": _function,
     "available": _function,
-    "operations": partial(_some_of, OPERATIONS),
+    "operations": _some_words,
     "dtypes": partial(_some_of, DTYPES),
     "devices": partial(_some_of, DEVICES),
     "passes": partial(_some_of, PASSES),
@@ -142,6 +154,18 @@ _BACKEND: dict[str, Test] = {
     "needs_contiguous": _flag,
     "weights": _or(None, _function),
     "quadratic_copies": partial(_count, 0),
+}
+_OPERATION: dict[str, Test] = {
+    "summary": _text,
+    "inputs": _function,
+    "outputs": _function,
+    "flops": _function,
+    "parameters": _function,
+    "check": _function,
+    "unread": _function,
+    "solve": _or(None, _function),
+    "draw": _or(None, _function),
+    "reference": _or(None, _function),
 }
 _METRIC: dict[str, Test] = {
     "summary": _text,
@@ -159,6 +183,7 @@ _REPORTER: dict[str, Test] = {
 KINDS = (
     Kind("rules", "a rule", "rules", Rule, _RULE),
     Kind("backends", "a backend", "backends", Backend, _BACKEND),
+    Kind("operations", "an operation", "operations", Operation, _OPERATION, whole=_solve_or_heads),
     Kind("suites", "a suite", "suites", Suite, {"cases": _cases, "summary": _text}),
     Kind(
         "verdict_rules",
@@ -192,4 +217,6 @@ def fault(record: Any) -> str | None:
         value = getattr(record, field)
         if needed := test(value):
             return f"{name}: {field} = {value!r}: {needed}"
+    if kind.whole is not None and (needed := kind.whole(record)):
+        return f"{name}: {needed}"
     return None

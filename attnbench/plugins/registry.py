@@ -15,10 +15,11 @@ from attnbench.types.compared import SIDES, sided
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
 from attnbench.types.formats import FORMATS
+from attnbench.types.operation import Operation, make_known
 from attnbench.types.rule import Rule
 from attnbench.types.words import unknown_name
 
-T = TypeVar("T", Rule, Backend, Suite, VerdictRule, Metric, Reporter, EnvironmentFact)
+T = TypeVar("T", Rule, Backend, Operation, Suite, VerdictRule, Metric, Reporter, EnvironmentFact)
 
 
 SLOW_S = 0.5
@@ -53,6 +54,7 @@ class Registry:
     verdict_rules: dict[str, Entry[VerdictRule]]
     plugins: tuple[Source, ...]
     faults: tuple[str, ...]
+    operations: dict[str, Entry[Operation]] = field(default_factory=dict)
     metrics: dict[str, Entry[Metric]] = field(default_factory=dict)
     reporters: dict[str, Entry[Reporter]] = field(default_factory=dict)
     environment_facts: dict[str, Entry[EnvironmentFact]] = field(default_factory=dict)
@@ -127,6 +129,7 @@ def load_registry(sources: Iterable[Source] | None = None, *, raising: bool = Fa
     loaded = [load(source, raising=raising) for source in (installed() if sources is None else sources)]
     faults = [fault for plugin in loaded for fault in plugin.faults]
     gathered = {kind.field: _gather(kind, loaded, faults) for kind in KINDS}
+    make_known(entry.record for entry in gathered["operations"].values())
     notes = [
         f"{plugin.source}: takes {plugin.cpu_s:.1f} s to load in every command: import heavy libraries where "
         "they are used, in a backend inside prepare"

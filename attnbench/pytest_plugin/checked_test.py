@@ -55,7 +55,7 @@ class Refused(Exception):  # noqa: N818
 class CheckedBackend:
     """The fixture ``attnbench_backend``: call it without arguments, or with its own ``inputs``.
 
-    backend: its name. case: what it computes. inputs: three tensors in the backend's layout. calls: how often
+    backend: its name. case: what it computes. inputs: tensors in the backend's layout. calls: how often
     the test called it. A call returns the output, and gradients where the case asks for them. attnbench
     compares the last output when the test ends, so clone an output before you change it.
 
@@ -77,6 +77,7 @@ class CheckedBackend:
             rule_source=context.rule_source,
             parameters=context.parameters.arrays,
             memory_limit_bytes=None,
+            operation_source=context.operation_source,
         )
         try:
             with warnings.catch_warnings():
@@ -85,7 +86,7 @@ class CheckedBackend:
                 held, _ = prepare(request, mapped(context.parameters.fd, context.parameters.arrays))
                 self._held = held.with_inputs(first, fresh=True)
                 assert self._held.inputs is not None
-                self.inputs: tuple[Tensor, Tensor, Tensor] = self._held.inputs
+                self.inputs: tuple[Tensor, ...] = self._held.inputs
                 self._kernel = self._held.call if case.device == "cpu" else _synchronised(self._held.call)
                 self._kernel(*self.inputs)
         except NotPrepared as failure:
@@ -289,8 +290,8 @@ def _torch_as_in_a_worker(case: Case) -> Iterator[None]:
 def _synchronised(kernel: Any) -> Any:
     import torch
 
-    def call(a: Tensor, b: Tensor, c: Tensor) -> Any:
-        output = kernel(a, b, c)
+    def call(*inputs: Tensor) -> Any:
+        output = kernel(*inputs)
         torch.cuda.synchronize()
         return output
 

@@ -79,6 +79,7 @@ class SessionVerifier:
                 oracle_flops=ORACLE_FLOPS,
                 # The check has used the stress inputs already.
                 without=_STRESS_INPUTS,
+                operation_source=self._registry.operations[case.operation].source,
             )
             opened = open_context(self._pool.verifier, opening, case.threads, int(free_memory()))
             context = self._closing.enter_context(opened)

@@ -146,6 +146,7 @@ def decide(contest: Contest) -> None:
         timed_draws=TIMED_DRAWS,
         oracle_flops=ORACLE_FLOPS,
         without=pool.options.without,
+        operation_source=contest.registry.operations[case.operation].source,
     )
     limit = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit += _pool_bytes(contest)
@@ -187,7 +188,8 @@ def _right_nearby(contest: Contest, entries: list[Entry[Backend]], limit: int) -
         return entries
     contest.clock.tell("a case beside it")
     rule = contest.registry.rules[contest.case.rule]
-    left = passing_variant(pool, contest.case, rule, entries, limit, contest.record_failure)
+    operation = contest.registry.operations[contest.case.operation]
+    left = passing_variant(pool, contest.case, rule, operation.source, entries, limit, contest.record_failure)
     contest.clock.spend("near")
     return left
 

@@ -33,7 +33,8 @@ class Place:
 class CaseContext:
     """A case as its workers are told it.
 
-    threads: of every library in its workers. rule_source: where its rule comes from. draws: inputs,
+    threads: of every library in its workers. rule_source, operation_source: where its rule and
+    operation come from. draws: inputs,
     those of the check first, then those of timed calls. families: of each draw of the check. pairs, flops,
     bytes_moved: exact counts.
     memory_limit_bytes: what a worker may allocate. verifier: the process that has the case open.
@@ -52,6 +53,7 @@ class CaseContext:
     memory_limit_bytes: int
     verifier: VerifierLink
     calls: int = 0
+    operation_source: Source | None = None
 
     @property
     def check_draws(self) -> int:
@@ -109,6 +111,7 @@ def open_context(
             memory_limit_bytes=memory_limit_bytes,
             verifier=verifier,
             calls=opened.calls,
+            operation_source=opening.operation_source,
         )
     finally:
         for block in blocks:

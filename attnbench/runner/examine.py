@@ -19,6 +19,7 @@ from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.pool import WorkerPool
 from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
+from attnbench.types.operation import operation_of
 from attnbench.types.record import CandidatePlan
 from attnbench.types.words import clean
 
@@ -89,7 +90,8 @@ def prepare_worker(
     Raises:
         WorkerFailed: it could not be prepared; the prepared worker is gone.
     """
-    sources = (context.rule_source,) if entry is None else (context.rule_source, entry.source)
+    wanted = (context.operation_source, context.rule_source, None if entry is None else entry.source)
+    sources = tuple(source for source in wanted if source is not None)
     side = "" if entry is None else entry.side
     prepared_worker = pool.new_worker(
         context.threads, cpus, sources, pin_allocator=pin_allocator, launch=launch, side=side
@@ -100,6 +102,7 @@ def prepare_worker(
         backend_source=None if entry is None else entry.source,
         rule_source=context.rule_source,
         parameters=context.parameters.arrays,
+        operation_source=context.operation_source,
         memory_limit_bytes=None if entry is None else context.memory_limit_bytes,
     )
     try:
@@ -119,6 +122,8 @@ def examine_plain(pool: WorkerPool, context: CaseContext) -> None:
         WorkerFailed: it could not be computed: nothing can be judged on this case.
     """
     case = parse_case(context.case)
+    if operation_of(case).reference is None:
+        return
     prepared_worker, _ = prepare_worker(pool, context, None, pool.all_cpus)
     verifier, timeout_s = context.verifier, pool.options.timeout_s
     try:

@@ -26,6 +26,7 @@ from attnbench.stats.protocol import ORACLE_FLOPS
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
+from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
 
 Entries = list[Entry[Backend]]
@@ -35,6 +36,7 @@ def passing_variant(
     pool: WorkerPool,
     case: Case,
     rule: Entry[Rule],
+    operation_source: Source,
     entries: Entries,
     memory_limit_bytes: int,
     failed: Callable[[str, WorkerFailed], None],
@@ -54,7 +56,7 @@ def passing_variant(
             continue
         opening = rm.OpenCase(
             case_id(near), rule.source, secrets.randbits(63), 0, ORACLE_FLOPS,
-            pool.options.without,
+            pool.options.without, operation_source,
         )  # fmt: skip
         try:
             with open_context(pool.verifier, opening, near.threads, memory_limit_bytes) as context:
@@ -106,7 +108,7 @@ def _check(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Wor
 
 def _gives_weights(pool: WorkerPool, case: Case, entry: Entry[Backend]) -> bool:
     """Return whether a backend declares weights of such a case; not with dropout."""
-    wanted = WEIGHTS not in pool.options.without and case.layer is None and not case.dropout
+    wanted = WEIGHTS not in pool.options.without and case.operation == "attention" and not case.dropout
     return wanted and entry.record.weights is not None
 
 

@@ -22,11 +22,11 @@ from attnbench.types.uncollected import uncollected
 if TYPE_CHECKING:
     from torch import Tensor
 
-Triple = tuple[Any, Any, Any]
+Triple = tuple[Any, ...]
 
 
 class Pool:
-    """Copies of three inputs, together more than four times ``cache_bytes``, and whose turn it is.
+    """Copies of the inputs, together more than four times ``cache_bytes``, and whose turn it is.
 
     Each copy has memory of its own, aligned as an allocation is. One tensor given twice is one tensor in
     every copy. Their order is drawn once, so that no prefetcher sees the next one coming, and kept: a copy is
@@ -47,7 +47,7 @@ class Pool:
     def _triples(self, distinct: list[Tensor]) -> tuple[Triple, ...]:
         places = [next(i for i, x in enumerate(distinct) if x is given) for given in self.inputs]
         copies = [stack.unbind(0) for stack in self._stacks]
-        made = [(each[places[0]], each[places[1]], each[places[2]]) for each in zip(*copies, strict=True)]
+        made = [tuple(each[place] for place in places) for each in zip(*copies, strict=True)]
         return tuple(made[place] for place in _order(self.copies))
 
     def refresh(self) -> None:
@@ -68,14 +68,16 @@ class RotatingTimer(CpuTimer):
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    def __call__(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
-        """A sample of ``calls`` calls, on the copies that come next."""
-        self._check(a, b, c)
+    def __call__(self, call: Call, *inputs_and_calls: Any) -> tuple[Sample, Any]:
+        """A sample of calls, on the copies that come next."""
+        *inputs, calls = inputs_and_calls
+        self._check(*inputs)
         return take_sample_rotating(call, self._pool.upcoming, calls)
 
-    def warm(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> None:
+    def warm(self, call: Call, *inputs_and_calls: Any) -> None:
         """Make calls that are not timed, on the copies that come next."""
-        self._check(a, b, c)
+        *inputs, calls = inputs_and_calls
+        self._check(*inputs)
         take_sample_rotating(call, self._pool.upcoming, calls)
 
     def _check(self, *inputs: Any) -> None:
@@ -91,8 +93,8 @@ def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> 
     output = None
     triples = islice(upcoming, calls)
     start = perf_counter_ns()
-    for a, b, c in triples:
-        output = call(a, b, c)
+    for inputs in triples:
+        output = call(*inputs)
     stop = perf_counter_ns()
     return Sample(calls, stop - start, *spent_since(before)), output
 

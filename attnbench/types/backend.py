@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from attnbench.types.case import DTYPES, Case, Dtype, Operation, Pass
+from attnbench.types.case import DTYPES, Case, Dtype, Pass
 from attnbench.types.rule import Rule, Scoring
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Backend:
     prepare: Callable[[Setup], Call]
     supports: Callable[[Case, Rule], str | None] = lambda case, rule: None
     available: Callable[[str], str | None] = lambda device: None
-    operations: tuple[Operation, ...] = ("attention",)
+    operations: tuple[str, ...] = ("attention",)
     rules: tuple[str, ...] | None = None
     needs_dot_form: bool = False
     dtypes: tuple[Dtype, ...] = DTYPES

@@ -7,15 +7,14 @@ from typing import Literal, get_args
 
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import EVERYTHING, Mask
+from attnbench.types.operation import Shape, operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.words import unknown_name
 
-Operation = Literal["attention", "multihead"]
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 Pass = Literal["forward", "backward", "both"]
 CacheMode = Literal["hot", "rotating"]
 
-OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 PASSES: tuple[Pass, ...] = get_args(Pass)
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
@@ -56,7 +55,7 @@ class Case:
         BadCase: the case can't exist; the text restates the input.
     """
 
-    operation: Operation
+    operation: str
     rule: str
     B: int
     H: int
@@ -76,7 +75,7 @@ class Case:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_choice("operation", self.operation, OPERATIONS)
+        operation = operation_of(self)
         _check_choice("dtype", self.dtype, DTYPES)
         _check_choice("device", self.device, DEVICES)
         _check_choice("pass", self.pass_, PASSES)
@@ -100,12 +99,9 @@ class Case:
                 f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "
                 "each key/value head serves the same number of query heads"
             )
-        if (self.operation == "multihead") != (self.layer is not None):
-            raise BadCase(
-                "multihead needs a model width E"
-                if self.layer is None
-                else "attention has no model width E: that belongs to multihead"
-            )
+        refused = operation.refuses(self)
+        if refused is not None:
+            raise BadCase(refused)
         if self.layer is not None and self.layer.E < 1:
             raise BadCase(f"E = {self.layer.E}: sizes are 1 or more")
         padding = self.mask.padding
@@ -153,50 +149,19 @@ def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
         raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
 
 
-Shape = tuple[int, ...]
-
-
-def activation_shapes(case: Case, rule: Rule) -> tuple[Shape, Shape, Shape]:
-    """Return the shapes of the three activations: q, k, v, or the sources of queries, keys and values.
-
-    A rule that pairs keys with queries gives the second one the length Lq.
-    """
-    keys = case.Lq if rule.pairs_keys else case.Lk
-    if case.layer is not None:
-        E = case.layer.E
-        return (case.B, case.Lq, E), (case.B, keys, E), (case.B, case.Lk, E)
-    return (
-        (case.B, case.H, case.Lq, case.D),
-        (case.B, case.Hkv, keys, case.D),
-        (case.B, case.Hkv, case.Lk, case.Dv),
-    )
+def activation_shapes(case: Case, rule: Rule) -> tuple[Shape, ...]:
+    """Return the shapes of the inputs, in the order of a call's arguments."""
+    return tuple(spec.shape for spec in operation_of(case).inputs(case, rule))
 
 
 def output_shape(case: Case) -> Shape:
-    """Return the shape of the output: (B, H, Lq, Dv), (B, Lq, E), or (B, Lq, H·Dv) without output
-    projection."""
-    if case.layer is None:
-        return (case.B, case.H, case.Lq, case.Dv)
-    return (case.B, case.Lq, case.layer.E if case.layer.out else case.H * case.Dv)
+    """Return the shape of the output, the first where there are several."""
+    return operation_of(case).outputs(case)[0].shape
 
 
 def projection_shapes(case: Case, rule: Rule) -> dict[str, Shape]:
-    """Return the shapes of the projections of ``multihead``, by name as in
-    :class:`~attnbench.types.backend.Setup`."""
-    if case.layer is None:
-        return {}
-    E = case.layer.E
-    shapes: dict[str, Shape] = {
-        "w_q": (case.H * case.D, E),
-        "w_k": (case.Hkv * case.D, E),
-        "w_v": (case.Hkv * case.Dv, E),
-    }
-    if case.layer.out:
-        merged = case.H * case.Dv + (case.H * case.D if rule.concatenates else 0)
-        shapes["w_o"] = (E, merged)
-    if case.layer.bias:
-        shapes |= {f"b_{name[-1]}": shape[:1] for name, shape in shapes.items()}
-    return shapes
+    """Return the shapes of the operation's parameters by name."""
+    return {spec.name: spec.shape for spec in operation_of(case).parameters(case, rule)}
 
 
 def rule_parameter_shapes(case: Case, rule: Rule) -> dict[str, Shape]:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from attnbench.check.errors import Errors, compare_wide
 from attnbench.inputs.draw import Stored, widen
-from attnbench.inputs.symmetries import Transform, Triple, invert, invert_gradient
+from attnbench.inputs.symmetries import Transform, invert, invert_gradient
 from attnbench.ipc.names import OUT
 from attnbench.oracle.solve import FEWEST_ROWS
 from attnbench.types.case import Case, output_shape
+from attnbench.types.operation import operation_of
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw: q, k, v or the sources; the exact answer by parts (on the chosen rows); the gradient of the
+    """One draw: the inputs by name; the exact answer by parts (on the chosen rows); the gradient of the
     output that gradients are made with, where the case has any.
 
     held: for each gradient what it is a difference of, and plain_errors how far the plain reference is off.
     """
 
-    inputs: Triple
+    inputs: Mapping[str, Stored]
     expected: dict[str, Array]
     upstream: Stored | None = None
     held: dict[str, Array] = field(default_factory=dict)
@@ -73,6 +74,9 @@ def errors_after(
     """
     if set(parts) != set(expected):
         raise ValueError(f"an answer of {sorted(parts)} where {sorted(expected)} are asked for")
+    heads = operation_of(case).heads
+    if heads is None:
+        return {name: compare_wide(widen(parts[name], case.dtype), exact) for name, exact in expected.items()}
     case_rows = np.arange(case.Lq) if rows is None else rows
     errors: dict[str, Errors] = {}
     for part, exact in expected.items():
@@ -82,7 +86,7 @@ def errors_after(
         elif some is None:
             errors[part] = compare_wide(invert(case, transform, parts[part], case_rows), exact)
         else:
-            axis = 1 if case.layer is not None else 2
+            axis = heads.rows
             got = invert(case, transform, parts[part], case_rows[some])
             found = compare_wide(got, np.take(exact, some, axis))
             worst = list(found.worst)

@@ -12,6 +12,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.check.errors import (
     Errors,
     Scale,
+    assumed_errors,
     compare_wide,
     errors_of,
     pool,
@@ -24,7 +25,7 @@ from attnbench.check.errors import (
 from attnbench.check.gradients import gradient_scale
 from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers
 from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
-from attnbench.inputs.draw import Stored, draw_activations, draw_parameters, draw_upstream, widen, widened
+from attnbench.inputs.draw import Stored, draw_inputs, draw_parameters, draw_upstream, widen, widened
 from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws
 from attnbench.inputs.symmetries import (
     Transform,
@@ -37,10 +38,11 @@ from attnbench.inputs.symmetries import (
     settled,
 )
 from attnbench.ipc import verifier_messages as rm
-from attnbench.ipc.names import ACTIVATIONS, ERROR, HELD, OUT, PLAIN, UPSTREAM
-from attnbench.oracle.solve import choose_rows, solve, solve_weights
+from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
+from attnbench.oracle.solve import choose_rows, solve, solve_outputs, solve_weights
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
+from attnbench.types.operation import operation_of
 from attnbench.types.record import Accuracy
 from attnbench.types.rule import Rule
 from attnbench.verifier.answers import Drawn, errors_after, some_rows
@@ -84,11 +86,15 @@ class CaseVerifier:
         self.entropy = timed_entropy
         self.parameters = draw_parameters(self.case, rule)
         self.wide = widened(self.parameters, self.case)
-        self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
+        self.operation = operation_of(self.case)
+        self.rows = None
+        if self.operation.heads is not None:
+            self.rows = choose_rows(self.case, rule, oracle_flops, np.random.default_rng(timed_entropy))
         self._rng = np.random.default_rng()
         self._check = check_draws(self.case, rule, without)
         self._draws: dict[int, Drawn] = {}
         self._changes: dict[tuple[int, int], Transform] = {}
+        self._redrawn: dict[tuple[int, int], Drawn] = {}
         self._scales: dict[tuple[int, str], Scale] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
         self._plain_weights: dict[int, WeightErrors] = {}
@@ -102,15 +108,41 @@ class CaseVerifier:
         """A draw, solved once. Gradients are not among what is solved; see :meth:`expect`."""
         if index not in self._draws:
             inputs = self._inputs(index)
-            wide = tuple(widen(array, self.case.dtype) for array in inputs)
-            expected: dict[str, Array] = {}
-            if self.case.pass_ != "backward":
-                expected[OUT] = solve(self.case, self.rule, self.wide, (wide[0], wide[1], wide[2]), self.rows)
             upstream = None
             if self.case.pass_ != "forward":
                 upstream = draw_upstream(self.case, self._entropy(index), index)
-            self._draws[index] = Drawn(inputs, expected, upstream)
+            self._draws[index] = Drawn(inputs, self._solved(inputs), upstream)
+            if self.operation.reference is None:
+                self._scores.setdefault(PLAIN, {})[index] = {
+                    name: assumed_errors(exact, self.case.dtype)
+                    for name, exact in self._draws[index].expected.items()
+                }
         return self._draws[index]
+
+    def _solved(self, inputs: Mapping[str, Stored]) -> dict[str, Array]:
+        """Return the exact outputs for inputs, on the chosen rows, without gradients."""
+        wide = {name: self._wide(name, array) for name, array in inputs.items()}
+        if self.operation.heads is None:
+            return solve_outputs(self.case, self.rule, self.wide, wide)
+        if self.case.pass_ == "backward":
+            return {}
+        a, b, c = wide.values()
+        return {OUT: solve(self.case, self.rule, self.wide, (a, b, c), self.rows)}
+
+    def _wide(self, name: str, stored: Stored) -> Array:
+        kinds = {spec.name: spec.kind for spec in self.operation.inputs(self.case, self.rule)}
+        return widen(stored, self.case.dtype) if kinds[name] == "float" else stored
+
+    def _after(self, index: int, change: int) -> Drawn:
+        """Return a draw after a change. Without symmetries this is another draw, solved anew."""
+        if not change or self.operation.heads is not None:
+            return self.draw(index)
+        if (index, change) not in self._redrawn:
+            while len(self._redrawn) >= _CHANGES_REMEMBERED:
+                del self._redrawn[next(iter(self._redrawn))]
+            inputs = draw_inputs(self.case, self.rule, change, index)
+            self._redrawn[index, change] = Drawn(inputs, self._solved(inputs))
+        return self._redrawn[index, change]
 
     def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
         """Take the exact gradients of a draw for answers: what ``worker.exact`` has computed."""
@@ -123,13 +155,12 @@ class CaseVerifier:
 
     def arrays(self, index: int, change: int) -> dict[str, Stored]:
         """Return the arrays of a draw for a worker, by name, after a transform where one is named."""
-        drawn = self.draw(index)
-        inputs, upstream = drawn.inputs, drawn.upstream
-        if change:
+        drawn = self._after(index, change)
+        named, upstream = dict(drawn.inputs), drawn.upstream
+        if change and self.operation.heads is not None:
             transform = self._change(index, change)
-            inputs = apply(self.case, transform, inputs)
+            named = dict(zip(named, apply(self.case, transform, _triple(named)), strict=True))
             upstream = None if upstream is None else apply_to_upstream(self.case, transform, upstream)
-        named = dict(zip(ACTIVATIONS, inputs, strict=True))
         return named if upstream is None else named | {UPSTREAM: upstream}
 
     def score(self, who: str, index: int, parts: Parts) -> str:
@@ -144,7 +175,7 @@ class CaseVerifier:
         plain = self._scores.get(PLAIN, {}).get(index, {})
         # Where the plain reference is no better the rule is to blame, which the verdict says.
         wrong = [p for p, e in errors.items() if e.not_finite and not (p in plain and plain[p].not_finite)]
-        return _of_part(wrong[0]) + errors[wrong[0]].not_finite if wrong and who != PLAIN else ""
+        return self._of_part(wrong[0]) + errors[wrong[0]].not_finite if wrong and who != PLAIN else ""
 
     def score_weights(self, who: str, index: int, weights: Stored) -> str:
         """Describe what is wrong with attention weights (B, H, Lq, Lk); "" for the plain reference.
@@ -156,7 +187,7 @@ class CaseVerifier:
         if weights.shape != (case.B, case.H, case.Lq, case.Lk):
             raise ValueError(f"weights of shape {weights.shape}")
         rows = np.arange(case.Lq) if self.rows is None else self.rows
-        a, b, c = (widen(array, case.dtype) for array in self.draw(index).inputs)
+        a, b, c = (widen(array, case.dtype) for array in self.draw(index).inputs.values())
         exact = solve_weights(case, self.rule, self.wide, (a, b, c), self.rows)
         got = widen(weights[:, :, rows], case.dtype)
         if who == PLAIN:
@@ -167,18 +198,22 @@ class CaseVerifier:
         return weights_problem(case, got, exact, self._plain_weights[index], rows)
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
-        """Compare the answer of a timed call; gives what is wrong with it ("" for nothing), and the law."""
-        transform = self._change(index, change)
-        expected = self.draw(index).expected
+        """Compare the answer of a timed call; return what is wrong with it ("" for nothing), and the law."""
+        after = self._after(index, change)
+        # Another draw has no transform to undo.
+        transform = self._change(index, 0 if after is not self.draw(index) else change)
+        expected = after.expected
         some = some_rows(self.case, self.rows, self._rng)
         errors = errors_after(self.case, transform, parts, expected, self.rows, some)
         references = [at for at in self._scores.get(PLAIN, {}) if self._family(at) == NORMAL]
         for part, found in errors.items():
-            worst = place_after(self.case, transform, found.worst) if part == OUT else found.worst
-            after = [replace(found, worst=worst)]
-            _, problem = self._verdict(part, after, [index], references, in_place=True)
+            heads = self.operation.heads is not None
+            worst = place_after(self.case, transform, found.worst) if heads and part == OUT else found.worst
+            placed = [replace(found, worst=worst)]
+            _, problem = self._verdict(part, placed, [index], references, in_place=True)
             if problem:
-                return _of_part(part) + problem, str(transform) if change else ""
+                words = str(transform) if heads else "drawn anew"
+                return self._of_part(part) + problem, words if change else ""
         return "", ""
 
     def begin_timed(self) -> None:
@@ -217,7 +252,7 @@ class CaseVerifier:
                     check = check or self._check_of(part, [scores[i][part] for i in draws], draws)
                 if problem and family not in failed:
                     where = "" if family == NORMAL else f"on inputs of the family {family}: "
-                    failed[family] = where + _of_part(part) + problem
+                    failed[family] = where + self._of_part(part) + problem
         worst = max(numbers, key=lambda part: (part == OUT, numbers[part].error_budget))
         return rm.Judged(
             accuracy=numbers[worst],
@@ -227,16 +262,26 @@ class CaseVerifier:
             check=check,
         )
 
-    def passes(self, index: int, output: Stored) -> bool:
+    def passes(self, index: int, output: Stored, part: str = OUT) -> bool:
         """Return whether an output of the rows compared would pass on a draw alone."""
-        errors = compare_wide(widen(output, self.case.dtype), self.draw(index).expected[OUT])
-        return not self._verdict(OUT, [errors], [index], [index])[1]
+        errors = compare_wide(widen(output, self.case.dtype), self.draw(index).expected[part])
+        return not self._verdict(part, [errors], [index], [index])[1]
 
-    def _inputs(self, index: int) -> Triple:
-        if index < len(self._check):
-            family, number = self._check[index]
-            return draw_family(self.case, self.rule, family, self.case.seed, number)
-        return draw_activations(self.case, self.rule, self.entropy, index)
+    def _inputs(self, index: int) -> dict[str, Stored]:
+        if index >= len(self._check):
+            return draw_inputs(self.case, self.rule, self.entropy, index)
+        family, number = self._check[index]
+        if family == NORMAL:
+            return draw_inputs(self.case, self.rule, self.case.seed, number)
+        names = [spec.name for spec in self.operation.inputs(self.case, self.rule)]
+        return dict(
+            zip(names, draw_family(self.case, self.rule, family, self.case.seed, number), strict=True)
+        )
+
+    def _of_part(self, part: str) -> str:
+        if self.operation.heads is None:
+            return "" if len(self.operation.outputs(self.case)) == 1 else f"the output {part!r}: "
+        return "" if part == OUT else f"the gradient of {part}: "
 
     def _entropy(self, index: int) -> int:
         return self.case.seed if index < len(self._check) else self.entropy
@@ -249,7 +294,7 @@ class CaseVerifier:
             while len(self._changes) >= _CHANGES_REMEMBERED:
                 del self._changes[next(iter(self._changes))]
             drawn = draw_transform(self.case, self.rule, np.random.default_rng(seed))
-            self._changes[index, seed] = settled(self.case, drawn, self.draw(index).inputs)
+            self._changes[index, seed] = settled(self.case, drawn, _triple(self.draw(index).inputs))
         return self._changes[index, seed]
 
     def _family(self, index: int) -> str:
@@ -280,10 +325,14 @@ class CaseVerifier:
             rows=len(self.rows) if sampled and self.rows is not None else self.case.Lq,
             rows_of=self.case.Lq,
             draws=len(draws),
+            axes=next((s.axes for s in self.operation.outputs(self.case) if s.name == part), ""),
         )
 
     def _scales_of(self, part: str, draws: Sequence[int]) -> tuple[Scale, Scale]:
         """The scale of a part of the exact answers, and of the values it is made of."""
+        if self.operation.heads is None:
+            scale = together([self._scale(i, part) for i in draws])
+            return scale, scale
         if part == OUT:
             return together([self._scale(i, OUT) for i in draws]), together(
                 [self._scale(i, "") for i in draws]
@@ -298,7 +347,7 @@ class CaseVerifier:
         plain = pool([self._scores[PLAIN][index][part] for index in draws])
         if reference_off(plain, self._scales_of(part, draws)[1], self.case.dtype):
             return "rule_forms"
-        if part != OUT:
+        if part != OUT and self.operation.heads is not None:
             return "gradients"
         return "not_finite" if pool(errors).not_finite else "values"
 
@@ -311,13 +360,14 @@ class CaseVerifier:
         """Return the scale of a part of the exact answer to a draw; "" for its values (or their source)."""
         if (index, part) not in self._scales:
             drawn = self.draw(index)
-            array = drawn.expected[part] if part else widen(drawn.inputs[2], self.case.dtype)
+            array = drawn.expected[part] if part else widen(_triple(drawn.inputs)[2], self.case.dtype)
             self._scales[index, part] = scale_of([array])
         return self._scales[index, part]
 
 
-def _of_part(part: str) -> str:
-    return "" if part == OUT else f"the gradient of {part}: "
+def _triple(inputs: Mapping[str, Stored]) -> Triple:
+    a, b, c = inputs.values()
+    return a, b, c
 
 
 def passing_trivial_answer(opened: CaseVerifier) -> str:
@@ -326,15 +376,26 @@ def passing_trivial_answer(opened: CaseVerifier) -> str:
     The plain reference must have been scored. Each answer is tried on one draw after the other while it
     passes; hardly any gets beyond the first.
     """
+    if opened.operation.heads is None:
+        return _zeros_that_pass(opened)
     if opened.case.pass_ == "backward" or opened.case.dropout:
         # There is no output to compare, or none that is compared by its values.
         return ""
     left = set(TRIVIAL_ANSWERS)
     for index in range(len(opened.families)):
         answers = trivial_answers(
-            opened.case, opened.rule, opened.wide, opened.draw(index).inputs, opened.rows
+            opened.case, opened.rule, opened.wide, _triple(opened.draw(index).inputs), opened.rows
         )
         left = {name for name in left if opened.passes(index, answers[name])}
         if not left:
             return ""
     return min(left, key=TRIVIAL_ANSWERS.index)
+
+
+def _zeros_that_pass(opened: CaseVerifier) -> str:
+    """Return "zeros", the one trivial answer of every operation, if it passes, else ""."""
+    for index in range(len(opened.families)):
+        for part, exact in opened.draw(index).expected.items():
+            if not opened.passes(index, np.zeros(exact.shape, np.float32), part):
+                return ""
+    return "zeros"

@@ -117,7 +117,7 @@ class DropoutVerifier(CaseVerifier):
         """The moments of a draw, solved once."""
         if index not in self._moments:
             drawn = self.draw(index)
-            a, b, c = (widen(array, self.case.dtype) for array in drawn.inputs)
+            a, b, c = (widen(array, self.case.dtype) for array in drawn.inputs.values())
             self._moments[index] = solve_moments(
                 self.case, self.rule, self.wide, (a, b, c), drawn.expected[OUT], self.rows
             )

@@ -16,14 +16,15 @@ from attnbench.cases.work import bytes_moved, flops
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, close_all
-from attnbench.ipc.names import OUT, WEIGHTS, parameter_names
+from attnbench.ipc.names import WEIGHTS, parameter_names
 from attnbench.ipc.process import die_with_parent, leave_terminal, silence
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.masks import kept_pairs, kept_rows
 from attnbench.plugins.load import load
-from attnbench.types.case import Case, output_shape
+from attnbench.types.case import Case
 from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
+from attnbench.types.operation import Operation, make_known, operation_of, word_for
 from attnbench.types.rule import Rule
 from attnbench.types.words import one_line
 from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
@@ -63,6 +64,8 @@ def main(argv: list[str]) -> None:
 
 
 def _open(request: rm.OpenCase) -> CaseVerifier:
+    if request.operation_source is not None:
+        make_known(load(request.operation_source).of(Operation))
     case = parse_case(request.case)
     rule = _load_rule(request.rule_source, case.rule)
     kind = DropoutVerifier if case.dropout else CaseVerifier
@@ -141,9 +144,10 @@ def _score_timed(opened: CaseVerifier, request: rm.ScoreTimed, fd: int) -> rm.Sc
 
 
 def _wrong_shape(case: Case, parts: tuple[m.ArraySpec, ...]) -> str:
+    shapes = {spec.name: spec.shape for spec in operation_of(case).outputs(case)}
     for part in parts:
-        if part.name == OUT and tuple(part.shape) != output_shape(case):
-            return f"the output has shape {tuple(part.shape)}"
+        if part.name in shapes and tuple(part.shape) != shapes[part.name]:
+            return f"{word_for(case, part.name)} has shape {tuple(part.shape)}"
     return ""
 
 

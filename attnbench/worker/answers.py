@@ -13,7 +13,8 @@ from attnbench.ipc.messages import ArraySpec, Kept, KeptOutput
 from attnbench.ipc.names import OUT
 from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.kit.dtypes import case_dtype
-from attnbench.types.case import activation_shapes, output_shape
+from attnbench.types.case import Case, activation_shapes, output_shape
+from attnbench.types.operation import TensorSpec, operation_of
 from attnbench.worker.outputs import WrongOutput, as_stored, stored_output
 
 if TYPE_CHECKING:
@@ -30,15 +31,39 @@ def output_of(prepared: PreparedBackend, answer: Any) -> Any:
     return answer[0] if prepared.case.pass_ == "both" else None
 
 
+def outputs_by_name(prepared: PreparedBackend, output: Any) -> dict[str, Any]:
+    """Return the outputs of a call by name; several outputs are a tuple.
+
+    Raises:
+        WrongOutput: it is not a tuple of the expected length.
+    """
+    names = [spec.name for spec in outputs_of(prepared.case)]
+    if len(names) == 1:
+        return {names[0]: output}
+    if not isinstance(output, tuple) or len(output) != len(names):
+        given = f"{len(output)} values" if isinstance(output, tuple) else f"a {type(output).__name__}"
+        raise WrongOutput(f"the call gives {given}; a tuple of {', '.join(names)} is asked for")
+    return dict(zip(names, output, strict=True))
+
+
+def outputs_of(case: Case) -> tuple[TensorSpec, ...]:
+    """Return the outputs of the case's operation."""
+    return operation_of(case).outputs(case)
+
+
 def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
     """The parts of an answer by name, in BHLD: the output as ``out``, gradients by what they are of.
 
     Raises:
         WrongOutput: one of them isn't what the case asks for.
     """
-    case, layout = prepared.case, prepared.backend.layout
+    case, layout = prepared.case, prepared.layout
     if prepared.passed is None:
-        return {OUT: stored_output(answer, case, output_shape(case), layout)}
+        outputs = outputs_by_name(prepared, answer)
+        return {
+            spec.name: stored_output(outputs[spec.name], case, spec.shape, layout)
+            for spec in outputs_of(case)
+        }
     parts: dict[str, Stored] = {}
     for name, part in zip(prepared.passed.names, answer, strict=True):
         if name == OUT:
@@ -66,7 +91,7 @@ def _stored_gradient(prepared: PreparedBackend, name: str, gradient: Any) -> Sto
     case = prepared.case
     if gradient.dtype != case_dtype(case):
         raise WrongOutput(f"the gradient of {name} has dtype {gradient.dtype}; {case.dtype} is asked for")
-    if name in ("q", "k", "v") and prepared.backend.layout == "BLHD":
+    if name in ("q", "k", "v") and prepared.layout == "BLHD":
         gradient = gradient.transpose(1, 2)
     expected = dict(zip(("q", "k", "v"), activation_shapes(case, prepared.rule), strict=True)).get(name)
     shape = tuple(gradient.shape)

@@ -15,10 +15,10 @@ from attnbench.ipc.messages import Compute, Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.timing.sample import timer_for
-from attnbench.types.case import Case, output_shape
+from attnbench.types.case import Case
 from attnbench.worker.activity import check_company, check_idle, past_here, read_activity, with_call
-from attnbench.worker.answers import output_of, stored_answer, written
-from attnbench.worker.guards import check_bands, check_unchanged, keep, poison
+from attnbench.worker.answers import output_of, outputs_by_name, outputs_of, stored_answer, written
+from attnbench.worker.guards import check_bands, check_unchanged, keep, ordinals, poison
 from attnbench.worker.outputs import WrongOutput, as_stored, check_output, check_own_memory
 from attnbench.worker.prepared import NotPrepared, PreparedBackend
 from attnbench.worker.state import nothing_changed
@@ -86,11 +86,16 @@ def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
     output = output_of(prepared, answer)
     if output is None:
         return
-    check_output(output, prepared.case, output_shape(prepared.case), prepared.backend.layout)
-    if prepared.case.Lk == 1 and prepared.inputs is not None and output is prepared.inputs[2]:
+    outputs = outputs_by_name(prepared, output)
+    for spec in outputs_of(prepared.case):
+        check_output(outputs[spec.name], prepared.case, spec.shape, prepared.layout)
+    if prepared.case.Lk == 1 and prepared.inputs is not None and output is prepared.inputs[-1]:
         # The answer of one key is its value. Such a case tells nothing; self-tests of the clock have it.
         return
-    check_own_memory(output, _others(prepared))
+    others = list(_others(prepared))
+    for name, tensor in outputs.items():
+        check_own_memory(tensor, others)
+        others.append((f"the output {name!r}", tensor))
 
 
 def draws(case: Case) -> bool:
@@ -100,7 +105,7 @@ def draws(case: Case) -> bool:
 
 def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor whose memory the output must not share."""
-    for words, tensor in zip(("first", "second", "third"), prepared.inputs or (), strict=False):
+    for words, tensor in zip(ordinals(), prepared.inputs or (), strict=False):
         yield f"the {words} input", tensor
     for tensor in prepared.parameters:
         yield "a parameter of the case", tensor
@@ -110,7 +115,8 @@ def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
     for answer in prepared.earlier:
         earlier = output_of(prepared, answer)
         if earlier is not None:
-            yield "the output of an earlier call", earlier
+            for tensor in outputs_by_name(prepared, earlier).values():
+                yield "the output of an earlier call", tensor
 
 
 def _kept(prepared: PreparedBackend, answer: Any) -> tuple[Any, ...]:

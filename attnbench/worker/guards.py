@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 from attnbench.worker.outputs import WrongOutput, reach_of
@@ -25,6 +26,12 @@ _ROOM_BYTES = 128
 _LARGEST_POISONED_BYTES = 256 * 1024**2
 
 
+def ordinals() -> Iterator[str]:
+    """Yield words for inputs, in their order."""
+    yield from _ORDINALS
+    yield from (f"{number}th" for number in count(len(_ORDINALS) + 1))
+
+
 def between_bands(
     tensor: Tensor, *, counted: bool, strides: Sequence[int] | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -39,6 +46,10 @@ def between_bands(
     from torch.utils.dlpack import from_dlpack
 
     band = BAND_BYTES // tensor.element_size()
+    if not tensor.is_floating_point():
+        # No integer shows in an output if it is read, as NaN does.
+        whole = tensor.clone()
+        return whole, whole
     strides = tensor.contiguous().stride() if strides is None else strides
     reach = reach_of(tensor.shape, strides)
     with torch.inference_mode(not counted and torch.is_inference_mode_enabled()):
@@ -63,7 +74,7 @@ def keep(inputs: Sequence[Tensor]) -> Kept:
 
 def check_unchanged(inputs: Sequence[Tensor], before: Kept) -> None:
     """Raise :class:`WrongOutput` where a call has changed bits of its inputs, or written to them at all."""
-    for name, tensor, copy, version in zip(_ORDINALS, inputs, before.copies, before.versions, strict=True):
+    for name, tensor, copy, version in zip(ordinals(), inputs, before.copies, before.versions, strict=False):
         if not same_bits(tensor, copy):
             raise WrongOutput(f"the call changed its {name} input", "inputs_changed")
         if _version(tensor) != version:
@@ -74,7 +85,9 @@ def check_unchanged(inputs: Sequence[Tensor], before: Kept) -> None:
 
 def check_bands(buffers: Sequence[Tensor]) -> None:
     """Raise :class:`WrongOutput` where a call has written before or behind an input."""
-    for name, buffer in zip(_ORDINALS, buffers, strict=False):
+    for name, buffer in zip(ordinals(), buffers, strict=False):
+        if not buffer.is_floating_point():
+            continue
         band = BAND_BYTES // buffer.element_size()
         if not (bool(buffer[:band].isnan().all()) and bool(buffer[-band:].isnan().all())):
             raise WrongOutput(f"the call wrote outside its {name} input", "bounds")
@@ -84,7 +97,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors of one dtype and shape have the same bits."""
     import torch
 
-    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
     return torch.equal(a.detach().view(whole), b.detach().view(whole))
 
 
@@ -99,11 +112,11 @@ def poison(output_bytes: int, device: str) -> object:
     """
     import torch
 
-    count = max(_FEWEST_BLOCKS, min(_MOST_BLOCKS, _BLOCKS_BYTES // output_bytes))
-    if count * output_bytes > _LARGEST_POISONED_BYTES:
+    blocks = max(_FEWEST_BLOCKS, min(_MOST_BLOCKS, _BLOCKS_BYTES // output_bytes))
+    if blocks * output_bytes > _LARGEST_POISONED_BYTES:
         return None
     mapped, larger = output_bytes >= _MAPPED_FROM_BYTES, output_bytes + _ROOM_BYTES
-    sizes = [larger] * count if mapped else [output_bytes] * count + [larger] * count
+    sizes = [larger] * blocks if mapped else [output_bytes] * blocks + [larger] * blocks
     plug = None
     # Bytes of all ones are NaN in every dtype. Where memory is short, nothing is poisoned.
     with contextlib.suppress(RuntimeError, MemoryError):

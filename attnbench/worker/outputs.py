@@ -10,8 +10,9 @@ import numpy as np
 from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
-from attnbench.types.case import Case, Shape
+from attnbench.types.case import Case
 from attnbench.types.checks import Check
+from attnbench.types.operation import Shape
 
 if TYPE_CHECKING:
     import torch
@@ -118,7 +119,9 @@ def as_tensor(stored: Stored, case: Case) -> Tensor:
     import torch
 
     tensor = torch.from_numpy(stored)
-    return tensor.view(torch.bfloat16) if case.dtype == "bfloat16" else tensor
+    # Integers and booleans are as they are.
+    bits = case.dtype == "bfloat16" and stored.dtype.itemsize == 2
+    return tensor.view(torch.bfloat16) if bits else tensor
 
 
 def to_tensor(stored: Stored, case: Case) -> Tensor:

@@ -7,24 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attnbench.cases.ids import parse_case
+from attnbench.cases.work import output_elements
 from attnbench.check.gradients import Backward, Both, passed, with_gradients
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.kinds import GRADED, STRIDED
 from attnbench.ipc.messages import Prepare
-from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, rule_key
+from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
 from attnbench.plugins.load import Loaded, load
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.timing.rotation import Pool, RotatingTimer
 from attnbench.timing.sample import Timer, timer_for
-from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import Case, output_shape, projection_shapes
+from attnbench.types.backend import Backend, Layout, Setup
+from attnbench.types.case import Case, projection_shapes
 from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
+from attnbench.types.operation import Operation, make_known, operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import Status
 from attnbench.types.words import clean
@@ -104,7 +105,7 @@ class PreparedBackend:
     backend: Backend
     call: Call
     passed: Both | Backward | None = None
-    inputs: tuple[Any, Any, Any] | None = None
+    inputs: tuple[Any, ...] | None = None
     last: LastCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
     output_log: OutputLog = field(default_factory=OutputLog, repr=False)
@@ -127,8 +128,13 @@ class PreparedBackend:
 
     @property
     def output_bytes(self) -> int:
-        """The bytes of one output."""
-        return prod(output_shape(self.case)) * self.case.item_bytes
+        """The bytes of all outputs of a call."""
+        return output_elements(self.case) * self.case.item_bytes
+
+    @property
+    def layout(self) -> Layout:
+        """The backend's layout of heads, if the operation has heads."""
+        return "BHLD" if operation_of(self.case).heads is None else self.backend.layout
 
     def with_inputs(
         self, stored: Mapping[str, Stored], *, fresh: bool, guarded: bool = False, delivery: str = ""
@@ -145,6 +151,10 @@ class PreparedBackend:
         Raises:
             NotPrepared: as unsupported, where inputs require gradients and the backend can't have such.
         """
+        given_count = len(_input_names(stored))
+        wanted = len(operation_of(self.case).inputs(self.case, self.rule))
+        if given_count != wanted:
+            raise ValueError(f"{given_count} inputs where {wanted} are asked for")
         if (delivery == GRADED) != (self.ordinary is not None):
             other = self._graded() if delivery == GRADED else self._ungraded()
             return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
@@ -152,8 +162,8 @@ class PreparedBackend:
         if not fresh and self.inputs is not None and alike:
             return self._refreshed(stored)
         tensors = to_tensors(stored, self.case)
-        laid = {id(t): in_layout(t, self.backend.layout) for t in tensors.values()}
-        given = [id(tensors[name]) for name in ACTIVATIONS]
+        laid = {id(t): in_layout(t, self.layout) for t in tensors.values()}
+        given = [id(tensors[name]) for name in _input_names(stored)]
         buffers: tuple[Any, ...] = ()
         if guarded:
             # What was compiled on tensors of inference mode would be compiled anew for others.
@@ -170,10 +180,10 @@ class PreparedBackend:
             buffers = tuple(banded[at][1] for at in given)
         elif delivery == STRIDED:
             laid = {at: apart(tensor) for at, tensor in laid.items()}
-        a, b, c = (laid[at] for at in given)
-        prepared = replace(self, inputs=(a, b, c), last=None, pool=None, buffers=buffers, delivery=delivery)
+        inputs = tuple(laid[at] for at in given)
+        prepared = replace(self, inputs=inputs, last=None, pool=None, buffers=buffers, delivery=delivery)
         if delivery == GRADED:
-            for x in (a, b, c):
+            for x in inputs:
                 x.requires_grad_()
         return prepared if self.case.pass_ == "forward" else prepared._with_pass(tensors[UPSTREAM])
 
@@ -212,13 +222,13 @@ class PreparedBackend:
         for x in self.inputs:
             x.requires_grad_()
         prepared = self.call if self.passed is None else self.passed.call
-        made = passed(prepared, self.setup, in_layout(upstream, self.backend.layout))
+        made = passed(prepared, self.setup, in_layout(upstream, self.layout))
         made.renew(self.inputs)
         return replace(self, call=cast("Call", made), passed=made)
 
-    def write(self, stored: Mapping[str, Stored], into: tuple[Any, Any, Any] | None = None) -> None:
+    def write(self, stored: Mapping[str, Stored], into: tuple[Any, ...] | None = None) -> None:
         """Write values over those of the inputs, or of others like them; the pool stays as it is."""
-        for old, name in zip(into or self.inputs or (), ACTIVATIONS, strict=True):
+        for old, name in zip(into or self.inputs or (), _input_names(stored), strict=True):
             self._copy(old, stored[name])
         if self.passed is not None and self.inputs is not None:
             self._copy(self.passed.upstream, stored[UPSTREAM])
@@ -226,7 +236,7 @@ class PreparedBackend:
 
     def _copy(self, old: Any, stored: Stored) -> None:
         # Of its data: what gradients are asked of is not changed as part of a graph.
-        old.data.copy_(seen_in_layout(as_tensor(stored, self.case), self.backend.layout))
+        old.data.copy_(seen_in_layout(as_tensor(stored, self.case), self.layout))
 
     def _refreshed(self, stored: Mapping[str, Stored]) -> PreparedBackend:
         self.write(stored)
@@ -256,11 +266,13 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
     Raises:
         NotPrepared: with the status that the record will have.
     """
+    if request.operation_source is not None:
+        loaded_here(request.operation_source)
     case = parse_case(request.case)
     rule = _brought(request.rule_source, Rule, case.rule)
     start = time.perf_counter_ns()
     if request.backend_source is None:
-        backend = PLAIN
+        backend = _plain(case)
     else:
         backend = _brought(request.backend_source, Backend, request.backend)
     _refuse(backend, case, rule)
@@ -277,6 +289,19 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
         raise NotPrepared(*classify(failure, "preparation"), check_of(failure)) from failure
     prepared = PreparedBackend(setup, backend, call, parameters=tuple(tensors.values()))
     return prepared, time.perf_counter_ns() - start
+
+
+def _plain(case: Case) -> Backend:
+    """Return the plain reference: the operation's own if it has one."""
+    operation = operation_of(case)
+    if operation.heads is not None or operation.reference is None:
+        return PLAIN
+    return replace(PLAIN, prepare=operation.reference)
+
+
+def _input_names(stored: Mapping[str, Stored]) -> list[str]:
+    """Return the names of inputs in the order of a call's arguments."""
+    return [name for name in stored if name != UPSTREAM]
 
 
 def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
@@ -305,7 +330,9 @@ def _decline(status: Status, asking: str, answer: str | None) -> None:
 @cache
 def loaded_here(source: Source) -> Loaded:
     """Load a plugin, once in a process and its forks."""
-    return load(source)
+    loaded = load(source)
+    make_known(loaded.of(Operation))
+    return loaded
 
 
 def _brought(source: Source, kind: type[T], name: str) -> T:

@@ -207,7 +207,7 @@ def _answer_prepared(
         return prepared, m.Done(), ()
     if prepared.inputs is None:
         return prepared, m.Failed("error", f"{type(request).__name__} before Activations"), ()
-    a, b, c = prepared.inputs
+    inputs = prepared.inputs
     match request:
         case m.Compute():
             prepared, outputs, fd = computed(prepared, request)
@@ -216,11 +216,11 @@ def _answer_prepared(
             prepared, timer = prepared.with_timer()
             first_ns = []
             if request.reserve and prepared.case.device == "cpu":
-                first = timer(prepared.call, a, b, c, 1)[0]
+                first = timer(prepared.call, *inputs, 1)[0]
                 first_ns = [first.wall_ns]
-                reserve(room_bytes(first.faults, a.nbytes))
+                reserve(room_bytes(first.faults, inputs[0].nbytes))
             trace, settled = warm_up(
-                lambda: timer(prepared.call, a, b, c, 1)[0],
+                lambda: timer(prepared.call, *inputs, 1)[0],
                 request.most_calls,
                 request.most_s,
                 request.least_s,
@@ -237,9 +237,9 @@ def _answer_prepared(
             return prepared, *prepared.output_log.handed_over()
         case m.MeasureMemory():
             peak = cuda_peak_extra_bytes if prepared.case.device == "cuda" else peak_extra_bytes
-            return prepared, m.PeakMemory(peak(lambda: prepared.call(a, b, c))), ()
+            return prepared, m.PeakMemory(peak(lambda: prepared.call(*inputs))), ()
         case m.TraceCall():
-            return prepared, m.Traced(*what_ran(lambda: prepared.call(a, b, c), prepared.case.device)), ()
+            return prepared, m.Traced(*what_ran(lambda: prepared.call(*inputs), prepared.case.device)), ()
         case _:
             return prepared, m.Failed("error", f"no such request: {type(request).__name__}"), ()
 

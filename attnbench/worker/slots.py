@@ -35,10 +35,10 @@ class Refresh:
         of it would not fit into a slot.
         """
         at = secrets.randbelow(calls) if prepared.case.device == "cpu" else 0
-        a, b, c = prepared.inputs or (None, None, None)
+        inputs = prepared.inputs or ()
         samples: list[Sample] = []
         if at:
-            sample, output = timer(prepared.call, a, b, c, at)
+            sample, output = timer(prepared.call, *inputs, at)
             samples.append(sample)
             self._keep(prepared, output, slot, at - 1, refreshed=False)
         if prepared.pool is None:
@@ -46,7 +46,7 @@ class Refresh:
             prepared.write(self.stored)
             self.output_log.spent(perf_counter_ns() - start)
             first = calls if prepared.case.device != "cpu" else 1
-            sample, output = timer(prepared.call, a, b, c, first)
+            sample, output = timer(prepared.call, *inputs, first)
             self._keep(prepared, output, slot, at + first - 1, refreshed=True)
         else:
             sample, output = self._in_pool(prepared, slot, at)
@@ -54,7 +54,7 @@ class Refresh:
         alone_ns = sample.wall_ns if prepared.case.device == "cpu" else 0
         samples.append(replace(sample, refreshed_ns=alone_ns))
         if at + first < calls:
-            sample, output = timer(prepared.call, a, b, c, calls - at - first)
+            sample, output = timer(prepared.call, *inputs, calls - at - first)
             samples.append(sample)
         return joined(samples), output
 
@@ -90,7 +90,7 @@ def take_slots(
     down, so what follows a sample is not in the next one's way for longer than it must.
     """
     assert prepared.inputs is not None
-    a, b, c = prepared.inputs
+    inputs = prepared.inputs
     call, calls, warm_calls, own = prepared.call, request.calls, request.warm_calls, fds[0]
     samples: list[Sample] = []
     received_ns: list[int] = []
@@ -109,12 +109,12 @@ def take_slots(
         # Every slot left is equally likely, so no backend can know which one it is.
         refreshes = awaited is not None and secrets.randbelow(len(request.slots) - number) == 0
         if warm_calls:
-            timer.warm(call, a, b, c, warm_calls)
+            timer.warm(call, *inputs, warm_calls)
         if awaited is not None and refreshes:
             sample, output = awaited.sample(prepared, timer, calls, request.slots[number])
             awaited = None
         else:
-            sample, output = timer(call, a, b, c, calls)
+            sample, output = timer(call, *inputs, calls)
         passed_ns.append(perf_counter_ns())
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from maths_tools import RULES, small_case, small_cases
 
-from attnbench.inputs.draw import draw_activations, draw_parameters, head_means, store, widen
+from attnbench.inputs.draw import draw_activations, draw_parameters, store, widen
+from attnbench.operations.attention import head_means
 from attnbench.types.case import (
     DTYPES,
     Case,

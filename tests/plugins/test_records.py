@@ -19,6 +19,7 @@ from attnbench.reports.columns import HEADS, KEYS, record_row, table_columns
 from attnbench.reports.judged import Judged
 from attnbench.types.backend import Backend
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
+from attnbench.types.operation import Operation
 from attnbench.types.record import Accuracy, Record
 from attnbench.types.rule import Rule
 
@@ -30,12 +31,20 @@ RULE = Rule(
     reference=lambda q, k, parameters, positions: q @ k.T,
     bind=lambda case, parameters: None,  # type: ignore[arg-type,return-value]
 )
+OPERATION = Operation(
+    "mine",
+    "a test",
+    inputs=lambda case, rule: (),
+    outputs=lambda case: (),
+    flops=lambda case, rule, pairs: 0,
+    solve=lambda problem: {},
+)
 SUITE = Suite("mine", "a test", ())
 VERDICT = VerdictRule("mine", "a test", decide=lambda contender, baseline: "unclear")
 METRIC = Metric("price", "a test", "$/call", value=lambda record, case: 1.0)
 REPORTER = Reporter("lines", "a test", render=lambda rows, runs: "")
 FACT = EnvironmentFact("turbo", "a test", read=lambda: True)
-ALL = (BACKEND, RULE, SUITE, VERDICT, METRIC, REPORTER, FACT)
+ALL = (BACKEND, RULE, OPERATION, SUITE, VERDICT, METRIC, REPORTER, FACT)
 
 
 def test_every_hook_has_its_kind() -> None:
@@ -97,7 +106,7 @@ HEAD = "1 to 24 printable characters are needed"
         (BACKEND, "rules", "dot", TUPLE),
         (BACKEND, "devices", None, "a tuple of words of cpu, cuda is needed"),
         (BACKEND, "devices", ("tpu",), "a tuple of words of cpu, cuda is needed"),
-        (BACKEND, "operations", (), "a tuple of words of attention, multihead is needed"),
+        (BACKEND, "operations", (), "a tuple of one word or more is needed"),
         (BACKEND, "dtypes", ("float8",), "a tuple of words of float64, float32, bfloat16, float16 is needed"),
         (BACKEND, "layout", "XYZ", "one of BHLD, BLHD is needed"),
         (BACKEND, "quadratic_copies", "x", "a whole number of 0 or more is needed"),
@@ -111,6 +120,8 @@ HEAD = "1 to 24 printable characters are needed"
         (RULE, "formula", 3, TEXT),
         (RULE, "reference", None, FUNCTION),
         (RULE, "sink", 3, FUNCTION),
+        (OPERATION, "inputs", (), FUNCTION),
+        (OPERATION, "draw", 3, FUNCTION),
         (VERDICT, "summary", 3, TEXT),
         (VERDICT, "decide", "slower", FUNCTION),
         (SUITE, "cases", None, "a tuple of Case is needed"),
@@ -149,3 +160,7 @@ def test_names_and_heads_of_all_own_columns_are_reserved() -> None:
     heads = {column.head for column in table_columns([judged])}
     assert len(heads) == 16
     assert heads - set(HEADS) == {"×eager"}
+
+
+def test_an_operation_is_solved_itself_or_on_heads() -> None:
+    assert fault(replace(OPERATION, solve=None)) == "mine: exactly one of solve and heads is needed"

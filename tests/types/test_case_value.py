@@ -21,7 +21,7 @@ LAYER = replace(CASE, operation="multihead", layer=Layer(E=10), Lk=4)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"operation": "atention"}, "no operation 'atention'; there are attention, multihead"),
+        ({"operation": "atention"}, "no operation 'atention'; did you mean 'attention'?"),
         ({"dtype": "float8"}, "no dtype 'float8'; did you mean 'float64'?"),
         ({"device": "mps"}, "no device 'mps'; there are cpu, cuda"),
         ({"pass_": "backwards"}, "no pass 'backwards'; did you mean 'backward'?"),

@@ -111,7 +111,7 @@ class Asked:
         """The output of the last timed call, handed over."""
         return self.kept()[-1][1]
 
-    def turns(self, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
+    def slots(self, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
         """Turns one after the other, every third of a stretch: it passes the baton on to itself."""
         turns = tuple(3 * number + 1 for number in range(samples))
         successors = tuple(0 if number + 1 < samples else -1 for number in range(samples))
@@ -121,7 +121,7 @@ class Asked:
 
     def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
         """The block of such turns."""
-        return self.turns(calls, samples, warm_calls).block
+        return self.slots(calls, samples, warm_calls).block
 
     def fork(self, cpus: tuple[int, ...] | None = None) -> Asked:
         """A child of this one."""

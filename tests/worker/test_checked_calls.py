@@ -216,9 +216,9 @@ def test_timed_calls_leave_the_state_alone_too(prepared_worker: New, name: str) 
 
 
 def test_turns_tell_what_all_threads_used(prepared_worker: New) -> None:
-    taken = ready(prepared_worker, "works_on_a_thread").turns(calls=1, samples=2)
+    taken = ready(prepared_worker, "works_on_a_thread").slots(calls=1, samples=2)
     assert taken.process_cpu_ns - taken.thread_cpu_ns > 50e6
-    alone = ready(prepared_worker, "honest").turns(calls=1, samples=2)
+    alone = ready(prepared_worker, "honest").slots(calls=1, samples=2)
     assert sum(alone.block.cpu_ns) <= alone.thread_cpu_ns <= alone.process_cpu_ns
 
 

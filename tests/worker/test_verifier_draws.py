@@ -36,7 +36,7 @@ def draw(verifier: VerifierLink, index: int) -> dict[str, np.ndarray]:
 
 
 def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
-    return all(left[name].tobytes() == right[name].tobytes() for name in "abc")
+    return all(left[name].tobytes() == right[name].tobytes() for name in "qkv")
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def test_counts_are_exact_and_parameters_are_named(verifier: VerifierLink) -> No
     assert answer.bytes_moved == 4 * items
     assert (answer.families, parameters) == (("normal",) * 16, {})
     assert {name: x.shape for name, x in draw(verifier, 0).items()} == {
-        "a": (2, 4, 3, 4),
-        "b": (2, 2, 5, 4),
-        "c": (2, 2, 5, 6),
+        "q": (2, 4, 3, 4),
+        "k": (2, 2, 5, 4),
+        "v": (2, 2, 5, 6),
     }
     layer = "multihead/general/B1-H2-L64-D4-E64-bias/none/bfloat16"
     answer, parameters = opened(verifier, opening(layer))
@@ -132,4 +132,4 @@ def test_a_reference_that_fails_fails_its_case_alone(verifier: VerifierLink, rul
             opened(verifier, opening(f"attention/{rule}/H1-L2-D2", source=OUTSPOKEN))
         assert str(failure.value) == f"the oracle failed: {words}"
     opened(verifier, opening(SMALL))
-    assert draw(verifier, 0)["a"].shape == (2, 4, 3, 4)
+    assert draw(verifier, 0)["q"].shape == (2, 4, 3, 4)

@@ -43,7 +43,7 @@ class Opened:
         answer, fd = self.verifier.ask(rm.GetDraw(index, change), rm.Arrays)
         arrays = unpack(fd, answer.arrays)
         os.close(fd)
-        return store(attend(*(widen(arrays[name], self.dtype) for name in "abc")), self.dtype)
+        return store(attend(*(widen(arrays[name], self.dtype) for name in "qkv")), self.dtype)
 
     def score(self, who: str, index: int, output: np.ndarray) -> str:
         fd, (spec,) = pack({"out": output}, self.dtype)

@@ -11,7 +11,7 @@ from attnbench.kit.layer import for_operation
 from attnbench.kit.scores import map_keys, map_queries, soft_cap
 from attnbench.testing.mutants.masks import Added, added
 from attnbench.types.backend import Layout, Setup
-from attnbench.types.case import DTYPES, Case, Dtype, Operation, Pass
+from attnbench.types.case import DTYPES, Case, Dtype, Pass
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ sizes than the case has. timed: outputs of many calls on one storage whose conte
 call leaves behind besides the values of its output. gradient: gradients; its outputs are right."""
 
 Applies = Callable[[Case, Rule], bool]
-BOTH: tuple[Operation, ...] = ("attention", "multihead")
+BOTH: tuple[str, ...] = ("attention", "multihead")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Mutant:
     applies: Applies
     trait: Trait = "value"
     right: bool = False
-    operations: tuple[Operation, ...] = BOTH
+    operations: tuple[str, ...] = BOTH
     dtypes: tuple[Dtype, ...] = DTYPES
     passes: tuple[Pass, ...] = ("forward",)
     layout: Layout = "BHLD"

@@ -10,7 +10,7 @@ from attnbench.kit.layer import for_operation
 from attnbench.testing.mutants.mutant import BOTH, RIGHT, Applies, Mutant, built, heads_of, mask_of, plus_bias
 from attnbench.testing.mutants.where import anywhere
 from attnbench.types.backend import Layout, Setup
-from attnbench.types.case import DTYPES, Case, Dtype, Operation
+from attnbench.types.case import DTYPES, Case, Dtype
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from attnbench.types.backend import Call
 
-    Kind = tuple[str, Callable[[Setup], Call], Applies, tuple[Operation, ...], tuple[Dtype, ...], Layout]
+    Kind = tuple[str, Callable[[Setup], Call], Applies, tuple[str, ...], tuple[Dtype, ...], Layout]
 
 
 HALF: tuple[Dtype, ...] = ("bfloat16", "float16")

@@ -1,0 +1,104 @@
+"""Attention on given heads: from q, k, v to the weighted sums of v."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attnbench.types.case import Case
+from attnbench.types.operation import Heads, Operation, TensorSpec
+from attnbench.types.rule import Rule
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from attnbench.types.backend import Call, Setup
+    from attnbench.types.operation import Arrays
+    from attnbench.types.rule import Array
+
+    Triple = tuple[Array, Array, Array]
+
+
+def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
+    """Return q, k and v. With a rule that pairs keys with queries k has the length Lq."""
+    keys = case.Lq if rule.pairs_keys else case.Lk
+    return (
+        TensorSpec("q", (case.B, case.H, case.Lq, case.D)),
+        TensorSpec("k", (case.B, case.Hkv, keys, case.D)),
+        TensorSpec("v", (case.B, case.Hkv, case.Lk, case.Dv)),
+    )
+
+
+def _outputs(case: Case) -> tuple[TensorSpec, ...]:
+    return (TensorSpec("out", (case.B, case.H, case.Lq, case.Dv), axes="bhid"),)
+
+
+def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[str, Any]:
+    """Draw q and k as standard normal numbers. Each value depends in part on its key.
+
+    So outputs stay away from the mean of all values however many keys there are. In each head v has a mean of
+    its own.
+    """
+    import numpy as np
+
+    q, k, v = (
+        stream(word).standard_normal(spec.shape)
+        for word, spec in zip("abc", _inputs(case, rule), strict=True)
+    )
+    if not rule.pairs_keys:
+        v = (v + k[..., np.arange(case.Dv) % case.D]) / np.sqrt(2)
+    v += head_means(case.Hkv)[:, None, None]
+    return {"q": q, "k": k, "v": v}
+
+
+def head_means(Hkv: int) -> Array:
+    """Return the mean of v in each key/value head: even steps from -1/2 to 1/2; 0 for one head."""
+    import numpy as np
+
+    return np.linspace(-0.5, 0.5, Hkv) if Hkv > 1 else np.zeros(1)
+
+
+def pair_flops(case: Case, rule: Rule, pairs: int) -> float:
+    """Count the operations of the scores and of the sums of values, for ``pairs`` kept (query, key) pairs."""
+    scores = 2 * case.D if rule.score_flops is None else rule.score_flops(case)
+    return pairs * (scores + 2 * case.Dv)
+
+
+def _unread(case: Case, rule: Rule, kept_queries: int, kept_keys: int) -> int:
+    queries, keys = case.B * case.Lq - kept_queries, case.B * case.Lk - kept_keys
+    # A rule that pairs each query with a key reads that key with the query, and of Lk keys only values.
+    by_key = queries if rule.pairs_keys else keys
+    return queries * case.H * case.D + (by_key * case.D + keys * case.Dv) * case.Hkv
+
+
+def _check(case: Case) -> str | None:
+    return None if case.layer is None else "attention has no model width E: that belongs to multihead"
+
+
+def plain(setup: Setup) -> Call:
+    """Prepare the plain reference. It is imported here because it needs torch."""
+    from attnbench.check.reference import prepare
+
+    return prepare(setup)
+
+
+def _as_they_are(case: Case, parameters: Arrays, sources: Triple) -> Triple:
+    return sources
+
+
+def _attended(case: Case, rule: Rule, parameters: Arrays, queries: Array, attended: Array) -> Array:
+    return attended
+
+
+ATTENTION = Operation(
+    name="attention",
+    summary="attention over heads: q, k, v to (B, H, Lq, Dv)",
+    inputs=_inputs,
+    outputs=_outputs,
+    flops=pair_flops,
+    heads=Heads(_as_they_are, _attended, rows=2),
+    draw=_draw,
+    check=_check,
+    reference=plain,
+    unread=_unread,
+)

@@ -1,0 +1,168 @@
+"""Operations: what is computed around a scoring rule, from which inputs to which outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnbench.types.errors import BadCase
+from attnbench.types.words import unknown_name
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from attnbench.types.backend import Setup
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Array, Rule
+
+    Arrays = Mapping[str, Array]
+    Named = Mapping[str, Any]
+
+Shape = tuple[int, ...]
+Kind = Literal["float", "int32", "int64", "bool"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor that an operation reads or returns.
+
+    name: in messages, and the key in what ``draw`` and ``solve`` return. kind: ``float`` stands for the dtype
+    of the case; the others are the same in every case. memory: inputs with the same word here are one
+    tensor; "" for a tensor of its own. scale: of a parameter, whose entries are drawn as standard normal
+    numbers times this. axes: of an output, a letter for each axis, to name an element by.
+    """
+
+    name: str
+    shape: Shape
+    kind: Kind = "float"
+    memory: str = ""
+    scale: float = 1.0
+    axes: str = ""
+
+    def item_bytes(self, case: Case) -> int:
+        """Bytes of one element."""
+        return {"float": case.item_bytes, "int32": 4, "int64": 8, "bool": 1}[self.kind]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One draw to solve.
+
+    rule_parameters: float64, by name, each (H, ...). parameters: float64, by the names that the operation
+    declares. inputs: by name, float64 where the kind is ``float``, else as they were drawn.
+    """
+
+    case: Case
+    rule: Rule
+    rule_parameters: Arrays
+    parameters: Arrays
+    inputs: Named
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The maps before and after attention, for an operation that computes attention between them.
+
+    project: ``project(case, parameters, sources)`` returns queries (B, H, R, D), keys and values.
+    finish: ``finish(case, rule, parameters, queries, attended)`` returns the output from (B, H, R, Dv).
+    rows: the axis of the inputs and the output that counts queries.
+    """
+
+    project: Callable[[Case, Arrays, tuple[Array, Array, Array]], tuple[Array, Array, Array]]
+    finish: Callable[[Case, Rule, Arrays, Array, Array], Array]
+    rows: int
+
+
+def _no_parameters(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is computed around a rule. Backends name the operations that they compute.
+
+    name: the first word of a case's id. summary: what it computes, one line.
+    inputs, parameters: ``inputs(case, rule)`` and ``parameters(case, rule)`` return the tensors that a call
+        reads, in the order of its arguments, and those that ``Setup.projections`` holds.
+    outputs: ``outputs(case)`` lists what a call returns: one tensor, or a tuple of several, in this order.
+        Outputs are of the kind ``float``.
+    flops: ``flops(case, rule, pairs)`` counts the operations of a forward call; pairs are the kept (query,
+        key) pairs over all heads.
+    solve: ``solve(problem)`` returns the exact outputs by name, in float64, from the rule's reference.
+    heads: in place of ``solve``, where the operation is attention between two maps: its inputs are the
+        sources of queries, keys and values, its output is ``out``. All checks of attention then apply:
+        stress inputs, symmetries, gradients, dropout, weights, trivial answers, sampled rows.
+    draw: ``draw(case, rule, stream)`` returns the inputs by name before rounding; ``stream(word)`` is a
+        generator of random numbers. None: standard normal numbers, for inputs of the kind ``float``.
+    check: returns the reason why a case can't have this operation, or None.
+    reference: ``reference(setup)`` returns a plain torch function of the inputs, in the case's dtype, whose
+        error sets the limit. None: :data:`attnbench.check.errors.ASSUMED_RMS` stands for that error.
+    unread: ``unread(case, rule, queries, keys)`` counts the elements of inputs that no kept pair reads, where
+        so many queries and keys are kept over all batch elements.
+
+    Without ``heads`` only forward passes without dropout are computed, on ordinary inputs. Inputs of timed
+    calls are refreshed by new draws, each solved anew.
+    """
+
+    name: str
+    summary: str
+    inputs: Callable[[Case, Rule], tuple[TensorSpec, ...]]
+    outputs: Callable[[Case], tuple[TensorSpec, ...]]
+    flops: Callable[[Case, Rule, int], float]
+    solve: Callable[[Problem], Arrays] | None = None
+    heads: Heads | None = None
+    parameters: Callable[[Case, Rule], tuple[TensorSpec, ...]] = _no_parameters
+    draw: Callable[[Case, Rule, Callable[[str], Generator]], Named] | None = None
+    check: Callable[[Case], str | None] = lambda case: None
+    reference: Callable[[Setup], Callable[..., Any]] | None = None
+    unread: Callable[[Case, Rule, int, int], int] = field(default=lambda case, rule, queries, keys: 0)
+
+    def refuses(self, case: Case) -> str | None:
+        """Return the reason why a case can't have this operation, or None."""
+        if self.heads is None and case.pass_ != "forward":
+            return f"{self.name} has no gradients: only the forward pass is checked"
+        if self.heads is None and case.dropout:
+            return f"{self.name} can't drop weights: only attention can be checked with dropout"
+        return self.check(case)
+
+
+_BUILT_IN = "attnbench.operations"
+# Ids and messages name operations; each process learns the names that its plugins bring.
+_known: dict[str, Operation] = {}
+
+
+def make_known(operations: Iterable[Operation]) -> None:
+    """Let cases in this process use these operations."""
+    _known.update((operation.name, operation) for operation in operations)
+
+
+def known_operations() -> Mapping[str, Operation]:
+    """Return the operations that cases in this process can use, by name."""
+    if not _known:
+        make_known(import_module(_BUILT_IN).attnbench_operations())
+    return _known
+
+
+def operation_named(name: str) -> Operation:
+    """Return the operation of that name.
+
+    Raises:
+        BadCase: no plugin loaded in this process brings it.
+    """
+    known = known_operations()
+    if name not in known:
+        raise BadCase(unknown_name("operation", name, tuple(known)))
+    return known[name]
+
+
+def operation_of(case: Case) -> Operation:
+    """Return the operation of a case."""
+    return operation_named(case.operation)
+
+
+def word_for(case: Case, output: str) -> str:
+    """Return words for an output in a sentence, with its name if there are several."""
+    several = len(operation_of(case).outputs(case)) > 1
+    return f"the output {output!r}" if several else "the output"
