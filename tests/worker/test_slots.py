@@ -41,14 +41,14 @@ def descriptors(worker: Asked) -> int:
 
 
 def test_each_turn_is_warm_calls_and_one_sample(worker: Asked) -> None:
-    taken = worker.turns(calls=3, samples=5, warm_calls=2)
+    taken = worker.slots(calls=3, samples=5, warm_calls=2)
     assert taken.block.turns == [1, 4, 7, 10, 13]
     assert len(taken.block.wall_ns) == len(taken.received_ns) == len(taken.passed_ns) == 5
     assert calls_made(worker) == 5 * (2 + 3)
 
 
 def test_turns_are_told_one_after_the_other_around_their_samples(worker: Asked) -> None:
-    taken = worker.turns(calls=20, samples=6, warm_calls=10)
+    taken = worker.slots(calls=20, samples=6, warm_calls=10)
     times = list(chain.from_iterable(zip(taken.received_ns, taken.passed_ns, strict=True)))
     assert all(earlier <= later for earlier, later in pairwise(times))
     for wall, began, ended in zip(taken.block.wall_ns, taken.received_ns, taken.passed_ns, strict=True):

@@ -25,7 +25,7 @@ from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.errors import BadFile
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record
-from attnbench.types.status import MEANING
+from attnbench.types.status import MEANING, Status
 from attnbench.types.words import count_of
 from attnbench_selftest.judge_plan import BRIEF, FULL, Extent, Round, plan
 from attnbench_selftest.mutants import MUTANTS
@@ -49,7 +49,7 @@ class Outcome:
     case: str
     seed: int
     timed: bool
-    status: str
+    status: Status
     caught: tuple[str, ...] = ()
     reason: str = ""
 
