@@ -37,16 +37,18 @@ def timed(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("one_mask", "different calls do not drop weights independently"),
-        ("none_dropped", "the variance of one output is "),
-        ("not_rescaled", "times the oracle's answer"),
-        ("p_a_fifth_larger", "the variance of"),
-        ("heads_alike", "do not drop weights independently"),
+        # With one mask for all calls their mean is off as well, and is told where it is by chance far off.
+        ("one_mask", ("different calls do not drop weights independently", "times the oracle's answer")),
+        ("none_dropped", ("the variance of one output is ",)),
+        ("not_rescaled", ("times the oracle's answer",)),
+        ("p_a_fifth_larger", ("the variance of",)),
+        ("heads_alike", ("do not drop weights independently",)),
     ],
 )
-def test_wrong_dropout_is_a_mismatch(checked: dict[str, Record], name: str, said: str) -> None:
+def test_wrong_dropout_is_a_mismatch(checked: dict[str, Record], name: str, said: tuple[str, ...]) -> None:
     record = checked[f"drop_{name}"]
-    assert (record.status, said in record.reason) == ("mismatch", True), record.reason
+    assert record.status == "mismatch"
+    assert any(words in record.reason for words in said), record.reason
     assert record.accuracy is None
 
 
