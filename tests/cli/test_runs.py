@@ -68,8 +68,10 @@ class Started:
 
 
 @pytest.fixture
-def started(store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Started:
+def started(store: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
     double = Started(store(record()))
+    # The folder for the run's file is made before the run starts.
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(attnbench.api, "start", double)
     return double
 
