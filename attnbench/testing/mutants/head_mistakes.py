@@ -24,7 +24,6 @@ from attnbench.testing.mutants.where import (
     both,
     choosing,
     keeps_a_key,
-    kept,
     kept_counts,
     later_batches,
     many_key_heads,
@@ -198,14 +197,6 @@ def _first_among_others(case: Case, rule: Rule) -> bool:
 
 def _rows_kept(case: Case, first: int) -> bool:
     return bool((kept_counts(case)[:, first:] > 0).any())
-
-
-def _last_two_differ(case: Case, rule: Rule) -> bool:
-    """The last two queries keep other keys, or one of them has a choice."""
-    if case.Lq < 2:
-        return False
-    ends = kept(case)[:, -2:]
-    return bool((ends[:, 0] != ends[:, 1]).any() or choosing(case, rule)[:, -2:].any())
 
 
 def _last_query_zero(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
