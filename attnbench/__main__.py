@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line of this process; exits. Ctrl-C while it is being imported is no traceback."""
+    """Run the command line and exit. Ctrl-C during its import prints no traceback."""
     try:
         from attnbench.cli import main as run
     except KeyboardInterrupt:

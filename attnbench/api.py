@@ -1,4 +1,4 @@
-"""attnbench from a notebook or a script: the same path as the command line.
+"""The Python interface, which the command line uses too.
 
 >>> import attnbench
 >>> run = attnbench.run("attention/dot/H1-L16-D8", backends=["eager", "bmm"])  # doctest: +SKIP
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.reports.run import Run
 from attnbench.types.case import Case
@@ -30,58 +30,44 @@ def run(
     cases: Cases = "smoke",
     backends: str | Iterable[str] | None = None,
     *,
-    budget: float | None = None,
-    sets: int | None = None,
     out: str | Path = "results",
     threads: int | None = None,
-    baseline: str = "eager",
-    delta: float | None = None,
-    allocator_pinned: bool = True,
-    timeout: float | None = None,
-    memory_limit: int | None = None,
-    timed: bool = True,
     plugins: str | Iterable[str] = (),
     progress: Progress | None = None,
+    **options: Any,
 ) -> Run:
     """Check and time backends on cases.
 
     cases: suite names, case ids, TOML files of suites, or :class:`Case` values; one or several.
-    backends: names; all that are installed unless said. budget: seconds of measuring for each backend
-    on each case. sets: fresh processes each is measured in; as many as suit the budget unless said, and at
-    least the 9 that a verdict needs. out: a folder, or the run file itself where it ends in .jsonl.
-    threads: in every case. baseline: what ratios refer to. delta: the least effect that counts in a verdict,
-    as a fraction; 0.02, which is 2 %, unless said. allocator_pinned: False leaves the C allocator as the
-    system has it while timing, so that freed memory may be faulted in anew at every call. timeout: the
-    longest wait for one answer of a backend, s. memory_limit: what a backend may allocate, bytes.
-    timed: False only checks. plugins: files and modules to load too, as --plugin takes them.
+    backends: names; all that are installed by default. out: a folder, or the run file itself if it ends in
+    .jsonl. threads: in every case. plugins: files and modules to load too, as --plugin takes them. progress:
+    called with a ``Moment`` for every step.
+
+    options: as of ``attnbench run``, whose help has their defaults; None is the default too. budget: seconds
+    of measuring for each backend on each case. sets: repetitions, which are fresh processes of each backend;
+    a verdict needs 9. baseline: the backend that ratios refer to. delta: the least effect that counts in a
+    verdict, as a fraction. timeout: the longest wait for one answer of a backend, s. memory_limit: of a
+    backend, bytes. allocator_pinned: False leaves the C allocator as the system has it while timing; it may
+    then fault in freed memory at every call. timed: False only checks.
 
     Raises:
-        BadInput: anything unknown or impossible, in one sentence.
+        BadInput: something is unknown or impossible.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
     from attnbench.runner.forecast import plan_run
-    from attnbench.runner.options import make_options
+    from attnbench.runner.options import keyword_options
 
-    options = make_options(
-        budget_s=budget,
-        sets=sets,
-        baseline=baseline,
-        delta=delta,
-        allocator_pinned=allocator_pinned,
-        timeout_s=timeout,
-        memory_limit_bytes=memory_limit,
-        timed=timed,
-    )
+    chosen = keyword_options(options)
     registry = _registry(plugins)
-    selection = _selection(cases, registry, threads=threads, timed=timed)
-    return start(plan_run(selection, _names(backends), registry, options), Path(out), progress)
+    selection = _selection(cases, registry, threads=threads, timed=chosen.timed)
+    return start(plan_run(selection, _names(backends), registry, chosen), Path(out), progress)
 
 
 def start(plan: RunPlan, out: Path, progress: Progress | None = None) -> Run:
-    """Run what is planned; :func:`run` and the command line share this.
+    """Run a plan; :func:`run` and the command line use this.
 
     Raises:
-        Interrupted: by Ctrl-C; what was measured is in the file it names.
+        Interrupted: by Ctrl-C; what was measured is in the file that it names.
     """
     from attnbench.runner.run import start_run
 
@@ -89,15 +75,15 @@ def start(plan: RunPlan, out: Path, progress: Progress | None = None) -> Run:
 
 
 def resume(path: str | Path, *, plugins: str | Iterable[str] = (), progress: Progress | None = None) -> Run:
-    """Go on with a run that was cut off; gives the whole run, old records and new.
+    """Go on with a run that was cut off; return the whole run, old records and new.
 
-    plugins: those that :func:`run` was given.
+    plugins: as given to :func:`run`.
     """
     return go_on(Path(path), _registry(plugins), progress)
 
 
 def go_on(path: Path, registry: Registry, progress: Progress | None = None) -> Run:
-    """Go on with a run; :func:`resume` and the command line share this."""
+    """Go on with a run; :func:`resume` and the command line use this."""
     from attnbench.runner.run import resume_run
 
     return _run_of([resume_run(path, registry, progress)], registry)
@@ -109,20 +95,24 @@ def load(paths: str | Path | Sequence[str | Path], *, plugins: str | Iterable[st
     plugins: files and modules to load too, as --plugin takes them, for the columns that they add.
 
     Raises:
-        BadFile: missing, damaged, of a newer format, or no run of attnbench.
+        BadFile: a file is missing, damaged, of a newer format, or not a run of attnbench.
     """
     return loaded(paths, _registry(plugins))
 
 
 def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
-    """Read run files; :func:`load` and the command line share this."""
+    """Read run files; :func:`load` and the command line use this."""
     from attnbench.results.format import expand, read_runs
-    from attnbench.results.ours import readable
+    from attnbench.results.read import readable
 
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not all(str(path) for path in several) or not several:
         raise BadInput("no path to read: name a run file, or a folder of them")
-    stored = [readable(run) for path in expand([Path(path) for path in several]) for run in read_runs(path)]
+    stored = [
+        readable(run)
+        for path in expand([Path(path) for path in several])
+        for run in read_runs(path, samples=False)
+    ]
     return _run_of(stored, registry)
 
 
@@ -144,7 +134,7 @@ def _names(backends: str | Iterable[str] | None) -> tuple[str, ...]:
         return ()
     names = (backends,) if isinstance(backends, str) else tuple(dict.fromkeys(backends))
     if not names:
-        raise BadInput("no backends: name at least one, or leave them out for all that are installed")
+        raise BadInput("no backends: name at least one, or leave the argument out for all that are installed")
     return names
 
 
@@ -166,7 +156,7 @@ def _selection(cases: Cases, registry: Registry, *, threads: int | None, timed: 
     for each in several:
         if not isinstance(each, str | Path | Case):
             raise BadInput(
-                f"{clean(each)} is no case: give names of suites, ids of cases, TOML files or Case values"
+                f"{clean(each)} is not a case: give names of suites, ids of cases, TOML files or Case values"
             )
     words = [case_id(case) if isinstance(case, Case) else str(case) for case in several]
     return select(words, registry, Overrides(threads=threads), timed=timed)

@@ -25,7 +25,7 @@ from attnbench.types.rule import Rule
 
 PROJECT = "attnbench"
 
-T = TypeVar("T")
+T = TypeVar("T", Rule, Backend, Operation)
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -71,13 +71,9 @@ def attnbench_environment_facts() -> Iterable[EnvironmentFact]:  # type: ignore[
     """Facts about the machine or its software. Run files state them, and compare shows differences."""
 
 
-def defined_in(package: str, kind: type[T], first: tuple[str, ...] = ()) -> tuple[T, ...]:
-    """Gather the records of a type that a package's modules define.
-
-    first: modules whose records come first, in this order; the others follow by name.
-    """
-    places = {name: place for place, name in enumerate(first)}
+def defined_in(package: str, kind: type[T]) -> tuple[T, ...]:
+    """Gather the records of a type that a package's modules define, in the order of the modules' names."""
+    # iter_modules sorts by name.
     names = (module.name for module in iter_modules(import_module(package).__path__))
-    ordered = sorted(names, key=lambda name: (places.get(name, len(places)), name))
-    modules = [import_module(f"{package}.{name}") for name in ordered]
+    modules = [import_module(f"{package}.{name}") for name in names]
     return tuple(value for module in modules for value in vars(module).values() if isinstance(value, kind))

@@ -89,7 +89,7 @@ def kept_pairs(case: Case) -> int:
 def kept_rows(case: Case) -> tuple[int, int]:
     """Count queries that keep a key, and keys that some query keeps, over all batch elements.
 
-    A kernel need not read the others. Of 5 queries and 2 keys, causal and lower right, 2 and 2 count.
+    A kernel need not read the others. With 5 queries and 2 keys, causal and lower right, it returns 2 and 2.
     """
     queries = 0
     at_once = max(1, _ROWS_AT_ONCE // (case.B * case.Lk))

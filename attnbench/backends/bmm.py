@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from attnbench.kit.attention import softmax_of
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
@@ -18,47 +17,33 @@ if TYPE_CHECKING:
 
     from attnbench.types.backend import Call, Weigh
 
-T = TypeVar("T")
-
 
 def attention(setup: Setup) -> Call:
     """Fold the query heads of a group into rows: (B·Hkv, group·Lq, D) × (B·Hkv, D, Lk)."""
-    return derived(setup, _from_bound(setup, _attend))
+    import torch
+
+    case = setup.case
+    masks = softmax_mask(setup, softmax_dtype(case_dtype(case)))
+
+    def made(setup: Setup) -> Call:
+        weigh = _weigh(setup, *masks)
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return torch.bmm(weigh(q, k), v.flatten(0, 1)).view(case.B, case.H, case.Lq, case.Dv)
+
+        return attend
+
+    return derived(setup, made)
 
 
 def weights(setup: Setup) -> Weigh:
     """Make the function of the weights of :func:`attention`, (B, H, Lq, Lk)."""
-    weigh, case = _from_bound(setup, _weigh)(setup), setup.case
+    case = setup.case
+    weigh = _weigh(setup, *softmax_mask(setup, softmax_dtype(case_dtype(case))))
     return lambda q, k: weigh(q, k).view(case.B, case.H, case.Lq, case.Lk)
 
 
-def _from_bound(
-    setup: Setup, make: Callable[[Setup, Tensor | None, Tensor | None], T]
-) -> Callable[[Setup], T]:
-    """Turn ``make`` into a function of a bound setup alone; the mask is made here, once."""
-    case = setup.case
-    dtype = softmax_dtype(case_dtype(case))
-    mask, empty = softmax_mask(setup, dtype)
-
-    def made(setup: Setup) -> T:
-        added = plus_bias(mask, setup.scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
-        return make(setup, added, empty)
-
-    return made
-
-
-def _attend(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Call:
-    import torch
-
-    weigh, case = _weigh(setup, added, empty), setup.case
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return torch.bmm(weigh(q, k), v.flatten(0, 1)).view(case.B, case.H, case.Lq, case.Dv)
-
-    return attend
-
-
-def _weigh(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Weigh:
+def _weigh(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Weigh:
     """Weights of all heads with their groups folded: (B·Hkv, group·Lq, Lk)."""
     import torch
 
@@ -67,6 +52,7 @@ def _weigh(setup: Setup, added: Tensor | None, empty: Tensor | None) -> Weigh:
     assert dot is not None
     B, H, Hkv, Lq, Lk = case.B, case.H, case.Hkv, case.Lq, case.Lk
     dtype = case_dtype(case)
+    added = plus_bias(mask, scoring, slice(0, Lq), slice(0, Lk), softmax_dtype(dtype))
     # Not with half precision (float32 mask), a cap (comes before the mask) or a group (other row order).
     starts_with_mask = added is not None and added.dtype == dtype and dot.cap is None and Hkv == H
     if added is not None and starts_with_mask:

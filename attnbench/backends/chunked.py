@@ -28,7 +28,7 @@ LONGEST_COLS, FEWEST_ROWS, MOST_ROWS = 256, 16, 512
 
 
 def block_shape(setup: Setup) -> tuple[int, int]:
-    """Rows and columns of a block that stays in cache."""
+    """Return the rows and columns of a block that stays in cache."""
     case = setup.case
     pairs = max(1, ELEMENTS // (case.B * case.H * setup.rule.score_elements(case)))
     cols = min(case.Lk, LONGEST_COLS, max(FEWEST_ROWS, pairs // FEWEST_ROWS))
@@ -39,7 +39,7 @@ def block_shape(setup: Setup) -> tuple[int, int]:
 
 
 def attention(setup: Setup) -> Call:
-    """Go through the query blocks; a key block that the mask drops whole is never read."""
+    """Loop over blocks of queries; key blocks that the mask drops completely are never read."""
     import torch
 
     case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink

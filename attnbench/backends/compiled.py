@@ -77,7 +77,7 @@ def compile_now(call: Call, setup: Setup) -> Call:
 
 
 def example_inputs(setup: Setup) -> tuple[Tensor, Tensor, Tensor]:
-    """Zeros in the shapes of the case; one source is one tensor, since Dynamo compiles for that."""
+    """Make zeros in the shapes of the case; one source is one tensor, since Dynamo compiles for that."""
     import torch
 
     case = setup.case

@@ -152,7 +152,7 @@ def prepare(setup: Setup) -> Call:
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """On CUDA the kernel's blocks hold at least 16 features."""
+    """Refuse heads under 16 features on CUDA: the kernel's blocks hold at least 16."""
     narrowest = min(case.D, case.Dv)
     if case.device == "cuda" and narrowest < NARROWEST_CUDA_HEAD:
         return f"flex_attention needs heads of {NARROWEST_CUDA_HEAD} features on CUDA; here {narrowest}"

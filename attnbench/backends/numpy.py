@@ -95,7 +95,7 @@ def around(attend: Callable[[Array, Array, Array, Array], None], setup: Setup) -
 
 
 def _scores(setup: Setup, own: list[dict[str, Array]]) -> tuple[HeadScores, bool]:
-    """Make the function of a head's scores for some rows, and tell whether the bias must still be added.
+    """Make the function of a head's scores for some rows, and a flag: the bias must still be added.
 
     A plain product is written out here. Any other rule uses its own NumPy reference, which includes the bias.
     """

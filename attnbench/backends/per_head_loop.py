@@ -22,17 +22,8 @@ if TYPE_CHECKING:
     Project = Callable[[Tensor], Tensor]
 
 
-def head_functions(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> list[Call]:
-    """Per query head, make the function of q (B, 1, Lq, D), k (B, 1, Lk, D), v (B, 1, Lk, Dv)."""
-
-    def with_values(weigh: Weigh) -> Call:
-        return lambda q, k, v: weigh(q, k) @ v
-
-    return [with_values(weigh) for weigh in head_weights(setup, mask, empty)]
-
-
 def head_weights(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> list[Weigh]:
-    """Per query head, make the function of q and k, (B, 1, L, D), that gives its weights (B, 1, Lq, Lk)."""
+    """Make for each query head the function of q and k, (B, 1, L, D), to weights (B, 1, Lq, Lk)."""
     case = setup.case
     alone = replace(case, H=1, Hkv=1)
     dtype = softmax_dtype(case_dtype(case))
@@ -57,14 +48,14 @@ def attention(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
     """Loop over the heads."""
     import torch
 
-    heads = head_functions(setup, mask, empty)
+    heads = head_weights(setup, mask, empty)
     group = setup.case.group
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        outputs = [
-            head(q[:, h : h + 1], k[:, h // group : h // group + 1], v[:, h // group : h // group + 1])
-            for h, head in enumerate(heads)
-        ]
+        outputs = []
+        for h, head in enumerate(heads):
+            shared = slice(h // group, h // group + 1)
+            outputs.append(head(q[:, h : h + 1], k[:, shared]) @ v[:, shared])
         return torch.cat(outputs, dim=1)
 
     return attend
@@ -89,7 +80,7 @@ def multihead(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
     import torch
 
     case = setup.case
-    heads = head_functions(setup, mask, empty)
+    heads = head_weights(setup, mask, empty)
     project_q = _projections(setup, "q", case.H)
     project_k = _projections(setup, "k", case.Hkv)
     project_v = _projections(setup, "v", case.Hkv)
@@ -102,7 +93,7 @@ def multihead(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
                 k, v = project_k[h // case.group](keys), project_v[h // case.group](values)
             q = project_q[h](queries)
             projected.append(q)
-            outputs.append(head(q[:, None], k[:, None], v[:, None]))
+            outputs.append(head(q[:, None], k[:, None]) @ v[:, None])
         return project_out(torch.cat(projected, dim=-1), torch.cat(outputs, dim=1))
 
     return layer

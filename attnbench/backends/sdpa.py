@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.kit.attention import with_sink_column, with_zero_row
 from attnbench.kit.dtypes import case_dtype, softmax_dtype
@@ -148,7 +149,7 @@ def _mask_dtype(case: Case) -> torch.dtype:
 
 
 def _supports_flash(case: Case, rule: Rule) -> str | None:
-    """On a CPU: any mask and dtype, but values as wide as queries and no dropout."""
+    """On a CPU the kernel takes any mask and dtype, but needs Dv = D and has no dropout."""
     cap = refuse_cap(case, rule)
     if cap is not None or case.device == "cuda":
         return cap or refuse_on_cuda(case, rule, "flash")
@@ -159,73 +160,58 @@ def _supports_flash(case: Case, rule: Rule) -> str | None:
     return refuse_mask_gradient(case, rule)
 
 
-def _supports_efficient(case: Case, rule: Rule) -> str | None:
-    """Ask torch whether its kernel runs the case."""
-    return refuse_cap(case, rule) or refuse_on_cuda(case, rule, "efficient")
+def _supports_cuda_kernel(kernel: Kernel) -> Callable[[Case, Rule], str | None]:
+    return lambda case, rule: refuse_cap(case, rule) or refuse_on_cuda(case, rule, kernel)
 
 
-def _supports_cudnn(case: Case, rule: Rule) -> str | None:
-    """Ask torch whether its kernel runs the case."""
-    return refuse_cap(case, rule) or refuse_on_cuda(case, rule, "cudnn")
+def _pinned(kernel: Kernel, words: str, **declared: Any) -> Backend:
+    """Declare the backend that pins a kernel. words: the kernel in the summary."""
+    return Backend(
+        name=f"sdpa_{kernel}",
+        summary=f"torch SDPA pinned to {words}",
+        prepare=partial(prepare, kernel=kernel),
+        operations=("attention", "multihead"),
+        passes=PASSES,
+        needs_dot_form=True,
+        dropout=True,
+        **declared,
+    )
 
 
-SDPA_FLASH = Backend(
-    name="sdpa_flash",
-    summary="torch SDPA pinned to its flash kernel",
-    prepare=partial(prepare, kernel="flash"),
+SDPA_FLASH = _pinned(
+    "flash",
+    "its flash kernel",
     supports=_supports_flash,
-    operations=("attention", "multihead"),
-    passes=PASSES,
-    needs_dot_form=True,
     quadratic_copies=0,
     marks=(
         "_scaled_dot_product_flash_attention_for_cpu",
         "_scaled_dot_product_flash_attention",
         "_flash_attention_forward",
     ),
-    dropout=True,
 )
 
-
-SDPA_MATH = Backend(
-    name="sdpa_math",
-    summary="torch SDPA pinned to its unfused math",
-    prepare=partial(prepare, kernel="math"),
+SDPA_MATH = _pinned(
+    "math",
+    "its unfused math",
     supports=refuse_cap,
-    operations=("attention", "multihead"),
-    passes=PASSES,
-    needs_dot_form=True,
     quadratic_copies=2,
     marks=("_scaled_dot_product_attention_math",),
-    dropout=True,
 )
 
-
-SDPA_EFFICIENT = Backend(
-    name="sdpa_efficient",
-    summary="torch SDPA pinned to its memory-efficient kernel",
-    prepare=partial(prepare, kernel="efficient"),
-    supports=_supports_efficient,
-    operations=("attention", "multihead"),
-    passes=PASSES,
-    needs_dot_form=True,
+SDPA_EFFICIENT = _pinned(
+    "efficient",
+    "its memory-efficient kernel",
+    supports=_supports_cuda_kernel("efficient"),
     devices=("cuda",),
     quadratic_copies=0,
     marks=("_scaled_dot_product_efficient_attention", "_efficient_attention_forward"),
-    dropout=True,
 )
 
-
-SDPA_CUDNN = Backend(
-    name="sdpa_cudnn",
-    summary="torch SDPA pinned to cuDNN's kernel",
-    prepare=partial(prepare, kernel="cudnn"),
-    supports=_supports_cudnn,
-    operations=("attention", "multihead"),
-    passes=PASSES,
-    needs_dot_form=True,
+SDPA_CUDNN = _pinned(
+    "cudnn",
+    "cuDNN's kernel",
+    supports=_supports_cuda_kernel("cudnn"),
     devices=("cuda",),
     quadratic_copies=0,
     marks=("_scaled_dot_product_cudnn_attention", "_cudnn_attention_forward"),
-    dropout=True,
 )

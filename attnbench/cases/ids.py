@@ -1,87 +1,16 @@
-"""Readable ids of cases, masks included, which parse back to the same case."""
+"""Readable ids of cases, which parse back to the same case."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, LARGEST, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
-from attnbench.types.mask import Align, Explicit, Mask
+from attnbench.types.mask import MASK_WORDS, mask_text, parse_mask
 from attnbench.types.operation import operation_named
 from attnbench.types.words import unknown_name
-
-ALIGNS: tuple[Align, ...] = get_args(Align)
-EXPLICITS: tuple[Explicit, ...] = get_args(Explicit)
-MASK_WORDS = ("none", "causal", "window", "padding", *EXPLICITS)
-
-
-def mask_text(mask: Mask) -> str:
-    """Return the mask as its one canonical word."""
-    parts = []
-    if mask.causal is not None:
-        parts.append("causal" if mask.causal == "upper_left" else f"causal:{mask.causal}")
-    if mask.window is not None:
-        parts.append(f"window:{mask.window}")
-    if mask.padding is not None:
-        lengths = mask.padding
-        parts.append("padding" if lengths == "seeded" else f"padding:{','.join(map(str, lengths))}")
-    if mask.explicit is not None:
-        parts.append(mask.explicit)
-    return "+".join(parts) or "none"
-
-
-def parse_mask(text: str) -> Mask:
-    """Parse the word of a mask; its parts may come in any order.
-
-    Raises:
-        BadCase: a part is unknown, given twice, or impossible.
-    """
-    if text == "none":
-        return Mask()
-    mask = Mask()
-    seen = set()
-    for part in text.split("+"):
-        field, updated = _with_part(mask, part, text)
-        if field in seen:
-            raise BadCase(f"mask {text!r} has two parts for {field}: give each once")
-        seen.add(field)
-        mask = updated
-    return mask
-
-
-def _with_part(mask: Mask, part: str, text: str) -> tuple[str, Mask]:
-    word, colon, value = part.partition(":")
-    if word == "causal":
-        align = value if colon else "upper_left"
-        for known in ALIGNS:
-            if align == known:
-                return "causal", replace(mask, causal=known)
-        raise BadCase(f"mask {text!r}: {unknown_name('causal alignment', align, ALIGNS)}")
-    if word == "window":
-        return "window", replace(mask, window=_number(value, "window:256", text))
-    if word == "padding":
-        if not colon:
-            return "padding", replace(mask, padding="seeded")
-        lengths = tuple(_number(length, "padding:37,64", text) for length in value.split(","))
-        return "padding", replace(mask, padding=lengths)
-    for explicit in EXPLICITS:
-        if part == explicit:
-            return "explicit", replace(mask, explicit=explicit)
-    if part == "none":
-        raise BadCase(f"mask {text!r}: 'none' stands alone")
-    if word in EXPLICITS:
-        raise BadCase(f"mask {text!r}: {word!r} takes no value")
-    raise BadCase(f"mask {text!r}: {unknown_name('mask', word, MASK_WORDS)}")
-
-
-def _number(value: str, example: str, text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", value):
-        raise BadCase(f"mask {text!r}: {value!r} is not a whole number; write it as in {example!r}")
-    return int(value)
-
 
 FORM = "operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"
 SIZES = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E")
@@ -161,7 +90,7 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     if length is not None:
         for name in ("Lq", "Lk"):
             if name in fields:
-                raise BadCase(f"L and {name}: L stands for both Lq and Lk: give either")
+                raise BadCase(f"L and {name}: L sets both Lq and Lk: give one or the other")
             fields[name] = length
     for name in ("H", "Lq", "D"):
         if name not in fields:
@@ -192,7 +121,7 @@ def _parse_sizes(text: str) -> dict[str, Any]:
         else:
             name, value = _parse_size(word, text)
         if name in found:
-            raise BadCase(f"sizes {text!r}: {word!r} says {name} a second time")
+            raise BadCase(f"sizes {text!r}: {word!r} gives {name} a second time")
         found[name] = value
     return found
 
@@ -214,7 +143,7 @@ def _parse_trailing(segments: list[str]) -> dict[str, Any]:
     for segment in segments:
         name, value = _parse_segment(segment)
         if name in found:
-            raise BadCase(f"{segment!r} says {name.rstrip('_')} a second time")
+            raise BadCase(f"{segment!r} gives {name.rstrip('_')} a second time")
         found[name] = value
     return found
 

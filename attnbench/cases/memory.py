@@ -12,7 +12,7 @@ _UNIFIED = "unified"
 
 
 def control_groups(controller: str, proc: Path = PROC, cgroup: Path = CGROUP) -> list[Path]:
-    """Yield the folders of the groups that limit ``controller`` ("cpu", "memory") here, innermost first.
+    """Return the folders of the groups that limit ``controller`` ("cpu", "memory") here, innermost first.
 
     These are the group of this process and the visible ones around it. Inside a container the path may be one
     of the host; then only the root is visible.
@@ -44,7 +44,7 @@ def read(path: Path) -> str:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number in a file of the system; None where the file says something else."""
+    """Return the number in a file of the system; None where the file holds something else."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() else None
 

@@ -106,17 +106,9 @@ def _suite_of(word: str, registry: Registry) -> Suite:
 
 
 def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
-    fixed: dict[str, Any] = {
-        name: value
-        for name, value in (
-            ("device", overrides.device),
-            ("threads", overrides.threads),
-            ("seed", overrides.seed),
-            ("cache", overrides.cache),
-            ("dropout", overrides.dropout),
-        )
-        if value is not None
-    }
+    names = ("device", "threads", "seed", "cache", "dropout")
+    given = {name: getattr(overrides, name) for name in names}
+    fixed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     each = product(
         overrides.dtypes or (case.dtype,), overrides.masks or (case.mask,), overrides.passes or (case.pass_,)
     )

@@ -33,10 +33,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from attnbench.cases.ids import build_case, parse_case, parse_mask
+from attnbench.cases.ids import build_case, parse_case
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile
 from attnbench.types.extensions import Suite
+from attnbench.types.mask import parse_mask
 from attnbench.types.words import unknown_name
 
 MOST_CASES = 100_000
@@ -61,7 +62,7 @@ def read_suite(path: Path) -> Suite:
     except OSError as failure:
         raise BadFile(f"can't read the suite {str(path)!r}: {failure.strerror}") from failure
     except UnicodeDecodeError as failure:
-        raise BadFile(f"the suite {str(path)!r} is no text: byte {failure.start} isn't UTF-8") from failure
+        raise BadFile(f"the suite {str(path)!r} is not text: byte {failure.start} isn't UTF-8") from failure
     try:
         return parse_suite(text, path.stem)
     except BadFile as failure:
@@ -78,7 +79,7 @@ def parse_suite(text: str, name: str) -> Suite:
         if key not in _TOP:
             raise BadFile(unknown_name("key", key, _TOP))
         if not isinstance(value, _TOP[key]):
-            raise BadFile(f"{key} = {value!r}: {_NAMES[_TOP[key]]} is needed")
+            raise BadFile(f"{key} = {value!r}: give {_NAMES[_TOP[key]]}")
     defaults = content.get("defaults", {})
     for key in defaults:
         if key not in _FIELDS:
@@ -105,7 +106,7 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
     if not isinstance(entry, dict):
         raise BadCase(f"{entry!r} is not a table: write [[cases]] above an id or fields")
     if not isinstance(entry.get("compiled", False), bool):
-        raise BadCase(f"compiled = {entry['compiled']!r}: true or false is needed")
+        raise BadCase(f"compiled = {entry['compiled']!r}: give true or false")
     own = {key: value for key, value in entry.items() if key != "compiled"}
     if "id" in own:
         others = sorted(key for key in own if key != "id")
@@ -148,13 +149,13 @@ def _field_case(fields: dict[str, Any]) -> Case:
 def _checked(key: str, value: Any) -> Any:
     if key in _NUMBERS:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise BadCase(f"{key} = {value!r}: a whole number is needed")
+            raise BadCase(f"{key} = {value!r}: give a whole number")
     elif key in _FLAGS:
         if not isinstance(value, bool):
-            raise BadCase(f"{key} = {value!r}: true or false is needed")
+            raise BadCase(f"{key} = {value!r}: give true or false")
     elif key == "dropout":
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadCase(f"{key} = {value!r}: a number is needed")
+            raise BadCase(f"{key} = {value!r}: give a number")
     elif not isinstance(value, str):
-        raise BadCase(f"{key} = {value!r}: a text is needed")
+        raise BadCase(f"{key} = {value!r}: give a text")
     return value

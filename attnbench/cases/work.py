@@ -20,7 +20,7 @@ POOL_CACHES = 4
 
 PADDED_TO_BYTES = 64
 _TENSOR_BYTES = 256
-"""About the bytes that a call touches in a tensor besides its values."""
+"""The rough number of bytes that a call touches in a tensor besides its values."""
 
 
 def parameter_elements(case: Case, rule: Rule) -> int:
@@ -94,7 +94,7 @@ def too_large(case: Case, rule: Rule, backend: Backend, free_bytes: int, pools_b
         return None
     reason = f"needs about {human_bytes(needed)} and {human_bytes(free_bytes)} is free"
     if 2 * pools_bytes > needed:
-        return f"{reason}: inputs rotate, and the pools of all contenders take {human_bytes(pools_bytes)}"
+        return f"{reason}: inputs rotate, and the pools of all backends take {human_bytes(pools_bytes)}"
     if 2 * quadratic < needed:
         return reason
     width = rule.score_elements(case)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +48,7 @@ _STEPS = np.geomspace(1e-5, 0.999, 160)
 
 
 def dropout_calls(case: Case, rows: int | None = None) -> int:
-    """Calls to compare, 32 to 1024, so that about 32768 rows of all outputs are compared.
+    """Return the number of calls, 32 to 1024, so that about 32768 rows of all outputs are compared.
 
     rows: query rows that are compared; None for all.
     """
@@ -86,7 +86,7 @@ class Dropping:
 
     @property
     def proxy(self) -> float:
-        """s for which sums X of independent c_j (x_j - E x) have E exp(tX) <= exp(t² s Var X / 2), any t.
+        """The s for which sums X of independent c_j (x_j - E x) have E exp(tX) <= exp(t² s Var X / 2).
 
         Kearns & Saul 1998, Large deviation methods for approximate probabilistic inference: for one 0/1
         number of chance q it is (1 - 2q) / (2 ln((1 - q) / q)), over its variance q (1 - q) here; 1 at 1/2.
@@ -98,7 +98,7 @@ class Dropping:
 
 
 def keep_chances(p: float) -> list[float]:
-    """Chances to keep a weight that count as right: 1 - p, and those of kernels that draw bytes.
+    """Return the chances to keep a weight that count as right: 1 - p, and those of kernels that draw bytes.
 
     FlashAttention keeps where a byte is at most floor(255 (1 - p)). None is more than p/4 away.
     """
@@ -109,7 +109,7 @@ def keep_chances(p: float) -> list[float]:
 
 
 def spread_limits(count: Array, fourth: Array, proxy: float, depth: float) -> tuple[Array, Array]:
-    """The least and the most of a mean of ``count`` independent squares, each of a sum of variance 1.
+    """Return the least and the most of a mean of ``count`` independent squares, each of a sum of variance 1.
 
     The mean is beyond either with a chance of e^-depth at most. fourth: the mean of their fourth moments,
     E X⁴. With Z = X² and y > 0, P(mean Z >= a) <= (E exp(yZ) exp(-ya))^count by Markov's inequality.
@@ -166,11 +166,11 @@ class Tally:
 
 
 def judge_tally(tally: Tally, *, rms_limit: float, max_limit: float) -> tuple[DropoutNumbers | None, str]:
-    """The check in numbers (None where an output is not finite), and why it failed ("" if it did not).
+    """Return the check in numbers (None if an output is not finite), and why it failed ("" if it passed).
 
-    tally: of one call or more. One call tells an answer to other inputs, or without dropout, from a right
-    one; it says nothing about how calls differ. rms_limit, max_limit: what rounding explains, from the check
-    of these inputs without dropout (the plain reference's ``Accuracy``).
+    tally: of one call or more. One call shows an answer to other inputs or without dropout, but not how calls
+    differ. rms_limit, max_limit: the errors that rounding explains, from the check of these inputs without
+    dropout (the plain reference's ``Accuracy``).
 
     Raises:
         ValueError: there are no outputs, or the case has no dropout.
@@ -188,32 +188,34 @@ def telling_rows(tally: Tally, *, rms_limit: float) -> int:
     """Count the rows in which dropout can be seen, with or without outputs. If it is 0 the check proves
     nothing."""
     dropping = Dropping(tally.case.dropout, 1 - tally.case.dropout)
-    return int(_projected(tally, dropping, rms_limit).tells.sum())
+    return int(np.count_nonzero(_projected(tally, dropping, rms_limit).answer))
 
 
 @dataclass(frozen=True)
 class _Projected:
     """Deviations along the rows' directions in units of their standard deviation: variance 1 is right.
 
-    values: (N, B, G, R), 0 in rows that tell nothing. tells, fourth (E X⁴), off (how far rounding may shift a
-    value): the same shape.
+    values: (N, B, G, R), 0 in rows where dropout can't be seen. tells: the rows where it can. fourth: E X⁴.
+    off: how far rounding may shift a value. answer: (B, G, R), the row's answer in the same units.
     """
 
     values: Array
     tells: NDArray[np.bool_]
     fourth: Array
     off: Array
+    answer: Array
 
     def sums(self, axis: int) -> _Projected:
         """Sums along one axis, each over the root of its number of rows: again of variance 1."""
         rows = np.maximum(self.tells.sum(axis, keepdims=True), 1)
         fourth = np.where(self.tells, self.fourth - 3, 0).sum(axis, keepdims=True)
-        return _Projected(
-            self.values.sum(axis, keepdims=True) / np.sqrt(rows),
-            np.asarray(self.tells.any(axis, keepdims=True)),
-            3 + fourth / rows**2,
+        return replace(
+            self,
+            values=self.values.sum(axis, keepdims=True) / np.sqrt(rows),
+            tells=np.asarray(self.tells.any(axis, keepdims=True)),
+            fourth=3 + fourth / rows**2,
             # Rounding may shift all of them the same way.
-            self.off.sum(axis, keepdims=True) / np.sqrt(rows),
+            off=self.off.sum(axis, keepdims=True) / np.sqrt(rows),
         )
 
 
@@ -225,63 +227,70 @@ class _Variance:
     least: Array
     most: Array
 
-    def worst(self, *, below: bool = True) -> tuple[int, ...] | None:
+    @property
+    def worst(self) -> tuple[int, ...] | None:
         """The place of the value that is farthest outside its limits; None where all are inside."""
-        least = self.least if below else np.zeros(self.got.shape)
-        # Written so that NaN counts as outside.
-        inside = (self.got >= least) & (self.got <= self.most)
-        outside = np.where(inside, -np.inf, np.maximum(self.got - self.most, least - self.got))
-        place = tuple(int(i) for i in np.unravel_index(int(np.argmax(outside)), outside.shape))
-        return None if outside[place] == -np.inf else place
+        return _worst(np.maximum(self.got - self.most, self.least - self.got))
+
+
+def _worst(excess: Array) -> tuple[int, ...] | None:
+    """Return the place of the largest number; None where all are 0 or less. NaN counts as largest."""
+    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
+    return None if excess[place] <= 0 else place
 
 
 def _projected(tally: Tally, dropping: Dropping, rms_limit: float) -> _Projected:
     case, moments = tally.case, tally.moments
-    length, answer = np.linalg.norm(moments.directions, axis=-1), _answer(moments)
+    length = np.linalg.norm(moments.directions, axis=-1)
+    # The part of the answer that weights make, along the directions.
+    answer = np.einsum("bgrf,bgrf->bgr", moments.directions, moments.dropped)
     size = np.sqrt(np.mean(np.square(moments.mean) + moments.variance, axis=-1))
-    # What the dtype explains without dropout (weights are 1 / (1 - p) larger), and the rounding of an output
-    # that dropout makes larger, and of 1 / (1 - p) itself.
+    # Two parts of rounding: what the dtype explains without dropout (weights are 1 / (1 - p) larger) with
+    # the rounding of 1 / (1 - p) itself; and that of an output, which dropout makes larger.
     alike = length * rms_limit / (1 - case.dropout) + EPS[case.dtype] * np.abs(answer)
     anew = length * EPS[case.dtype] * size
-    rounding = alike + anew
     sigma = np.sqrt(dropping.variance * moments.squares)
-    tells: NDArray[np.bool_] = np.asarray(sigma > _LEAST_SPREAD * np.maximum(alike, anew))
+    tells = np.asarray(sigma > _LEAST_SPREAD * np.maximum(alike, anew))
     sigma, squares = np.where(tells, sigma, 1), np.where(tells, moments.squares, 1)
     fourth = np.where(tells, 3 + dropping.excess * moments.fourths / squares**2, 3)
+    off = np.where(tells, (alike + anew) / sigma, 0)
     along = np.array(tally.along).reshape(-1, *tells.shape)
     values = np.where(tells, (along - dropping.scale * answer) / sigma, 0)
-    # Without outputs there is still the question which rows would tell.
-    shape = (max(1, len(along)), *tells.shape)
-    off = np.where(tells, rounding / sigma, 0)
+    shape = (len(along), *tells.shape)
     return _Projected(
-        values, np.broadcast_to(tells, shape), np.broadcast_to(fourth, shape), np.broadcast_to(off, shape)
+        values=values,
+        tells=np.broadcast_to(tells, shape),
+        fourth=np.broadcast_to(fourth, shape),
+        off=np.broadcast_to(off, shape),
+        answer=np.where(tells, answer / sigma, 0),
     )
-
-
-def _answer(moments: Moments) -> Array:
-    """The part of the answer that weights make, along the directions, (B, G, R)."""
-    return np.asarray(np.einsum("bgrf,bgrf->bgr", moments.directions, moments.dropped))
 
 
 def _judge(
     tally: Tally, dropping: Dropping, rms_limit: float, max_limit: float
 ) -> tuple[DropoutNumbers, str]:
-    of = _projected(tally, dropping, rms_limit)
-    scale, within = _scale(tally, dropping, of)
-    every = _variance(of, (), dropping)
+    rows = _projected(tally, dropping, rms_limit)
+    shift, within = _shift(rows, dropping)
+    every = _variance(rows, dropping)
+    # Masks that calls share shift the scale too, by chance. What is left without the shift shows them
+    # whatever that chance is. It is a projection, so right outputs have smaller sums with it than without:
+    # they are refused no more often.
+    unshifted = replace(rows, values=rows.values - shift * rows.answer)
     problems = (
-        *_scale_problem(len(tally.along), dropping, scale, within),
-        *_variance_problems(of, every, dropping),
+        *_shared_masks(unshifted, 0, every, dropping),
+        *_scale_problem(rows, dropping, shift, within),
+        *(problem for axis in (1, 2, 3) for problem in _shared_masks(rows, axis, every, dropping)),
+        *_variance_problems(rows, every, dropping),
         *_element_problem(tally, dropping, max_limit),
     )
     # In units of what p gives, where the kernel's own chance to keep is another.
     unit = dropping.variance * (1 - dropping.p) / dropping.p
     got, least, most = (float(each) * unit for each in (every.got, every.least, every.most))
     numbers = DropoutNumbers(
-        calls=len(tally.along),
-        rows=int(of.tells[0].sum()),
-        rows_of=of.tells[0].size,
-        scale=1 + scale,
+        calls=len(rows.values),
+        rows=int(rows.tells[0].sum()),
+        rows_of=rows.tells[0].size,
+        scale=1 + dropping.scale + shift,
         spread=got,
         spread_least=least,
         spread_most=most,
@@ -293,43 +302,41 @@ def _judge(
 
 
 def _depth(count: int) -> float:
-    """The depth of each of ``count`` limits that one test has, for ``FALSE_ALARMS`` of all tests."""
+    """Return the depth of each of ``count`` limits of one test, for ``FALSE_ALARMS`` over all tests."""
     return math.log(_LIMITS * count / FALSE_ALARMS)
 
 
-def _scale(tally: Tally, dropping: Dropping, of: _Projected) -> tuple[float, float]:
-    """The scale of the mean of outputs, less 1, and how far it may be from ``dropping.scale``.
+def _shift(rows: _Projected, dropping: Dropping) -> tuple[float, float]:
+    """Return the scale of the mean of outputs less the right one, and the most that right outputs have.
 
     The estimate of least variance from all rows that tell; its limit is that of the proxy.
     """
-    sigma = np.sqrt(dropping.variance * tally.moments.squares)
-    answer = np.where(of.tells[0], _answer(tally.moments) / np.where(sigma == 0, 1, sigma), 0)
-    unit = float(np.square(answer).sum())
+    unit = float(np.square(rows.answer).sum())
     if unit == 0:
-        return dropping.scale, 0.0
-    chance = math.sqrt(2 * dropping.proxy * _depth(1) / (len(of.values) * unit))
-    rounding = float((np.abs(answer) * of.off[0]).sum()) / unit
-    return dropping.scale + float((answer * of.values.mean(0)).sum()) / unit, chance + rounding
+        return 0.0, 0.0
+    chance = math.sqrt(2 * dropping.proxy * _depth(1) / (len(rows.values) * unit))
+    rounding = float((np.abs(rows.answer) * rows.off[0]).sum()) / unit
+    return float((rows.answer * rows.values.mean(0)).sum()) / unit, chance + rounding
 
 
-def _scale_problem(calls: int, dropping: Dropping, measured: float, within: float) -> Iterator[str]:
-    # Written so that NaN is refused, here and below.
-    if not abs(measured - dropping.scale) <= within:
+def _scale_problem(rows: _Projected, dropping: Dropping, shift: float, within: float) -> Iterator[str]:
+    # Written so that NaN is refused.
+    if not abs(shift) <= within:
+        expected = 1 + dropping.scale
         yield (
-            f"the mean of {_calls(calls)} is {1 + measured:.4g} times the oracle's answer, "
-            f"expected {1 + dropping.scale:.4g} within {within:.2g}"
+            f"the mean of {_calls(len(rows.values))} is {expected + shift:.4g} times the oracle's answer, "
+            f"expected {expected:.4g} within {within:.2g}"
         )
 
 
 def _element_problem(tally: Tally, dropping: Dropping, max_limit: float) -> Iterator[str]:
-    """The mean of each element against the oracle's answer."""
+    """Compare the mean of each element with the oracle's answer."""
     case, moments, calls = tally.case, tally.moments, len(tally.along)
     variance = moments.variance * (1 - case.dropout) / case.dropout * dropping.variance / calls
     allowed = np.sqrt(2 * dropping.proxy * _depth(variance.size) * variance) + max_limit / (1 - case.dropout)
     off = tally.total / calls - dropping.scale * moments.dropped
-    outside = np.where(np.abs(off) <= allowed, -np.inf, np.abs(off) - allowed)
-    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(outside)), outside.shape))
-    if outside[worst] > -np.inf or np.isnan(outside[worst]):
+    worst = _worst(np.abs(off) - allowed)
+    if worst is not None:
         expected = float(moments.mean[worst])
         yield (
             f"the mean of {_calls(calls)} at {_place(case, worst)} is {expected + float(off[worst]):.6g}, "
@@ -337,38 +344,41 @@ def _element_problem(tally: Tally, dropping: Dropping, max_limit: float) -> Iter
         )
 
 
-def _variance(of: _Projected, kept: tuple[int, ...], dropping: Dropping) -> _Variance:
-    """Mean squares over all axes of (N, B, G, R) but those ``kept``."""
+def _variance(rows: _Projected, dropping: Dropping, kept: tuple[int, ...] = ()) -> _Variance:
+    """Return mean squares over all axes of (N, B, G, R) but those ``kept``."""
     over = tuple(axis for axis in range(4) if axis not in kept)
-    rows = np.asarray(of.tells.sum(over), np.float64)
-    held = np.maximum(rows, 1)
-    got = np.where(rows, np.square(of.values).sum(over) / held, 1)
-    fourth = np.where(rows, np.where(of.tells, of.fourth, 0).sum(over) / held, 3)
+    count = np.asarray(rows.tells.sum(over), np.float64)
+    held = np.maximum(count, 1)
+    got = np.where(count, np.square(rows.values).sum(over) / held, 1)
+    fourth = np.where(count, np.where(rows.tells, rows.fourth, 0).sum(over) / held, 3)
     # By Minkowski's inequality; the numbers are off by this root mean square at most.
-    off = np.sqrt(np.square(of.off).sum(over) / held)
+    off = np.sqrt(np.square(rows.off).sum(over) / held)
     least, most = spread_limits(held, fourth, dropping.proxy, _depth(held.size))
     return _Variance(got, np.square(np.maximum(np.sqrt(least) - off, 0)), np.square(np.sqrt(most) + off))
 
 
-def _variance_problems(of: _Projected, every: _Variance, dropping: Dropping) -> Iterator[str]:
-    p, calls = dropping.p, _calls(len(of.values))
-    for axis, name in enumerate(_AXES):
-        found = _variance(of.sums(axis), (), dropping)
-        # Where numbers are too large, so are their sums: the variance itself says more then.
-        more = found.got / found.most > every.got / every.most
-        if of.values.shape[axis] > 1 and more and found.worst(below=False) is not None:
-            yield (
-                f"different {name} do not drop weights independently: the variance of sums over {name} "
-                f"{_words(found, (), p)}"
-            )
-    if every.worst() is not None:
+def _shared_masks(rows: _Projected, axis: int, every: _Variance, dropping: Dropping) -> Iterator[str]:
+    """Compare the variance of sums along an axis with that of independent numbers; it must not be larger."""
+    found = replace(_variance(rows.sums(axis), dropping), least=np.zeros(()))
+    # Where numbers are too large, so are their sums: the variance itself says more then.
+    more = found.got / found.most > every.got / every.most
+    if rows.values.shape[axis] > 1 and more and found.worst is not None:
+        yield (
+            f"different {_AXES[axis]} do not drop weights independently: the variance of sums over "
+            f"{_AXES[axis]} {_words(found, (), dropping.p)}"
+        )
+
+
+def _variance_problems(rows: _Projected, every: _Variance, dropping: Dropping) -> Iterator[str]:
+    p, calls = dropping.p, _calls(len(rows.values))
+    if every.worst is not None:
         as_of = f", as of dropout {_p_of(float(every.got), p):.3g}"
         yield f"the variance of {calls} {_words(every, (), p)}{as_of}"
     for kept, words in (((3,), "at i={}"), ((1, 2), "at b={}, h={}")):
-        found = _variance(of, kept, dropping)
-        place = found.worst()
-        if place is not None:
-            yield f"{words.format(*place)} the variance of {calls} {_words(found, place, p)}"
+        found = _variance(rows, dropping, kept)
+        if found.worst is not None:
+            place = words.format(*found.worst)
+            yield f"{place} the variance of {calls} {_words(found, found.worst, p)}"
 
 
 def _words(found: _Variance, place: tuple[int, ...], p: float) -> str:
@@ -379,7 +389,7 @@ def _words(found: _Variance, place: tuple[int, ...], p: float) -> str:
 
 
 def _p_of(ratio: float, p: float) -> float:
-    """The p whose variance is ``ratio`` times that of p."""
+    """Return the p whose variance is ``ratio`` times that of p."""
     variance = ratio * p / (1 - p)
     return variance / (1 + variance) if math.isfinite(variance) else 1.0
 
@@ -389,7 +399,7 @@ def _calls(count: int) -> str:
 
 
 def _place(case: Case, index: tuple[int, ...]) -> str:
-    """An index of :func:`attnbench.oracle.moments.in_groups` by the axes of the output."""
+    """Write an index of :func:`attnbench.oracle.moments.in_groups` by the axes of the output."""
     b, g, r, f = index
     if case.layer is None:
         return element(index)

@@ -192,12 +192,14 @@ def verdict(
     rows_of: int,
     draws: int,
     axes: Sequence[str] = (),
+    few: float = 1.0,
 ) -> tuple[Accuracy, str]:
     """Return the check in numbers, and why it failed in words ("" for no failure).
 
     errors, reference: of the backend and of the plain reference, pooled over the same draws. output, values:
     the scale of the exact output, and of v or the source of values. rows: query rows that were compared, of
-    ``rows_of``. draws: the number of outputs. axes: names of axes, where these are not outputs.
+    ``rows_of``. draws: the number of outputs. axes: names of axes, where these are not outputs. few: a factor
+    on the reference's RMS error, where it is judged by few numbers.
     """
     rms_unit, max_unit = EPS[dtype] * output.rms, EPS[dtype] * output.largest
     most_rms, most_max = _most_counted(values, dtype)
@@ -207,7 +209,7 @@ def verdict(
         max_error=errors.max_abs,
         reference_rms=reference.rms,
         reference_max=reference.max_abs,
-        rms_limit=RMS_FACTOR * (counted_rms + rms_unit),
+        rms_limit=RMS_FACTOR * (few * counted_rms + rms_unit),
         max_limit=MAX_FACTOR * (counted_max + max_unit),
         rows=rows,
         rows_of=rows_of,

@@ -3,6 +3,7 @@ errors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NoGradient(RuntimeError):  # noqa: N818
-    """The graph of an output reaches nothing, or not all that it should; the text says which."""
+    """The graph of an output does not reach every tensor that needs a gradient; the text names them."""
 
 
 def source_names(case: Case, rule: Rule) -> tuple[str, str, str]:
@@ -80,41 +81,16 @@ def leaf_inputs(inputs: Triple) -> Triple:
 
 
 @dataclass(frozen=True)
-class Both:
-    """A forward pass and its backward pass as one call: ``(a, b, c)`` to the output and the gradients.
+class GradientPass:
+    """The pass ``both`` or ``backward`` of a case as a call: ``(a, b, c)`` to what ``names`` lists.
 
-    names: of the results, ``out`` first. upstream: the gradient of the output, in its layout; it may be
-    overwritten in place at any time.
-    """
+    ``both`` computes the output, then the gradients. ``backward`` computes the gradients of an output that
+    ``renew`` computed, which is not timed; every call uses its graph again. Call ``renew`` with all inputs
+    that will be used, before the first call and whenever they change in place. Otherwise torch raises where
+    the forward pass kept an input itself, and old or mixed gradients come back where it kept copies.
 
-    call: Call
-    setup: Setup
-    upstream: Tensor
-    names: tuple[str, ...]
-    parameters: tuple[Tensor, ...] = field(repr=False)
-
-    def __call__(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        """Return the output and all gradients of inputs that require them.
-
-        Raises:
-            NoGradient: a gradient is missing.
-        """
-        out = self.call(a, b, c)
-        sources = distinct(a, b, c)
-        return (out.detach(), *_gradients(out, (*sources, *self.parameters), self.upstream, self.names[1:]))
-
-    def renew(self, *triples: Triple) -> None:
-        """Do nothing: nothing is kept from one call to the next."""
-
-
-@dataclass(frozen=True)
-class Backward:
-    """A backward pass alone as a call: ``(a, b, c)`` to the gradients of an output that was computed before.
-
-    ``renew`` computes the forward pass, which is not timed; every call uses its graph again. names, upstream:
-    as in :class:`Both`, without ``out``. After inputs change in place, call ``renew`` before the next call.
-    Otherwise torch raises where the forward pass kept an input itself, and old or mixed gradients come back
-    where it kept copies.
+    names: of the results, in ``both`` with ``out`` first. upstream: the gradient of the output, in its
+    layout; it may be overwritten in place at any time. outputs: by the id of the first input.
     """
 
     call: Call
@@ -124,40 +100,49 @@ class Backward:
     parameters: tuple[Tensor, ...] = field(repr=False)
     outputs: dict[int, tuple[Tensor, tuple[Tensor, ...]]] = field(default_factory=dict, repr=False)
 
+    @property
+    def both(self) -> bool:
+        """True for ``both``, False for ``backward``."""
+        return self.setup.case.pass_ == "both"
+
     def __call__(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        """Return all gradients.
+        """Return the results.
 
         Raises:
             NoGradient: a gradient is missing.
-            KeyError: ``renew`` was not called with these inputs.
+            KeyError: ``backward`` without ``renew`` for these inputs.
         """
-        out, wanted = self.outputs[id(a)]
-        return _gradients(out, wanted, self.upstream, self.names, keep=True)
+        if not self.both:
+            out, wanted = self.outputs[id(a)]
+            return _gradients(out, wanted, self.upstream, self.names, keep=True)
+        out, wanted = self._forward(a, b, c)
+        return (out.detach(), *_gradients(out, wanted, self.upstream, self.names[1:]))
 
     def renew(self, *triples: Triple) -> None:
-        """Drop all graphs and make new ones for these inputs: several where inputs rotate."""
+        """Drop all graphs; for ``backward`` make new ones for these inputs, several where inputs rotate."""
         self.outputs.clear()
-        for a, b, c in triples:
-            wanted = (*distinct(a, b, c), *self.parameters)
-            self.outputs[id(a)] = self.call(a, b, c), wanted
+        if not self.both:
+            for triple in triples:
+                self.outputs[id(triple[0])] = self._forward(*triple)
+
+    def _forward(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.call(a, b, c), (*distinct(a, b, c), *self.parameters)
 
 
-def passed(call: Call, setup: Setup, upstream: Tensor) -> Both | Backward:
+def passed(call: Call, setup: Setup, upstream: Tensor) -> GradientPass:
     """Return the pass of a case with gradients as a function of its three inputs.
 
-    Call ``renew`` with all inputs that will be used, before the first call and whenever they change. Grad
-    mode must be on, also in calls.
+    Grad mode must be on, also in calls.
 
-    call: what the backend prepared for ``setup``. upstream: the gradient of the output, of its shape and
-    layout.
+    call: the function that the backend prepared for ``setup``. upstream: the gradient of the output, of its
+    shape and layout.
     """
     case = setup.case
+    assert case.pass_ != "forward", "a forward pass has no gradients"
     parameters = (*setup.rule_parameters.values(), *setup.projections.values())
     names = gradient_names(case, setup.rule)
-    if case.pass_ == "both":
-        return Both(call, setup, upstream, ("out", *names), parameters)
-    assert case.pass_ == "backward", "a forward pass has no gradients"
-    return Backward(call, setup, upstream, names, parameters)
+    names = ("out", *names) if case.pass_ == "both" else names
+    return GradientPass(call, setup, upstream, names, parameters)
 
 
 def gradient_names(case: Case, rule: Rule) -> tuple[str, ...]:
@@ -178,31 +163,61 @@ def plain_gradients(
     leave nothing: for one key, or the bias of keys, gradients are exactly 0, and only the rounding of the two
     terms remains. Limits therefore count in units of either, whichever is larger.
     """
+    return _of_upstreams(setup, inputs, [upstream], held)[0]
+
+
+def _of_upstreams(
+    setup: Setup, inputs: Triple, upstreams: Sequence[Tensor], held: bool = False
+) -> list[dict[str, Tensor]]:
+    """Return gradients for each upstream; after the first only those of tensors with few numbers."""
     import torch
 
     with torch.inference_mode(False), torch.enable_grad():
         own, sources = with_gradients(setup), leaf_inputs(inputs)
         wanted = leaves(own, sources)
         out = prepare(own, held)(*sources)
-        found = _gradients(out, tuple(wanted.values()), upstream.clone(), tuple(wanted))
-    return dict(zip(wanted, found, strict=True))
+        found = []
+        for left, upstream in zip(reversed(range(len(upstreams))), upstreams, strict=True):
+            made = _gradients(out, tuple(wanted.values()), upstream.clone(), tuple(wanted), keep=left > 0)
+            found.append(dict(zip(wanted, made, strict=True)))
+            wanted = {name: x for name, x in wanted.items() if x.numel() < ENOUGH}
+    return found
+
+
+ENOUGH, MOST_UPSTREAMS = 32, 8
+"""Errors of tensors with fewer than ``ENOUGH`` numbers are measured for ``MOST_UPSTREAMS`` at most."""
 
 
 def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Tensor]:
     """Return the errors of the plain reference's gradients in the dtype of the case, by element, in float64.
 
+    The root mean square of few errors may be small by chance, and would refuse right gradients. A tensor of
+    few numbers, such as the sinks of two heads, therefore has an axis more in front: its errors for the same
+    upstream with random signs. Each sign gives other roundings of the same size.
+
     No wider dtype exists for a float64 case. Its errors are those in float32, on numbers rounded to it, times
     the ratio of the gaps between numbers.
     """
+    import torch
+
     case = setup.case
     narrow: Dtype = "float32" if case.dtype == "float64" else case.dtype
     narrowed, sources = recast(setup, inputs, narrow)
     wide, wide_sources = recast(narrowed, sources, "float64")
-    upstream = upstream.to(case_dtype(narrowed.case))
-    got = plain_gradients(narrowed, sources, upstream)
-    exact = plain_gradients(wide, wide_sources, upstream.double())
+    own = (*setup.rule_parameters.values(), *setup.projections.values())
+    fewest = min((x.numel() for x in own), default=ENOUGH)
+    count = min(MOST_UPSTREAMS, math.ceil(ENOUGH / fewest))
+    random = torch.Generator().manual_seed(0)
+    signs = torch.randint(2, (count - 1, *upstream.shape), generator=random).to(upstream) * 2 - 1
+    upstreams = [x.to(case_dtype(narrowed.case)) for x in (upstream, *(upstream * signs))]
+    got = _of_upstreams(narrowed, sources, upstreams)
+    exact = _of_upstreams(wide, wide_sources, [x.double() for x in upstreams])
     ratio = EPS[case.dtype] / EPS[narrow]
-    return {name: (got[name].double() - exact[name]) * ratio for name in exact}
+    errors: dict[str, list[Tensor]] = {}
+    for narrow_ones, wide_ones in zip(got, exact, strict=True):
+        for name, x in wide_ones.items():
+            errors.setdefault(name, []).append((narrow_ones[name].double() - x) * ratio)
+    return {name: torch.stack(each) if len(each) > 1 else each[0] for name, each in errors.items()}
 
 
 def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
@@ -249,27 +264,50 @@ VANISHED = 4.0
 """The share that counts where the subtraction leaves nothing: rounding adds up over D features."""
 
 FEW = 8.0
-"""A root mean square over n numbers, such as sinks of two heads, may be sqrt(1 + FEW / n) times too small."""
-
+"""A root mean square over n numbers may be sqrt(1 + FEW / n) times too small. With the factor of 2 in limits,
+n normal numbers exceed them by chance in at most 3 of 10⁹ cases, whatever n is: 6 standard deviations for one
+number, and fewer for more."""
 
 SUMMED = 2.0
-"""The factor on both for a bias, whose gradient is a sum over all rows of the batch, in any order. Without
-it two of 574 right gradients of the suite ``edges`` reached 1.1 and 1.6 of the limits."""
+"""The factor for a tensor whose gradient is a sum over rows, in any order: a bias, or a rule's parameter.
+Without it two of 574 right gradients of biases in the suite ``edges`` reached 1.1 and 1.6 of the limits."""
+
+SUM_ERROR = 0.15
+"""A sum of n numbers of random signs, added one after the other, is off by about ``SUM_ERROR`` · sqrt(n) eps.
+Each addition is off by 0.21 eps of the sum so far (evenly within half a gap, which is eps / 2 to eps of the
+number), and the squares of these sums add up to n² / 2 squares of a term."""
+
+
+def summed(case: Case, part: str) -> float:
+    """Return the factor for the gradient of a tensor that sums over rows; 1 for other tensors.
+
+    Sums of half precision are made in float32.
+    """
+    if not part.startswith(("rule.", "b_")):
+        return 1.0
+    terms = case.B * case.Lq * (case.Lk if part.startswith("rule.") else 1)
+    wide = min(EPS[case.dtype], EPS["float32"]) / EPS[case.dtype]
+    return SUMMED + SUM_ERROR * float(np.sqrt(terms)) * wide
+
+
+def few(count: int) -> float:
+    """Return by how much a root mean square over ``count`` numbers may be too small."""
+    return float(np.sqrt(1 + FEW / max(1, count)))
 
 
 def gradient_scale(
-    exact: Sequence[Array], held: Sequence[Array], dtype: Dtype, *, summed: bool = False
+    exact: Sequence[Array], held: Sequence[Array], dtype: Dtype, *, summed: float = 1.0
 ) -> Scale:
     """Return the scale of the gradients of one tensor over all draws, for
     :func:`attnbench.check.errors.verdict`.
 
     It serves as the scale of the output and as that of the values. exact: by :func:`plain_gradients` in
-    float64. held: the same with ``held``. summed: whether the tensor is a bias.
+    float64. held: the same with ``held``. summed: the factor by :func:`summed`.
     """
     own, before = scale_of(exact), scale_of(held)
     share = VANISHED if own.rms <= EPS[dtype] * before.rms else BEFORE
-    few = float(np.sqrt(1 + FEW / sum(array.size for array in exact)))
-    few *= SUMMED if summed else 1.0
+    factor = few(sum(array.size for array in exact)) * summed
     return Scale(
-        rms=few * max(own.rms, share * before.rms), largest=few * max(own.largest, share * before.largest)
+        rms=factor * max(own.rms, share * before.rms),
+        largest=factor * max(own.largest, share * before.largest),
     )

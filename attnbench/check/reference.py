@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,14 +30,7 @@ def prepare(setup: Setup, held: bool = False) -> Call:
     held: treat the softmax's denominators as constants, through which no gradient flows. The output is the
     same; gradients are those before the part of the denominators is subtracted.
     """
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _attend(setup, q, k, v, held)
-
-    def layer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        return _layer(setup, queries, keys, values, held)
-
-    return attend if setup.case.layer is None else layer
+    return partial(_attend if setup.case.layer is None else _layer, setup, held=held)
 
 
 def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
@@ -45,20 +39,17 @@ def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor
 
     case = setup.case
     if case.pass_ != "forward":
-        # What binding computes from parameters must belong to the graph of this call.
+        # Tensors that binding computes from parameters must belong to the graph of this call.
         setup = replace(setup, scoring=setup.rule.bind(case, setup.rule_parameters))
     k, v = (x.repeat_interleave(case.group, dim=1) for x in (k, v))
     by_row = case.B * case.H * case.Lk * setup.rule.score_elements(case)
     at_once = max(1, SCORES_AT_ONCE // by_row)
-    anew = case.pass_ != "forward" and at_once < case.Lq
-    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-    chunks = []
-    for start in range(0, case.Lq, at_once):
-        rows = slice(start, min(start + at_once, case.Lq))
-        if anew:
-            chunks.append(again(_attend_rows, setup, rows, q, k, v, held))
-        else:
-            chunks.append(_attend_rows(setup, rows, q, k, v, held))
+    attend: Callable[..., Tensor] = _attend_rows
+    if case.pass_ != "forward" and at_once < case.Lq:
+        # Keep no scores for the backward pass; it computes them again.
+        attend = partial(checkpoint, _attend_rows, use_reentrant=False, preserve_rng_state=False)
+    starts = range(0, case.Lq, at_once)
+    chunks = [attend(setup, slice(i, min(i + at_once, case.Lq)), q, k, v, held) for i in starts]
     return torch.cat(chunks, dim=2)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnbench.inputs.draw import Parameters, Stored, store, widen
 from attnbench.masks import keep_rows
-from attnbench.oracle.solve import Heads, finish, heads_of, weights_of
+from attnbench.oracle.solve import Heads, finish, heads_for, weights_of
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 
@@ -44,9 +43,19 @@ def trivial_answers(
     parameters: float64, as for the oracle. inputs: as stored.
     """
     case_rows = np.arange(case.Lq) if rows is None else rows
-    wide = tuple(widen(array, case.dtype) for array in inputs)
-    heads = _heads(case, rule, parameters, (wide[0], wide[1], wide[2]), case_rows)
-    outs = {name: make(case, heads, case_rows) for name, make in _CHEAP.items()}
+    a, b, c = (widen(array, case.dtype) for array in inputs)
+    parameters, heads = heads_for(case, rule, parameters, (a, b, c), case_rows, np.float64)
+    # (1 or B, Hkv, 1 or R, 1 or Dv): the query heads of a group have the same values.
+    own_places = np.clip(case_rows + case.query_offset, 0, case.Lk - 1)
+    by_value = {
+        "zeros": np.zeros((1, case.Hkv, 1, 1)),
+        "first_value": heads.v[:, :, :1],
+        "own_value": heads.v[:, :, own_places],
+        "mean": heads.v.mean(axis=2, keepdims=True),
+        "running_mean": _running_mean(case, heads, case_rows),
+    }
+    shape = (case.B, case.H, len(case_rows), case.Dv)
+    outs = {n: np.broadcast_to(np.repeat(x, case.group, axis=1), shape) for n, x in by_value.items()}
     outs["nearest_value"] = _nearest_value(case, rule, parameters, heads, case_rows)
     return {
         name: store(
@@ -54,34 +63,6 @@ def trivial_answers(
         )
         for name in TRIVIAL_ANSWERS
     }
-
-
-def _heads(
-    case: Case, rule: Rule, parameters: Parameters, sources: tuple[Array, Array, Array], rows: Rows
-) -> Heads:
-    """Return projected heads for the given query rows alone."""
-    axis = 2 if case.layer is None else 1
-    queries, keys, values = sources
-    keys = np.take(keys, rows, axis) if rule.pairs_keys else keys
-    return heads_of(case, parameters.projections, (np.take(queries, rows, axis), keys, values))
-
-
-def _zeros(case: Case, heads: Heads, rows: Rows) -> Array:
-    return np.zeros((case.B, case.H, len(rows), case.Dv))
-
-
-def _first_value(case: Case, heads: Heads, rows: Rows) -> Array:
-    return _by_query_head(case, np.repeat(heads.v[:, :, :1], len(rows), axis=2))
-
-
-def _own_value(case: Case, heads: Heads, rows: Rows) -> Array:
-    own = np.clip(rows + case.query_offset, 0, case.Lk - 1)
-    return _by_query_head(case, heads.v[:, :, own])
-
-
-def _mean(case: Case, heads: Heads, rows: Rows) -> Array:
-    mean = heads.v.mean(axis=2, keepdims=True)
-    return _by_query_head(case, np.repeat(mean, len(rows), axis=2))
 
 
 def _running_mean(case: Case, heads: Heads, rows: Rows) -> Array:
@@ -95,16 +76,7 @@ def _running_mean(case: Case, heads: Heads, rows: Rows) -> Array:
             continue
         share = keep / np.maximum(1, keep.sum(-1, keepdims=True))
         out[:, :, at] = share @ heads.v
-    return _by_query_head(case, out)
-
-
-_CHEAP: dict[str, Callable[[Case, Heads, Rows], Array]] = {
-    "zeros": _zeros,
-    "first_value": _first_value,
-    "own_value": _own_value,
-    "mean": _mean,
-    "running_mean": _running_mean,
-}
+    return out
 
 
 def _nearest_value(case: Case, rule: Rule, parameters: Parameters, heads: Heads, rows: Rows) -> Array:
@@ -112,8 +84,3 @@ def _nearest_value(case: Case, rule: Rule, parameters: Parameters, heads: Heads,
     for b, h, at, weights in weights_of(case, rule, parameters.rule, heads.q, heads.k, rows):
         out[b, h, at] = heads.v[b, h // case.group, weights.argmax(axis=-1)]
     return out
-
-
-def _by_query_head(case: Case, of_values: Array) -> Array:
-    """Repeat (B, Hkv, R, Dv) to (B, H, R, Dv): the query heads of a group have the same values."""
-    return np.repeat(of_values, case.group, axis=1)

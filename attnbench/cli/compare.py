@@ -1,57 +1,97 @@
-"""``attnbench compare``: what two sides say of each other, and whether that is fine."""
+"""``attnbench compare``: two sides, stored or measured now, and the gate between them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.compare_live import compared_now, is_live, live_options, refuse_live_options
-from attnbench.cli.options import format_option
-from attnbench.cli.output import print_compared
-from attnbench.cli.parameters import Fraction, NameOf
-from attnbench.cli.plugins_here import plugin_option
+from attnbench.cli.options import (
+    RUNNING,
+    SELECTION,
+    decorated,
+    format_option,
+    options_of,
+    selected,
+)  # fmt: skip
+from attnbench.cli.output import colourful, note, print_text, width
+from attnbench.cli.parameters import BACKEND, SHARE, Positive, Whole, load_plugins, plugin_option
 from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
-    from attnbench.compare.gate import Gate, GateResult
+    from attnbench.compare.gate import Gate
     from attnbench.types.compared import Compared
     from attnbench.types.formats import Format
 
-
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+LIVE_BUDGET_S = 0.3
+"""For each side of each backend on each case: more than a run takes, to tell small differences."""
+
+_STORED = decorated(
+    click.option(
+        "--baseline", type=BACKEND, metavar="NAME",
+        help="Compare the backends of one run with this backend.",
+    ),
+    click.option(
+        "--force", is_flag=True,
+        help="Compare sides that were measured under different conditions; all output says so.",
+    ),
+    click.option(
+        "--fail-on", "fail_on", metavar="VERDICTS", show_default="slower,mismatch,missing",
+        help="Verdicts that fail the gate, separated by commas: slower, mismatch, missing, unclear; or "
+        "the word nothing.",
+    ),
+    click.option(
+        "--delta", type=SHARE, metavar="SHARE", show_default="2%",
+        help="Smallest difference that counts, as 2% or 0.02.",
+    ),
+    click.option(
+        "--gate", "gate_file", type=click.Path(path_type=Path), metavar="FILE",
+        help="TOML file of the gate: delta, fail-on, strict, and [[cells]] with exceptions.",
+    ),
+    click.option("--strict", is_flag=True, help="Fail on every warning too, and on what --force allowed."),
+    click.option(
+        "--summary", is_flag=True,
+        help=f"Append the comparison as Markdown to the file that {SUMMARY_VARIABLE} names.",
+    ),
+    plugin_option,
+    format_option,
+)  # fmt: skip
+_LIVE = decorated(
+    click.option("--ref", metavar="COMMIT", help="Live: the commit of the base side, as git names it."),
+    click.option(
+        "--head", metavar="COMMIT", show_default="., your working tree",
+        help="Live: the commit of the head side.",
+    ),
+    click.option(
+        "--ref-python", metavar="PYTHON",
+        help="Live: the interpreter of the base side, or the folder of its environment.",
+    ),
+    click.option("--head-python", metavar="PYTHON", help="Live: the same for the head side."),
+    *SELECTION,
+    *RUNNING,
+    click.option(
+        "--all", "everything", is_flag=True,
+        help="Live: also measure backends whose code is the same on both sides.",
+    ),
+    click.option(
+        "--budget", "budget_s", type=Positive("seconds"), metavar="SECONDS",
+        default=LIVE_BUDGET_S, show_default=True,
+        help="Live: measuring time of each side of each backend on each case.",
+    ),
+    click.option(
+        "--sets", type=Whole(1), metavar="N", show_default="25, or more if one difference needs more",
+        help="Live: number of fresh processes for each backend.",
+    ),
+)  # fmt: skip
 
 
 @click.command("compare")
 @click.argument("words", nargs=-1, metavar="[BASE NEW | RUN | SUITE | CASE]...")
-@click.option(
-    "--baseline",
-    type=NameOf("backends"),
-    metavar="NAME",
-    help="Compare the backends of one run with this one of them.",
-)
-@click.option("--force", is_flag=True, help="Compare sides that were not measured alike; all output says so.")
-@click.option(
-    "--fail-on", "fail_on", metavar="VERDICTS", show_default="slower,mismatch,missing",
-    help="Verdicts that fail, joined by commas: slower, mismatch, missing, unclear; or nothing.",
-)  # fmt: skip
-@click.option(
-    "--delta", type=Fraction(), metavar="SHARE", show_default="2%",
-    help="The least effect that counts, as 2% or 0.02.",
-)  # fmt: skip
-@click.option(
-    "--gate", "gate_file", type=click.Path(path_type=Path), metavar="FILE",
-    help="TOML file of the gate: delta, fail-on, strict, and [[cells]] with exceptions.",
-)  # fmt: skip
-@click.option("--strict", is_flag=True, help="Fail on every warning too, and on what --force overrode.")
-@click.option(
-    "--summary", is_flag=True,
-    help=f"Append the comparison as Markdown to the file that {SUMMARY_VARIABLE} names.",
-)  # fmt: skip
-@plugin_option
-@format_option
-@live_options
+@_STORED
+@_LIVE
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -66,9 +106,9 @@ def command(
     strict: bool,
     summary: bool,
     format_: Format,
-    **chosen: Any,
+    **live: Any,
 ) -> None:
-    """Compare two sides: stored runs, of attnbench or pytest-benchmark, or commits that are measured now.
+    """Compare two sides: stored runs of attnbench or pytest-benchmark, or commits that are measured now.
 
     \b
     attnbench compare --ref main --head HEAD       two commits, live, on smoke
@@ -76,33 +116,54 @@ def command(
     attnbench compare BASE NEW                     two files, or folders of them
     attnbench compare RUN --baseline sdpa_flash    ratios to another backend
 
-    Exit status: 0 the gate holds; 1 it doesn't; 2 the sides can't be compared: missing, damaged, not measured
-    alike; 3 nothing could be compared.
+    \b
+    Exit status:
+      0  the gate holds
+      1  the gate fails
+      2  the sides can't be compared: missing, damaged, or measured
+         under different conditions
+      3  nothing could be compared
     """
     from attnbench.compare.gate import hold
+    from attnbench.reports.compared import render_compared
 
     gate = _gate(fail_on, delta, gate_file, strict=strict, within=baseline is not None)
-    target = _summary_file() if summary else None
-    sides, said = tuple(map(Path, words)), delta is not None or gate_file is not None
-    if is_live(chosen):
-        if baseline is not None or force:
-            raise click.UsageError("--baseline and --force are for stored runs, and --ref measures now")
-        compared = compared_now(words, chosen, gate.delta_of)
-    elif baseline is None:
-        refuse_live_options(ctx, chosen)
-        compared = _stored(sides, gate, force=force, said=said)
+    summary_file = _summary_file() if summary else None
+    if any(live[name] is not None for name in ("ref", "head", "ref_python", "head_python")):
+        for option, used in (("--baseline", baseline is not None), ("--force", force)):
+            if used:
+                raise click.UsageError(f"{option} works on stored runs only: leave out {option} or --ref")
+        compared = _measured_now(words, live, gate)
     else:
-        refuse_live_options(ctx, chosen)
-        compared = _within(sides, baseline, gate, said=said)
+        default = click.core.ParameterSource.DEFAULT
+        given = [name for name in live if ctx.get_parameter_source(name) is not default]
+        if given:
+            option = next(param.opts[0] for param in ctx.command.params if param.name == given[0])
+            raise click.UsageError(f"{option} is for sides that are measured now: give --ref too", ctx)
+        own_delta = delta is not None or gate_file is not None
+        compared = _stored([Path(word) for word in words], baseline, gate, force=force, own_delta=own_delta)
     result = hold(compared, gate)
-    print_compared(compared, result, format_)
-    if target is not None:
-        _append(target, compared, result)
+    print_text(render_compared(compared, result, format_, width=width(), colour=colourful()))
+    if summary_file is not None:
+        from attnbench.reports.compared import markdown
+
+        try:
+            with summary_file.open("a", encoding="utf-8") as file:
+                file.write(markdown(compared, result))
+        except OSError as failure:
+            raise BadInput(f"--summary: can't write {str(summary_file)!r}: {failure.strerror}") from failure
     ctx.exit(result.exit_code)
 
 
+def _summary_file() -> Path:
+    named = os.environ.get(SUMMARY_VARIABLE)
+    if not named:
+        raise BadInput(f"--summary: {SUMMARY_VARIABLE} is not set; GitHub sets it in the steps of a workflow")
+    return Path(named)
+
+
 def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict: bool, within: bool) -> Gate:
-    """The gate of a file, where there is one, with what the command line says in its place."""
+    """Return the gate of a file, if there is one, changed by the options."""
     from dataclasses import replace
 
     from attnbench.compare.gate import FAILS_ON_WITHIN, Gate, outcomes, read_gate
@@ -117,46 +178,57 @@ def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict
     return replace(gate, strict=strict or gate.strict)
 
 
-def _stored(sides: tuple[Path, ...], gate: Gate, *, force: bool, said: bool) -> Compared:
-    from attnbench.compare.paired import compared_live
+def _stored(paths: list[Path], baseline: str | None, gate: Gate, *, force: bool, own_delta: bool) -> Compared:
+    """Compare two stored sides, or within one stored run. own_delta: not the delta of the run itself."""
+    from attnbench.compare.paired import compare_within, compared_live
     from attnbench.compare.stored import compare_sides
     from attnbench.results.format import read_run
     from attnbench.results.read import read_side
 
-    if len(sides) == 1 and (run := read_run(sides[0])).manifest.sides:
-        return compared_live(run, gate.delta_of if said else None)
-    if len(sides) != 2:
+    delta_of = gate.delta_of if own_delta else None
+    if baseline is not None:
+        if len(paths) != 1:
+            raise click.UsageError(f"{len(paths)} paths: give one RUN with --baseline")
+        return compare_within(paths[0], baseline, delta_of)
+    if len(paths) == 1 and (run := read_run(paths[0])).manifest.sides:
+        return compared_live(run, delta_of)
+    if len(paths) != 2:
         raise click.UsageError(
-            f"{len(sides)} paths: give two, BASE and NEW (several files of a side stand in a folder), "
-            "or one RUN with --baseline"
+            f"{len(paths)} paths: give two, BASE and NEW (put several files of a side into a folder), or one "
+            "RUN with --baseline"
         )
-    base, new = (read_side([side]) for side in sides)
+    base, new = (read_side([path]) for path in paths)
     return compare_sides(base, new, delta_of=gate.delta_of, force=force)
 
 
-def _within(sides: tuple[Path, ...], baseline: str, gate: Gate, *, said: bool) -> Compared:
-    from attnbench.compare.paired import compare_within
+def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) -> Compared:
+    """Measure both sides, with progress on stderr, and compare them."""
+    from attnbench.cli.progress import progress, warn_of_busy_cores
+    from attnbench.cli.run import check_devices
+    from attnbench.compare.paired import compared_live
+    from attnbench.live.measure import choose_backends, measure_live, nothing_measured, sets_for
+    from attnbench.live.sides import two_sides
 
-    if len(sides) != 1:
-        raise click.UsageError(f"{len(sides)} paths: --baseline looks at one RUN")
-    return compare_within(sides[0], baseline, gate.delta_of if said else None)
-
-
-def _summary_file() -> Path:
-    """Where a step's summary goes; known before anything is compared."""
-    import os
-
-    named = os.environ.get(SUMMARY_VARIABLE)
-    if not named:
-        raise BadInput(f"--summary: {SUMMARY_VARIABLE} is not set; GitHub sets it in the steps of a workflow")
-    return Path(named)
-
-
-def _append(target: Path, compared: Compared, result: GateResult) -> None:
-    from attnbench.reports.compared import markdown
-
-    try:
-        with target.open("a", encoding="utf-8") as file:
-            file.write(markdown(compared, result))
-    except OSError as failure:
-        raise BadInput(f"--summary: can't write {str(target)!r}: {failure.strerror}") from failure
+    registry = load_plugins()
+    selection = selected(registry, chosen | {"words": words}, timed=True)
+    check_devices(selection)
+    pythons = chosen["ref_python"], chosen["head_python"]
+    ref, head = chosen["ref"], chosen["head"]
+    if ref is not None and head is None and pythons[1] is None:
+        head = "."
+    with two_sides(ref, head, *pythons, registry, Path.cwd()) as sides:
+        named = chosen["backends"]
+        choice = choose_backends(sides, registry, selection.cases, named, everything=chosen["everything"])
+        if not choice.measured:
+            return nothing_measured(sides, registry, choice)
+        cells = len(choice.measured) * len(selection.cases)
+        options = options_of(chosen | {"sets": chosen["sets"] or sets_for(cells)}, timed=True)
+        note(
+            f"{sides.base.name} against {sides.head.name}: at most {cells} cells, each with {options.sets} "
+            f"sets in {options.budget_s:g} s"
+        )
+        warn_of_busy_cores(selection.cases)
+        with progress() as tell:
+            run = measure_live(sides, selection, choice, named, registry, options, chosen["out"], tell)
+    note(f"stored in {run.path}")
+    return compared_live(run, gate.delta_of)

@@ -9,7 +9,7 @@ import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_listing
-from attnbench.cli.parameters import OneOf, Whole
+from attnbench.cli.parameters import ALLOCATOR, Whole
 
 if TYPE_CHECKING:
     from attnbench.types.formats import Format
@@ -17,32 +17,37 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @click.option(
-    "--threads", type=Whole(1), default=1, show_default=True, metavar="N", help="Threads of the planned run."
+    "--threads",
+    type=Whole(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Threads of the planned run.",
 )
 @click.option(
-    "--allocator", type=OneOf("allocator", ("pinned", "default")), default="pinned", show_default=True,
+    "--allocator", type=ALLOCATOR, default="pinned", show_default=True,
     help="Allocator of the planned run.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @format_option
 def command(*, threads: int, allocator: str, as_json: bool, format_: Format) -> None:
-    """Look for what would disturb a run here: cores, threads, clocks, memory, allocator, libraries.
+    """Find what would disturb a run on this machine: cores, threads, clocks, memory, allocator, libraries.
 
-    This takes about ten seconds, longer on a busy machine. Each finding states its effect, measured here, and
-    what helps. Exit status 1: a finding would change a verdict.
+    This takes about ten seconds, longer on a busy machine. Each finding states its measured effect and what
+    helps. The exit status is 1 if a finding would change a verdict.
 
     \b
     attnbench doctor
     attnbench doctor --threads 4 --json
     """
-    from attnbench.cli.progress import tell_doing
+    from attnbench.cli.progress import show_step
     from attnbench.doctor.examine import examine
     from attnbench.doctor.readings import read_machine
 
     try:
-        findings = examine(read_machine(threads, allocator, tell_doing))
+        findings = examine(read_machine(threads, allocator, show_step))
     finally:
-        tell_doing("")
+        show_step("")
     rows = [asdict(finding) for finding in findings]
     print_listing(rows, ("level", "name", "what", "effect", "remedy"), "json" if as_json else format_)
     bad = sum(finding.level == "bad" for finding in findings)

@@ -1,4 +1,4 @@
-"""``attnbench explain``: a rule worked step by step on small inputs."""
+"""``attnbench explain``: a rule step by step on small inputs."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, note, print_listing, print_text, width
-from attnbench.cli.parameters import ExampleName, MaskWord, NameOf, Whole
-from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.parameters import EXAMPLE, RULE, MaskWord, Whole, load_plugins, plugin_option
 
 if TYPE_CHECKING:
+    from attnbench.explain.examples import Example
     from attnbench.types.formats import Format
     from attnbench.types.mask import Mask
-    from attnbench.worked.steps import Question, Step
 
 _FEATURES = 8
 
 
 @click.command("explain")
-@click.argument("rule", type=NameOf("rules"), metavar="RULE")
-@click.option(
-    "--example", type=ExampleName(), metavar="NAME", help="Use these inputs of the textbook; see --list."
-)
+@click.argument("rule", type=RULE, metavar="RULE")
+@click.option("--example", type=EXAMPLE, metavar="NAME", help="Use these inputs of the textbook; see --list.")
 @click.option("--list", "list_", is_flag=True, is_eager=True, expose_value=False, help="List the examples.",
               callback=lambda ctx, _, value: _list(ctx) if value else None)  # fmt: skip
 @click.option(
     "--tokens", type=click.Path(path_type=Path), metavar="FILE",
-    help="Read tokens, a row each: .csv, .json, .npy; .json and .npz may have q, k and v.",
+    help="Read tokens, one per row, from .csv, .json, .npy or .npz; .json and .npz may hold q, k and v.",
 )  # fmt: skip
 @click.option(
-    "--sentence", metavar="TEXT", help="Label tokens with these words; without --tokens they are random."
+    "--sentence",
+    metavar="TEXT",
+    help="Label tokens with these words. Without --tokens they are random.",
 )
-@click.option("--heads", type=Whole(1), metavar="N", help="Cut the features into N heads.")
-@click.option("--mask", type=MaskWord(), metavar="MASK", help="As in attnbench run, e.g. causal.")
+@click.option("--heads", type=Whole(1), default=1, metavar="N", help="Cut the features into N heads.")
+@click.option("--mask", type=MaskWord(), metavar="MASK", help="Apply a mask, as in attnbench run.")
 @click.option(
     "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
 )
@@ -47,7 +46,7 @@ _FEATURES = 8
     "--heatmap",
     type=click.Path(path_type=Path),
     metavar="FILE.png",
-    help="Also draw the weights; .png, .svg.",
+    help="Also draw the weights to this file, .png or .svg.",
 )
 @plugin_option
 @format_option
@@ -57,14 +56,14 @@ def command(
     example: str | None,
     tokens: Path | None,
     sentence: str | None,
-    heads: int | None,
+    heads: int,
     mask: Mask | None,
     seed: int,
     digits: int,
     heatmap: Path | None,
     format_: Format,
 ) -> None:
-    """Work a rule step by step: q, k, v, scores, mask, weights, output, each with its shape.
+    """Compute a rule step by step: q, k, v, scores, mask, weights and output, each with its shape.
 
     \b
     attnbench explain scaled_dot
@@ -72,9 +71,11 @@ def command(
     attnbench explain cosine --sentence "the cat sat down" --mask causal --heads 2
     attnbench explain general --tokens mine.csv --heatmap weights.png
     """
-    from attnbench.worked.examples import EXAMPLES
-    from attnbench.worked.picture import check_picture, draw, heatmap_spec
-    from attnbench.worked.steps import guarded, worked
+    from attnbench.explain.examples import EXAMPLES
+    from attnbench.explain.picture import check_picture, draw, heatmap_spec
+    from attnbench.explain.steps import explain, guarded
+    from attnbench.explain.text import number_rows, steps_rows, steps_text
+    from attnbench.types.words import clean
 
     if heatmap is not None:
         check_picture(heatmap)
@@ -83,63 +84,59 @@ def command(
         raise click.UsageError(
             f"{rule!r} is an example, not a rule: attnbench explain {EXAMPLES[rule].rule} --example {rule}"
         )
-    worked_rule = registry.rule(rule)
-    question = _question(rule, example, tokens, sentence, heads or 1, seed)
+    record = registry.rule(rule)
+    chosen = _example(rule, example, tokens, sentence, heads, seed)
     if mask is not None:
-        question = replace(question, mask=mask)
-    steps = guarded(registry.rules[rule], worked, worked_rule, question)
+        chosen = replace(chosen, mask=mask)
+    steps = guarded(registry.rules[rule], explain, record, chosen)
     # Before printing, since a heatmap may be refused.
-    picture = None if heatmap is None else heatmap_spec(steps, f"{rule}: {worked_rule.formula}")
-    _print(steps, f"{rule} on {question.what}", format_, digits)
+    picture = None if heatmap is None else heatmap_spec(steps, f"{rule}: {record.formula}")
+    if format_ == "table":
+        shown = steps_text(steps, width=width(), colour=colourful(), digits=digits)
+        print_text(f"{clean(f'{rule} on {chosen.summary}')}\n\n{shown}")
+    else:
+        rows = steps_rows(steps) if format_ == "json" else list(number_rows(steps))
+        print_listing(rows, ("step", "head", "row", "column", "value"), format_)
     if heatmap is not None and picture is not None:
         draw(picture, heatmap)
         note(f"drawn in {heatmap}")
 
 
-def _question(
-    rule: str, example: str | None, tokens: Path | None, sentence: str | None, heads: int, seed: int
-) -> Question:
-    from attnbench.worked.examples import example as named
-    from attnbench.worked.examples import example_for
-    from attnbench.worked.tokens import question_of, random_tokens, read_question
+def _example(
+    rule: str, name: str | None, tokens: Path | None, sentence: str | None, heads: int, seed: int
+) -> Example:
+    """Return the inputs that the options choose."""
+    from attnbench.explain.examples import example_for, example_named, example_of
+    from attnbench.explain.token_files import read_example
 
-    if example is not None and (tokens is not None or sentence is not None):
-        raise click.UsageError(
-            "--example can't be combined with --tokens or --sentence: it has its own inputs"
-        )
+    if name is not None and (tokens is not None or sentence is not None):
+        raise click.UsageError("--example has its own inputs: leave out --tokens and --sentence")
     labels = tuple((sentence or "").split())
     if sentence is not None and not labels:
-        raise click.UsageError("--sentence has no words")
+        raise click.UsageError("--sentence has no words: give at least one")
     if tokens is not None:
-        made = read_question(tokens, labels=labels, heads=heads, seed=seed)
-        return replace(made, what=f"the file {str(tokens)!r}")
+        return read_example(tokens, labels=labels, heads=heads, seed=seed)
     if labels:
-        drawn = random_tokens(len(labels), _FEATURES * heads, seed)
-        made = question_of(drawn, labels=labels, heads=heads, seed=seed)
-        return replace(made, what=f"the words of --sentence, with random tokens (--seed {seed})")
-    chosen = example_for(rule) if example is None else named(example)
-    made = chosen.make()
-    if heads > 1:
-        if made.tokens is None or made.matrices:
-            raise click.UsageError("--heads cuts tokens: give --tokens or --sentence, or another example")
-        made = replace(question_of(made.tokens, labels=made.queries, heads=heads), mask=made.mask)
-    return replace(made, seed=seed, what=f"the example {chosen.name}: {chosen.summary}")
+        import numpy as np
 
-
-def _print(steps: tuple[Step, ...], title: str, format_: Format, digits: int) -> None:
-    from attnbench.types.words import clean
-    from attnbench.worked.text import csv_rows, steps_rows, steps_text
-
-    if format_ == "table":
-        shown = steps_text(steps, width=width(), colour=colourful(), digits=digits)
-        print_text(f"{clean(title)}\n\n{shown}")
-        return
-    rows = steps_rows(steps) if format_ == "json" else list(csv_rows(steps))
-    print_listing(rows, ("step", "head", "row", "column", "value"), format_)
+        drawn = np.random.default_rng(seed).standard_normal((len(labels), _FEATURES * heads))
+        summary = f"the words of --sentence, with random tokens (--seed {seed})"
+        return example_of(drawn, labels=labels, heads=heads, seed=seed, summary=summary)
+    chosen = example_for(rule) if name is None else example_named(name)
+    summary = f"the example {chosen.name}: {chosen.summary}"
+    if heads == 1:
+        return replace(chosen, seed=seed, summary=summary)
+    if chosen.tokens is None or chosen.matrices:
+        raise click.UsageError(
+            f"--heads can't cut the example {chosen.name}: give --tokens or --sentence, or another example"
+        )
+    return example_of(
+        chosen.tokens, labels=chosen.queries, heads=heads, mask=chosen.mask, seed=seed, summary=summary
+    )
 
 
 def _list(ctx: click.Context) -> Any:
-    from attnbench.worked.examples import EXAMPLES
+    from attnbench.explain.examples import EXAMPLES
 
     for example in EXAMPLES.values():
         click.echo(f"{example.name:<16}  {example.rule:<13}  {example.summary}")

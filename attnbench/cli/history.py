@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from attnbench.cli.options import format_option
-from attnbench.cli.output import colourful, width
-from attnbench.cli.parameters import NameOf
+from attnbench.cli.output import colourful, print_text, width
+from attnbench.cli.parameters import BACKEND
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbench.types.compared import Measured
     from attnbench.types.formats import Format
 
 
 @click.command("history")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE | FOLDER]...")
-@click.option("--case", "cases", multiple=True, metavar="ID", help="Only this case; repeatable.")
+@click.option("--case", "cases", multiple=True, metavar="ID", help="Show only this case. Repeatable.")
 @click.option(
-    "--backend",
-    "backends",
-    multiple=True,
-    type=NameOf("backends"),
-    metavar="NAME",
-    help="Only this backend; repeatable.",
-)
+    "--backend", "backends", multiple=True, type=BACKEND, metavar="NAME",
+    help="Show only this backend. Repeatable.",
+)  # fmt: skip
 @format_option
 def command(
     files: tuple[Path, ...], cases: tuple[str, ...], backends: tuple[str, ...], format_: Format
 ) -> None:
-    """Show how times changed from run to run; without files, over the folder results.
+    """Show how times changed from run to run. Without files, read the folder results.
 
-    Of each backend on each case a line for each run: date, commit, median, ratio to the run's baseline, and
-    the verdict against the run before that was measured alike. Files are runs of attnbench, merged ones too,
-    or pytest-benchmark's JSON.
+    Each backend has a line for each run on each case: date, commit, median, ratio to the baseline, and the
+    verdict against the last run under the same conditions. Files are runs of attnbench, also merged ones, or
+    JSON of pytest-benchmark.
 
     \b
     attnbench history nightly --backend sdpa_flash
@@ -51,36 +45,31 @@ def command(
     for run in runs:
         for problem in run.problems:
             click.echo(problem, err=True)
-    wanted, names = _known_cases(cases, runs), _known_backends(backends, runs)
+    cells = [cell for run in runs for cell in run.cells]
+    wanted = _known("case", {word: _full_id(word) for word in cases}, [cell.case for cell in cells])
+    names = _known("backend", {name: name for name in backends}, [c.backend for c in cells if c.backend])
     steps = history(runs, compare_sides, cases=wanted, backends=names)
-    click.echo(render_history(steps, format_, width=width(), colour=colourful()), nl=False)
+    print_text(render_history(steps, format_, width=width(), colour=colourful()))
 
 
-def _known_cases(words: Sequence[str], runs: Sequence[Measured]) -> list[str]:
-    """Ids, in full; raises :class:`BadInput` for one that no run has."""
+def _full_id(word: str) -> str:
+    """Return the full id of a case; the word itself where it is not an id, as in other tools' files."""
     from attnbench.cases.ids import case_id, parse_case
-    from attnbench.types.errors import BadCase, BadInput
-    from attnbench.types.words import unknown_name
+    from attnbench.types.errors import BadCase
 
-    known = dict.fromkeys(cell.case for run in runs for cell in run.cells)
-    found = []
-    for word in words:
-        try:
-            name = word if word in known else case_id(parse_case(word))
-        except BadCase:
-            name = word
-        if name not in known:
-            raise BadInput(f"in these runs there is {unknown_name('case', word, tuple(known))}")
-        found.append(name)
-    return found
+    try:
+        return case_id(parse_case(word))
+    except BadCase:
+        return word
 
 
-def _known_backends(names: Sequence[str], runs: Sequence[Measured]) -> Sequence[str]:
+def _known(kind: str, names: dict[str, str], known: Iterable[str]) -> list[str]:
+    """Return the names, given by the words for them; raises :class:`BadInput` for one that no run has."""
     from attnbench.types.errors import BadInput
     from attnbench.types.words import unknown_name
 
-    known = dict.fromkeys(cell.backend for run in runs for cell in run.cells if cell.backend)
-    for name in names:
-        if name not in known:
-            raise BadInput(f"in these runs there is {unknown_name('backend', name, tuple(known))}")
-    return names
+    there = dict.fromkeys(known)
+    for word, name in names.items():
+        if name not in there:
+            raise BadInput(f"these runs have {unknown_name(kind, word, there)}")
+    return list(names.values())

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnbench.cli.group import NamingGroup
-from attnbench.cli.options import format_option, selected, selection_options
+from attnbench.cli.options import SELECTION, WORDS, decorated, format_option, selected
 from attnbench.cli.output import print_listing
-from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.parameters import load_plugins, plugin_option
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Backend
@@ -30,7 +30,7 @@ def command() -> None:
 
 @dataclass(frozen=True)
 class _Listing:
-    """What ``attnbench list NAME`` prints.
+    """The definition of one ``attnbench list`` command.
 
     summary, examples: for the help. fields: of a record; JSON and CSV have all of them after the name and
     before the plugin. shown: the columns of tables. registry: the attribute of the registry, if it is not
@@ -118,9 +118,7 @@ for _listing in (
 
 
 @command.command("cases")
-@selection_options
-@plugin_option
-@format_option
+@decorated(WORDS, *SELECTION, plugin_option, format_option)
 def cases(format_: Format, **chosen: Any) -> None:
     """Ids of the cases that words and options choose, one a line.
 

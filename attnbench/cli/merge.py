@@ -16,7 +16,7 @@ from attnbench.types.words import count_of
     "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The new file, *.jsonl."
 )
 def command(files: tuple[Path, ...], out: Path) -> None:
-    """Put stored runs, files or folders of them, into one file that keeps them apart.
+    """Combine stored runs into one file; each run stays separate. Give files or folders.
 
     Each run keeps its manifest, and with it its machine and software; a run that is given twice is kept once.
 
@@ -34,7 +34,7 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     for said in merged.notes:
         click.echo(said, err=True)
     for run in merged.runs:
-        records = count_of(run.records, "record")
+        records = count_of(len(run.records), "record")
         cut = "" if run.finished else ", cut off"
-        note(f"{run.run_id}: {run.machine}, {records}{cut}")
+        note(f"{run.manifest.run_id}: {run.manifest.environment.get('cpu')}, {records}{cut}")
     note(f"stored in {out}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from attnbench.cli.output import note
-from attnbench.cli.plugins_here import load_plugins
+from attnbench.cli.parameters import load_plugins
 
 
 @click.command("new")

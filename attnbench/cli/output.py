@@ -1,83 +1,86 @@
-"""Data to stdout, notes to stderr: how much, how wide and how colourful."""
+"""Data on stdout, notes on stderr: how much, how wide, in which colours and in which format."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from attnbench.types.formats import FORMATS, Format
+
 if TYPE_CHECKING:
-    from attnbench.compare.gate import GateResult
+    from attnbench.plugins.registry import Entry, Registry
     from attnbench.reports.judged import Judged
-    from attnbench.types.compared import Compared
-    from attnbench.types.formats import Format
+    from attnbench.reports.run import Run
+    from attnbench.types.extensions import Reporter
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Loudness = Literal["quiet", "normal", "verbose"]
 
-_SAID = "attnbench.loudness"
+_LOUDNESS = "attnbench.loudness"
 _TRACE = "ATTNBENCH_TRACE_PLUGINS"
 """As :data:`attnbench.plugins.calling.TRACE`, without importing it for ``--help``."""
+PIPE_WIDTH = 120
 
 
 def loudness_options(command: Command) -> Command:
     """Give the group ``--quiet`` and ``--verbose``."""
     quiet = click.option(
-        "--quiet", "-q", "quiet", is_flag=True, expose_value=False, callback=_say,
-        help="Say nothing on stderr but errors and warnings: no progress, no notes.",
+        "--quiet", "-q", "quiet", is_flag=True, expose_value=False, callback=_choose,
+        help="Print only errors and warnings on stderr.",
     )  # fmt: skip
     verbose = click.option(
-        "--verbose", "-v", "verbose", is_flag=True, expose_value=False, callback=_say,
-        help="Say each step of each case, how long plugins take, and where a failure came from.",
+        "--verbose", "-v", "verbose", is_flag=True, expose_value=False, callback=_choose,
+        help="Print each step, the loading time of each plugin, and tracebacks on stderr.",
     )  # fmt: skip
     return quiet(verbose(command))
 
 
-def loudness() -> Loudness:
-    """What this command line asked for."""
-    ctx = click.get_current_context(silent=True)
-    said: Loudness = "normal" if ctx is None else ctx.meta.get(_SAID, "normal")
-    return said
-
-
-def note(text: str) -> None:
-    """Say on stderr what is neither an error nor a warning, unless that isn't wanted."""
-    if loudness() != "quiet":
-        click.echo(text, err=True)
-
-
-def _say(ctx: click.Context, param: click.Parameter, said: bool) -> None:
-    if not said:
+def _choose(ctx: click.Context, param: click.Parameter, chosen: bool) -> None:
+    if not chosen:
         return
-    if _SAID in ctx.meta:
-        raise click.UsageError("--quiet and --verbose: say one of them", ctx)
-    ctx.meta[_SAID] = param.name
+    if _LOUDNESS in ctx.meta:
+        raise click.UsageError("--quiet and --verbose: give only one of them", ctx)
+    ctx.meta[_LOUDNESS] = param.name
     if param.name == "verbose" and _TRACE not in os.environ:
         # Loading knows no command line; the variable lasts as long as the command.
         os.environ[_TRACE] = "1"
         ctx.call_on_close(lambda: os.environ.pop(_TRACE, None))
 
 
-PIPE_WIDTH = 120
+def loudness() -> Loudness:
+    """Return what this command line asked for."""
+    ctx = click.get_current_context(silent=True)
+    chosen: Loudness = "normal" if ctx is None else ctx.meta.get(_LOUDNESS, "normal")
+    return chosen
 
 
-def print_records(judged: Sequence[Judged], format_: Format, *, trace: bool = False) -> None:
-    """Print records and their verdicts in a format; ``trace``: what each call ran too."""
-    from attnbench.reports.render import render
+def note(text: str) -> None:
+    """Print on stderr what is neither an error nor a warning, unless --quiet was given."""
+    if loudness() != "quiet":
+        click.echo(text, err=True)
 
-    print_text(render(judged, format_, width=width(), colour=colourful(), trace=trace))
+
+def width() -> int:
+    """Return the columns of the terminal, or of COLUMNS; 120 where stdout is neither."""
+    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
-def print_compared(compared: Compared, gate: GateResult, format_: Format) -> None:
-    """Print a comparison and what the gate says of it."""
-    from attnbench.reports.compared import render_compared
+def colourful() -> bool:
+    """Return whether stdout is a terminal whose user has not asked for no colour (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
-    print_text(render_compared(compared, gate, format_, width=width(), colour=colourful()))
+
+def print_text(text: str) -> None:
+    """Print a text that ends in its own newline."""
+    click.echo(text, nl=False)
 
 
 def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format_: Format) -> None:
@@ -87,16 +90,81 @@ def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format
     print_text(listing(rows, columns, format_, width=width(), colour=colourful()))
 
 
-def width() -> int:
-    """Columns of the terminal, or of COLUMNS; 120 where stdout is neither."""
-    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+def print_records(judged: Sequence[Judged], format_: Format, *, trace: bool) -> None:
+    """Print records with their verdicts. trace: what each call ran too."""
+    from attnbench.reports.render import render
+
+    print_text(render(judged, format_, width=width(), colour=colourful(), trace=trace))
 
 
-def colourful() -> bool:
-    """Whether stdout is a terminal whose user hasn't asked for no colour (no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def record_format(ctx: click.Context, word: str, registry: Registry) -> Format | Entry[Reporter]:
+    """Return the format that a word asks for; a usage error with the nearest one if it is unknown."""
+    from attnbench.types.errors import BadInput
+
+    if word in FORMATS:
+        return word
+    try:
+        return registry.reporter(word)
+    except BadInput as unknown:
+        option = next(param for param in ctx.command.params if param.name == "format_")
+        raise click.BadParameter(str(unknown), ctx, option) from unknown
 
 
-def print_text(text: str) -> None:
-    """Print a text that ends in its own newline."""
-    click.echo(text, nl=False)
+def own_format(word: str, reason: str) -> Format:
+    """Return the format that a word asks for where no records are printed.
+
+    Raises:
+        BadInput: it is a plugin's, which prints records only.
+    """
+    from attnbench.types.errors import BadInput
+
+    if word not in FORMATS:
+        raise BadInput(f"--format {word}: {reason}; give one of {', '.join(FORMATS)}")
+    return word
+
+
+def print_run(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> None:
+    """Print the records of a run, or of several as one.
+
+    Raises:
+        PluginFailed: the reporter of a plugin failed.
+    """
+    from attnbench.reports.columns import record_row
+    from attnbench.reports.render import reported, run_facts
+
+    if isinstance(format_, str):
+        print_records(run.judged, format_, trace=trace)
+        return
+    facts = run_facts(run.manifests, run.paths, run.unfinished)
+    print_text(reported(format_, [record_row(one) for one in run.judged], facts))
+
+
+def check_benchmark_json(path: Path | None) -> None:
+    """Raise :class:`BadInput` where the file can't be written, before anything is measured for it."""
+    if path is not None:
+        from attnbench.results.pytest_benchmark import check_target
+
+        check_target(path)
+
+
+def write_benchmark_json(stored: Sequence[Path], path: Path) -> None:
+    """Write the run of a file in the format of pytest-benchmark, and count what has no time.
+
+    Raises:
+        BadInput: there are several runs, or the file can't be written.
+    """
+    from attnbench.results.pytest_benchmark import is_benchmark, write_pytest_benchmark
+    from attnbench.results.read import read_side
+    from attnbench.types.errors import BadInput
+    from attnbench.types.words import count_of
+
+    runs = read_side(list(dict.fromkeys(stored)))
+    if len(runs) != 1:
+        raise BadInput(f"--benchmark-json writes one run, and these are {len(runs)}: give one")
+    write_pytest_benchmark(runs[0], path)
+    cells = runs[0].cells
+    note(f"{count_of(sum(map(is_benchmark, cells)), 'benchmark')} written to {path}")
+    left_out = Counter(cell.status for cell in cells if not is_benchmark(cell))
+    kinds = [f"{n} {'without a time' if kind == 'ok' else kind}" for kind, n in left_out.items()]
+    if kinds:
+        note(f"left out, with their reasons in the file: {', '.join(kinds)}")

@@ -8,7 +8,7 @@ import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_listing
-from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.parameters import load_plugins, plugin_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ def command(ctx: click.Context, /, *, format_: Format) -> None:
     from attnbench.plugins.kinds import KINDS
 
     registry = load_plugins()
-    commands = commands_here(ctx, getattr(ctx.find_root().command, "summaries", ()))
+    commands = commands_here(ctx, getattr(ctx.find_root().command, "summaries", {}))
     for fault in commands.faults:
         tell(fault)
     faults = (*registry.faults, *commands.faults)
@@ -51,7 +51,7 @@ def command(ctx: click.Context, /, *, format_: Format) -> None:
 
 
 def _in_short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with all that a plugin brings in one column, so that it fits beside who it is."""
+    """Join all that a plugin brings into one column, to fit beside its name."""
     kinds = [kind for kind in row if kind not in (*_WHO, "faults") and row[kind]]
     return {**row, "brings": "; ".join(f"{kind}: {', '.join(row[kind])}" for kind in kinds)}
 

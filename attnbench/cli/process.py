@@ -1,7 +1,8 @@
-"""What the process of a command does before anything else."""
+"""Streams and signals of the process of a command, prepared before anything else."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -9,8 +10,25 @@ import sys
 from typing import Any
 
 
-def open_missing_streams() -> None:
-    """Open on nothing what whoever started us has closed: to write there is no failure."""
+def prepare_process() -> None:
+    """Prepare streams and signals, and have crashes in a plugin's code print where they happened."""
+    import faulthandler
+
+    _open_missing_streams()
+    write_what_stdout_can()
+    told = sys.stderr
+    raw = io.BufferedWriter(_Forgiving(told.fileno(), "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(raw, told.encoding, told.errors, line_buffering=True)
+    # A terminated command ends as by Ctrl-C: it says how to go on, and leaves no process behind.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is signal.SIG_DFL:
+            signal.signal(ending, signal.default_int_handler)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=2)
+
+
+def _open_missing_streams() -> None:
+    """Open the null device for each standard stream that the parent process closed."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
@@ -20,62 +38,20 @@ def open_missing_streams() -> None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
-_PLAIN = {
-    "░": ".", "▒": ":", "▓": "+", "█": "#", "…": ".", "−": "-", "√": "sqrt ", "∞": "inf", "×": "x", "·": "*",
-    "→": "->", "≥": ">=", "≤": "<=", "Σ": "sum of ", "±": "+-", "²": "^2", "ᵀ": "^T", "β": "beta",
-}  # fmt: skip
-
-
 def write_what_stdout_can() -> None:
-    """Where the locale's encoding lacks what tables and heatmaps are made of, the likest of ASCII is written.
-
-    It would be an error at the first such character otherwise. UTF-8 has all; a stream in ASCII is click's to
-    replace by one in UTF-8.
-    """
-    import codecs
-
-    def plain(failure: UnicodeError) -> tuple[str, int]:
-        assert isinstance(failure, UnicodeEncodeError)
-        lacking = failure.object[failure.start : failure.end]
-        return "".join(_PLAIN.get(letter, "?") for letter in lacking), failure.end
-
-    stdout = sys.stdout
-    if not isinstance(stdout, io.TextIOWrapper) or stdout.errors != "strict":
-        return
-    if codecs.lookup(stdout.encoding).name not in ("utf-8", "ascii"):
-        codecs.register_error("attnbench.plain", plain)
-        stdout.reconfigure(errors="attnbench.plain")
+    """Write "?" for what the encoding of the locale lacks, instead of failing at the first such character."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 class _Forgiving(io.FileIO):
-    """A file to which writing always succeeds, whatever becomes of it."""
+    """A file to which writing always succeeds.
+
+    A command goes on where stderr can't be written, because of a full disk or a reader that went away. Its
+    data and its exit status stay the same.
+    """
 
     def write(self, data: Any, /) -> int:
-        try:
+        with contextlib.suppress(OSError):
             return super().write(data) or 0
-        except OSError:
-            return len(data)
-
-
-def forgive_stderr() -> None:
-    """Where stderr can't be written - a full disk, a reader that has gone away - the command goes on: what it
-    measures and its exit status are as they would be.
-    """
-    told = sys.stderr
-    raw = io.BufferedWriter(_Forgiving(told.fileno(), "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(raw, told.encoding, told.errors, line_buffering=True)
-
-
-def tell_of_crashes() -> None:
-    """Where code of a plugin's crashes this process, the place stands on stderr and not nothing."""
-    import faulthandler
-
-    if not faulthandler.is_enabled():
-        faulthandler.enable(file=2)
-
-
-def end_like_ctrl_c() -> None:
-    """A terminated command ends as by Ctrl-C: it says how to go on, and leaves no process behind."""
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) is signal.SIG_DFL:
-            signal.signal(ending, signal.default_int_handler)
+        return len(data)

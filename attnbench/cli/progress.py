@@ -1,4 +1,4 @@
-"""How long a run will take, and where it stands, on stderr."""
+"""The plan of a run, and where the run stands, on stderr."""
 
 from __future__ import annotations
 
@@ -23,23 +23,27 @@ if TYPE_CHECKING:
 
 
 _BESIDE_CASE = 72
-"""Columns of what stands before the case: what is being done, the bar, the time left."""
+"""Columns of what stands before the case: the current step, the bar, the time left."""
 _LEAST_CASE = 24
 
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Something to tell moments to."""
+    """Yield a function that shows each moment of a run: as a bar on a terminal, or else as lines."""
     loud = loudness()
     if loud == "quiet":
         yield lambda moment: None
-        return
-    if loud == "verbose":
-        yield _tell_step
-        return
-    if not _rewritable():
-        yield _Lines().tell
-        return
+    elif loud == "verbose":
+        yield _print_step
+    elif not _rewritable():
+        yield _case_printer()
+    else:
+        with _bar() as show:
+            yield show
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -58,94 +62,75 @@ def progress() -> Iterator[Progress]:
     with bar:
         task = bar.add_task("starting", total=None, left="", case="")
 
-        def tell(moment: Moment) -> None:
+        def show(moment: Moment) -> None:
+            case = moment.case if len(moment.case) <= room else moment.case[: room - 1] + "…"
             bar.update(
                 task,
                 description=f"{moment.number}/{moment.cases} {moment.doing}",
                 completed=max(moment.number - 1, 0),
                 total=moment.cases,
                 left=left_words(moment),
-                case=_shortened(moment.case, room),
+                case=case if room >= _LEAST_CASE else "",
                 refresh=True,
             )
 
-        yield tell
+        yield show
 
 
-def _shortened(case: str, room: int) -> str:
-    """The id of a case in so many columns; nothing where they show too little of it."""
-    if room < _LEAST_CASE:
-        return ""
-    return case if len(case) <= room else case[: room - 1] + "…"
-
-
-def _tell_step(moment: Moment) -> None:
+def _print_step(moment: Moment) -> None:
     left = left_words(moment)
     where = f"{moment.number}/{moment.cases} {moment.case}: {moment.doing}"
     click.echo(f"{moment.elapsed_s:7.1f} s  {where}{left and f', {left}'}", err=True)
 
 
-class _Lines:
-    """Tells each case once."""
+def _case_printer() -> Progress:
+    """Return a function that prints a line for each case once."""
+    last = 0
 
-    def __init__(self) -> None:
-        self._told = 0
-
-    def tell(self, moment: Moment) -> None:
-        """Print a line if the case is a new one."""
-        if moment.number > self._told:
-            self._told = moment.number
+    def show(moment: Moment) -> None:
+        nonlocal last
+        if moment.number > last:
+            last = moment.number
             left = left_words(moment)
             click.echo(f"{moment.number}/{moment.cases} {moment.case}{left and f', {left}'}", err=True)
 
+    return show
 
-def tell_doing(what: str) -> None:
-    """Say what is being done, where a line can be rewritten, in place of what was said before; "" for
-    nothing.
-    """
+
+def show_step(text: str) -> None:
+    """Show the current step in place of the last one, on a terminal that can do so; "" removes it."""
     if loudness() != "quiet" and _rewritable():
         # A line that is wrapped can't be rewritten.
-        what = what[: shutil.get_terminal_size().columns - 1]
-        click.echo(f"\r\033[K{what}", nl=False, err=True)
+        text = text[: shutil.get_terminal_size().columns - 1]
+        click.echo(f"\r\033[K{text}", nl=False, err=True)
 
 
 def _rewritable() -> bool:
-    """Whether stderr is a terminal that moves its cursor as it is told."""
+    """Return whether stderr is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def left_words(moment: Moment) -> str:
-    """The time left in words; empty before there is an estimate."""
-    if moment.left_s is None:
-        return ""
-    return f"about {span_words(moment.left_s)} left"
+    """Return the time left in words; "" before there is an estimate."""
+    return "" if moment.left_s is None else f"about {span_words(moment.left_s)} left"
 
 
 def span_words(seconds: float) -> str:
-    """A time as long as a person cares to know it: 12 s, 3 min, 2 h."""
+    """Return a time to the digits that matter before a run: 12 s, 3 min, 2 h."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
 
 
-COLUMNS = ("case", "cells", "about_s", "timing_s")
-CHECK_COLUMNS = ("case", "cells", "about_s", "compiling_s")
-"""Of the table, where cases are timed and where they're only checked; other formats show the rest too."""
-
-plan_option = click.option(
-    "--plan", is_flag=True, help="Say how long it would take, by case, and run nothing."
-)
-
-
 def print_plan(foreseen: Forecast, options: Options, format_: Format) -> None:
-    """The whole plan: data by case to stdout, the line that :func:`plan_words` gives to stderr."""
-    columns = COLUMNS if options.timed else CHECK_COLUMNS
+    """Print the plan: data by case to stdout, the line of :func:`plan_words` to stderr."""
+    columns = ("case", "cells", "about_s", "timing_s" if options.timed else "compiling_s")
     print_listing([_row(case) for case in foreseen.cases], columns, format_)
     note(plan_words(foreseen, options))
 
 
 def warn_of_busy_cores(cases: Iterable[Case]) -> None:
-    """Say on stderr where several threads are going to be measured on cores that other work uses now."""
+    """Warn on stderr if several threads will share cores with other work."""
     from attnbench.runner.machine import allowed_cpus, busy_warning, watch_cores
 
     threads = max((case.threads for case in cases if case.device == "cpu"), default=1)
@@ -155,42 +140,31 @@ def warn_of_busy_cores(cases: Iterable[Case]) -> None:
 
 
 def plan_words(foreseen: Forecast, options: Options) -> str:
-    """The run in one line: how much there is to do, how long that takes, and what can be changed about it."""
+    """Return the plan in one line: the number of cells, the time they take, the options that change it."""
+    cases = foreseen.cases
+    each_s = options.budget_s / options.sets
+    each = span_words(each_s) if each_s >= 1 else f"{1000 * each_s:.{1 if each_s < 0.01 else 0}f} ms"
     parts = [
         (foreseen.start_s, "starting up"),
-        (sum(case.timing_s for case in foreseen.cases), f"timing ({_sets(options)})"),
-        (sum(case.processes_s for case in foreseen.cases), "starting processes"),
-        (sum(case.checking_s for case in foreseen.cases), "checking"),
-        (sum(case.compiling_s for case in foreseen.cases), "compiling"),
+        (sum(case.timing_s for case in cases), f"timing ({count_of(options.sets, 'set')} of {each} a cell)"),
+        (sum(case.processes_s for case in cases), "starting processes"),
+        (sum(case.checking_s for case in cases), "checking"),
+        (sum(case.compiling_s for case in cases), "compiling"),
     ]
-    told = ", ".join(f"{span_words(seconds)} {what}" for seconds, what in parts if seconds >= 0.5)
-    cases, cells = count_of(len(foreseen.cases), "case"), count_of(foreseen.cells, "cell")
-    words = f"{cases}, {cells}: about {span_words(foreseen.total_s)}"
-    words += f": {told}" if foreseen.cells else ""
-    words += "; --budget and --sets set it" if foreseen.cells and options.timed else ""
-    slow = sum(case.cells for case in foreseen.cases if case.over_budget)
+    words = f"{count_of(len(cases), 'case')}, {count_of(foreseen.cells, 'cell')}: "
+    words += f"about {span_words(foreseen.total_s)}"
+    if foreseen.cells:
+        words += ": " + ", ".join(
+            f"{span_words(seconds)} {what}" for seconds, what in parts if seconds >= 0.5
+        )
+        words += "; change it by --budget and --sets" if options.timed else ""
+    slow = sum(case.cells for case in cases if case.over_budget)
     if slow:
-        words += f"; in {count_of(slow, 'cell')} the fewest calls take longer than the budget"
+        words += f"; {count_of(slow, 'cell')} will take longer than the budget, even with the fewest calls"
     return words
 
 
-def _sets(options: Options) -> str:
-    each_s = options.budget_s / options.sets
-    each = span_words(each_s) if each_s >= 1 else f"{_two_digits(1000 * each_s)} ms"
-    return f"{count_of(options.sets, 'set')} of {each} a cell"
-
-
-def _two_digits(number: float) -> str:
-    """5.6, 56, 560: without an exponent from 100 on."""
-    return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
-
-
 def _row(case: CaseForecast) -> dict[str, object]:
-    seconds = {
-        "about_s": case.total_s,
-        "timing_s": case.timing_s,
-        "processes_s": case.processes_s,
-        "checking_s": case.checking_s,
-        "compiling_s": case.compiling_s,
-    }
+    names = ("timing_s", "processes_s", "checking_s", "compiling_s")
+    seconds = {"about_s": case.total_s} | {name: getattr(case, name) for name in names}
     return {"case": case.case, "cells": case.cells} | {name: round(s, 1) for name, s in seconds.items()}

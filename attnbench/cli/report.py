@@ -2,43 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.finish import (
-    benchmark_json_option,
+from attnbench.cli.options import benchmark_json_option, decorated, record_options
+from attnbench.cli.output import (
     check_benchmark_json,
+    note,
     own_format,
+    print_listing,
+    print_records,
     print_run,
     record_format,
     write_benchmark_json,
-)
-from attnbench.cli.options import decorated, record_format_option, trace_option
-from attnbench.cli.output import note, print_listing, print_records
-from attnbench.cli.plugins_here import load_plugins, plugin_option
+)  # fmt: skip
+from attnbench.cli.parameters import load_plugins
 from attnbench.reports.units import duration
-from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadInput, go_on_words
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry
     from attnbench.reports.judged import Judged
     from attnbench.reports.run import Run
+    from attnbench.types.compared import Measured
     from attnbench.types.extensions import Reporter
     from attnbench.types.formats import Format
 
+_FILES = decorated(
+    click.option(
+        "--html", type=click.Path(path_type=Path), metavar="FILE",
+        help="Also write a page with tables and charts to this file. It loads nothing from the network.",
+    ),
+    click.option(
+        "--csv", type=click.Path(path_type=Path), metavar="FILE",
+        help="Also write all columns of the records to this file.",
+    ),
+    click.option(
+        "--markdown", type=click.Path(path_type=Path), metavar="FILE",
+        help="Also write the table as Markdown to this file.",
+    ),
+    benchmark_json_option,
+    *record_options,
+)  # fmt: skip
 
-WORDS = ("case", "backend", "status", "time", "quartiles", "reason")
-"""Of a table and Markdown."""
+
+@click.command("report")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@_FILES
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    files: tuple[Path, ...],
+    benchmark_json: Path | None,
+    trace: bool,
+    format_: str,
+    **targets: Path | None,
+) -> None:
+    """Print the records of stored runs: files, or folders of them.
+
+    Several runs follow one another; in JSON and CSV the column run names the run of each row. JSON files of
+    pytest-benchmark hold times and no records, so their times are printed.
+
+    \b
+    attnbench report results --html report.html
+    """
+    from attnbench.api import loaded
+    from attnbench.results.read import is_json_file
+
+    theirs = [path for path in files if is_json_file(path)]
+    if theirs:
+        name = repr(str(theirs[0]))
+        if len(theirs) < len(files):
+            raise BadInput(f"{name} is a file of pytest-benchmark, others are runs: report them separately")
+        if benchmark_json is not None or any(targets.values()):
+            raise BadInput(f"{name} is a file of pytest-benchmark and has no records: use --format alone")
+        _print_benchmarks(theirs, own_format(format_, "files of pytest-benchmark have no records"))
+        return
+    check_benchmark_json(benchmark_json)
+    chosen = {name: path for name, path in targets.items() if path is not None}
+    _check_targets(chosen, files)
+    registry = load_plugins()
+    printed = record_format(ctx, format_, registry)
+    run = loaded(list(files), registry)
+    try:
+        _print_runs(run, printed, trace=trace)
+    finally:
+        if benchmark_json is not None:
+            write_benchmark_json(files, benchmark_json)
+        for name, path in sorted(chosen.items()):
+            _write(path, _content(name, run, trace=trace))
+
+
+def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
+    """Raise :class:`BadInput` where a file can't be written or made, is named twice, or is one of ``runs``.
+
+    Before all else, so that nothing is printed or overwritten in vain.
+    """
+    from attnbench.results.format import expand
+
+    read = {file.resolve() for file in expand(list(runs))} if targets else set()
+    seen: set[Path] = set()
+    for path in targets.values():
+        if path.is_dir():
+            raise BadInput(f"{str(path)!r} is a folder: name a file to write")
+        if not path.parent.is_dir():
+            raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
+        if path.resolve() in read:
+            raise BadInput(f"{str(path)!r} is a run to be read: name another file to write")
+        if path.resolve() in seen:
+            raise BadInput(f"two options write {str(path)!r}: name another file for one of them")
+        seen.add(path.resolve())
+    if "html" in targets:
+        from attnbench.reports.html.page import check_packages
+
+        check_packages()
+
+
+def _content(name: str, run: Run, *, trace: bool) -> str:
+    """Return the text of a file for the option --html, --csv or --markdown."""
+    from attnbench.reports.render import render
+
+    if name == "html":
+        from attnbench.reports.html.page import page
+
+        return page(run)
+    if name == "csv":
+        return render(run.judged, "csv")
+    if len(run.paths) == 1:
+        return render(run.judged, "markdown", trace=trace)
+    parts = (f"{head}\n\n{render(judged, 'markdown', trace=trace)}" for head, judged in _each(run))
+    return "\n".join(parts)
+
+
+def _write(target: Path, text: str) -> None:
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as failure:
+        raise BadInput(f"can't write {str(target)!r}: {failure.strerror}") from failure
+    note(f"written to {target}")
+
+
+def _each(run: Run) -> Iterator[tuple[str, list[Judged]]]:
+    """Yield the records of each run of several, with a line that describes the run."""
+    for path, manifest, judged in zip(run.paths, run.manifests, run.judged_by_file, strict=True):
+        yield f"{path}: {manifest.started}, {manifest.environment.get('cpu')}", judged
+
+
+def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> None:
+    for path in run.unfinished:
+        if run.paths.count(path) > 1:
+            click.echo(f"{path}: one of its runs was cut off; only its own file can be resumed", err=True)
+        else:
+            live = bool(run.manifests[run.paths.index(path)].sides)
+            go_on = go_on_words(path, live=live, command="attnbench run")
+            click.echo(f"{path}: the run was cut off; {go_on}", err=True)
+    if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
+        print_run(run, format_, trace=trace)
+        return
+    for head, judged in _each(run):
+        click.echo(f"{head}\n")
+        print_records(judged, format_, trace=trace)
+        click.echo()
+
+
+def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
+    """Print the times of files of pytest-benchmark: the median and the quartiles."""
+    from attnbench.results.read import read_side
+
+    runs = read_side(files)
+    for run in runs:
+        for problem in run.problems:
+            click.echo(problem, err=True)
+    if format_ in ("json", "csv"):
+        print_listing([row for run in runs for row in times_rows(run)], (), format_)
+        return
+    for run in runs:
+        rows = [
+            row | {"time": _time(row["median_ms"]), "q1": _time(row["q1_ms"]), "q3": _time(row["q3_ms"])}
+            for row in times_rows(run)
+        ]
+        columns = ("case", "backend", "status", "time", "q1", "q3", "reason")
+        click.echo(f"{run.path}: {run.started}, {run.environment.get('cpu')}\n")
+        print_listing(rows, [name for name in columns if any(row[name] for row in rows)], format_)
+        click.echo()
+    note("attnbench compare and attnbench history show how such files differ")
 
 
 def times_rows(run: Measured) -> list[dict[str, Any]]:
-    """A row for each cell, in ms: the median over processes, and the quartiles of a lone one's calls."""
+    """Return a row for each cell, in ms: the median over processes, and the quartiles of the calls of one."""
     return [
         {
             "case": cell.case,
@@ -58,209 +215,6 @@ def times_rows(run: Measured) -> list[dict[str, Any]]:
     ]
 
 
-def times_words(run: Measured) -> list[dict[str, str]]:
-    """The same for people, under :data:`WORDS`: a time in three digits, with its unit."""
-    return [
-        {
-            "case": cell.case,
-            "backend": cell.backend,
-            "status": cell.status,
-            "time": _time(median(cell.processes_ns)) if cell.processes_ns else "",
-            "quartiles": _quartiles(cell),
-            "reason": cell.reason,
-        }
-        for cell in run.cells
-    ]
-
-
-def _quartiles(cell: Cell) -> str:
-    return f"{_time(cell.calls_ns[1])} to {_time(cell.calls_ns[3])}" if cell.calls_ns else ""
-
-
-def _time(ns: float) -> str:
-    return duration(ns / 1e6, ns / 1e6 / 100)
-
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_OPTIONS = (
-    click.option(
-        "--html", type=click.Path(path_type=Path), metavar="FILE",
-        help="Write a page to this file too: sentences, tables, charts. It loads nothing from anywhere.",
-    ),
-    click.option(
-        "--csv", type=click.Path(path_type=Path), metavar="FILE",
-        help="Write all columns of the records to this file too.",
-    ),
-    click.option(
-        "--markdown", type=click.Path(path_type=Path), metavar="FILE",
-        help="Write the table as Markdown to this file too.",
-    ),
-)  # fmt: skip
-
-
-def file_options(command: Command) -> Command:
-    """Give a command the options that :class:`Files` is made of."""
-    return decorated(command, _OPTIONS)
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files to write, None for those that aren't asked for."""
-
-    html: Path | None = None
-    csv: Path | None = None
-    markdown: Path | None = None
-
-    def check(self, runs: Sequence[Path]) -> None:
-        """Raise :class:`BadInput` where one can't be written or made, is named twice, or is one of ``runs``.
-
-        Before all else, so that nothing is printed or overwritten in vain.
-        """
-        from attnbench.results.format import expand
-
-        named = [path for path in (self.html, self.csv, self.markdown) if path is not None]
-        read = {file.resolve() for file in expand(list(runs))} if named else set()
-        for path in named:
-            if path.is_dir():
-                raise BadInput(f"{str(path)!r} is a folder: name a file to write")
-            if not path.parent.is_dir():
-                raise BadInput(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
-            if path.resolve() in read:
-                raise BadInput(f"{str(path)!r} is one of the runs: name another file to write")
-            if sum(path.resolve() == other.resolve() for other in named) > 1:
-                raise BadInput(f"{str(path)!r} is named for two formats: give each a file of its own")
-        if self.html is not None:
-            from attnbench.reports.html.page import check_packages
-
-            check_packages()
-
-    def write(self, run: Run, *, trace: bool) -> None:
-        """Write the files.
-
-        Raises:
-            BadInput: a file cannot be written, or a package that a page needs is not installed.
-        """
-        from attnbench.reports.render import render
-
-        if self.csv is not None:
-            _write(self.csv, render(run.judged, "csv"))
-        if self.markdown is not None:
-            _write(self.markdown, _markdown(run, trace=trace))
-        if self.html is not None:
-            from attnbench.reports.html.page import page
-
-            _write(self.html, page(run))
-
-
-def by_run(run: Run) -> Iterator[tuple[str, list[Judged]]]:
-    """Each run of several: a line that says what it is, and its records."""
-    for path, manifest, judged in zip(run.paths, run.manifests, run.judged_by_file, strict=True):
-        yield f"{path}: {manifest.started}, {manifest.environment.get('cpu')}", judged
-
-
-def _markdown(run: Run, *, trace: bool) -> str:
-    """As ``--format markdown`` prints it: a table for each run, under a line where there are several."""
-    from attnbench.reports.render import render
-
-    if len(run.paths) == 1:
-        return render(run.judged, "markdown", trace=trace)
-    parts = (f"{head}\n\n{render(judged, 'markdown', trace=trace)}" for head, judged in by_run(run))
-    return "\n".join(parts)
-
-
-def _write(target: Path, text: str) -> None:
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as failure:
-        raise BadInput(f"can't write {str(target)!r}: {failure.strerror}") from failure
-    note(f"written to {target}")
-
-
-@click.command("report")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@file_options
-@benchmark_json_option
-@plugin_option
-@trace_option
-@record_format_option
-@click.pass_context
-def command(
-    ctx: click.Context,
-    /,
-    *,
-    files: tuple[Path, ...],
-    benchmark_json: Path | None,
-    trace: bool,
-    format_: str,
-    **written: Path | None,
-) -> None:
-    """Print the records of stored runs: files, or folders of them.
-
-    Several runs stand one after the other; in JSON and CSV the column run says which a row is of. Of JSON
-    files of pytest-benchmark, which hold no records, their times are printed.
-
-    \b
-    attnbench report results --html report.html
-    """
-    from attnbench.api import loaded
-    from attnbench.results.read import is_json_file
-
-    theirs = [path for path in files if is_json_file(path)]
-    if theirs:
-        if len(theirs) < len(files):
-            raise BadInput(f"{str(theirs[0])!r} is pytest-benchmark's, others are runs: report either alone")
-        if benchmark_json is not None:
-            raise BadInput(f"--benchmark-json: {str(theirs[0])!r} is pytest-benchmark's already")
-        if any(written.values()):
-            raise BadInput(f"{str(theirs[0])!r} is pytest-benchmark's and holds no records: see --format")
-        _print_benchmarks(theirs, own_format(format_, "a file of pytest-benchmark has no records"))
-        return
-    check_benchmark_json(benchmark_json)
-    targets = Files(**written)
-    targets.check(files)
-    registry = load_plugins()
-    printed = record_format(ctx, format_, registry)
-    run = loaded(list(files), registry)
-    try:
-        _print_runs(run, printed, trace=trace)
-    finally:
-        if benchmark_json is not None:
-            write_benchmark_json(files, benchmark_json)
-        targets.write(run, trace=trace)
-
-
-def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> None:
-    for path in run.unfinished:
-        if run.paths.count(path) > 1:
-            click.echo(f"{path}: a run in it was cut off; only its own file can be gone on with", err=True)
-        else:
-            live = bool(run.manifests[run.paths.index(path)].sides)
-            go_on = go_on_words(path, live=live, command="attnbench run")
-            click.echo(f"{path}: the run was cut off; {go_on}", err=True)
-    if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
-        print_run(run, format_, trace=trace)
-        return
-    for head, judged in by_run(run):
-        click.echo(f"{head}\n")
-        print_records(judged, format_, trace=trace)
-        click.echo()
-
-
-def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
-    from attnbench.results.read import read_side
-
-    runs = read_side(files)
-    for run in runs:
-        for problem in run.problems:
-            click.echo(problem, err=True)
-    if format_ in ("json", "csv"):
-        rows = [row for run in runs for row in times_rows(run)]
-        print_listing(rows, list(rows[0]) if rows else WORDS, format_)
-        return
-    for run in runs:
-        words = times_words(run)
-        click.echo(f"{run.path}: {run.started}, {run.environment.get('cpu')}\n")
-        print_listing(words, [head for head in WORDS if any(row[head] for row in words)], format_)
-        click.echo()
-    note("attnbench compare and history say what such files differ by")
+def _time(ms: float | None) -> str:
+    """Return a time in three digits with its unit; "" for None."""
+    return "" if ms is None else duration(ms, ms / 100)

@@ -10,30 +10,32 @@ import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, note, print_listing, print_text, width
-from attnbench.cli.parameters import NameOf, Positive, Whole
-from attnbench.cli.plugins_here import load_plugins, plugin_option
+from attnbench.cli.parameters import RULE, Positive, Whole, load_plugins, plugin_option
 
 if TYPE_CHECKING:
+    from attnbench.explain.behaviour import Behaviour
     from attnbench.types.formats import Format
-    from attnbench.worked.behaviour import Behaviour
 
 
 @click.command("rules")
-@click.argument("names", nargs=-1, type=NameOf("rules"), metavar="[RULE]...")
+@click.argument("names", nargs=-1, type=RULE, metavar="[RULE]...")
 @click.option(
     "--width", "widths", type=Whole(1), multiple=True, metavar="D", show_default="4, 16, 64, 256",
-    help="Features of queries and keys; repeatable.",
+    help="Number of features of queries and keys. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--gain", "gains", type=Positive("times"), multiple=True, metavar="TIMES", show_default="0.25, 1, 4, 16",
-    help="Factor on queries, to show the effect of the range of logits; repeatable.",
+    "--gain", "gains", type=Positive(), multiple=True, metavar="TIMES", show_default="0.25, 1, 4, 16",
+    help="Factor on the queries, which widens the range of the logits. Repeatable.",
 )  # fmt: skip
-@click.option("--keys", type=Whole(2), default=32, show_default=True, metavar="N", help="Keys of each query.")
+@click.option("--keys", type=Whole(2), default=32, show_default=True, metavar="N", help="Number of keys.")
 @click.option(
     "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
 )
 @click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Also draw charts; .png or .svg."
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE.png",
+    help="Also draw charts to this .png or .svg.",
 )
 @plugin_option
 @format_option
@@ -47,19 +49,17 @@ def command(
     plot: Path | None,
     format_: Format,
 ) -> None:
-    """Compare rules by what they do to weights: entropy, largest weight, gradient, cost.
+    """Compare rules by their effect on weights: entropy, largest weight, gradient; and by their cost.
 
     Queries and keys have independent standard normal features. An unscaled dot product saturates as D grows;
-    a scaled one does not. The tables show means over 8 queries of each of 16 heads, and the median of the
-    gradient's norm. Each head has its own keys and parameters. Entropy excludes the share of a sink.
+    a scaled one does not. The tables show means over 8 queries in each of 16 heads, and the median norm of
+    the gradient. Each head has its own keys and parameters. The entropy leaves out the share of a sink.
 
     \b
     attnbench rules
     attnbench rules dot scaled_dot --plot why-the-scale.png
     """
-    from attnbench.plugins.calling import tell
-    from attnbench.types.errors import BadInput, PluginFailed
-    from attnbench.worked.behaviour import (
+    from attnbench.explain.behaviour import (
         GAINS,
         WIDTHS,
         behaviour_rows,
@@ -68,8 +68,10 @@ def command(
         behaviours,
         shown_width,
     )  # fmt: skip
-    from attnbench.worked.picture import check_picture, draw
-    from attnbench.worked.steps import guarded
+    from attnbench.explain.picture import check_picture, draw
+    from attnbench.explain.steps import guarded
+    from attnbench.plugins.calling import tell
+    from attnbench.types.errors import BadInput, PluginFailed
 
     if plot is not None:
         check_picture(plot)
@@ -92,7 +94,8 @@ def command(
 
     by_width = of_rules(tuple(dict.fromkeys(widths)) or WIDTHS, (1.0,))
     if not by_width:
-        raise BadInput(f"{keys} keys at these widths: not supported by {' and '.join(wanted)}")
+        asked = ", ".join(map(str, widths or WIDTHS))
+        raise BadInput(f"{' and '.join(wanted)} supports none of the widths {asked} with {keys} keys")
     at = shown_width(row.D for row in by_width)
     by_gain = of_rules((at,), tuple(dict.fromkeys(gains)) or GAINS)
     if format_ == "table":

@@ -1,24 +1,42 @@
-"""``attnbench run``: check and time."""
+"""``attnbench run``: check and time; and what ``check`` shares with it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.finish import benchmark_json_option, check_benchmark_json, measure
-from attnbench.cli.options import measuring_options
+from attnbench.cli.options import measuring_options, options_of, selected
+from attnbench.cli.output import (
+    check_benchmark_json,
+    note,
+    own_format,
+    print_run,
+    record_format,
+    write_benchmark_json,
+)  # fmt: skip
+from attnbench.cli.parameters import load_plugins
+from attnbench.cli.progress import plan_words, print_plan, progress, warn_of_busy_cores
+from attnbench.types.errors import BadInput, Interrupted, PluginFailed
+
+if TYPE_CHECKING:
+    from attnbench.cases.select import Selection
+    from attnbench.plugins.registry import Registry
+    from attnbench.reports.run import Run
+    from attnbench.runner.progress import Progress
 
 
 @click.command("run")
-@measuring_options(timing=True, files=(benchmark_json_option,))
+@measuring_options(timing=True)
 @click.pass_context
-def command(ctx: click.Context, /, *, benchmark_json: Path | None, **chosen: Any) -> None:
-    """Check and time backends on cases; without cases, on the suite smoke.
+def command(ctx: click.Context, /, **chosen: Any) -> None:
+    """Check and time backends on cases. Without cases, use the suite smoke.
 
-    Each backend is checked against the oracle, then timed in processes of its own. Words are names of suites
-    (attnbench list suites), ids of cases (attnbench list cases), or TOML files of suites.
+    Each backend is checked against the oracle, then timed in processes of its own. A case is given by its id
+    (attnbench list cases), a suite by its name (attnbench list suites) or by a TOML file.
 
     \b
     attnbench run
@@ -27,5 +45,92 @@ def command(ctx: click.Context, /, *, benchmark_json: Path | None, **chosen: Any
     attnbench run mine.toml --plan
     attnbench run --resume results/mine.jsonl
     """
-    check_benchmark_json(benchmark_json)
-    measure(ctx, chosen, timed=True, benchmark_json=benchmark_json)
+    check_benchmark_json(chosen["benchmark_json"])
+    measure(ctx, chosen, timed=True)
+
+
+def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
+    """Run what the options of a command ask for, print its records, and exit with their status."""
+    registry = load_plugins()
+    printed = record_format(ctx, chosen["format_"], registry)
+    if chosen["resume"] is not None:
+        start = _resumed(ctx, chosen["resume"], registry)
+    else:
+        from attnbench import api
+        from attnbench.runner.forecast import plan_run
+        from attnbench.runner.run import check_plan
+
+        options = options_of(chosen, timed=timed)
+        registry.backend(options.baseline)
+        selection = selected(registry, chosen, timed=timed)
+        check_devices(selection)
+        plan = plan_run(selection, chosen["backends"], registry, options)
+        check_plan(plan, chosen["out"])
+        if chosen["plan"]:
+            print_plan(plan.forecast, options, own_format(chosen["format_"], "--plan prints no records"))
+            return
+        if timed:
+            note(plan_words(plan.forecast, options))
+            warn_of_busy_cores(selection.cases)
+        start = partial(api.start, plan, chosen["out"])
+    try:
+        with progress() as tell:
+            run = start(tell)
+    except Interrupted as stop:
+        from attnbench.api import loaded
+
+        try:
+            print_run(loaded(stop.path, registry), printed, trace=chosen["trace"])
+        except PluginFailed as failure:
+            click.echo(f"attnbench: {failure}", err=True)
+        raise
+    try:
+        print_run(run, printed, trace=chosen["trace"])
+    finally:
+        # Last, where it is still seen: the table of a suite is longer than a terminal.
+        note(f"stored in {run.path}")
+        if chosen.get("benchmark_json") is not None:
+            write_benchmark_json(run.paths, chosen["benchmark_json"])
+    ctx.exit(run.exit_code)
+
+
+def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Progress], Run]:
+    """Return a function that goes on with the run in a file.
+
+    Raises:
+        UsageError: an option changes more than how records are printed.
+    """
+    from attnbench.api import go_on
+    from attnbench.results.format import read_run
+
+    default = click.core.ParameterSource.DEFAULT
+    kept = ("resume", "format_", "trace", "benchmark_json")
+    given = [n for n in ctx.params if n not in kept and ctx.get_parameter_source(n) is not default]
+    if given:
+        words = {p.name: p.opts[0] if isinstance(p, click.Option) else "cases" for p in ctx.command.params}
+        leave_out = ", ".join(words[name] for name in given)
+        raise click.UsageError(f"--resume uses the options of the stored run: leave out {leave_out}", ctx)
+    if read_run(path).torn:
+        click.echo(f"{path}: its last line was cut off and is dropped", err=True)
+    return lambda tell: go_on(path, registry, tell)
+
+
+def check_devices(selection: Selection) -> None:
+    """Raise :class:`BadInput` where all cases need a CUDA device and there is none."""
+    if {case.device for case in selection.cases} == {"cuda"}:
+        check_device("cuda")
+
+
+def check_device(device: str) -> None:
+    """Raise :class:`BadInput` for ``cuda`` where there is no CUDA device."""
+    if device == "cuda" and not _has_cuda():
+        raise BadInput("device 'cuda': torch finds no CUDA device on this machine; use --device cpu")
+
+
+def _has_cuda() -> bool:
+    """Ask torch in another process, since this one, which measures, never loads torch."""
+    import subprocess
+    import sys
+
+    question = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
+    return subprocess.run([sys.executable, "-c", question], capture_output=True, check=False).returncode == 0

@@ -1,1 +1,1 @@
-"""Two sides compared: stored runs, live runs, their environments, and the gate."""
+"""Comparisons of two sides: stored runs, live runs, their environments, and the gate."""

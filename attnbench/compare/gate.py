@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
 
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
@@ -19,15 +22,15 @@ FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
 """The default for two sides."""
 
 FAILS_ON_WITHIN: tuple[Outcome, ...] = ("mismatch", "missing")
-"""The default for one run and another baseline, where a slower backend is not a mistake."""
+"""The default for one run and another baseline; there a slower backend is not a mistake."""
 
 
 @dataclass(frozen=True)
 class CellRule:
-    """An exception for some cells. case, backend: patterns as of file names (``*``, ``?``, ``[ab]``).
+    """An exception for some cells.
 
-    delta, fail_on: None for the values of the gate. ignore: the reason why the cells are left out; "" if they
-    are not.
+    case, backend: patterns as for file names (``*``, ``?``, ``[ab]``). delta, fail_on: None for the values of
+    the gate. ignore: the reason to leave the cells out; "" to keep them.
     """
 
     case: str = "*"
@@ -37,16 +40,16 @@ class CellRule:
     ignore: str = ""
 
     def fits(self, case: str, backend: str) -> bool:
-        """Whether the rule applies to a cell."""
+        """Return whether the rule applies to a cell."""
         return fnmatchcase(case, self.case) and fnmatchcase(backend, self.backend)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """fail_on: the verdicts that fail. delta: the least effect that counts, as a fraction.
+    """The conditions of a comparison.
 
-    rules: exceptions; of several that fit a cell the last that says something counts. strict: whether any
-    warning fails, and a comparison under force.
+    fail_on: the verdicts that fail. delta: the least effect that counts, as a share. rules: exceptions; the
+    last one that fits a cell and has a value counts. strict: warnings and forced comparisons fail too.
     """
 
     fail_on: tuple[Outcome, ...] = FAILS_ON
@@ -55,24 +58,25 @@ class Gate:
     strict: bool = False
 
     def delta_of(self, case: str, backend: str) -> float:
-        """The least effect that counts for a cell."""
-        said = [r.delta for r in self.rules if r.delta is not None and r.fits(case, backend)]
-        return said[-1] if said else self.delta
+        """Return the least effect that counts for a cell."""
+        values = [r.delta for r in self.rules if r.delta is not None and r.fits(case, backend)]
+        return values[-1] if values else self.delta
 
     def fail_on_of(self, case: str, backend: str) -> tuple[Outcome, ...]:
-        """The verdicts that fail on a cell."""
-        said = [r.fail_on for r in self.rules if r.fail_on is not None and r.fits(case, backend)]
-        return said[-1] if said else self.fail_on
+        """Return the verdicts that fail on a cell."""
+        values = [r.fail_on for r in self.rules if r.fail_on is not None and r.fits(case, backend)]
+        return values[-1] if values else self.fail_on
 
     def ignored(self, case: str, backend: str) -> str:
-        """The reason why a cell is left out; "" if it is not."""
+        """Return the reason to leave a cell out; "" to keep it."""
         return next((r.ignore for r in reversed(self.rules) if r.ignore and r.fits(case, backend)), "")
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """exit_code: 0 the gate holds, 1 it fails, 3 nothing could be compared. sentence: the same in words.
+    """The result of a gate.
 
+    exit_code: 0 the gate holds, 1 it fails, 3 nothing could be compared. sentence: the same in words.
     failing: the cells it fails on. ignored: the cells left out, with reasons. warnings: those of the
     comparison, and of rules that match no cell.
     """
@@ -85,7 +89,7 @@ class GateResult:
 
 
 def hold(compared: Compared, gate: Gate) -> GateResult:
-    """Hold a comparison against a gate."""
+    """Apply a gate to a comparison."""
     ignored = [(cell, why) for cell in compared.cells if (why := gate.ignored(cell.case, cell.backend))]
     left_out = {(cell.case, cell.backend) for cell, _ in ignored}
     counted = [cell for cell in compared.cells if (cell.case, cell.backend) not in left_out]
@@ -97,7 +101,9 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
     if gate.strict and compared.forced:
         complaints.append("unlike environments under --strict")
     result = (1, f"fails: {', '.join(complaints)}")
-    if not complaints and not any(cell.ratio is not None for cell in counted):
+    if not complaints and not compared.cells and compared.left_out:
+        result = (0, "holds: nothing was measured, because no code of a backend differs between the sides")
+    elif not complaints and not any(cell.ratio is not None for cell in counted):
         result = (3, f"nothing could be compared: {_why_nothing(compared.cells, counted)}")
     elif not complaints:
         cells = count_of(len(counted), "cell")
@@ -127,94 +133,94 @@ def _idle(gate: Gate, cells: Sequence[ComparedCell]) -> list[str]:
 
 
 def outcomes(words: str) -> tuple[Outcome, ...]:
-    """Verdicts from words joined by commas; ``nothing`` for none.
+    """Read verdicts from words joined by commas; ``nothing`` stands for none.
 
     Raises:
-        BadInput: a word that nothing can fail on.
+        BadInput: a word is not a verdict that can fail.
     """
-    said = [word.strip() for word in words.split(",")]
-    if said == ["nothing"]:
+    given = [word.strip() for word in words.split(",")]
+    if given == ["nothing"]:
         return ()
-    for word in said:
+    for word in given:
         if word not in FAILING:
-            raise BadInput(f"{unknown_name('verdict', word, FAILING)} (to fail on; or nothing)")
-    return tuple(outcome for outcome in FAILING if outcome in said)
+            raise BadInput(f"{unknown_name('verdict', word, FAILING)} Or give the word nothing.")
+    return tuple(outcome for outcome in FAILING if outcome in given)
 
 
-_TOP = ("delta", "fail-on", "strict", "cells")
-_OF_A_RULE = ("case", "backend", "delta", "fail-on", "ignore")
+_Words = Annotated[str, Meta(min_length=1)]
+
+
+class _Table(Struct, rename="kebab", forbid_unknown_fields=True):
+    """The keys that both the file and a cell may have."""
+
+    delta: float | str | None = None
+    fail_on: list[str] | None = None
+
+
+class _CellTable(_Table):
+    case: _Words = "*"
+    backend: _Words = "*"
+    ignore: _Words | None = None
+
+
+class _FileTable(_Table):
+    strict: bool | None = None
+    cells: list[_CellTable] = []
+
+
+_KEYS = "allowed keys: delta, fail-on, strict, [[cells]]; in [[cells]]: case, backend, delta, fail-on, ignore"
 
 
 def read_gate(path: Path, gate: Gate) -> Gate:
-    """A gate with what a file says in place of its own: ``delta``, ``fail-on``, ``strict``, ``[[cells]]``.
+    """Return a gate with the values of a TOML file in place of its own: ``delta``, ``fail-on``, and so on.
 
     Raises:
-        BadFile: missing, no TOML, or with a key or value that can't be.
+        BadFile: the file is missing or is not TOML, or a key or value is wrong.
     """
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        raise BadFile(f"can't read the gate {str(path)!r}: {failure.strerror}") from failure
-    except (ValueError, RecursionError) as failure:
-        # Of ValueErrors TOMLDecodeError is one; what int() says of some thousand digits is another.
-        raise BadFile(f"the gate {str(path)!r} is no TOML: {failure}") from failure
     where = f"the gate {str(path)!r}"
     try:
-        _check_keys(data, _TOP)
-        rules = data.get("cells", [])
-        if not isinstance(rules, list):
-            raise BadInput("cells is no list of tables: write [[cells]]")
-        strict = data.get("strict", gate.strict)
-        if not isinstance(strict, bool):
-            raise BadInput(f"strict = {strict!r}: give true or false")
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise BadFile(f"can't read {where}: {failure.strerror}") from failure
+    except (ValueError, RecursionError) as failure:
+        # int() raises another ValueError than TOMLDecodeError for thousands of digits.
+        raise BadFile(f"{where} is not TOML: {failure}") from failure
+    try:
+        file = msgspec.convert(content, _FileTable)
         return replace(
             gate,
-            delta=_delta(data["delta"]) if "delta" in data else gate.delta,
-            fail_on=_fail_on(data["fail-on"]) if "fail-on" in data else gate.fail_on,
-            strict=strict,
-            rules=(*gate.rules, *(_rule(number, rule) for number, rule in enumerate(rules, start=1))),
+            delta=gate.delta if file.delta is None else _share(file.delta),
+            fail_on=gate.fail_on if file.fail_on is None else _verdicts(file.fail_on),
+            strict=gate.strict if file.strict is None else file.strict,
+            rules=gate.rules + tuple(map(_rule, file.cells)),
         )
+    except msgspec.ValidationError as failure:
+        raise BadFile(f"{where}: {failure}; {_KEYS}") from failure
     except BadInput as failure:
         raise BadFile(f"{where}: {failure}") from failure
 
 
-def _rule(number: int, said: Any) -> CellRule:
+def _rule(table: _CellTable) -> CellRule:
+    return CellRule(
+        case=table.case,
+        backend=table.backend,
+        delta=None if table.delta is None else _share(table.delta),
+        fail_on=None if table.fail_on is None else _verdicts(table.fail_on),
+        ignore=table.ignore or "",
+    )
+
+
+def _verdicts(words: list[str]) -> tuple[Outcome, ...]:
+    return outcomes(",".join(words)) if words else ()
+
+
+def _share(given: float | str) -> float:
     try:
-        if not isinstance(said, dict):
-            raise BadInput("no table")
-        _check_keys(said, _OF_A_RULE)
-        for name in ("case", "backend", "ignore"):
-            if not isinstance(said.get(name, "*"), str) or not said.get(name, "*"):
-                raise BadInput(f"{name} = {said[name]!r}: give words; of ignore they are the reason")
-        return CellRule(
-            case=said.get("case", "*"),
-            backend=said.get("backend", "*"),
-            delta=_delta(said["delta"]) if "delta" in said else None,
-            fail_on=_fail_on(said["fail-on"]) if "fail-on" in said else None,
-            ignore=said.get("ignore", ""),
-        )
-    except BadInput as failure:
-        raise BadInput(f"cells number {number}: {failure}") from failure
-
-
-def _check_keys(table: dict[str, Any], known: tuple[str, ...]) -> None:
-    for name in table:
-        if name not in known:
-            raise BadInput(unknown_name("key", name, known))
-
-
-def _delta(said: Any) -> float:
-    text = said.strip() if isinstance(said, str) else said
-    try:
-        share = float(text.removesuffix("%")) / 100 if isinstance(text, str) and "%" in text else float(text)
-    except (TypeError, ValueError, OverflowError):
+        percent = isinstance(given, str) and given.strip().endswith("%")
+        share = float(given.strip().removesuffix("%") if isinstance(given, str) else given)
+        share = share / 100 if percent else share
+    except ValueError:
         share = 0.0
-    if isinstance(said, bool) or not 0 < share < 1:
-        raise BadInput(f"delta = {said!r}: a share between 0 and 1 is needed, as 0.02 or '2%'")
+    if not 0 < share < 1:
+        raise BadInput(f"delta = {given!r}: give a share between 0 and 1, as 0.02 or '2%'")
     return share
-
-
-def _fail_on(said: Any) -> tuple[Outcome, ...]:
-    if isinstance(said, list) and all(isinstance(word, str) for word in said):
-        return outcomes(",".join(said)) if said else ()
-    raise BadInput(f"fail-on = {said!r}: give a list of verdicts, as ['slower', 'mismatch']")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from attnbench.compare.environment import differences
-from attnbench.stats.interval import Interval, printed_interval
+from attnbench.stats.sign_test import Interval, printed_interval
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured
 
 Compare = Callable[[Sequence[Measured], Sequence[Measured]], Compared]
@@ -18,8 +18,8 @@ Compare = Callable[[Sequence[Measured], Sequence[Measured]], Compared]
 class Step:
     """A backend on a case in one run, compared with the run before.
 
-    before: the latest earlier run that has the cell and was measured alike; None where there is none.
-    compared: the comparison of the two; why: the reason why there is none although there are earlier runs.
+    before: the latest earlier run that has the cell and was measured alike, or None. compared: the comparison
+    of the two. why: the reason for no comparison although there are earlier runs.
     """
 
     run: Measured
@@ -30,21 +30,21 @@ class Step:
 
     @property
     def interval(self) -> Interval | None:
-        """The interval of the median time over repetitions, in ms; None where they are too few."""
+        """The interval of the median time over repetitions, in ms; None for too few."""
         return printed_interval([ns / 1e6 for ns in self.cell.processes_ns])
 
 
 def in_order(runs: Sequence[Measured]) -> list[Measured]:
-    """Runs from the oldest to the newest; those that don't say when come first."""
-    return sorted(runs, key=_moment)
+    """Sort runs from the oldest to the newest; those without a readable start come first."""
 
+    def start(run: Measured) -> datetime:
+        try:
+            when = datetime.fromisoformat(run.started)
+        except ValueError:
+            return datetime.min.replace(tzinfo=UTC)
+        return when.replace(tzinfo=UTC) if when.tzinfo is None else when
 
-def _moment(run: Measured) -> datetime:
-    try:
-        when = datetime.fromisoformat(run.started)
-    except ValueError:
-        return datetime.min.replace(tzinfo=UTC)
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when
+    return sorted(runs, key=start)
 
 
 def history(
@@ -54,9 +54,9 @@ def history(
     cases: Sequence[str] = (),
     backends: Sequence[str] = (),
 ) -> list[Step]:
-    """Every cell of these cases and backends (of all, where none are named), run by run.
+    """Return every cell of these cases and backends (of all if none are named), run by run.
 
-    The steps of a cell follow each other, the oldest first; cells come in the order of their first
+    The steps of a cell follow each other, the oldest first. Cells come in the order of their first
     appearance. Each step is compared with the latest earlier run that was measured alike, so that runs of
     several machines do not mix.
     """
@@ -69,7 +69,7 @@ def history(
     compared: dict[tuple[int, int], dict[tuple[str, str], ComparedCell]] = {}
 
     def why_unlike(before: Measured, run: Measured) -> str:
-        """The differences that keep two runs from being compared; "" for none."""
+        """Return the differences that keep two runs from being compared; "" for none."""
         pair = id(before), id(run)
         if pair not in unlike:
             matter = [d for d in differences([before], [run]) if d.matters]

@@ -1,6 +1,6 @@
-"""Comparisons within one run file: with another baseline, or both sides of a live comparison.
+"""Compare within one run file: with another baseline, or both sides of a live comparison.
 
-Their ratios come from pairs of the same repetitions. The verdicts are those of ``stats.verdict.verdicts``.
+Ratios come from pairs of the same repetitions.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from attnbench.compare.environment import unlike_versions
 from attnbench.compare.stored import DeltaOf, Pair, without_two_times
 from attnbench.results.format import StoredRun, read_run
-from attnbench.results.ours import flaws_of
+from attnbench.results.read import flaws_of
 from attnbench.stats.pairs import compare
-from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, LEVEL, Verdict, verdicts
+from attnbench.stats.sign_test import LEVEL
+from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, Verdict, verdicts
 from attnbench.types.compared import BASE, HEAD, SIDES, Cell, Compared, ComparedCell, Outcome, parts_of, sided
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import Record, SetLine
@@ -77,7 +78,7 @@ def compare_within(path: Path, baseline: str, delta_of: DeltaOf | None = None) -
 
 
 def against(record: Record, base: Record, sets: list[SetLine], delta: float) -> Record:
-    """A record with its ratio to that of another baseline; without one where either has no time.
+    """Return a record with its ratio to another baseline, if both have a time.
 
     sets: those of the case. delta: the least effect that counts.
     """
@@ -102,7 +103,7 @@ def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
     delta_of: None for the least effect of the run.
 
     Raises:
-        BadFile: the manifest lacks one of the two sides.
+        BadFile: the manifest lacks a side.
     """
     sides = run.manifest.sides
     for side in SIDES:
@@ -121,6 +122,7 @@ def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
             if base is not None or head is not None:
                 cells.append(_cell(backend, base, head, verdict, _live_outcome(base, head, verdict)))
     notes = (sides[side].get("notes") for side in SIDES)
+    left_out = sides[HEAD].get("left_out")
     return Compared(
         base=str(sides[BASE].get("name", BASE)),
         new=str(sides[HEAD].get("name", HEAD)),
@@ -131,6 +133,7 @@ def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
             *flaws_of(run),
         ),
         conventions=CONVENTIONS if found else (),
+        left_out=tuple(map(str, left_out)) if isinstance(left_out, list) else (),
     )
 
 
@@ -139,7 +142,7 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def _live_outcome(base: Record | None, head: Record | None, verdict: Verdict | None) -> tuple[Outcome, str]:
-    """The verdict of the two records; the words for a side without a time are those of stored runs."""
+    """Return the verdict on two records; a side without a time is treated as in stored runs."""
     cells = [[_as_cell(record)] if record is not None else [] for record in (base, head)]
     alone = without_two_times(Pair(*cells))
     if alone is not None:
@@ -160,7 +163,7 @@ def _cell(
     outcome: tuple[Outcome, str],
     least_told: float | None = None,
 ) -> ComparedCell:
-    """A cell of two records; new: with the ratio, where there is a verdict."""
+    """Make a cell of two records; new has the ratio if there is a verdict."""
     either = new or base
     assert either is not None
     judged = new if verdict is not None else None

@@ -1,4 +1,4 @@
-"""Two sides of stored runs, cell by cell."""
+"""Compare two sides of stored runs, cell by cell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from math import expm1, inf, log, log1p
 from statistics import median
 
-from attnbench.compare.environment import check_alike, differences, untold
+from attnbench.compare.environment import check_alike, differences, one_sided
 from attnbench.stats.unpaired import (
     ENOUGH_BESIDE,
     FEW_FACTOR,
@@ -32,7 +32,7 @@ from attnbench.types.words import count_of
 
 Key = tuple[str, str]
 DeltaOf = Callable[[str, str], float]
-"""By case and backend the least effect that counts, as a share."""
+"""Returns the least effect that counts for a case and a backend, as a share."""
 
 CONVENTIONS = (
     "ratio: median time in new over median time in base, below 1 is faster; told from: the resolution, the "
@@ -45,8 +45,7 @@ CONVENTIONS = (
 
 @dataclass
 class Pair:
-    """A cell on two sides. base, new: the cell in each run of the side; timed_base, timed_new: those of them
-    that have a time."""
+    """A cell on two sides: in each run of a side. timed_base, timed_new: those cells that have a time."""
 
     base: list[Cell] = field(default_factory=list)
     new: list[Cell] = field(default_factory=list)
@@ -63,14 +62,14 @@ class Pair:
 
 
 def _has_time(cell: Cell) -> bool:
-    """Whether a cell has times, and each is a finite number above 0."""
+    """Return whether a cell has times, each a finite number above 0."""
     times = cell.processes_ns
     # A sum with a value that is not a number is not a number.
     return cell.status == "ok" and bool(times) and sum(times) < inf and min(times) > 0
 
 
 def paired(base: Sequence[Measured], new: Sequence[Measured]) -> dict[Key, Pair]:
-    """Every cell that either side has, in the order of base and then of new."""
+    """Return every cell of either side, in the order of base and then of new."""
     pairs: dict[Key, Pair] = defaultdict(Pair)
     for run in base:
         for cell in run.cells:
@@ -105,13 +104,13 @@ def compare_sides(
         cells=tuple(_cell(key, pair, found.get(key), delta_of(*key)) for key, pair in pairs.items()),
         differences=unlike,
         forced=any(difference.matters for difference in unlike),
-        warnings=(*_warnings(base, new, pairs, found), *untold(unlike)),
+        warnings=(*_warnings(base, new, pairs, found), *one_sided(unlike)),
         conventions=CONVENTIONS if found else (),
     )
 
 
 def _compared(pairs: Mapping[Key, Pair], delta_of: DeltaOf) -> dict[Key, Unpaired]:
-    """The cells that have two times, each beside its reference calls and the other backends of its case."""
+    """Compare the cells with two times; reference calls and other backends of the case show the drift."""
     by_case: dict[str, dict[Key, tuple[Pair, Side, Side]]] = defaultdict(dict)
     for key, pair in pairs.items():
         if without_two_times(pair) is None:
@@ -136,7 +135,7 @@ def _compared(pairs: Mapping[Key, Pair], delta_of: DeltaOf) -> dict[Key, Unpaire
 
 
 def _side(cells: Sequence[Cell], *, by_run: bool) -> Side:
-    """A side: the repetitions of its only run, or ``by_run`` the medians of runs, which share no moment."""
+    """Return the repetitions of the only run of a side, or ``by_run`` the median of each run."""
     if by_run:
         return Side(tuple(median(cell.processes_ns) for cell in cells))
     return Side(cells[0].processes_ns, cells[0].calls_ns, cells[0].parents)
@@ -178,14 +177,14 @@ def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float) -> Compare
 
 
 def _name(runs: Sequence[Measured]) -> str:
-    """The name of a side: its only file, or the number of its runs and the first."""
+    """Name a side by its only file, or by the number of its runs and the first."""
     if len(runs) == 1:
         return str(runs[0].path)
     return f"{len(runs)} runs from {runs[0].path}" if runs else "no runs"
 
 
 def _status(cells: Sequence[Cell]) -> Status | None:
-    """The last status that is not ok, so that none is hidden; None where no run has the cell."""
+    """Return the last status that is not ok, so that none is hidden; None if no run has the cell."""
     failed = [cell.status for cell in cells if cell.status != "ok"]
     return failed[-1] if failed else "ok" if cells else None
 
@@ -196,10 +195,10 @@ def _median_ms(timed: Sequence[Cell]) -> float | None:
 
 
 def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
-    """The verdict on a cell that can't be compared, and the reason; None where it can.
+    """Return the verdict on a cell that can't be compared, with the reason; None if it can.
 
-    A wrong output on the new side comes before all else. ``missing``: base has a time and new does not, or a
-    cell is ok and yet without a time. ``none``: the cell is new, or failed in base.
+    A wrong output on the new side comes first. ``missing``: base has a time and new has not, or a cell is ok
+    without a time. ``none``: the cell is new, or failed in base.
     """
     base, new = pair.base, pair.new
     timed_base, timed_new = pair.timed_base, pair.timed_new
@@ -229,7 +228,7 @@ def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
 
 
 def _why_not(cells: Sequence[Cell], side: str) -> str:
-    """Why a side has no time of a cell."""
+    """Say why a side has no time of a cell."""
     if not cells:
         return f"not in {side}"
     cell = cells[-1]
@@ -239,7 +238,7 @@ def _why_not(cells: Sequence[Cell], side: str) -> str:
 
 _SHOWN = 3
 _TOGETHER = 0.05
-"""A warning names cases on which all backends changed by so much in one direction."""
+"""A warning names cases on which all backends changed by at least this share in one direction."""
 
 
 def _warnings(
@@ -248,7 +247,7 @@ def _warnings(
     pairs: Mapping[Key, Pair],
     found: Mapping[Key, Unpaired],
 ) -> Iterator[str]:
-    """Everything that a strict gate fails on besides verdicts."""
+    """Yield what a strict gate fails on besides verdicts."""
     runs = (*base, *new)
     for run in runs:
         yield from run.problems
@@ -296,7 +295,7 @@ def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, Pair]) -> It
 
 
 def _together(found: Mapping[Key, Unpaired]) -> Iterator[str]:
-    """Cases on which all backends changed in one direction: the machine did, or something they share."""
+    """Yield cases on which all backends changed alike: the machine did, or something they share."""
     by_case: dict[str, list[float]] = defaultdict(list)
     for (case, _), compared in found.items():
         by_case[case].append(log(compared.ratio))

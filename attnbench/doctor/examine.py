@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from attnbench.types.words import count_of
 Level = Literal["fine", "note", "bad"]
 
 _STEADY = 1.1
-"""The ratio of the slowest to the fastest equal loops above which clocks are unsteady."""
+"""Clocks are unsteady above this ratio of the slowest to the fastest equal loops."""
 _UNDISTURBED = 0.95
 """The share of time that a program gets on a core without other work."""
 _WAITING = 2.0
@@ -52,29 +52,43 @@ class Finding:
     remedy: str = ""
 
 
+Row = tuple[bool, Level, *tuple[str, ...]]
+"""A possible finding: whether it holds, and the fields of a :class:`Finding` after its name."""
+
+
 def examine(readings: Readings) -> list[Finding]:
     """Return all findings, in the order in which they should be fixed."""
-    return [finding for look in _LOOKS for finding in look(readings)]
+    looks = (_threads, _cores, _clock, _memory, _swap, _allocator, _torch, _gpus)
+    return [finding for look in looks for finding in look(readings)]
+
+
+def _first(name: str, *rows: Row) -> Iterator[Finding]:
+    """Yield the first finding that holds, if any does."""
+    for holds, level, *texts in rows:
+        if holds:
+            yield Finding(name, level, *texts)
+            return
 
 
 def _threads(at: Readings) -> Iterator[Finding]:
-    asked = at.asked_threads
-    quota = "no quota is seen" if at.group_quota is None else f"quota {at.group_quota:.3g}"
-    have = f"this process has {count_of(at.quota, 'core')} (affinity {len(at.cpus)}, {quota})"
-    what, effect = f"{count_of(asked, 'thread')}, and {have}", _thread_effect(at)
-    if asked > at.quota:
-        yield Finding("threads", "bad", what, effect, f"ask for --threads {at.quota} or fewer")
-    elif at.group_quota is not None and at.group_quota < asked:
-        stopped = "the group is stopped for the rest of each period once that is used"
-        yield Finding("threads", "bad", what, stopped, "a larger quota (cpu.max; docker run --cpus)")
-    elif asked > 1 and at.threads is not None and _times(at.threads) >= _WAITING:
-        yield Finding("threads", "bad", what, effect, "stop other work, or ask for one thread")
-    elif asked == at.quota:
-        remedy = f"--threads {asked - 1} leaves one" if asked > 1 else "allow a second core if there is one"
-        what += ": none is left for attnbench's own process"
-        yield Finding("threads", "note", what, effect, remedy)
-    else:
-        yield Finding("threads", "fine", what, effect)
+    asked, quota = at.asked_threads, at.group_quota
+    limits = f"affinity {len(at.cpus)}, {'no quota' if quota is None else f'quota {quota:.3g}'}"
+    what = f"{count_of(asked, 'thread')} on {count_of(at.quota, 'core')} ({limits})"
+    effect = _thread_effect(at)
+    waits = asked > 1 and at.threads is not None and _times(at.threads) >= _WAITING
+    leave = f"--threads {asked - 1} leaves one" if asked > 1 else "allow a second core if there is one"
+    yield from _first(
+        "threads",
+        (asked > at.quota, "bad", what, effect, f"use --threads {at.quota} or fewer"),
+        (
+            quota is not None and quota < asked, "bad", what,
+            "once the quota is used, all threads stop until its next period",
+            "raise the quota (cpu.max; docker run --cpus)",
+        ),
+        (waits, "bad", what, effect, "stop other work, or use one thread"),
+        (asked == at.quota, "note", f"{what}: none is left for attnbench's own process", effect, leave),
+        (True, "fine", what, effect),
+    )  # fmt: skip
 
 
 def _times(threads: Probed) -> float:
@@ -84,41 +98,40 @@ def _times(threads: Probed) -> float:
 def _thread_effect(at: Readings) -> str:
     if at.threads is None:
         return ""
-    what = f"attention of L=128 with {at.threads['threads']} threads"
-    return f"{what}: ×{_times(at.threads):.2g} the time with one"
+    return (
+        f"attention with L=128: {at.threads['threads']} threads take ×{_times(at.threads):.2g} as long as one"
+    )
 
 
 def _cores(at: Readings) -> Iterator[Finding]:
     """Check for other work on the cores, as watched before and as a program there measured it."""
-    busy = [cpu for cpu in at.cpus if _is_busy(at, cpu)]
-    if not set(at.cpus) <= at.shares.keys():
-        yield Finding("cores", "note", "other work could not be watched: /proc/stat is not readable")
-    elif not busy:
-        yield Finding("cores", "fine", f"no other work on {count_of(len(at.cpus), 'core')}")
+    busy = [cpu for cpu in at.cpus if at.shares.get(cpu, 0) > BUSY_SHARE or _own(at, cpu) < 1 - BUSY_SHARE]
+    unseen = not set(at.cpus) <= at.shares.keys()
+    yield from _first(
+        "cores",
+        (unseen, "note", "other work can't be watched: /proc/stat is not readable"),
+        (not busy, "fine", f"no other work on {count_of(len(at.cpus), 'core')}"),
+    )
     idle = [cpu for cpu in at.cpus if cpu in at.shares and cpu not in busy]
+    remedy = "stop other work"
+    if len(idle) >= at.asked_threads:
+        remedy += f", or leave the core out: taskset -c {','.join(map(str, idle))} attnbench run"
+    remedy += ", or use one thread" if at.asked_threads > 1 else ""
     for cpu in busy:
         share = f"{at.shares[cpu]:.0%} busy" if cpu in at.shares else "busy"
-        if cpu not in cores_measured(at.cpus, at.asked_threads):
-            effect = "attnbench's own process shares it; nothing is measured there"
-            yield Finding("busy core", "note", f"core {cpu} is {share}", effect)
-            continue
-        what, effect = f"core {cpu}, to be measured on, is {share}", ""
-        if cpu in at.steady:
-            effect = f"a program there gets {_own(at, cpu):.0%} of its time"
-        if at.asked_threads == 1 and cpu in at.steady and _own(at, cpu) >= _UNDISTURBED:
-            yield Finding("busy core", "note", what, f"{effect}: the other work yielded")
-            continue
-        remedy = "stop other work"
-        if len(idle) >= at.asked_threads:
-            remedy += f", or leave that core out: taskset -c {','.join(map(str, idle))} attnbench run"
-        if at.asked_threads > 1:
-            effect = "; ".join(filter(None, (effect, _thread_effect(at))))
-            remedy += ", or ask for one thread"
-        yield Finding("busy core", "bad", what, effect, remedy)
-
-
-def _is_busy(at: Readings, cpu: int) -> bool:
-    return at.shares.get(cpu, 0) > BUSY_SHARE or _own(at, cpu) < 1 - BUSY_SHARE
+        measured = f"core {cpu}, to be measured on, is {share}"
+        gets = f"a program there gets {_own(at, cpu):.0%} of its time" if cpu in at.steady else ""
+        yields = at.asked_threads == 1 and cpu in at.steady and _own(at, cpu) >= _UNDISTURBED
+        of_threads = _thread_effect(at) if at.asked_threads > 1 else ""
+        yield from _first(
+            "busy core",
+            (
+                cpu not in cores_measured(at.cpus, at.asked_threads), "note", f"core {cpu} is {share}",
+                "only attnbench's own process runs there; nothing is measured on it",
+            ),
+            (yields, "note", measured, f"{gets}: the other work yielded"),
+            (True, "bad", measured, "; ".join(filter(None, (gets, of_threads))), remedy),
+        )  # fmt: skip
 
 
 def _own(at: Readings, cpu: int) -> float:
@@ -135,128 +148,136 @@ def _clock(at: Readings) -> Iterator[Finding]:
         yield Finding("clock", "note", what, "loops could not be run")
         return
     cpu = max(spreads, key=spreads.__getitem__)
-    effect = f"equal loops on core {cpu} differ by ×{spreads[cpu]:.2f} from the fast end to the slow"
-    if spreads[cpu] <= _STEADY:
-        yield Finding("clock", "fine", what, effect)
-        return
-    pairs = "pairs cancel most of it, and a larger --budget helps"
+    effect = f"the time of equal loops on core {cpu} differs by up to ×{spreads[cpu]:.2f}"
+    remedy = "the cause is not visible here (other virtual machines, for example)"
     if _own(at, cpu) < _UNDISTURBED or at.shares.get(cpu, 0) > BUSY_SHARE:
-        remedy = f"stop other work on core {cpu}; {pairs}"
+        remedy = f"stop other work on core {cpu}"
     elif at.governors and at.governors != ("performance",):
-        remedy = f"as root: cpupower frequency-set --governor performance; {pairs}"
+        remedy = "as root: cpupower frequency-set --governor performance"
     elif at.turbo:
-        remedy = f"turn turbo off in the firmware or the system; {pairs}"
-    else:
-        remedy = f"{pairs}; the cause is not visible from here (other virtual machines, for example)"
-    yield Finding("clock", "note", what, effect, remedy)
+        remedy = "turn turbo off in the firmware or the system"
+    remedy += "; paired samples cancel most of it, and a larger --budget helps"
+    steady = spreads[cpu] <= _STEADY
+    yield Finding("clock", "fine" if steady else "note", what, effect, "" if steady else remedy)
 
 
 def _memory(at: Readings) -> Iterator[Finding]:
-    if at.free_bytes is None:
-        yield Finding("memory", "note", "the free memory is unknown")
-    elif at.free_bytes < _LITTLE_BYTES:
-        what = f"{human_bytes(at.free_bytes)} free"
-        yield Finding(
-            "memory", "note", what, "larger cases are out_of_memory", "stop programs that hold memory"
-        )
-    else:
-        yield Finding("memory", "fine", f"{human_bytes(at.free_bytes)} free")
-    if at.swapped_bytes:
-        what = f"{human_bytes(at.swapped_bytes)} went in or out within a second"
-        effect = "a call that waits for a disk takes thousands of times as long"
-        yield Finding("swap", "bad", what, effect, "free memory, or as root: swapoff -a")
-    elif at.swap_used_bytes:
-        used = f"{human_bytes(at.swap_used_bytes)} of swap are used, and none went in or out"
-        yield Finding("swap", "note", used, "", "free memory before a long run")
+    free = at.free_bytes
+    shown = f"{human_bytes(free or 0)} free"
+    little = free is not None and free < _LITTLE_BYTES
+    yield from _first(
+        "memory",
+        (free is None, "note", "the free memory is unknown"),
+        (little, "note", shown, "larger cases are out_of_memory", "stop programs that hold memory"),
+        (True, "fine", shown),
+    )
+
+
+def _swap(at: Readings) -> Iterator[Finding]:
+    moved, used = (human_bytes(count) for count in (at.swapped_bytes, at.swap_used_bytes))
+    effect = "a call that waits for a disk takes thousands of times longer"
+    yield from _first(
+        "swap",
+        (
+            at.swapped_bytes > 0, "bad", f"{moved} went in or out within a second", effect,
+            "free memory, or as root: swapoff -a",
+        ),
+        (at.swap_used_bytes > 0, "note", f"{used} used, nothing moved", "", "free memory before a long run"),
+    )  # fmt: skip
 
 
 def _allocator(at: Readings) -> Iterator[Finding]:
     if at.pinned is None or at.unpinned is None:
         yield Finding("allocator", "note", "could not be measured")
         return
-    effect = f"the naive form at L=512: {_spread(at.unpinned)} as it is, {_spread(at.pinned)} pinned"
-    more = max(at.unpinned["faults"]) - max(at.pinned["faults"])
-    if not at.pinned["taken"]:
-        yield Finding("allocator", "fine", "this C library has no thresholds to pin")
-    elif more * _FAULT_MS <= _COUNTS * min(at.unpinned["ms"]):
-        yield Finding("allocator", "fine", "pinned thresholds spare no page faults that count here", effect)
-    elif at.allocator == "default":
-        what = "default thresholds: whether freed memory is returned depends on the heap"
-        yield Finding("allocator", "bad", what, effect, "--allocator pinned, as runs have it by default")
-    else:
-        what = "default thresholds outside of attnbench, which pins them"
-        remedy = "export MALLOC_TRIM_THRESHOLD_=2147483647 MALLOC_MMAP_THRESHOLD_=33554432"
-        yield Finding("allocator", "note", what, effect, f"in your own programs: {remedy}")
+    spreads = f"{_spread(at.unpinned)} with default thresholds, {_spread(at.pinned)} pinned"
+    effect = f"plain attention with L=512: {spreads}"
+    spared_ms = _FAULT_MS * (max(at.unpinned["faults"]) - max(at.pinned["faults"]))
+    export = "export MALLOC_TRIM_THRESHOLD_=2147483647 MALLOC_MMAP_THRESHOLD_=33554432"
+    yield from _first(
+        "allocator",
+        (not at.pinned["taken"], "fine", "this C library has no thresholds to pin"),
+        (
+            spared_ms <= _COUNTS * min(at.unpinned["ms"]), "fine",
+            "pinned thresholds make no difference that counts here", effect,
+        ),
+        (
+            at.allocator == "default", "bad",
+            "default thresholds: the state of the heap decides whether freed memory is returned", effect,
+            "--allocator pinned, the default of a run",
+        ),
+        (
+            True, "note", "attnbench pins the thresholds; other programs have the default", effect,
+            f"in your own programs: {export}",
+        ),
+    )  # fmt: skip
 
 
 def _spread(probed: Probed) -> str:
     """Write the least and the most of all processes."""
     ms, least, most = probed["ms"], round(min(probed["faults"])), round(max(probed["faults"]))
     pages = count_of(most, "page fault") if least == most else f"{least} to {most} page faults"
-    return f"{pages} and {min(ms):.2f} to {max(ms):.2f} ms a call"
+    return f"{pages} and {min(ms):.2f} to {max(ms):.2f} ms per call"
 
 
-def _libraries(at: Readings) -> Iterator[Finding]:
-    if at.libraries is None:
-        remedy = "python -c 'import torch' says why"
-        yield Finding("torch", "bad", "does not start here", "nothing can be measured", remedy)
+def _torch(at: Readings) -> Iterator[Finding]:
+    found = at.libraries
+    if found is None:
+        remedy = "python -c 'import torch' shows why"
+        yield Finding("torch", "bad", "can't be imported", "nothing can be measured", remedy)
         return
-    cuda = f"CUDA {at.libraries['cuda']}" if at.libraries["cuda"] else "no CUDA"
-    built = f"torch {at.libraries['torch']}, {at.libraries['capability']}, {cuda}"
-    if at.libraries["capability"] in ("DEFAULT", "NO AVX"):
-        effect = "kernels without vector instructions: times differ from those of usual builds"
-        remedy = "unset ATEN_CPU_CAPABILITY, or another build of torch"
-        yield Finding("torch", "note", built, effect, remedy)
-    else:
-        yield Finding("torch", "fine", built)
+    cuda = f"CUDA {found['cuda']}" if found["cuda"] else "no CUDA"
+    built = f"torch {found['torch']}, {found['capability']}, {cuda}"
+    effect = "kernels use no vector instructions: times differ from those of usual builds"
+    yield from _first(
+        "torch",
+        (
+            found["capability"] in ("DEFAULT", "NO AVX"), "note", built, effect,
+            "unset ATEN_CPU_CAPABILITY, or install another build of torch",
+        ),
+        (True, "fine", built),
+    )  # fmt: skip
 
 
 def _gpus(at: Readings) -> Iterator[Finding]:
-    if at.gpus_unseen:
-        yield Finding("GPU", "note", at.gpus_unseen, "", "pip install nvidia-ml-py, or see nvidia-smi")
-    elif not at.gpus:
-        yield Finding("GPU", "fine", "the NVIDIA driver reports none")
+    yield from _first(
+        "GPU",
+        (bool(at.gpus_unseen), "note", at.gpus_unseen, "", "pip install nvidia-ml-py, or run nvidia-smi"),
+        (not at.gpus, "fine", "the NVIDIA driver reports none"),
+    )
     usable = at.libraries is None or bool(at.libraries["cuda"])
     for index, gpu in enumerate(at.gpus):
-        if usable:
-            yield _clock_of(f"GPU {index}", gpu)
-            yield from _others(f"busy GPU {index}", gpu)
-        else:
-            effect = "torch is built without CUDA: nothing can be measured there"
-            yield Finding(f"GPU {index}", "note", gpu.name, effect, "a build of torch with CUDA")
+        yield from _gpu(index, gpu, usable=usable)
 
 
-def _clock_of(name: str, gpu: Gpu) -> Finding:
-    what = f"{gpu.name}, {_number(gpu.clock_mhz)} of {_number(gpu.largest_mhz)} MHz"
-    if gpu.reasons is None:
-        return Finding(name, "note", what, "the driver does not report whether the clock is reduced")
-    holders = [who for bit, who in _HELD_DOWN.items() if gpu.reasons & bit]
-    if holders:
-        effect = f"its clock is reduced by {', '.join(holders)}"
-        return Finding(name, "bad", what, effect, "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE says more")
-    if gpu.persistent == 0:
-        effect = "without persistence mode every process loads the driver again"
-        return Finding(name, "note", what, effect, "as root: nvidia-smi -pm 1")
-    return Finding(name, "fine", what)
-
-
-def _number(value: int | None) -> str:
-    return "?" if value is None else str(value)
-
-
-def _others(name: str, gpu: Gpu) -> Iterator[Finding]:
-    """Check for other work on a GPU, where the driver reports it: a part of a GPU (MIG) has no
-    utilization."""
-    if gpu.busy_percent is not None and gpu.busy_percent >= _BUSY_PERCENT:
+def _gpu(index: int, gpu: Gpu, *, usable: bool) -> Iterator[Finding]:
+    now, most = ("?" if mhz is None else mhz for mhz in (gpu.clock_mhz, gpu.largest_mhz))
+    what = f"{gpu.name}, {now} of {most} MHz"
+    causes = ", ".join(cause for bit, cause in _HELD_DOWN.items() if (gpu.reasons or 0) & bit)
+    yield from _first(
+        f"GPU {index}",
+        (
+            not usable, "note", gpu.name, "torch is built without CUDA: nothing can be measured there",
+            "install a build of torch with CUDA",
+        ),
+        (gpu.reasons is None, "note", what, "the driver does not report whether the clock is reduced"),
+        (
+            bool(causes), "bad", what, f"its clock is reduced by {causes}",
+            "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE shows more",
+        ),
+        (
+            gpu.persistent == 0, "note", what, "without persistence mode each process loads the driver again",
+            "as root: nvidia-smi -pm 1",
+        ),
+        (True, "fine", what),
+    )  # fmt: skip
+    # The driver reports no utilization of a part of a GPU (MIG).
+    if usable and (gpu.busy_percent or 0) >= _BUSY_PERCENT:
         effect = "other programs share the GPU with what is measured"
         remedy = "nvidia-smi lists its processes: stop them, or wait"
-        yield Finding(name, "bad", f"{gpu.busy_percent}% busy", effect, remedy)
+        yield Finding(f"busy GPU {index}", "bad", f"{gpu.busy_percent}% busy", effect, remedy)
     used, total = gpu.used_bytes, gpu.total_bytes
-    if used is not None and total is not None and used > _HELD * total:
+    if usable and used is not None and total is not None and used > _HELD * total:
         what = f"{human_bytes(used)} of {human_bytes(total)} of its memory are taken"
-        yield Finding(name, "note", what, "larger cases are out_of_memory", "nvidia-smi lists its processes")
-
-
-_LOOKS: tuple[Callable[[Readings], Iterator[Finding]], ...] = (
-    _threads, _cores, _clock, _memory, _allocator, _libraries, _gpus,
-)  # fmt: skip
+        effect = "larger cases are out_of_memory"
+        yield Finding(f"busy GPU {index}", "note", what, effect, "nvidia-smi lists its processes")

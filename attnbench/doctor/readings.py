@@ -83,21 +83,21 @@ class Readings:
     gpus_unseen: str = ""
 
 
-def read_machine(threads: int, allocator: str, tell: Callable[[str], None] = lambda what: None) -> Readings:
-    """Measure this machine for some seconds. tell: called with the next thing that is measured."""
+def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lambda step: None) -> Readings:
+    """Measure this machine for some seconds. show: called with each step before it begins."""
     cpus, quota = allowed_cpus(), cpu_quota()
-    tell("watching cores")
+    show("watching cores")
     before = _swap()
     shares = watch_cores(_WATCHED_S)
     after = _swap()
-    tell("running loops on the cores that would be measured on")
+    show("running loops on the cores to be measured on")
     loops = {cpu: probe("steady", str(cpu)) for cpu in cores_measured(cpus, threads)}
     compared = min(max(2, threads), _MOST_PER_CORE * len(cpus)) if len(cpus) > 1 or threads > 1 else 1
-    tell(f"calling attention with {compared} threads")
+    show(f"calling attention with {compared} threads")
     of_threads = probe("threads", str(compared), threads=compared) if compared > 1 else None
-    tell("calling attention with the allocator pinned and as it is")
+    show("calling attention with the allocator pinned and by default")
     pinned, unpinned = probe("faults", "pinned"), probe("faults", "default")
-    tell("looking at libraries and GPUs")
+    show("examining libraries and GPUs")
     gpus, unseen = read_gpus()
     return Readings(
         asked_threads=threads,
@@ -173,7 +173,7 @@ def read_gpus() -> tuple[tuple[Gpu, ...], str]:
     if not _NVIDIA.exists():
         return (), ""
     if find_spec("pynvml") is None:
-        return (), "could not be looked at: nvidia-ml-py is not installed"
+        return (), "can't be examined: nvidia-ml-py is not installed"
     import pynvml
 
     try:
@@ -184,7 +184,7 @@ def read_gpus() -> tuple[tuple[Gpu, ...], str]:
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as failure:
-        return (), f"could not be looked at: the driver says {clean(str(failure))!r}"
+        return (), f"can't be examined: the driver reports {clean(str(failure))!r}"
 
 
 def _gpu(nvml: Any, handle: Any) -> Gpu:

@@ -31,7 +31,7 @@ _NUMPY: dict[Dtype, type[np.floating[Any]]] = {
     "float16": np.float16,
 }
 _AT_ONCE = 1 << 15  # Chunks that fit a cache take a third of the time.
-# Of float64's 52 stored bits bfloat16 keeps 7; below 2**-126 its numbers are multiples of 2**-133.
+# bfloat16 keeps 7 of float64's 52 stored bits; below 2**-126 its numbers are multiples of 2**-133.
 _DROPPED_BITS = 45
 _SMALLEST_NORMAL = 2.0**-126
 _ONLY_MULTIPLES_OF_SMALLEST = 1.5 * 2.0 ** (52 - 133)

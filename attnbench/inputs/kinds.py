@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from attnbench.inputs import large_logits, near_duplicate, one_hot, unlikely_values
+from attnbench.inputs import known_scores, near_duplicate
 from attnbench.inputs.draw import Stored, draw_activations
 from attnbench.types.case import Case, output_shape
 from attnbench.types.operation import operation_of
@@ -33,18 +33,18 @@ _AFTER_NORMAL = 1000
 class Family:
     """A kind of inputs.
 
-    name: in records and options. summary: what it detects. applies: whether it makes sense for a case. draw:
-    ``draw(case, rule, entropy, index)``. fewest: draws of a large case. Small cases have more, until about
-    ``elements`` output elements are compared, but at most ``most``.
+    name: in records and options. summary: what it detects. draw: ``draw(case, rule, entropy, index)``.
+    applies: whether it makes sense for a case. elements, most: a small case has as many draws as compare
+    about ``elements`` output elements, at most ``most``. fewest: the draws of a large case.
     """
 
     name: str
     summary: str
-    applies: Callable[[Case, Rule], bool]
     draw: Callable[[Case, Rule, int, int], Triple]
-    fewest: Callable[[Case], int]
     elements: int
     most: int
+    applies: Callable[[Case, Rule], bool] = lambda case, rule: True
+    fewest: Callable[[Case], int] = lambda case: 1
 
 
 def _has_room_for_a_graph(case: Case, rule: Rule) -> bool:
@@ -59,67 +59,56 @@ def _draw_after_normal(number: int, case: Case, rule: Rule, entropy: int, index:
 
 FAMILIES: tuple[Family, ...] = (
     Family(
-        NORMAL,
-        "standard normal numbers",
-        applies=lambda case, rule: True,
-        draw=draw_activations,
-        fewest=lambda case: 2,
-        elements=4096,
-        most=16,
+        NORMAL, "standard normal numbers", draw_activations, elements=4096, most=16, fewest=lambda case: 2
     ),
     Family(
         "deep_change",
         "the draw before with two elements inside v or inside k changed, sums kept",
-        applies=near_duplicate.applies,
-        draw=near_duplicate.draw,
-        fewest=lambda case: 2,
+        near_duplicate.draw,
         elements=1024,
         most=8,
+        applies=near_duplicate.applies,
+        fewest=lambda case: 2,
     ),
     Family(
         "one_key",
         "all weight on the first, the last or a far key",
-        applies=one_hot.applies,
-        draw=one_hot.draw,
-        fewest=lambda case: math.ceil(len(one_hot.PLACES) / (case.B * case.Hkv)),
+        known_scores.draw_one_hot,
         elements=1024,
         most=8,
+        applies=known_scores.one_hot_applies,
+        fewest=lambda case: math.ceil(len(known_scores.PLACES) / (case.B * case.Hkv)),
     ),
     Family(
         "loud",
         "scores up to ±1000, tied or far apart",
-        applies=large_logits.applies,
-        draw=large_logits.draw,
-        fewest=lambda case: 1,
+        known_scores.draw_large_logits,
         elements=1024,
         most=4,
+        applies=known_scores.large_logits_apply,
     ),
     Family(
         "quiet",
         "values on the unlikely keys, which a wrong scale changes most",
-        applies=unlikely_values.applies,
-        draw=unlikely_values.draw,
-        fewest=lambda case: 1,
+        known_scores.draw_unlikely_values,
         elements=256,
         most=2,
+        applies=known_scores.unlikely_values_apply,
     ),
     Family(
         STRIDED,
         "ordinary numbers as views with strides of their own",
-        applies=lambda case, rule: True,
-        draw=partial(_draw_after_normal, 1),
-        fewest=lambda case: 1,
+        partial(_draw_after_normal, 1),
         elements=256,
         most=2,
     ),
     Family(
         GRADED,
         "ordinary numbers that require gradients, in a forward pass",
-        applies=_has_room_for_a_graph,
-        draw=partial(_draw_after_normal, 2),
-        fewest=lambda case: 1,
+        partial(_draw_after_normal, 2),
         elements=256,
         most=2,
+        applies=_has_room_for_a_graph,
     ),
 )
 """``normal`` comes first. ``deep_change`` with some number follows the ``normal`` draw of that number."""

@@ -106,27 +106,14 @@ def one_feature(case: Case, rule: Rule, key: int) -> OneFeature | None:
     known = [head for head in found if head is not None]
     if len(known) < case.H:
         return None
+    queries, slopes, others, alone, linear, bias = zip(*known, strict=True)
     return OneFeature(
-        key=key,
-        queries=np.array([head.query for head in known]),
-        slopes=np.array([head.slope for head in known]),
-        others=np.array([head.others for head in known]),
-        alone=all(head.alone for head in known),
-        linear=all(head.linear for head in known),
-        bias=max(head.bias for head in known),
+        key, np.array(queries), np.array(slopes), np.array(others), all(alone), all(linear), max(bias)
     )
 
 
-@dataclass(frozen=True)
-class _Head:
-    """The scores of one head; fields as in :class:`OneFeature`."""
-
-    query: int
-    slope: float
-    others: float
-    alone: bool
-    linear: bool
-    bias: float
+_Head = tuple[int, float, float, bool, bool, float]
+"""The query's feature, slope, others, alone, linear and bias of one head; see :class:`OneFeature`."""
 
 
 def _one_head(case: Case, rule: Rule, parameters: Mapping[str, Array], key: int) -> _Head | None:
@@ -147,14 +134,9 @@ def _one_head(case: Case, rule: Rule, parameters: Mapping[str, Array], key: int)
     alone = features[best] == key and aside == 2
     large = _scores(rule, parameters, LARGE * of_query, LARGE * of_key)
     spread = abs(slope) if alone else float(np.sqrt(np.mean(np.square(by_key))))
-    return _Head(
-        query=int(features[best]),
-        slope=slope,
-        others=spread * float(np.sqrt(case.D - 1)),
-        alone=bool(alone),
-        linear=bool(np.allclose(large, LARGE * LARGE * slope, rtol=1e-9, atol=0)),
-        bias=_bias(case, rule, parameters),
-    )
+    linear = bool(np.allclose(large, LARGE * LARGE * slope, rtol=1e-9, atol=0))
+    others = spread * float(np.sqrt(case.D - 1))
+    return int(features[best]), slope, others, bool(alone), linear, _bias(case, rule, parameters)
 
 
 def power_of_two(value: float) -> float:

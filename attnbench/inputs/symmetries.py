@@ -121,34 +121,55 @@ def settled(case: Case, transform: Transform, inputs: Triple) -> Transform:
     return replace(transform, moved=np.where(exact, transform.moved, 1.0))
 
 
+@dataclass(frozen=True)
+class _Effect:
+    """The effect of a transform on one array: the order along each of its first axes, then factors."""
+
+    orders: tuple[Order, ...]
+    factors: Factors
+
+    def do(self, array: Stored, case: Case) -> Stored:
+        return _stored(_working(array[np.ix_(*self.orders)], case), self.factors, case)
+
+
+def _effect(case: Case, transform: Transform, name: str, length: int) -> _Effect:
+    """Return the effect on q, k, v, the output ``out``, or a source of a layer by its name.
+
+    length: of the axis of places. Places stay where it is not that of their order: a rule that pairs keys
+    with queries gives k the length of q.
+    """
+    places = transform.queries if name in ("q", "out", "x", "queries") else transform.keys
+    places = places if len(places) == length else np.arange(length)
+    if case.layer is not None:
+        return _Effect((transform.batches, places), transform.mirrored[:, None, None])
+    heads = _query_heads(case, transform.heads) if name in ("q", "out") else transform.heads
+    factors = {
+        "q": transform.signs * transform.moved,
+        "k": transform.signs / transform.moved,
+        "v": transform.values,
+        "out": transform.values,
+    }
+    return _Effect((transform.batches, heads, places), factors[name])
+
+
 def apply(case: Case, transform: Transform, inputs: Triple) -> Triple:
     """Apply a transform to stored inputs; shapes stay, and an array that is given twice stays one array.
 
     transform: :func:`settled` for these inputs.
     """
-    if case.layer is not None:
-        return _apply_to_sources(case, transform, inputs)
-    q, k, v = (_working(array, case) for array in inputs)
-    # A rule that pairs keys with queries gives k the length of q; keys then keep their places.
-    keys = transform.keys if k.shape[2] == case.Lk else np.arange(k.shape[2])
-    q = q[np.ix_(transform.batches, _query_heads(case, transform.heads), transform.queries)]
-    k = k[np.ix_(transform.batches, transform.heads, keys)]
-    v = v[np.ix_(transform.batches, transform.heads, transform.keys)]
-    return (
-        _stored(q, transform.signs * transform.moved, case),
-        _stored(k, transform.signs / transform.moved, case),
-        _stored(v, transform.values, case),
-    )
+    names = ("q", "k", "v") if case.layer is None else ("queries", "keys", "values")
+    made: dict[int, Stored] = {}
+    for name, array in zip(names, inputs, strict=True):
+        if id(array) not in made:
+            made[id(array)] = _effect(case, transform, name, array.shape[-2]).do(array, case)
+    a, b, c = inputs
+    return made[id(a)], made[id(b)], made[id(c)]
 
 
 def apply_to_upstream(case: Case, transform: Transform, upstream: Stored) -> Stored:
     """Apply a transform to the gradient of the output; its product with the output stays the same."""
-    if case.layer is not None:
-        taken = _working(upstream[np.ix_(transform.batches, transform.queries)], case)
-        return _stored(taken, transform.mirrored[:, None, None], case)
-    heads = _query_heads(case, transform.heads)
-    taken = _working(upstream[np.ix_(transform.batches, heads, transform.queries)], case)
-    return _stored(taken, 1 / transform.values, case)
+    effect = _effect(case, transform, "out", case.Lq)
+    return replace(effect, factors=1 / effect.factors).do(upstream, case)
 
 
 def invert_gradient(case: Case, transform: Transform, name: str, gradient: Wide) -> Wide:
@@ -157,26 +178,10 @@ def invert_gradient(case: Case, transform: Transform, name: str, gradient: Wide)
     name: of the tensor, as :func:`attnbench.check.gradients.source_names` has it. Tensors that are not inputs
     have the same gradient before and after.
     """
-    queries, keys = np.argsort(transform.queries), np.argsort(transform.keys)
-    batches = np.argsort(transform.batches)
-    if case.layer is not None:
-        if name not in ("x", "queries", "context", "keys", "values"):
-            return gradient
-        places = queries if name in ("x", "queries") else keys
-        places = places if len(places) == gradient.shape[1] else np.arange(gradient.shape[1])
-        return gradient[np.ix_(batches, places)] * transform.mirrored[batches][:, None, None]
-    heads = np.argsort(transform.heads)
-    match name:
-        case "q":
-            of_queries = np.argsort(_query_heads(case, transform.heads))
-            return gradient[np.ix_(batches, of_queries, queries)] * (transform.signs * transform.moved)
-        case "k":
-            keys = keys if gradient.shape[2] == case.Lk else np.arange(gradient.shape[2])
-            return gradient[np.ix_(batches, heads, keys)] * (transform.signs / transform.moved)
-        case "v":
-            return gradient[np.ix_(batches, heads, keys)] * transform.values
-        case _:
-            return gradient
+    if name not in ("q", "k", "v", "x", "queries", "context", "keys", "values"):
+        return gradient
+    effect = _effect(case, transform, name, gradient.shape[-2])
+    return (gradient * effect.factors)[np.ix_(*map(np.argsort, effect.orders))]
 
 
 def invert(case: Case, transform: Transform, output: Stored, rows: Order | None = None) -> Wide:
@@ -185,35 +190,20 @@ def invert(case: Case, transform: Transform, output: Stored, rows: Order | None 
     Shape (B, H, Lq, Dv), or (B, Lq, width) of a layer. rows: query rows before the transform; R of them
     replace Lq.
     """
-    queries = np.argsort(transform.queries)
+    effect = _effect(case, transform, "out", case.Lq)
+    *others, queries = map(np.argsort, effect.orders)
     queries = queries if rows is None else queries[rows]
-    batches = np.argsort(transform.batches)
-    if case.layer is not None:
-        mirrored = transform.mirrored[:, None, None]
-        return _widened(output[np.ix_(batches, queries)], case) * mirrored[batches]
-    heads = np.argsort(_query_heads(case, transform.heads))
-    return _widened(output[np.ix_(batches, heads, queries)], case) / transform.values
+    # Rows are taken first, because fewer of them are then widened.
+    taken = _widened(output[np.ix_(*others, queries)], case)
+    factors = effect.factors if case.layer is None else effect.factors[others[0]]
+    return taken / factors
 
 
 def place_after(case: Case, transform: Transform, index: tuple[int, ...]) -> tuple[int, ...]:
     """Return the place in the transformed output of the element at ``index`` of the original one."""
-    b = int(np.argsort(transform.batches)[index[0]])
-    if case.layer is not None:
-        return (b, int(np.argsort(transform.queries)[index[1]]), index[2])
-    h = int(np.argsort(_query_heads(case, transform.heads))[index[1]])
-    return (b, h, int(np.argsort(transform.queries)[index[2]]), index[3])
-
-
-def _apply_to_sources(case: Case, transform: Transform, inputs: Triple) -> Triple:
-    """Transform the sources (B, L, E) of queries, keys and values of a layer."""
-    made: dict[int, Stored] = {}
-    for array, order in zip(inputs, (transform.queries, transform.keys, transform.keys), strict=True):
-        if id(array) not in made:
-            places = order if len(order) == array.shape[1] else np.arange(array.shape[1])
-            taken = _working(array[np.ix_(transform.batches, places)], case)
-            made[id(array)] = _stored(taken, transform.mirrored[:, None, None], case)
-    a, b, c = inputs
-    return made[id(a)], made[id(b)], made[id(c)]
+    orders = _effect(case, transform, "out", case.Lq).orders
+    moved = (int(np.argsort(order)[i]) for order, i in zip(orders, index, strict=False))
+    return (*moved, index[-1])
 
 
 def _order(rng: np.random.Generator, count: int, holds: bool) -> Order:

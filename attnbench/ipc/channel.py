@@ -13,7 +13,7 @@ import msgspec
 LARGEST_MESSAGE_BYTES = 192 * 1024
 """A sequenced packet must fit the kernel's default send buffer; arrays travel as descriptors."""
 MOST_FDS = 253
-"""As many descriptors as Linux lets travel with one message (SCM_MAX_FD)."""
+"""The most descriptors that Linux sends with one message (SCM_MAX_FD)."""
 
 _ROOM_WITHIN_S = 10.0
 
@@ -26,7 +26,7 @@ class ChannelClosed(Exception):  # noqa: N818
 
 
 class ChannelTimeout(Exception):  # noqa: N818
-    """The other end said nothing in time."""
+    """The other end sent nothing in time."""
 
 
 class Channel(Generic[S, R]):
@@ -52,7 +52,7 @@ class Channel(Generic[S, R]):
             except (BrokenPipeError, ConnectionResetError) as gone:
                 raise ChannelClosed from gone
             except OSError as failure:
-                # The descriptors that a user has on their way are counted over all processes; they arrive.
+                # The kernel limits the descriptors that are under way in all processes of a user.
                 if failure.errno != errno.ETOOMANYREFS or time.monotonic() > end:
                     raise
                 time.sleep(0.001)
@@ -65,7 +65,7 @@ class Channel(Generic[S, R]):
         Raises:
             ChannelClosed: the other end is gone.
             ChannelTimeout: nothing came in ``timeout_s``.
-            msgspec.DecodeError: what came is no message of ours.
+            msgspec.DecodeError: the data are not one of our messages.
         """
         self.sock.settimeout(timeout_s)
         try:
@@ -83,7 +83,7 @@ class Channel(Generic[S, R]):
             raise
 
     def fileno(self) -> int:
-        """For waiting on several lines at once."""
+        """Return the descriptor, to wait on several lines at once."""
         return self.sock.fileno()
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Channel(Generic[S, R]):
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends of a line of sequenced packets."""
+    """Return two connected ends of a line of sequenced packets."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from attnbench.ipc import channel
+from attnbench.timing.warmup import IN_CHECKS, Limits
 from attnbench.types.case import Dtype
 from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
@@ -18,8 +19,7 @@ from attnbench.types.status import Status
 
 
 class ArraySpec(Struct, frozen=True):
-    """One array inside a shared block of memory. dtype is the case's word or that of integers; bfloat16
-    is stored as its bits."""
+    """One array in a shared block of memory. dtype: a name; bfloat16 is stored as its bits."""
 
     name: str
     dtype: str
@@ -28,10 +28,9 @@ class ArraySpec(Struct, frozen=True):
 
 
 class Fork(Struct, frozen=True, tag=True):
-    """Fork; the new process serves on the descriptor that comes with this. Answer: :class:`Forked`.
+    """Fork; the new process serves on the descriptor of this message. Answer: :class:`Forked`.
 
-    timed: whether the fork is a worker that will be timed, not one in which a backend will be prepared.
-    cpus: cores it may run on.
+    timed: the fork of a prepared worker, which stays in its process group. cpus: the cores it may run on.
     """
 
     timed: bool
@@ -49,19 +48,27 @@ class Facts(Struct, frozen=True, tag=True):
     """Ask for the version of torch and the devices. Answer: :class:`TorchFacts`."""
 
 
-class Preload(Struct, frozen=True, tag=True):
-    """Import these plugins, so that they are there in every fork. Answer: :class:`Done`, even if
-    one does not import: the request that prepares one of its backends reports that."""
+class Wait(Struct, frozen=True, tag=True):
+    """Answer once torch is loaded. Answer: :class:`Done`."""
 
-    sources: tuple[Source, ...]
+
+class ImportFrom(Struct, frozen=True, tag=True):
+    """Import plugins from where a side of a live comparison has them. Answer: :class:`Done`.
+
+    paths: the first folders of the import path. not_from: the folder of the user's tree, from which nothing
+    may be imported; "" if that is allowed.
+    """
+
+    paths: tuple[str, ...]
+    not_from: str
 
 
 class Prepare(Struct, frozen=True, tag=True):
-    """Load one backend and prepare it for a case. Parameters come in the descriptor.
+    """Import the plugins and prepare a backend for a case. Answer: :class:`Prepared` or :class:`Failed`.
 
-    backend_source: None for the plain reference. Answer: :class:`Prepared` or :class:`Failed`.
-    operation_source: None for an operation of attnbench's own.
-    memory_limit_bytes: how much it may allocate beyond what it holds now.
+    Parameters come in the descriptor. backend_source: None for the plain reference. operation_source: None
+    for an operation of attnbench's own. memory_limit_bytes: how much it may allocate beyond what it holds
+    now.
     """
 
     case: str
@@ -74,13 +81,13 @@ class Prepare(Struct, frozen=True, tag=True):
 
 
 class Activations(Struct, frozen=True, tag=True):
-    """Take these inputs (in the descriptor) for the calls to come. Answer: :class:`Done`.
+    """Take the inputs in the descriptor for the next calls. Answer: :class:`Done`.
 
-    fresh: into new tensors, after a junk allocation of junk_bytes that shifts their addresses; otherwise
-    into the storage of the inputs before. guarded: between bands of NaN, for calls that are checked.
-    delivery: ``strided`` or ``graded``, see :mod:`attnbench.worker.prepared`; "" for inputs as they are
-    timed. New tensors too where those before were guarded or delivered otherwise. A backend that says it
-    can't have gradients of such a case answers ``graded`` with a :class:`Failed` that is ``unsupported``.
+    fresh: into new tensors, after a junk allocation of junk_bytes that shifts their addresses; otherwise over
+    the inputs before. guarded: between bands of NaN, for checked calls. delivery: ``strided`` for views with
+    other strides, ``graded`` for inputs that require gradients, "" for inputs as they are timed. Inputs that
+    are guarded or delivered in another way than those before also go into new tensors. A backend without
+    gradients of such a case answers ``graded`` with an ``unsupported`` :class:`Failed`.
     """
 
     arrays: tuple[ArraySpec, ...]
@@ -93,9 +100,9 @@ class Activations(Struct, frozen=True, tag=True):
 class Compute(Struct, frozen=True, tag=True):
     """Compute on the inputs. Answer: :class:`Outputs` with the arrays in a descriptor.
 
-    what: ``outputs`` of ``count`` calls; the attention ``weights``, in a case of ``attention``. From the
-    plain reference's process also its ``exact`` gradients in float64, and its output with features added
-    ``in_turn`` or ``backwards`` (:mod:`attnbench.check.reference`).
+    what: ``outputs`` of ``count`` calls; the attention ``weights`` of a case of ``attention``. The plain
+    reference also computes ``exact`` gradients in float64, and its output with features added ``in_turn`` or
+    ``backwards`` (:mod:`attnbench.check.reference`).
     """
 
     what: Literal["outputs", "weights", "exact", "in_turn", "backwards"] = "outputs"
@@ -105,23 +112,20 @@ class Compute(Struct, frozen=True, tag=True):
 class WarmUp(Struct, frozen=True, tag=True):
     """Call until the time settles; see ``timing.warmup``. Answer: :class:`Warmed`.
 
-    reserve: have memory at hand for what calls need, after one call more that tells how much that is.
+    reserve: make one more call first, and make the memory ready that it needed.
     """
 
-    most_calls: int = 20
-    most_s: float = 0.15
-    least_s: float = 0.0
-    calm_s: float = 0.0
+    limits: Limits = IN_CHECKS
     reserve: bool = False
 
 
 class TakeSlots(Struct, frozen=True, tag=True):
     """Take one sample in each of these slots of a segment, waiting for the handoff before each.
 
-    Descriptors: its own eventfd, those it passes the handoff to, and the memory of ``refreshed``. slots:
-    the places of its slots in the segment. successors: for each, which descriptor is written afterwards; 0 is
-    its own, -1 nobody's. calls: in each sample. warm_calls: before it, untimed. refreshed: inputs to use
-    from a call on that is drawn at random when it comes; nothing where inputs stay as they are.
+    Descriptors: its own eventfd, those of the workers that it passes the handoff to, and the memory of
+    ``refreshed``. slots: the places of its slots in the segment. successors: for each slot the number of the
+    descriptor that is written afterwards; 0 for its own, -1 for none. calls: in each sample. warm_calls:
+    before it, untimed. refreshed: inputs that replace the present ones at a random call; empty to keep those.
     Answer: :class:`SlotsTaken`.
     """
 
@@ -134,7 +138,7 @@ class TakeSlots(Struct, frozen=True, tag=True):
 
 
 class TimedOutputs(Struct, frozen=True, tag=True):
-    """Hand over the outputs of timed calls kept so far, and that of the last. Answer: :class:`Kept`."""
+    """Hand over the logged outputs of timed calls, and the last output. Answer: :class:`Kept`."""
 
 
 class MeasureMemory(Struct, frozen=True, tag=True):
@@ -157,8 +161,8 @@ class MeasureScale(Struct, frozen=True, tag=True):
 
 
 Request = (
-    Fork | Reap | Preload | Facts | Prepare | Activations | Compute | WarmUp | TakeSlots | TimedOutputs
-    | MeasureMemory | TraceCall | MeasureScale
+    Fork | Reap | Wait | ImportFrom | Facts | Prepare | Activations | Compute | WarmUp | TakeSlots
+    | TimedOutputs | MeasureMemory | TraceCall | MeasureScale
 )  # fmt: skip
 
 
@@ -181,11 +185,11 @@ def doing(request: type[Request]) -> str:
 
 
 class Done(Struct, frozen=True, tag=True):
-    """It was done."""
+    """The request was done."""
 
 
 class Failed(Struct, frozen=True, tag=True):
-    """It was not done. status, reason and the failed check are what the record will say."""
+    """The request failed. The record gets the status, the reason and the failed check."""
 
     status: Status
     reason: str
@@ -199,13 +203,13 @@ class Forked(Struct, frozen=True, tag=True):
 
 
 class Ended(Struct, frozen=True, tag=True):
-    """How a process ended: its exit code, or minus the signal that killed it."""
+    """The exit code of a process, or minus the signal that killed it."""
 
     code: int
 
 
 class TorchFacts(Struct, frozen=True, tag=True):
-    """torch's version and flags, and the CUDA devices there are."""
+    """The version and flags of torch, and the CUDA devices."""
 
     torch: str
     cuda_devices: tuple[str, ...]
@@ -213,16 +217,21 @@ class TorchFacts(Struct, frozen=True, tag=True):
 
 
 class Prepared(Struct, frozen=True, tag=True):
-    """The backend is prepared. ns: loading and preparation. notes: what it changed for others."""
+    """The backend is prepared.
+
+    ns: the time of importing and preparing. notes: changes that were put back. code: digits that change with
+    the files of the plugins' packages.
+    """
 
     ns: int
     notes: tuple[str, ...] = ()
+    code: str = ""
 
 
 class Outputs(Struct, frozen=True, tag=True):
-    """The answers, in order, each by its parts: the output as ``out``, gradients by what they are of.
+    """The answers in order, each by parts: the output as ``out``, gradients by the names of their inputs.
 
-    ns: the time of the last call, rough; 0 where none was timed.
+    ns: the rough time of the last call; 0 if none was timed.
     """
 
     outputs: tuple[tuple[ArraySpec, ...], ...]
@@ -230,9 +239,9 @@ class Outputs(Struct, frozen=True, tag=True):
 
 
 class KeptOutput(Struct, frozen=True):
-    """The output of one timed call: which call (from 0) of the sample of which slot, in which segment.
+    """The output of one timed call: its segment, slot and number in the sample, from 0.
 
-    refreshed: whether on the inputs that came within the segment.
+    refreshed: it was computed on the inputs that came within the segment.
     """
 
     segment: int
@@ -245,7 +254,7 @@ class KeptOutput(Struct, frozen=True):
 class Kept(Struct, frozen=True, tag=True):
     """Outputs of timed calls, in the descriptor; each is handed over once.
 
-    checking_ns: what writing inputs and keeping outputs has taken, within slots.
+    checking_ns: the time of writing inputs and logging outputs within slots.
     """
 
     outputs: tuple[KeptOutput, ...]
@@ -253,18 +262,18 @@ class Kept(Struct, frozen=True, tag=True):
 
 
 class Warmed(Struct, frozen=True, tag=True):
-    """The trace of the warm-up, ns per call; settled says whether it ended by evidence."""
+    """The ns of each call of the warm-up. settled: times agreed at its end."""
 
     trace_ns: tuple[int, ...]
     settled: bool
 
 
 class SlotsTaken(Struct, frozen=True, tag=True):
-    """The samples of all slots; of fewer where the segment was called off.
+    """The samples of all slots; of fewer if the segment was called off.
 
-    received_ns, passed_ns: when each slot began and ended, by the clock that all processes share.
-    process_cpu_ns, thread_cpu_ns: CPU time from before the first slot until after the last, of all threads of
-    the process and of the one that took them.
+    received_ns, passed_ns: the begin and end of each slot, by the clock that all processes share.
+    process_cpu_ns, thread_cpu_ns: CPU time over all slots, of all threads of the process and of the calling
+    thread.
     """
 
     block: Block
@@ -275,7 +284,7 @@ class SlotsTaken(Struct, frozen=True, tag=True):
 
 
 class PeakMemory(Struct, frozen=True, tag=True):
-    """Peak extra bytes of one call, its output included; None where this system can't tell."""
+    """Peak extra bytes of one call, with its output; None if this system can't tell."""
 
     bytes: int | None
 
@@ -299,8 +308,7 @@ Reply = (
 )  # fmt: skip
 
 MEANING = 1
-"""Raise this number when the meaning of a message, or the command line of a server, changes but no field
-does."""
+"""Raise this number when the meaning of a message or the command line of a server changes without a field."""
 
 
 def protocol_fingerprint() -> str:

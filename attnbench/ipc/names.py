@@ -16,23 +16,23 @@ PLAIN = ""
 """The plain reference, among those whose outputs are compared."""
 
 OUT = "out"
-"""The output, among the parts of an answer; gradients have the names of what they are of."""
+"""The output, among the parts of an answer; a gradient has the name of its input or parameter."""
 
 WEIGHTS = "weights"
-"""The attention weights, which are no part of an answer but asked for apart."""
+"""The attention weights, which are not part of an answer but come in their own."""
 
 HELD, ERROR = "held.", "error."
-"""Before the name of a gradient: what it is a difference of, and by how much the plain reference is off."""
+"""Prefixes of a gradient's name: its terms before they are subtracted, and the plain reference's error."""
 
 CALLED_OFF = 1 << 32
-"""The value of an eventfd by which the parent calls a stretch off."""
+"""The parent adds this to an eventfd to call a segment off."""
 
 
 def rule_key(name: str) -> str:
-    """The wire name of a rule's parameter, which can't clash with a projection's."""
+    """Return the name of a rule's parameter in messages, which differs from every projection's."""
     return f"rule.{name}"
 
 
 def parameter_names(rule: Mapping[str, Stored], projections: Mapping[str, Stored]) -> dict[str, Stored]:
-    """All parameters of a case by wire name."""
+    """Return all parameters of a case by their names in messages."""
     return {rule_key(name): array for name, array in rule.items()} | dict(projections)

@@ -8,13 +8,14 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Be killed when the parent ends; ends at once if it already has. Linux only, no-op elsewhere."""
+    """Have the kernel kill this process when its parent ends; end at once if it has. Linux only."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -23,19 +24,19 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def live_by_line() -> None:
-    """Undo :func:`die_with_parent`: a server sees the end of its line, and then ends what it forked."""
+    """Undo :func:`die_with_parent`: a server sees the end of its line, and then ends its forks."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def leave_terminal() -> None:
-    """Ctrl-C is for the parent, which ends its workers itself."""
+    """Ignore Ctrl-C, which is for the parent: it ends its workers itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def silence() -> None:
-    """Discard all that a backend prints, and give it nothing to read: stdout is for data."""
+    """Discard the prints of backends and give them no input: stdout is for data."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -48,8 +49,8 @@ def silence() -> None:
 def limit_memory(extra_bytes: int) -> None:
     """Refuse to allocate more than ``extra_bytes`` beyond what this process holds now.
 
-    Counts private writable memory (RLIMIT_DATA), not address space: libraries map much that they
-    never touch. An allocation beyond it fails in the library that asks, with the sentence of that library.
+    The limit counts private writable memory (RLIMIT_DATA), not address space, much of which libraries never
+    touch. The allocation beyond it fails with the message of the library that asked.
     """
     held = _data_bytes()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -60,7 +61,7 @@ def limit_memory(extra_bytes: int) -> None:
 
 
 def be_first_to_go() -> None:
-    """When memory runs out, the kernel should end this process and not the parent."""
+    """Let the kernel end this process rather than the parent when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
         file.write("1000")
 
@@ -76,8 +77,16 @@ def _data_bytes() -> int:
     return 0
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended; one that nobody has waited for (a zombie) has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
+
+
 def kill_group(leader_pid: int) -> None:
-    """Kill what is left of the group that a process leads, or led; nothing where none of it is left."""
+    """Kill what is left of the process group that a process leads or led."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, signal.SIGKILL)
 
@@ -91,14 +100,14 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 def is_code_of(path: str | Path, tree: str | Path) -> bool:
     """Return whether a file or folder is code of a tree: inside it, but not in an environment inside it.
 
-    An environment in the tree (``.venv``) holds what is installed, which is no part of what is committed.
+    An environment in the tree (``.venv``) holds installed packages, which are not part of a commit.
     """
     real, top = Path(path).resolve(), Path(tree).resolve()
     return real.is_relative_to(top) and not _INSTALLED.intersection(real.relative_to(top).parts)
 
 
 def forbidden() -> Path | None:
-    """The folder that this process must not import from; None where there is none."""
+    """Return the folder that this process must not import from, or None."""
     named = os.environ.get(NOT_FROM)
     return Path(named) if named else None
 
@@ -106,9 +115,16 @@ def forbidden() -> Path | None:
 def keep_off_other_code() -> None:
     """Take the folders of that tree off the import path of this process.
 
-    An editable install puts them there, and then what a commit doesn't have would be imported from the
+    An editable install puts them there. A module that a commit does not have would then be imported from the
     user's tree instead of missing.
     """
     tree = forbidden()
     if tree is not None:
         sys.path[:] = [entry for entry in sys.path if not is_code_of(entry or ".", tree)]
+
+
+def import_from(paths: Sequence[str], not_from: str) -> None:
+    """Import from these folders first, here and in child processes, and never from ``not_from``."""
+    os.environ |= {NOT_FROM: not_from, "PYTHONPATH": os.pathsep.join(paths)}
+    keep_off_other_code()
+    sys.path[:0] = paths

@@ -24,7 +24,7 @@ _ALIGN_BYTES = 64
 
 
 def anonymous_file() -> int:
-    """A descriptor of memory without a name."""
+    """Return a descriptor of memory without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with tempfile.TemporaryFile() as file:
@@ -34,9 +34,8 @@ def anonymous_file() -> int:
 def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
     """Copy storage arrays into anonymous memory; return its descriptor and the layout.
 
-    dtype: that of the case, which all arrays have except integers and booleans.
-
-    The same array under several names is stored once: reading gives one array for all of them.
+    dtype: that of the case, which all arrays have except integers and booleans. One array under several names
+    is stored once, and read as one array.
     """
     specs: list[ArraySpec] = []
     placed: dict[int, int] = {}
@@ -59,14 +58,14 @@ def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec
 
 
 def _seal(fd: int) -> None:
-    """Nobody who gets the descriptor can change what is in it: one worker must not spoil another's inputs."""
+    """Make the memory read-only for every process: one worker must not change another's inputs."""
     if hasattr(fcntl, "F_ADD_SEALS"):
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
 
 
 def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
-    """Copies of the arrays in the descriptor, which stays open; same offset, same array object.
+    """Return copies of the arrays in the descriptor, which stays open; equal offsets give one array.
 
     Raises:
         ValueError: the memory is smaller than the layout says, or has an unknown dtype.
@@ -77,9 +76,9 @@ def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
 
 
 def mapped(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
-    """As :func:`unpack` without a copy, for memory that is sealed, as :func:`pack` leaves it.
+    """Return the arrays as :func:`unpack`, without a copy, from memory that :func:`pack` has sealed.
 
-    What is written to the arrays stays in this process. The memory goes with the last of them.
+    Writes to the arrays stay in this process. The memory is freed with the last array.
     """
     specs = tuple(specs)
     if not specs:

@@ -13,12 +13,10 @@ from attnbench.types.record import Accuracy, DropoutNumbers
 
 
 class OpenCase(Struct, frozen=True, tag=True):
-    """Make a case's parameters and get ready to judge it; forgets the case before.
+    """Make the parameters of a case and forget the case before. Answer: :class:`CaseOpened` with them.
 
-    timed_entropy: what seeds the inputs of timed calls. oracle_flops: what solving one draw may cost
-    before rows are sampled. without: families that the check leaves out. operation_source: None for one
-    of attnbench's own. Answer: :class:`CaseOpened` with the
-    parameters in a descriptor.
+    timed_entropy: the seed of the inputs of timed calls. oracle_flops: rows are sampled if solving one draw
+    costs more. without: families that the check leaves out. operation_source: None for a built-in one.
     """
 
     case: str
@@ -31,9 +29,9 @@ class OpenCase(Struct, frozen=True, tag=True):
 
 
 class GetDraw(Struct, frozen=True, tag=True):
-    """Ask for inputs. Draws count from 0: first those of the check, then the timed ones.
+    """Ask for inputs. Draws count from 0: first those of the check, then those of timed calls.
 
-    change: seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
+    change: the seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
     Answer: :class:`Arrays` with a descriptor.
     """
 
@@ -42,11 +40,11 @@ class GetDraw(Struct, frozen=True, tag=True):
 
 
 class Score(Struct, frozen=True, tag=True):
-    """Compare answers on a draw, in the descriptor, each by its parts. Answer: :class:`Scored`.
+    """Compare the answers in the descriptor, each by its parts, on a draw. Answer: :class:`Scored`.
 
-    who: the backend; "" is the plain reference, which must come first. what: the ``output`` of one call;
-    ``calls``, with dropout, of which more may follow before :class:`Judge` compares all of them; attention
-    ``weights``; or the ``exact`` gradients, in float64, which the verifier takes for those of the draw.
+    who: the backend; "" for the plain reference, which must come first. what: the ``output`` of one call;
+    with dropout ``calls``, all of which :class:`Judge` compares together; attention ``weights``; or the
+    ``exact`` gradients in float64, which become those of the draw.
     """
 
     who: str
@@ -56,7 +54,7 @@ class Score(Struct, frozen=True, tag=True):
 
 
 class TimedOutput(Struct, frozen=True):
-    """An answer of a timed call, in the descriptor that comes with it: on which draw, after which change."""
+    """An answer of a timed call: its draw, the seed of the transform, and its parts in the descriptor."""
 
     index: int
     change: int
@@ -66,7 +64,7 @@ class TimedOutput(Struct, frozen=True):
 class ScoreTimed(Struct, frozen=True, tag=True):
     """Compare outputs of timed calls, each alone; with dropout also those on one draw together.
 
-    Answer: :class:`Scored`, of the first that is wrong, or of the last where they are so together.
+    Answer: :class:`Scored` of the first wrong output, or of the last one if all are wrong together.
     """
 
     outputs: tuple[TimedOutput, ...]
@@ -75,7 +73,7 @@ class ScoreTimed(Struct, frozen=True, tag=True):
 class Judge(Struct, frozen=True, tag=True):
     """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`.
 
-    left_out: families of other deliveries that it was not given.
+    left_out: families of other deliveries that it did not get.
     """
 
     who: str
@@ -83,18 +81,18 @@ class Judge(Struct, frozen=True, tag=True):
 
 
 class TryTrivialAnswers(Struct, frozen=True, tag=True):
-    """Ask whether an answer that anybody can give would pass, of dropout whether it can be seen at all.
-
-    Answer: :class:`Tried`.
-    """
+    """Try trivial answers on the case, and with dropout whether any row shows it. Answer: :class:`Tried`."""
 
 
 VerifierRequest = OpenCase | GetDraw | Score | ScoreTimed | Judge | TryTrivialAnswers
 
 
 class CaseOpened(Struct, frozen=True, tag=True):
-    """The case is ready. families: of each draw of the check, its family. pairs: kept (query, key) pairs over
-    all batch elements and heads. calls: with dropout, outputs on one draw that the verdict needs; else 0."""
+    """The case is ready.
+
+    families: the family of each draw of the check. pairs: kept (query, key) pairs over all batch elements and
+    heads. calls: with dropout, the number of outputs on one draw that the verdict needs; else 0.
+    """
 
     parameters: tuple[ArraySpec, ...]
     families: tuple[str, ...]
@@ -111,10 +109,10 @@ class Arrays(Struct, frozen=True, tag=True):
 
 
 class Scored(Struct, frozen=True, tag=True):
-    """Outputs were compared. problem: "" where each alone is within the limits known so far; else which of
-    them isn't (``place``), what is wrong with it, and which check failed.
+    """Outputs were compared.
 
-    transform: the one in force then, in words; "" for none.
+    problem: the fault of the first wrong output; "" if each is within the limits known so far. place: the
+    number of that output. transform: the one applied to its inputs, in words. check: the check that failed.
     """
 
     problem: str
@@ -124,10 +122,11 @@ class Scored(Struct, frozen=True, tag=True):
 
 
 class Judged(Struct, frozen=True, tag=True):
-    """The verdict: the numbers of ordinary inputs, and "" or the reason why it isn't passed.
+    """The verdict on a backend.
 
-    failed: the families in which it isn't. parts: the numbers of each part of the answer, where it has
-    several. dropout: the numbers of a case with dropout, which has no others. check: the check that failed.
+    accuracy: the numbers of ordinary inputs. problem: the reason of a failure, "" for none. failed: the
+    families that failed. parts: the numbers of each part of an answer with several. dropout: the numbers of a
+    case with dropout, which has no others. check: the check that failed.
     """
 
     accuracy: Accuracy | None
@@ -141,7 +140,7 @@ class Judged(Struct, frozen=True, tag=True):
 class Tried(Struct, frozen=True, tag=True):
     """Trivial answers were tried.
 
-    passed: one that passes the whole check; "" where none does. unseen: whether no row shows dropout.
+    passed: one that passes the whole check; "" if none does. unseen: no row shows dropout.
     """
 
     passed: str
@@ -149,7 +148,7 @@ class Tried(Struct, frozen=True, tag=True):
 
 
 class RequestFailed(Struct, frozen=True, tag=True):
-    """The verifier failed; the reason says how, for example that a rule's reference raised."""
+    """The verifier failed, for example because a rule's reference raised; the reason says how."""
 
     reason: str
 

@@ -70,7 +70,7 @@ def _dot_scores(dot: DotForm, scale_queries: bool) -> Scores:
 def form_of(case: Case, rule: Rule) -> Scoring:
     """Bind the rule to parameters of zeros, for ``supports``.
 
-    The result tells which parts the rule has on this case (dot form, cap, bias, sink); ignore its numbers.
+    The result shows which parts the rule has on this case (dot form, cap, bias, sink); ignore its numbers.
     """
     import torch
 

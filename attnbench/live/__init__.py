@@ -1,1 +1,1 @@
-"""Two environments measured against each other: commits in worktrees, or interpreters."""
+"""Two environments measured against each other: commits, or interpreters."""

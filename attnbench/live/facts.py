@@ -1,6 +1,6 @@
-"""What an interpreter has, said by itself: ``python -m attnbench.live.facts``, a question on stdin.
+"""The answer of an interpreter about what it has: ``python -m attnbench.live.facts``, a question on stdin.
 
-Every side of a live comparison is asked before anything is measured, by attnbench.live.sides.
+attnbench.live.sides asks each side of a live comparison before anything is measured.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LIBRARIES = ("torch", "numpy", "triton", "msgspec")
 
 
 class Question(Struct, frozen=True):
-    """What a side is asked.
+    """The question to a side.
 
-    sources: the plugins it should have; None for those that are installed there. own: top-level modules that
-    must come from the folder ``tree``.
+    sources: the plugins to load; None for those that are installed there. own: top-level modules that must
+    come from the folder ``tree``.
     """
 
     sources: tuple[Source, ...] | None
@@ -38,14 +38,13 @@ class Question(Struct, frozen=True):
 
 
 class Facts(Struct, frozen=True):
-    """What a side has.
+    """The answer of a side.
 
-    protocol: the fingerprint of what its workers say. attnbench: the file it comes from. versions: of python,
-    of libraries and of plugins' distributions, by name; those it doesn't have are left out. files: of each
-    plugin's module, the file that it came from. backends, rules: by name, the module that brings it.
-    elsewhere: of plugins' modules that don't come from where they must, and were not loaded, where they would
-    come from, "" for nowhere. strays: files that were imported from the user's tree. faults: what plugins did
-    wrong.
+    protocol: the fingerprint of its workers' messages. attnbench: the file of the package. versions: of
+    python, libraries and plugins' distributions, by name, if present. files: by module of a plugin, its file.
+    backends, rules: by name, the module of the plugin. elsewhere: by module of a plugin that does not come
+    from its tree and was not loaded, the place that it would come from, "" for none. strays: files that were
+    imported from the user's tree. faults: of plugins.
     """
 
     protocol: str
@@ -60,7 +59,7 @@ class Facts(Struct, frozen=True):
 
 
 def facts(question: Question) -> Facts:
-    """Load the plugins that are asked for, and say what there is. Changes the import path of this process."""
+    """Load the plugins of a question and describe them. Changes the import path of this process."""
     keep_off_other_code()
     sources = tuple(installed()) if question.sources is None else question.sources
     elsewhere = {
@@ -84,16 +83,16 @@ def facts(question: Question) -> Facts:
 
 
 def _misplaced(module: str, tree: str) -> str | None:
-    """Where a module would come from, "" for nowhere; None where that is in the tree.
+    """Return the place that a module would come from, "" for none; None if it comes from the tree.
 
-    Looked at from the outside in: what is in the wrong place is not imported.
+    Packages are looked up before their modules, so that nothing in the wrong place is imported.
     """
     names = module.split(".")
     for depth in range(1, len(names) + 1):
         try:
             spec = find_spec(".".join(names[:depth]))
         except Exception:
-            # What surrounds it doesn't import: to load it will say why.
+            # The package around it does not import; loading the plugin will tell the reason.
             return None
         if spec is None:
             return ""
@@ -128,9 +127,9 @@ def _strays() -> Iterable[str]:
 
 
 def main() -> None:
-    """Answer the question on stdin; on stdout stands the answer and nothing else."""
+    """Read the question from stdin, and write nothing but the answer to stdout."""
     answer = os.dup(1)
-    # What plugins print while they load, from C too, goes where people look.
+    # Prints of plugins while they load, also from C, must not mix with the answer.
     os.dup2(2, 1)
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
     with open(answer, "wb") as out:  # noqa: PTH123

@@ -1,16 +1,15 @@
-"""What of this environment is imported from the repository, found without importing it."""
+"""Find the modules of this environment that come from the repository, without importing them."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from attnbench.ipc.process import is_code_of
-from attnbench.live.worktree import Repository
+from attnbench.live.repository import Repository
 from attnbench.types.errors import BadInput
 
 INTERPRETERS = "install each side in its own environment and name them by --ref-python and --head-python"
@@ -25,7 +24,7 @@ class Imported:
 
 
 def imported(name: str) -> Imported:
-    """Where a top-level module would be imported from, or was; no locations where it isn't found."""
+    """Find the place that a top-level module is imported from; it has no locations if there is none."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -36,19 +35,19 @@ def imported(name: str) -> Imported:
         places = list(spec.submodule_search_locations)
     else:
         places = [spec.origin] if spec.has_location and spec.origin else []
-    # Editable installs of namespace packages have words on this path that are no folders.
+    # Editable installs of namespace packages put words on this path that are not folders.
     found = [Path(place).resolve() for place in places if Path(place).exists()]
     return Imported(name, tuple(dict.fromkeys(found)))
 
 
 def measured_modules(modules: Iterable[str], repository: Repository) -> tuple[Imported, ...]:
-    """Of the modules of plugins, and attnbench, those that are imported from the repository.
+    """Return those of some modules that are imported from the repository, without locations elsewhere.
 
-    modules: dotted names, of which the first part counts. Locations elsewhere are left out.
+    modules: dotted names of attnbench and of plugins, of which the first part counts.
 
     Raises:
-        BadInput: none is, so that both sides would be the same code; or one can't be imported from a
-            worktree: it has compiled code that git doesn't have, or another name than its folder.
+        BadInput: there is none, so both sides would be the same code; or one can't be imported from a
+            checkout, because it has compiled code that git lacks, or another name than its folder.
     """
     everything = [imported(name) for name in dict.fromkeys(module.partition(".")[0] for module in modules)]
     found = []
@@ -84,25 +83,17 @@ def _refuse_renamed(module: Imported) -> None:
         if called != module.name:
             raise BadInput(
                 f"{module.name} is imported from {str(place)!r}, which has another name, so it can't be "
-                f"imported from a worktree: {INTERPRETERS}"
+                f"imported from a checkout: {INTERPRETERS}"
             )
 
 
 def _refuse_compiled(module: Imported, repository: Repository) -> None:
     for place in module.locations:
-        compiled = _compiled(place)
+        files = [place] if place.is_file() else place.rglob("*")
+        compiled = {path for path in files if path.name.endswith((*EXTENSION_SUFFIXES, ".pyd"))}
         lacking = sorted(compiled - repository.tracked(place)) if compiled else []
         if lacking:
             raise BadInput(
-                f"{module.name} has compiled code that git doesn't have, so that a worktree would lack it "
+                f"{module.name} has compiled code that git doesn't have, so that a checkout would lack it "
                 f"({str(lacking[0].relative_to(repository.top))!r}): {INTERPRETERS}"
             )
-
-
-def _compiled(place: Path) -> set[Path]:
-    endings = (*EXTENSION_SUFFIXES, ".pyd")
-    if place.is_file():
-        return {place} if place.name.endswith(endings) else set()
-    return {
-        Path(folder) / name for folder, _, names in os.walk(place) for name in names if name.endswith(endings)
-    }

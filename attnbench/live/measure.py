@@ -1,37 +1,39 @@
-"""Measuring two sides against each other: a run whose contenders are the sides of each backend."""
+"""Measure two sides against each other, in a run whose candidates are the sides of each backend."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.select import Selection
 from attnbench.live.sides import TwoSides
+from attnbench.live.unchanged import unchanged
 from attnbench.plugins.registry import Registry, two_sided
 from attnbench.results.format import StoredRun
 from attnbench.runner.forecast import RunPlan
-from attnbench.runner.link import Interpreter
 from attnbench.runner.options import Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import Side, start_run
-from attnbench.stats.interval import sign_test
-from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL
-from attnbench.types.compared import SIDES, sided
+from attnbench.stats.sign_test import LEVEL, sign_test
+from attnbench.stats.verdict import FALSE_DISCOVERIES
+from attnbench.types.case import Case
+from attnbench.types.compared import HEAD, SIDES, Compared, sided
 from attnbench.types.errors import BadInput
 
 FEWEST_SETS = 25
-"""Sets are short here and many, since processes of one code differ more than a longer set tells: of 20
-identical cells 14 were ``same`` in 16 sets of 0.25 s in all, 15 in 16 of 0.4 s, 17 in 25 of 0.3 s, which took
-less time than those."""
+"""Many short sets tell more than few long ones, because processes of the same code differ. Of 20 identical
+cells 14 were ``same`` with 16 sets of 0.25 s in all, 15 with 16 of 0.4 s, and 17 with 25 of 0.3 s, which took
+the least time."""
 
 _AGAINST = 1
 
 
 def sets_for(cells: int) -> int:
-    """How many sets are enough to tell a difference even if one of them says the opposite.
+    """Return the sets that show a difference even if one of them disagrees; ``FEWEST_SETS`` at least.
 
-    It must be sure enough among ``cells`` comparisons, if it's the only one; ``FEWEST_SETS`` at least.
+    The difference must be significant among ``cells`` comparisons if it is the only one.
     """
     level, sets = min(LEVEL, FALSE_DISCOVERIES / max(1, cells)), FEWEST_SETS
     while sign_test([1.0] * (sets - _AGAINST) + [-1.0] * _AGAINST) > level:
@@ -39,41 +41,63 @@ def sets_for(cells: int) -> int:
     return sets
 
 
-def measured_backends(sides: TwoSides, registry: Registry, named: Collection[str]) -> tuple[str, ...]:
-    """The backends to measure: those named, or all whose code may differ and that need no compiling.
+@dataclass(frozen=True)
+class Choice:
+    """The backends of a live comparison. left_out: those whose code is the same on both sides."""
+
+    measured: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def choose_backends(
+    sides: TwoSides, registry: Registry, cases: Iterable[Case], named: Collection[str], *, everything: bool
+) -> Choice:
+    """Choose the backends that are named, or else those that need no compiling and may have changed.
+
+    everything: choose also those that cannot have changed.
 
     Raises:
-        BadInput: a name isn't known, or nothing is left.
+        BadInput: a name isn't known, or neither side has a backend.
     """
     for name in named:
         registry.backend(name)
     if named:
-        return tuple(named)
-    alike = sides.alike()
+        return Choice(tuple(named))
     there = frozenset().union(*sides.backends().values())
-    found = tuple(
-        name
-        for name, entry in registry.backends.items()
-        if name in there and name not in alike and not entry.record.compiles
-    )
+    found = [name for name, entry in registry.backends.items() if name in there and not entry.record.compiles]
     if not found:
         raise BadInput(
-            "no backend's code can differ between the two sides: all come from the same files; "
-            "name those to measure all the same by --backend"
+            "neither side has a backend that needs no compiling: name those to measure by --backend"
         )
-    return found
+    same = frozenset() if everything else unchanged(sides, registry, cases)
+    return Choice(
+        tuple(name for name in found if name not in same), tuple(name for name in found if name in same)
+    )
 
 
-def _not_known_here(sides: TwoSides, registry: Registry) -> Iterator[str]:
-    """What a side has and is not measured, since nothing here says what it is."""
+def _notes(sides: TwoSides, registry: Registry) -> Iterator[str]:
+    """Yield the notes on the sides, and backends of a side that this environment does not have."""
+    yield from sides.notes
     for side, names in sides.backends().items():
         for name in sorted(names - registry.backends.keys()):
             yield f"backend {name!r} of the {side} side is not measured: the user's tree doesn't have it"
 
 
+def nothing_measured(sides: TwoSides, registry: Registry, choice: Choice) -> Compared:
+    """Return the comparison of two sides whose backends are all left out."""
+    return Compared(
+        base=sides.base.name,
+        new=sides.head.name,
+        cells=(),
+        warnings=tuple(_notes(sides, registry)),
+        left_out=choice.left_out,
+    )
+
+
 def measure_live(
     sides: TwoSides,
     selection: Selection,
+    choice: Choice,
     named: Collection[str],
     registry: Registry,
     options: Options,
@@ -82,14 +106,13 @@ def measure_live(
 ) -> StoredRun:
     """Measure both sides on selected cases, and return the run.
 
-    named: backends that were asked for by name.
+    named: backends that the user asked for by name.
 
     Raises:
         BadInput: nothing to measure. MeasuringFailed, Interrupted: as of any run.
     """
-    backends = measured_backends(sides, registry, named)
     there = sides.backends()
-    both = two_sided(registry, {side: there[side] & set(backends) for side in SIDES})
+    both = two_sided(registry, {side: there[side] & set(choice.measured) for side in SIDES})
     plan = RunPlan(
         cases=selection.cases,
         backends=tuple(both.backends),
@@ -99,13 +122,8 @@ def measure_live(
         compiled_on=frozenset(case_id(case) for case in selection.compiled_on or ()) if not named else None,
     )
     facts = sides.manifest()
-    facts[sides.head.label]["notes"] = [*sides.notes, *_not_known_here(sides, registry)]
-    return start_run(
-        plan,
-        out,
-        progress,
-        {
-            side.label: Side(Interpreter(side.python, side.environment()), facts[side.label])
-            for side in (sides.base, sides.head)
-        },
-    )
+    facts[HEAD] |= {"notes": list(_notes(sides, registry)), "left_out": list(choice.left_out)}
+    run_sides: dict[str, Side] = {
+        side.label: Side(side.servers(), facts[side.label]) for side in (sides.base, sides.head)
+    }
+    return start_run(plan, out, progress, run_sides)

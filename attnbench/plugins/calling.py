@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @contextmanager
 def traced(what: str) -> Iterator[None]:
-    """Print on stderr what is done and how many milliseconds it took, where TRACE is set."""
+    """Where TRACE is set, print on stderr the action and its milliseconds."""
     if not os.environ.get(TRACE):
         yield
         return
@@ -59,7 +59,7 @@ def undisturbed() -> Iterator[None]:
             after.callback(os.close, folder)
             after.callback(os.fchdir, folder)
         _flush()
-        # Where stdout or stderr is closed, nothing can be mixed up.
+        # A closed stdout or stderr needs no protection.
         with contextlib.suppress(OSError):
             kept = os.dup(1)
             after.callback(os.close, kept)
@@ -93,5 +93,5 @@ def call(function: Callable[..., T], *args: Any) -> T:
 
 
 def tell(fault: str) -> None:
-    """Print on stderr what a plugin did wrong; the command or the run goes on."""
+    """Print a plugin's mistake on stderr; the command or the run goes on."""
     print(f"attnbench: plugin {clean(fault)}", file=sys.stderr)  # noqa: T201

@@ -71,7 +71,7 @@ def plugin_commands(own: Collection[str]) -> PluginCommands:
         elif command.name in found:
             faults.append(
                 f"{command}: brings a command {command.name!r}, as {found[command.name]} does; "
-                "the first is used"
+                "this one is ignored"
             )
         else:
             found[command.name] = command
@@ -86,7 +86,7 @@ def named_by_commands() -> Iterator[str]:
 
 
 def _installed(words: Collection[str] | None) -> list[PluginCommand]:
-    """Return the commands that words choose. Of a distribution found twice only the first one counts."""
+    """Return the commands that words choose. The first of two distributions with one name counts."""
     seen, found = set[str](), []
     for folder in _folders():
         facts = _metadata(folder)

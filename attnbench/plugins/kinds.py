@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, get_args
 
@@ -20,13 +20,13 @@ LONGEST_HEAD = 24
 LONGEST_TEXT = 600
 
 Test = Callable[[Any], str | None]
-"""Returns what is needed instead of a value, in words; None where the value is allowed."""
+"""Return what is needed instead of a value, in words; None where the value is allowed."""
 
 
 def _text(value: object) -> str | None:
     if not isinstance(value, str):
         return "a text is needed"
-    # Texts stand in lists and tables: an escape sequence would paint the terminal, a megabyte flood it.
+    # Texts stand in lists and tables: an escape sequence would change the terminal, a megabyte would fill it.
     if len(value) > LONGEST_TEXT or not value.isprintable():
         return f"one line of at most {LONGEST_TEXT} printable characters is needed"
     return None
@@ -81,23 +81,29 @@ def _cases(value: object) -> str | None:
     return None if fine else "a tuple of Case is needed"
 
 
-def _no_column(value: object) -> str | None:
-    from attnbench.reports.columns import KEYS
+_FUNCTIONS = (
+    "available", "bind", "check", "decide", "draw", "flops", "inputs", "no_gradients", "outputs",
+    "parameters", "prepare", "read", "reference", "render", "score_elements", "score_flops", "sink", "solve",
+    "supports", "unread", "value", "weights",
+)  # fmt: skip
 
-    return _other_than(KEYS, value)
-
-
-def _other_than(own: Collection[str], value: object) -> str | None:
-    return "attnbench itself has one of this name: choose another" if value in own else None
-
-
-def _solve_or_heads(operation: Operation) -> str | None:
-    both = (operation.solve is None) == (operation.heads is None)
-    return "exactly one of solve and heads is needed" if both else None
-
-
-def _or(allowed: object, test: Test) -> Test:
-    return lambda value: None if value is allowed or value == allowed else test(value)
+_TESTS: dict[str, Test] = {
+    **dict.fromkeys(("formula", "source", "summary"), _text),
+    **dict.fromkeys(_FUNCTIONS, _function),
+    **dict.fromkeys(("dropout", "needs_contiguous"), _flag),
+    **dict.fromkeys(("requires", "marks", "rules"), _words),
+    "operations": _some_words,
+    "laws": partial(_some_of, get_args(Law)),
+    "dtypes": partial(_some_of, DTYPES),
+    "devices": partial(_some_of, DEVICES),
+    "passes": partial(_some_of, PASSES),
+    "layout": partial(_word, get_args(Layout)),
+    "quadratic_copies": partial(_count, 0),
+    "digits": partial(_count, 1),
+    "head": _head,
+    "cases": _cases,
+}
+"""The tests of fields by name; a field means the same in every kind of record."""
 
 
 @dataclass(frozen=True)
@@ -106,18 +112,14 @@ class Kind:
 
     field: of the registry, where entries stand by name; the hook is ``attnbench_FIELD``. word: one of them in
     a sentence. listed: the word of ``attnbench list`` and the column of ``attnbench plugins``. type: of a
-    record. tests: of its fields, by name; every kind also has a name, tested elsewhere. unlike: besides the
-    name, fields in which no two records may be alike. whole: a test of the record, for fields that depend on
-    each other.
+    record. unlike: besides the name, fields in which no two records may be alike.
     """
 
     field: str
     word: str
     listed: str
     type: type
-    tests: Mapping[str, Test]
     unlike: tuple[str, ...] = ()
-    whole: Test | None = None
 
     @property
     def hook(self) -> str:
@@ -125,82 +127,15 @@ class Kind:
         return f"{hookspecs.PROJECT}_{self.field}"
 
 
-_RULE: dict[str, Test] = {
-    "formula": _text,
-    "source": _text,
-    "reference": _function,
-    "bind": _function,
-    "parameters": _function,
-    "score_elements": _function,
-    "supports": _function,
-    "sink": _or(None, _function),
-    "laws": _or((), partial(_some_of, get_args(Law))),
-    "score_flops": _or(None, _function),
-}
-_BACKEND: dict[str, Test] = {
-    "summary": _text,
-    "prepare": _function,
-    "supports": _function,
-    "available": _function,
-    "operations": _some_words,
-    "dtypes": partial(_some_of, DTYPES),
-    "devices": partial(_some_of, DEVICES),
-    "passes": partial(_some_of, PASSES),
-    "requires": _words,
-    "marks": _words,
-    "rules": _or(None, _words),
-    "layout": partial(_word, get_args(Layout)),
-    "dropout": _flag,
-    "needs_contiguous": _flag,
-    "weights": _or(None, _function),
-    "quadratic_copies": partial(_count, 0),
-}
-_OPERATION: dict[str, Test] = {
-    "summary": _text,
-    "inputs": _function,
-    "outputs": _function,
-    "flops": _function,
-    "parameters": _function,
-    "check": _function,
-    "unread": _function,
-    "solve": _or(None, _function),
-    "draw": _or(None, _function),
-    "reference": _or(None, _function),
-}
-_METRIC: dict[str, Test] = {
-    "summary": _text,
-    "head": _head,
-    "value": _function,
-    "digits": partial(_count, 1),
-    "name": _no_column,
-}
-_REPORTER: dict[str, Test] = {
-    "summary": _text,
-    "render": _function,
-    "name": partial(_other_than, FORMATS),
-}
-
 KINDS = (
-    Kind("rules", "a rule", "rules", Rule, _RULE),
-    Kind("backends", "a backend", "backends", Backend, _BACKEND),
-    Kind("operations", "an operation", "operations", Operation, _OPERATION, whole=_solve_or_heads),
-    Kind("suites", "a suite", "suites", Suite, {"cases": _cases, "summary": _text}),
-    Kind(
-        "verdict_rules",
-        "a verdict rule",
-        "verdicts",
-        VerdictRule,
-        {"summary": _text, "decide": _function},
-    ),
-    Kind("metrics", "a metric", "metrics", Metric, _METRIC, unlike=("head",)),
-    Kind("reporters", "a reporter", "reporters", Reporter, _REPORTER),
-    Kind(
-        "environment_facts",
-        "an environment fact",
-        "facts",
-        EnvironmentFact,
-        {"summary": _text, "read": _function},
-    ),
+    Kind("rules", "a rule", "rules", Rule),
+    Kind("backends", "a backend", "backends", Backend),
+    Kind("operations", "an operation", "operations", Operation),
+    Kind("suites", "a suite", "suites", Suite),
+    Kind("verdict_rules", "a verdict rule", "verdicts", VerdictRule),
+    Kind("metrics", "a metric", "metrics", Metric, unlike=("head",)),
+    Kind("reporters", "a reporter", "reporters", Reporter),
+    Kind("environment_facts", "an environment fact", "facts", EnvironmentFact),
 )
 
 
@@ -212,11 +147,21 @@ def fault(record: Any) -> str | None:
         return f"the name {name!r}: {NAMES_ARE}"
     if len(name) > LONGEST_NAME:
         return f"the name {name[:LONGEST_NAME]!r}…: {len(name)} characters; {LONGEST_NAME} are the most"
-    kind = next(kind for kind in KINDS if isinstance(record, kind.type))
-    for field, test in kind.tests.items():
-        value = getattr(record, field)
-        if needed := test(value):
-            return f"{name}: {field} = {value!r}: {needed}"
-    if kind.whole is not None and (needed := kind.whole(record)):
-        return f"{name}: {needed}"
+    if _is_taken(record):
+        return f"{name}: name = {name!r}: attnbench itself has one of this name: choose another"
+    for field in fields(record):
+        value, test = getattr(record, field.name), _TESTS.get(field.name)
+        if test is not None and value is not field.default and (needed := test(value)):
+            return f"{name}: {field.name} = {value!r}: {needed}"
+    if isinstance(record, Operation) and (record.solve is None) == (record.heads is None):
+        return f"{name}: exactly one of solve and heads is needed"
     return None
+
+
+def _is_taken(record: Any) -> bool:
+    """Return whether attnbench itself has a column or a format of the record's name."""
+    if isinstance(record, Metric):
+        from attnbench.reports.columns import KEYS
+
+        return record.name in KEYS
+    return isinstance(record, Reporter) and record.name in FORMATS

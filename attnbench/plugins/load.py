@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, signature
 from types import ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import pluggy
 
@@ -47,31 +45,14 @@ class Loaded:
 def load(source: Source, *, raising: bool = False) -> Loaded:
     """Import a plugin and call its hooks, each guarded.
 
-    Faults are: an import or a hook that raises (also ``SystemExit`` and ``os._exit``), an unknown hook name,
-    and a record that can't be used. What works is kept. raising: let exceptions of the plugin through.
+    Faults are an import or a hook that raises (``SystemExit`` included), an unknown hook name, and a record
+    that can't be used. Records without a fault are kept. raising: let exceptions of the plugin through.
     """
     # Prints of a plugin must not mix with the data on stdout.
     before_s = time.thread_time()
-    with undisturbed(), _exit_raises():
+    with undisturbed():
         loaded = _load(source, raising)
     return replace(loaded, cpu_s=time.thread_time() - before_s)
-
-
-@contextmanager
-def _exit_raises() -> Iterator[None]:
-    """Make ``os._exit`` raise :class:`SystemExit`; it would end the command silently, with any status."""
-    end, pid = os._exit, os.getpid()
-
-    def stay(status: int) -> NoReturn:
-        if os.getpid() != pid:
-            end(status)
-        raise SystemExit(f"os._exit({status!r})")
-
-    os._exit = stay
-    try:
-        yield
-    finally:
-        os._exit = end
 
 
 def _load(source: Source, raising: bool) -> Loaded:
@@ -83,7 +64,7 @@ def _load(source: Source, raising: bool) -> Loaded:
     except BaseException as failure:
         if raising:
             raise
-        return Loaded(source, faults=(f"{source}: does not import: {one_line(failure)}",))
+        return Loaded(source, faults=(f"{source}: cannot be imported: {one_line(failure)}",))
     faults: list[str] = []
     hooks = _hooks(module, source, faults)
     if not hooks and not faults:
@@ -130,9 +111,8 @@ def _no_hooks(module: ModuleType) -> str:
 
 
 def _is_needed(parameter: Parameter) -> bool:
-    return parameter.default is Parameter.empty and parameter.kind not in (
-        Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD,
-    )  # fmt: skip
+    variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return parameter.default is Parameter.empty and parameter.kind not in variable
 
 
 def _records(

@@ -22,8 +22,9 @@ from attnbench.types.words import unknown_name
 T = TypeVar("T", Rule, Backend, Operation, Suite, VerdictRule, Metric, Reporter, EnvironmentFact)
 
 
-SLOW_S = 0.5
-"""CPU time from which a plugin counts as slow to load. attnbench's own take 0.1 s; torch takes 1.3 s."""
+SLOW_S = 1.0
+"""CPU time from which a plugin counts as slow to load. attnbench's own take 0.1 s, and several times that on
+a busy machine; torch takes 1.3 s."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def _gather(kind: Kind, loaded: list[Loaded], faults: list[str]) -> dict[str, En
             else:
                 what, other = clash
                 again = " twice" if other == plugin.source else f", as {other} does"
-                faults.append(f"{plugin.source}: brings {kind.word} {what}{again}; the first is used")
+                faults.append(f"{plugin.source}: brings {kind.word} {what}{again}; this one is ignored")
     return entries
 
 

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.abc import SourceLoader
 from importlib.metadata import PackageNotFoundError, distributions, packages_distributions, version
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -24,14 +25,11 @@ def file_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def refuse_changed(source: Source) -> None:
-    """Raise :class:`ImportError` where a plugin's file has changed since it was first loaded."""
-    if file_digest(Path(source.path).read_bytes()) != source.version:
-        raise ImportError(f"{source.distribution} has changed since it was first loaded: start again")
-
-
 def import_plugin(source: Source) -> ModuleType:
-    """Import the module of a plugin, once in a process. Raises what the import raises."""
+    """Import the module of a plugin, once in a process. Raises what the import raises.
+
+    A file is read once and its bytecode is never cached: every process of a run has the same code or raises.
+    """
     if not source.path:
         return importlib.import_module(source.module)
     if source.module in sys.modules:
@@ -40,14 +38,16 @@ def import_plugin(source: Source) -> ModuleType:
     if folder not in sys.path:
         # Last, so that files beside the plugin can be imported and hide no library.
         sys.path.append(folder)
-    refuse_changed(source)
+    content = Path(source.path).read_bytes()
+    if file_digest(content) != source.version:
+        raise ImportError(f"{source.distribution} has changed since it was first loaded: start again")
     spec = spec_from_file_location(source.module, source.path)
-    if spec is None or spec.loader is None:
+    if spec is None or not isinstance(spec.loader, SourceLoader):
         raise ImportError(f"{Path(source.path).name} is not a file of Python code")
     module = module_from_spec(spec)
     sys.modules[source.module] = module
     try:
-        spec.loader.exec_module(module)
+        exec(spec.loader.source_to_code(content, source.path), vars(module))
     except BaseException:
         del sys.modules[source.module]
         raise
@@ -63,7 +63,7 @@ NAMED = "ATTNBENCH_PLUGINS"
 def installed() -> Iterator[Source]:
     """Yield every entry point of the group ``attnbench``: attnbench's own first, others by distribution.
 
-    Of a distribution found twice on the path only the first one counts, which Python would import.
+    The first of two distributions with one name on the path counts, as for Python itself.
     """
     seen: set[str] = set()
     found: list[Source] = []

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PAIR = "_attnbench_pair"
 """The fixture that carries the parameter of a test; both public fixtures ask for it."""
 
+SELECTING = ("suite", "case", "backend", "rule", "threads")
+"""The options that select tests without a written one."""
+
 MARKER = (
     "attnbench(*cases, suite, cases, backends, rules, ...): run the test for each case and backend; cases "
     "are suites, case ids, TOML files or Case values"
@@ -49,17 +52,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and the items of suites and cases that the command line names."""
+    """Register the marker."""
     config.addinivalue_line("markers", MARKER)
-    given = [
-        name
-        for name in ("suite", "case", "backend", "rule", "threads")
-        if config.getoption(f"attnbench_{name}") not in (None, [])
-    ]
-    if given:
-        from attnbench.pytest_plugin.suite_items import SuiteItems
 
-        config.pluginmanager.register(SuiteItems(config, given), "attnbench-suite")
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
+    """Add the tests of the command line first, so that ``-k`` and others select among all."""
+    option = session.config.getoption
+    used = [name for name in SELECTING if option(f"attnbench_{name}") not in (None, [])]
+    if used:
+        from attnbench.pytest_plugin.pairs import suite_items
+
+        items.extend(suite_items(session, used))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -32,9 +32,8 @@ from attnbench.types.record import Record
 from attnbench.types.status import MEANING, Status
 from attnbench.types.words import one_line
 from attnbench.worker.answers import stored_answer, written
-from attnbench.worker.failures import classify
-from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.prepared import NotPrepared, prepare
+from attnbench.worker.failures import NotPrepared, WrongOutput, classify
+from attnbench.worker.prepared import prepare
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,4 +1,4 @@
-"""The cases and backends that a test runs for, from the arguments of its marker and the session's plugins."""
+"""The cases and backends that tests run for: from markers, and for tests that the command line makes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from attnbench.types.words import unknown_name
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
     from attnbench.plugins.registry import Registry
+    from attnbench.pytest_plugin.checked_test import CheckedBackend
     from attnbench.runner.forecast import RunPlan
     from attnbench.types.extensions import Source
 
@@ -89,22 +91,19 @@ def _has_hooks(module: ModuleType) -> bool:
 
 def parametrise(metafunc: pytest.Metafunc) -> None:
     """Run a test for each case and backend of its marker. An impossible marker is an error of collection."""
-    generated = getattr(metafunc.definition.getparent(pytest.Module), "parameters", None)
-    if generated is not None:
-        metafunc.parametrize(PAIR, generated[metafunc.function.__name__], indirect=True)
+    module = metafunc.definition.getparent(pytest.Module)
+    if isinstance(module, SuiteNode):
+        metafunc.parametrize(PAIR, module.parameters[metafunc.function.__name__], indirect=True)
         return
     marker = metafunc.definition.get_closest_marker("attnbench")
     if marker is None:
         # The fixture reports it if the test runs.
         return
-    wrong = ""
     try:
         parameters = marked(registry_of(metafunc.config), marker.args, marker.kwargs, metafunc.fixturenames)
-    except BadInput as failure:
-        wrong = str(failure)
-    if wrong:
-        # Outside of the except block: pytest would print both exceptions.
-        pytest.fail(f"the marker attnbench of {metafunc.function.__name__}: {wrong}", pytrace=False)
+    except BadInput as wrong:
+        text = f"the marker attnbench of {metafunc.function.__name__}: {wrong}"
+        raise pytest.fail.Exception(text, pytrace=False) from None
     metafunc.parametrize(PAIR, parameters, indirect=True)
 
 
@@ -194,9 +193,74 @@ def _word(named: Any) -> str:
 
 
 def _mask(named: Any) -> Mask:
-    from attnbench.cases.ids import parse_mask
+    from attnbench.types.mask import parse_mask
 
     mask = parse_mask(named) if isinstance(named, str) else named
     if not isinstance(mask, Mask):
         raise BadInput(f"masks = {mask!r}: give words as in case ids, or Mask values")
     return mask
+
+
+def test_attention(benchmark: Any, attnbench_backend: CheckedBackend) -> None:
+    """Check and time, for a suite or case of the command line."""
+    benchmark(attnbench_backend)
+
+
+def test_right(attnbench_backend: CheckedBackend) -> None:
+    """Check only: without pytest-benchmark, and for cases meant for checking."""
+    attnbench_backend()
+
+
+class SuiteNode(pytest.Module):
+    """This module as a node, whatever names the project gives to tests. parameters: by name of the test."""
+
+    parameters: dict[str, list[Any]]
+
+    def _getobj(self) -> ModuleType:
+        return sys.modules[__name__]
+
+    def funcnamefilter(self, name: str) -> bool:
+        """Return whether the test has anything to run for."""
+        return bool(self.parameters.get(name))
+
+
+def suite_items(session: pytest.Session, used: Sequence[str]) -> Iterator[pytest.Item]:
+    """Yield the tests of the suites and cases of the command line. used: the names of its options.
+
+    Raises:
+        pytest.UsageError: an option is impossible, or none names a suite or a case.
+    """
+    if not {"suite", "case"} & {*used}:
+        raise pytest.UsageError(
+            f"--attnbench-{used[0]} needs --attnbench-suite or --attnbench-case: add one of these"
+        )
+    try:
+        parameters = _suite_parameters(session.config)
+    except BadInput as wrong:
+        raise pytest.UsageError(str(wrong)) from wrong
+    node = SuiteNode.from_parent(session, path=Path(__file__), nodeid="attnbench")
+    node.parameters = parameters
+    return session.genitems(node)
+
+
+def _suite_parameters(config: pytest.Config) -> dict[str, list[Any]]:
+    """Return the parameters of each test by its name."""
+    from attnbench.cases.select import Overrides, select
+
+    option, registry = config.getoption, registry_of(config)
+    threads = option("attnbench_threads")
+    changes = Overrides(rules=tuple(option("attnbench_rule")), threads=threads)
+    words = [*option("attnbench_suite"), *option("attnbench_case")]
+    chosen = select(words, registry, changes, timed=False)
+    untimed: set[Case] = set()
+    for word in option("attnbench_suite"):
+        suite = registry.suites.get(word)
+        if suite is not None and suite.record.check_only:
+            untimed |= {*select([word], registry, Overrides(threads=threads), timed=False).cases}
+    if not config.pluginmanager.hasplugin("benchmark"):
+        untimed = {*chosen.cases}
+    found: dict[str, list[Any]] = {test_attention.__name__: [], test_right.__name__: []}
+    for parameter in parameters_of(chosen, tuple(option("attnbench_backend")), registry):
+        test = test_right if parameter.values[0].case in untimed else test_attention
+        found[test.__name__].append(parameter)
+    return found

@@ -11,9 +11,9 @@ from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
 from attnbench.inputs.kinds import FAMILIES, NORMAL
 from attnbench.ipc import verifier_messages as rm
-from attnbench.runner.case import Before, Contest, decide
+from attnbench.runner.case import CaseRun, run_case
+from attnbench.runner.check import check_reference
 from attnbench.runner.context import CaseContext, open_context
-from attnbench.runner.examine import examine_plain
 from attnbench.runner.options import Options
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock
@@ -48,11 +48,10 @@ class SessionVerifier:
             names = sorted(name for name in {backend, *others} if (case, name) not in self._records)
             lines: list[Line] = []
             self._pool.start_servers(case.threads)
-            decide(
-                Contest(
+            run_case(
+                CaseRun(
                     pool=self._pool, scale=Scale(self._pool), registry=self._registry, case=case,
-                    names=tuple(names), left_out=frozenset(), clock=Clock(1, None),
-                    write=lines.append, before=Before(),
+                    names=tuple(names), left_out=frozenset(), clock=Clock(), write=lines.append,
                 )
             )  # fmt: skip
             for line in lines:
@@ -83,7 +82,7 @@ class SessionVerifier:
             )
             opened = open_context(self._pool.verifier, opening, case.threads, int(free_memory()))
             context = self._closing.enter_context(opened)
-            examine_plain(self._pool, context)
+            check_reference(self._pool, context)
             self._open = context
         return self._open
 

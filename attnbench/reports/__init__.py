@@ -1,1 +1,1 @@
-"""Records to what people and programs read: frames, tables, JSON, CSV, Markdown, an exit code."""
+"""Turn records into tables, frames, JSON, CSV, Markdown, a page and an exit status."""

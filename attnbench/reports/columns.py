@@ -5,15 +5,17 @@ To add a column, add its line to :data:`COLUMNS`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnbench.cases.ids import mask_text, parse_case
+from attnbench.cases.ids import parse_case
 from attnbench.cases.work import human_bytes
+from attnbench.reports.formats import finite
 from attnbench.reports.units import duration, error, figure, number, percent, plus_minus, ratio, reach
+from attnbench.types.mask import mask_text
 from attnbench.types.record import Accuracy, Record
+from attnbench.types.status import STATUSES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,10 +40,10 @@ UNCERTAIN = "?"
 class Column:
     """A column of records.
 
-    key: its name in JSON, CSV and frames, "" for a column of tables alone. dtype: in frames. value: of a
-    record, None if it has none. summary: for the docs. head, cell: its head and text in tables; without a
-    cell, tables do not have it. dropped: narrow terminals drop 1 first; 0 is never dropped. narrow: the
-    column that then takes its place.
+    key: the name in JSON, CSV and frames, "" for a column of tables alone. dtype: in frames. value: the value
+    for a record, or None. summary: for the docs. head, cell: the head and the text in tables, which leave out
+    a column without a cell. dropped: narrow terminals drop 1 first; 0 is never dropped. narrow: the column
+    that then takes the place of this one.
     """
 
     key: str
@@ -72,7 +74,7 @@ def time_text(record: Record) -> str | None:
 
 
 def ratio_text(record: Record) -> tuple[str, str]:
-    """The ratio of a record and its interval, "" for what it has not."""
+    """The ratio of a record and its interval; "" for a missing one."""
     if record.ratio is None:
         return "", ""
     if record.backend == record.baseline:
@@ -106,7 +108,7 @@ def _ratio_spread(judged: Judged) -> str | None:
 
 
 def _ratio_to_best(judged: Judged) -> str | None:
-    """To the digits of the ratio, which is measured alike; that of the baseline to those of its time."""
+    """Rounded like the ratio, which is measured in the same way; for the baseline, like its time."""
     record = judged.record
     if record.ratio_to_best is None or record.backend == record.best:
         return None if record.ratio_to_best is None else "1"
@@ -119,7 +121,7 @@ def _ratio_to_best(judged: Judged) -> str | None:
 
 
 def _rate(name: str, words: Callable[[float, float | None], str]) -> Cell:
-    """A quantity over the time, to the digits that the time's interval justifies."""
+    """A quantity over the time, rounded to the precision that the interval of the time supports."""
 
     def cell(judged: Judged) -> str | None:
         record = judged.record
@@ -147,7 +149,7 @@ def _extra(judged: Judged) -> str | None:
 
 
 def _once(name: str) -> Cell:
-    """A time that was taken just once."""
+    """A time that was measured once."""
 
     def cell(judged: Judged) -> str | None:
         value = getattr(judged.record, name)
@@ -309,21 +311,29 @@ def table_columns(judged: Iterable[Judged]) -> list[Column]:
     return [column for column in columns if any(column.text(one) is not None for one in judged)]
 
 
+def in_order(judged: Iterable[Judged]) -> list[Judged]:
+    """Sort outcomes case by case, the fastest first, then by status."""
+    judged = list(judged)
+    cases = {case: place for place, case in enumerate(dict.fromkeys(one.record.case for one in judged))}
+
+    def place(one: Judged) -> tuple[int, int, float]:
+        record = one.record
+        return cases[record.case], STATUSES.index(record.status), record.median_ms or 0.0
+
+    return sorted(judged, key=place)
+
+
 def record_row(judged: Judged) -> Row:
     """A record as a row of plain values: every column with a key, then those of plugins.
 
-    None stands for what a record has not, and for NaN and infinity.
+    None stands for missing values, NaN and infinity.
     """
-    row = {column.key: _finite(column.value(judged)) for column in COLUMNS if column.key}
-    return row | {cell.entry.record.name: cell.value for cell in judged.added}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    row = {column.key: column.value(judged) for column in COLUMNS if column.key}
+    return finite(row) | {cell.entry.record.name: cell.value for cell in judged.added}
 
 
 def frame(judged: Iterable[Judged], metrics: Sequence[str] = ()) -> pd.DataFrame:
-    """A row for each record, in their order, with the columns of :data:`COLUMNS`, then ``metrics``.
+    """Make a frame with a row for each record, the columns of :data:`COLUMNS`, then ``metrics``.
 
     Times are in ms. A missing value is NaN in a float column and NA in a column of whole numbers.
     """

@@ -6,13 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from attnbench.compare.gate import GateResult
-from attnbench.reports.formats import GAP, as_csv, as_markdown, as_text, string_console, written
+from attnbench.reports.formats import GAP, as_csv, as_markdown, as_text, finite, string_console, written
 from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference
 from attnbench.types.formats import Format
@@ -26,53 +25,51 @@ COLUMNS = (
     "case", "rule", "backend", "base_ms", "new_ms", "ratio", "low", "high", "verdict", "reason",
     "base_status", "new_status", "confidence", "p_value", "p_adjusted", "delta", "least_told", "forced",
 )  # fmt: skip
-"""Of JSON and CSV; scripts rely on them."""
+"""The columns of JSON and CSV; scripts rely on them."""
 
 HEADS = ("backend", "base", "new", "ratio", "interval", "told from", "verdict")
-"""Of the table and Markdown."""
+"""The heads of the table and of Markdown."""
 
 
 def cell_row(cell: ComparedCell, *, forced: bool) -> dict[str, Any]:
-    """A cell with every column of :data:`COLUMNS`; None where there is nothing, never NaN or infinite."""
-    values = {name: getattr(cell, name) for name in COLUMNS if name != "forced"}
-    return {name: _finite(value) for name, value in values.items()} | {"forced": forced}
+    """A cell with every column of :data:`COLUMNS`; a missing value is None, never NaN or infinity."""
+    return finite({name: getattr(cell, name) for name in COLUMNS if name != "forced"} | {"forced": forced})
 
 
 def cell_words(cell: ComparedCell) -> dict[str, str]:
-    """A cell under the heads of :data:`HEADS`, to the digits that its interval justifies."""
+    """A cell under the heads of :data:`HEADS`, rounded to the precision that its interval supports."""
     shown, bounds = ("", "") if cell.ratio is None else ratio(cell.ratio, cell.low, cell.high)
-    least = "" if cell.least_told is None else least_words(cell.least_told)
     return {
         "backend": cell.backend,
-        "base": "" if cell.base_ms is None else duration(cell.base_ms, _relative(cell, cell.base_ms)),
-        "new": "" if cell.new_ms is None else duration(cell.new_ms, _relative(cell, cell.new_ms)),
+        "base": _time(cell, cell.base_ms),
+        "new": _time(cell, cell.new_ms),
         "ratio": shown,
         "interval": bounds,
-        "told from": least,
+        "told from": least_words(cell.least_told),
         "verdict": cell.verdict,
     }
 
 
-def least_words(share: float) -> str:
-    """The least effect that could be told: 7 %, or from 100 % on as a factor."""
+def least_words(share: float | None) -> str:
+    """The least difference that these runs can show: 7 %, or a factor from 100 % on; "" for None."""
+    if share is None:
+        return ""
     return f"{100 * share:.2g} %" if share < 0.995 else f"×{1 + share:.{DIGITS_UNTOLD}g}"
 
 
-def _relative(cell: ComparedCell, ms: float) -> float | None:
-    """A time to as many digits as its ratio has."""
-    far = None if cell.ratio is None else reach(cell.ratio, cell.low, cell.high)
-    return None if far is None or not cell.ratio else ms * far / cell.ratio
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not isfinite(value) else value
+def _time(cell: ComparedCell, ms: float | None) -> str:
+    """A time with as many digits as the ratio of its cell; "" for None."""
+    if ms is None:
+        return ""
+    far = reach(cell.ratio, cell.low, cell.high) if cell.ratio else None
+    return duration(ms, None if far is None or not cell.ratio else ms * far / cell.ratio)
 
 
 _WORDS = {"slower": "lost (slower)", "faster": "won (faster)", "same": "tied (same)"}
 
 
 def counts(compared: Compared) -> str:
-    """How many cells won, lost, tied, and the rest: one line."""
+    """Count the cells that won, lost, tied, and the rest, in one line."""
     found = Counter(cell.verdict for cell in compared.cells)
     order = ("faster", "slower", "same", *(outcome for outcome in OUTCOMES if outcome not in _WORDS))
     said = [f"{found[outcome]} {_WORDS.get(outcome, outcome)}" for outcome in order if found[outcome]]
@@ -80,34 +77,32 @@ def counts(compared: Compared) -> str:
 
 
 def worst(compared: Compared) -> ComparedCell | None:
-    """The cell with the worst verdict, of those that have a ratio and among them the largest."""
-    with_ratio = [cell for cell in compared.cells if cell.ratio is not None]
-    return min(with_ratio, key=lambda c: (_rank(c), -(c.ratio or 0.0)), default=None)
+    """The cell with the worst verdict and the largest ratio; None if no cell has a ratio."""
+    rank = {"slower": 0, "unclear": 1, "same": 2, "faster": 3}
+    with_ratio = [(rank.get(cell.verdict, 3), -cell.ratio, cell) for cell in compared.cells if cell.ratio]
+    return min(with_ratio, key=lambda one: one[:2])[2] if with_ratio else None
 
 
-def _rank(cell: ComparedCell) -> int:
-    """slower before all, then what isn't told, then the rest."""
-    return {"slower": 0, "unclear": 1, "same": 2}.get(cell.verdict, 3)
-
-
-def worst_words(cell: ComparedCell) -> str:
-    """Where the worst is and how bad."""
-    ratio = cell.ratio or 0.0
-    far = reach(ratio, cell.low, cell.high)
-    return f"worst: {name(cell)} at {number(ratio, far)} × base ({cell.verdict})"
+def worst_words(compared: Compared) -> str:
+    """Name the worst cell with its ratio; "" if there is none."""
+    cell = worst(compared)
+    if cell is None or cell.ratio is None:
+        return ""
+    far = reach(cell.ratio, cell.low, cell.high)
+    return f"worst: {name(cell)} at {number(cell.ratio, far)} × base ({cell.verdict})"
 
 
 def name(cell: ComparedCell) -> str:
-    """Backend and case, or the case alone where that says it all."""
+    """Backend and case, or the case alone for a benchmark without a backend."""
     return f"{cell.backend} on {cell.case}" if cell.backend else cell.case
 
 
 def forced_words(compared: Compared) -> str:
-    """That a comparison was forced, and over what; "" where it wasn't."""
+    """The differences that a forced comparison ignores; "" if it was not forced."""
     if not compared.forced:
         return ""
     over = ", ".join(difference_words(d) for d in compared.differences if d.matters)
-    return f"FORCED: the sides were not measured alike, times hardly compare: {over}"
+    return f"FORCED: the sides were not measured alike, so their times hardly compare: {over}"
 
 
 def difference_words(difference: Difference) -> str:
@@ -116,13 +111,33 @@ def difference_words(difference: Difference) -> str:
 
 
 def other_differences(compared: Compared) -> str:
-    """What else isn't alike; "" where all is."""
+    """The differences that do not matter; "" if there are none."""
     found = [difference_words(d) for d in compared.differences if not d.matters]
-    return f"also unlike, without weight: {', '.join(found)}" if found else ""
+    return f"other differences, which hardly affect times: {', '.join(found)}" if found else ""
+
+
+def ignored_words(gate: GateResult) -> list[str]:
+    """A line for each cell that the gate ignores."""
+    return [f"ignored by the gate: {name(cell)} ({cell.verdict}): {why}" for cell, why in gate.ignored]
+
+
+_MOST_LEFT_OUT = 3
+
+
+def left_out_words(compared: Compared) -> str:
+    """The backends that were not measured because no code of theirs differs; "" for none."""
+    names = compared.left_out
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
+    return (
+        f"left out, their code is the same on both sides: {', '.join(names[:_MOST_LEFT_OUT])}{more}; "
+        "--all measures them too"
+    )
 
 
 def gate_words(result: GateResult) -> str:
-    """What the gate says."""
+    """The result of the gate."""
     return f"gate {result.sentence}" if result.exit_code != 3 else f"gate: {result.sentence}"
 
 
@@ -131,14 +146,14 @@ _STYLES = {
 }  # fmt: skip
 _LEFT = ("backend", "verdict")
 _DROPPED_FIRST = ("told from", "interval", "base")
-"""What a narrow terminal does without."""
+"""The columns that a narrow terminal drops, in this order."""
 _NARROW_REASON = 28
 MOST_CELLS = 500
-"""More than these stand in other formats alone."""
+"""A table shows no more cells; other formats do."""
 
 
 def table(compared: Compared, gate: GateResult, width: int = 120, *, colour: bool = False) -> str:
-    """A comparison as a table of at most ``width`` columns (60 at least); only ids may be longer."""
+    """Render a comparison as a table of at most ``width`` columns (60 at least); only ids may be longer."""
     from rich.text import Text
 
     console = string_console(width, colour=colour)
@@ -162,7 +177,7 @@ def table(compared: Compared, gate: GateResult, width: int = 120, *, colour: boo
 
 
 def _worst_cells(cells: Sequence[ComparedCell]) -> Sequence[ComparedCell]:
-    """All cells, or of very many those with the worst verdicts, in their order: nobody reads more."""
+    """All cells in their order, or the ones with the worst verdicts if there are very many."""
     if len(cells) <= MOST_CELLS:
         return cells
     worst_first = sorted(range(len(cells)), key=lambda i: OUTCOMES.index(cells[i].verdict))
@@ -170,7 +185,7 @@ def _worst_cells(cells: Sequence[ComparedCell]) -> Sequence[ComparedCell]:
 
 
 def _fitting(cells: Sequence[ComparedCell], width: int) -> tuple[list[str], list[int]]:
-    """The columns that have something to show and fit beside the reasons, and their widths."""
+    """The columns that have values and fit beside the reasons, and their widths."""
     words = [cell_words(cell) for cell in cells if cell.verdict != "none"]
     columns = [head for head in HEADS if any(row[head] for row in words)]
     widths = {head: max([len(head), *(len(row[head]) for row in words)]) for head in columns}
@@ -184,7 +199,7 @@ def _fitting(cells: Sequence[ComparedCell], width: int) -> tuple[list[str], list
 def _print_cells(
     console: Console, cells: Sequence[ComparedCell], columns: Sequence[str], widths: Sequence[int]
 ) -> None:
-    """Rows of those that should have two times, then those that can't have any, gathered by reason."""
+    """Print the cells of a case, then those with nothing to compare, together by reason."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -213,31 +228,26 @@ def _print_summary(console: Console, compared: Compared, gate: GateResult) -> No
     from rich.text import Text
 
     console.print(Text(counts(compared), style="bold"))
-    least = worst(compared)
-    if least is not None:
-        console.print(Text(worst_words(least)), soft_wrap=True)
-    for cell, why in gate.ignored:
-        console.print(Text(f"ignored by the gate: {name(cell)} ({cell.verdict}): {why}"), soft_wrap=True)
+    for line in filter(None, (worst_words(compared), *ignored_words(gate))):
+        console.print(Text(line), soft_wrap=True)
     for warning in gate.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))
     console.print(Text(gate_words(gate), style="green" if gate.exit_code == 0 else "bold red"))
-    if other_differences(compared):
-        console.print(Text(other_differences(compared), style="dim"))
-    for convention in compared.conventions:
-        console.print(Text(convention, style="dim"))
+    for line in filter(None, (other_differences(compared), left_out_words(compared), *compared.conventions)):
+        console.print(Text(line, style="dim"))
 
 
 MOST_OPEN = 15
-"""Rows that stand open; the others are folded."""
+"""Rows beyond these are folded."""
 MOST_FOLDED = 100
-"""Rows beyond are left to other formats: a comment on GitHub may have 65,536 characters."""
+"""No more folded rows are written: a comment on GitHub may have 65,536 characters."""
 _LONGEST_REASON = 200
 _MOST_LINES = 20
 _LONGEST_LINE = 500
 
 
 def markdown(compared: Compared, gate: GateResult) -> str:
-    """A sentence, a table of what isn't ``same``, the worst first, and the rest folded."""
+    """A sentence, a table of all but ``same``, the worst first, and the rest folded."""
     ordered = sorted(compared.cells, key=lambda cell: (OUTCOMES.index(cell.verdict), -(cell.ratio or 0.0)))
     told = [cell for cell in ordered if cell.verdict not in ("same", "none")]
     shown, folded = told[:MOST_OPEN], told[MOST_OPEN:]
@@ -246,17 +256,17 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     lines = [f"**attnbench compare:** {mark} {gate_words(gate)}. {counts(compared)}.", ""]
     if compared.forced:
         lines = [f"**{as_text(forced_words(compared))}**", "", *lines]
-    least = worst(compared)
-    if least is not None:
-        lines += [f"{as_text(worst_words(least))}.", ""]
+    if worst_words(compared):
+        lines += [f"{as_text(worst_words(compared))}.", ""]
     if shown:
         lines += [_rows(shown)]
-    lines += (
-        [_folded(f"{len(folded)} more cells", _rows(folded[:MOST_FOLDED]), len(folded))] if folded else []
-    )
-    notes = [f"warning: {warning}" for warning in gate.warnings]
-    notes += [f"ignored by the gate: {name(cell)} ({cell.verdict}): {why}" for cell, why in gate.ignored]
+    if folded:
+        cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
+        summary = f"<summary>{len(folded)} more cells</summary>"
+        lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED])}{cut}\n</details>\n"]
+    notes = [f"warning: {warning}" for warning in gate.warnings] + ignored_words(gate)
     notes += [f"base: {compared.base}", f"new: {compared.new}", other_differences(compared)]
+    notes += [left_out_words(compared)]
     lines += _notes([note for note in notes if note])
     return "\n".join(lines) + "\n"
 
@@ -272,11 +282,6 @@ def _rows(cells: Sequence[ComparedCell]) -> str:
     return as_markdown(rows, heads, right=[head for head in heads if head not in left])
 
 
-def _folded(summary: str, rows: str, count: int) -> str:
-    cut = f"\n{count - MOST_FOLDED} more: --format json\n" if count > MOST_FOLDED else ""
-    return f"<details><summary>{summary}</summary>\n\n{rows}{cut}\n</details>\n"
-
-
 def _notes(notes: Sequence[str]) -> list[str]:
     shown = [f"- {as_text(_shortened(note, _LONGEST_LINE))}" for note in notes[:_MOST_LINES]]
     return shown + ([f"- and {len(notes) - _MOST_LINES} more"] if len(notes) > _MOST_LINES else [])
@@ -289,7 +294,7 @@ def _shortened(text: str, most: int) -> str:
 def render_compared(
     compared: Compared, gate: GateResult, format: Format, *, width: int = 120, colour: bool = False
 ) -> str:
-    """A comparison and what the gate says of it, as text that ends in a newline.
+    """Render a comparison and the result of the gate as text that ends in a newline.
 
     JSON is an object whose ``cells`` have the columns of :data:`attnbench.reports.compared.COLUMNS`; CSV
     has these alone. width and colour are for the table.
@@ -310,6 +315,7 @@ def render_compared(
         "failing": [[cell.case, cell.backend] for cell in gate.failing],
         "ignored": [[cell.case, cell.backend, why] for cell, why in gate.ignored],
         "warnings": list(gate.warnings),
+        "left_out": list(compared.left_out),
         "differences": [asdict(difference) for difference in compared.differences],
     }
 

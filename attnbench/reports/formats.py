@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Collection, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.formats import Format
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w+;)")
-"""Where HTML would begin, which Markdown lets through."""
+"""The places where HTML would begin, which Markdown passes on."""
 
 
 def as_json(rows: Sequence[dict[str, Any]]) -> str:
@@ -38,9 +39,9 @@ def as_csv(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
 def as_markdown(
     rows: Sequence[dict[str, Any]], columns: Sequence[str], *, right: Collection[str] = ()
 ) -> str:
-    """A table as GitHub shows it; numbers and the columns ``right`` to the right.
+    """A table as GitHub shows it, with numbers and the columns ``right`` aligned to the right.
 
-    Bars in texts are escaped, and what would be a tag: of a reason like "got <class 'int'>" nothing is lost.
+    Bars and tags in texts are escaped, so a reason like "got <class 'int'>" stays whole.
     """
     cells = [[as_text(plain(row[name])).replace("|", "\\|") for name in columns] for row in rows]
     numeric = [name in right or _numeric([row[name] for row in rows]) for name in columns]
@@ -50,7 +51,7 @@ def as_markdown(
 
 
 def as_text(words: str) -> str:
-    """Words from files as Markdown takes them, so that none of them is taken for HTML."""
+    """Escape words from files, so that Markdown takes none of them for HTML."""
     return _MARKUP.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", words)
 
 
@@ -63,7 +64,7 @@ def _exact(value: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value as a cell: numbers to the digits that matter, lists joined, nothing for None."""
+    """A value as the text of a cell: six digits of a number, lists joined, "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -75,12 +76,17 @@ def plain(value: Any) -> str:
     return " ".join(str(value).split())
 
 
+def finite(row: dict[str, Any]) -> dict[str, Any]:
+    """Replace NaN and infinity in a row by None, which JSON has."""
+    return {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
+
+
 NARROWEST = 60
-"""Columns of the narrowest console: in fewer no table can be read."""
+"""The columns of the narrowest console; narrower tables cannot be read."""
 
 
 def string_console(width: int, *, colour: bool = False) -> Console:
-    """A console of ``width`` columns (60 at least) that keeps what is printed; see :func:`written`."""
+    """A console of ``width`` columns (60 at least) that prints to memory; see :func:`written`."""
     from rich.console import Console
 
     return Console(
@@ -91,7 +97,7 @@ def string_console(width: int, *, colour: bool = False) -> Console:
 
 
 def written(console: Console) -> str:
-    """What was printed on a :func:`string_console`, without spaces at the ends of lines."""
+    """The text printed on a :func:`string_console`, without spaces at the ends of lines."""
     assert isinstance(console.file, io.StringIO)
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
@@ -115,7 +121,7 @@ def listing(
     width: int = 120,
     colour: bool = False,
 ) -> str:
-    """Rows as text that ends in a newline; a table and Markdown show ``columns``, the others all."""
+    """Render rows as text that ends in a newline; JSON and CSV have all columns, not just ``columns``."""
     if format == "table":
         return _table(rows, columns, width, colour)
     if format == "markdown":
@@ -131,8 +137,8 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, c
     least = 0
     for position, name in enumerate(columns):
         numeric = any(_is_number(row[name]) for row in rows)
-        # The first column is the name that commands take, so it's never folded; nor is a number, which
-        # would be read as the smaller one that stands in its first line.
+        # The first column is a name that commands take, so it is never folded. A folded number would be
+        # read as the smaller one in its first line.
         whole = position == 0 or numeric
         longest = max(
             len(word) for cell in (name, *cells[name]) for word in ([cell] if whole else cell.split(" "))
@@ -141,7 +147,7 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str], width: int, c
         least += longest + GAP
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)
-    # Where the longest words don't fit beside each other lines get longer: half a word can't be copied.
+    # Lines get longer where the longest words do not fit: half a word cannot be copied.
     console = string_console(max(width, least), colour=colour)
     console.print(table)
     return written(console)

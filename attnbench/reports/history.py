@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from math import isfinite
 from statistics import median
 from typing import Any
 
 from attnbench.compare.history import Step
 from attnbench.reports.compared import least_words
-from attnbench.reports.formats import as_csv, as_json, as_markdown, bare_table, string_console, written
+from attnbench.reports.formats import (
+    as_csv,
+    as_json,
+    as_markdown,
+    bare_table,
+    finite,
+    string_console,
+    written,
+)
 from attnbench.reports.units import duration, number, ratio, reach
 from attnbench.types.formats import Format
 
@@ -18,7 +25,7 @@ COLUMNS = (
     "case", "rule", "backend", "started", "commit", "status", "median_ms", "low_ms", "high_ms", "ratio",
     "baseline", "verdict", "change", "change_low", "change_high", "before", "reason", "cpu", "path",
 )  # fmt: skip
-"""Of JSON and CSV; scripts rely on them."""
+"""The columns of JSON and CSV; scripts rely on them."""
 
 HEADS = (
     "date", "commit", "machine", "time", "×baseline", "×before", "interval", "told from", "verdict", "note",
@@ -28,14 +35,14 @@ _SPEAKS_FOR_ITSELF = ("slower", "faster", "same", "unclear")
 _COMMIT_LETTERS = 9
 
 CONVENTION = (
-    "time: the median over processes; ×baseline: over the run's own baseline, from pairs; ×before, verdict: "
-    "held against the run before that was measured alike, as attnbench compare does; told from: the least "
-    "effect that a verdict could rest on (why: column reason of --format json)"
+    "time: median over processes; ×baseline: over the run's own baseline, from pairs; ×before, verdict: "
+    "against the latest earlier run that was measured alike, as attnbench compare gives them; told from: the "
+    "least difference that these runs can show (why: column reason of --format json)"
 )
 
 
 def step_row(step: Step) -> dict[str, Any]:
-    """A step with every column of :data:`COLUMNS`; None where there is nothing, never NaN or infinite."""
+    """A step with every column of :data:`COLUMNS`; a missing value is None, never NaN or infinity."""
     cell, run, compared = step.cell, step.run, step.compared
     found = step.interval
     row = {
@@ -59,13 +66,13 @@ def step_row(step: Step) -> dict[str, Any]:
         "cpu": run.environment.get("cpu"),
         "path": str(run.path),
     }
-    return {name: _finite(row[name]) for name in COLUMNS}
+    return finite(row)
 
 
 def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, colour: bool = False) -> str:
-    """Steps as text that ends in a newline; a table has a block for each cell.
+    """Render steps as text that ends in a newline; a table has a block for each cell.
 
-    A table and Markdown leave out cells that were right whenever they were checked, and never timed.
+    A table and Markdown leave out cells that were never timed and passed every check.
     """
     if format in ("json", "csv"):
         rows = [step_row(step) for step in steps]
@@ -73,9 +80,7 @@ def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, c
     telling = {step.cell.key for step in steps if _median_ms(step) is not None or step.cell.status != "ok"}
     steps = [step for step in steps if step.cell.key in telling]
     if format == "markdown":
-        words = [
-            {"case": step.cell.case, "backend": step.cell.backend} | _words(step) for step in steps
-        ]  # fmt: skip
+        words = [{"case": step.cell.case, "backend": step.cell.backend} | _words(step) for step in steps]
         return as_markdown(words, ("case", "backend", *_heads(words)), right=_RIGHT)
     return _table(steps, width, colour)
 
@@ -102,7 +107,7 @@ def _table(steps: Sequence[Step], width: int, colour: bool) -> str:
 
 
 def _heads(rows: Iterable[dict[str, str]]) -> list[str]:
-    """The columns that have something to show; machines where there are several."""
+    """The columns with a value; the machine only if there are several."""
     rows = list(rows)
     machines = {row["machine"] for row in rows}
     shown = [head for head in HEADS if any(row[head] for row in rows)]
@@ -122,21 +127,17 @@ def _words(step: Step) -> dict[str, str]:
         "commit": _short(step.run.commit),
         "machine": str(step.run.environment.get("cpu") or ""),
         "time": time,
-        "×baseline": ""
-        if relative is None
-        else number(relative, relative * far / ms if far and ms else None),
+        "×baseline": number(relative, relative * far / ms if far and ms else None) if relative else "",
         "×before": change,
         "interval": bounds,
         "verdict": "" if compared is None else compared.verdict,
-        "told from": ""
-        if compared is None or compared.least_told is None
-        else least_words(compared.least_told),
+        "told from": least_words(None if compared is None else compared.least_told),
         "note": "" if compared is not None and compared.verdict in _SPEAKS_FOR_ITSELF else _reason(step),
     }
 
 
 def _short(commit: str) -> str:
-    """The first letters of a commit, and whether files were changed since."""
+    """The first letters of a commit, with ``-dirty`` where files were changed since."""
     name, _, dirty = commit.partition("-")
     return name[:_COMMIT_LETTERS] + (f"-{dirty}" if dirty else "")
 
@@ -147,11 +148,7 @@ def _median_ms(step: Step) -> float | None:
 
 
 def _reason(step: Step) -> str:
-    """Why it has no time, or else why its verdict isn't plain."""
+    """The reason why there is no time, or no plain verdict."""
     if step.cell.status != "ok":
         return f"{step.cell.status.replace('_', ' ')}: {step.cell.reason}"
     return step.why if step.compared is None else step.compared.reason
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not isfinite(value) else value

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.registry import Entry
-from attnbench.stats.verdict import verdicts
+from attnbench.stats.verdict import Verdict, verdicts
 from attnbench.types.case import Case
 from attnbench.types.extensions import Metric, Word
 from attnbench.types.record import Record
@@ -23,7 +23,7 @@ BASELINE: Literal["baseline"] = "baseline"
 
 @dataclass(frozen=True)
 class Added:
-    """The cell of a column that a plugin adds: its metric, who brings that, and the value, None for none."""
+    """The cell of a column that a plugin adds: the metric with its plugin, and the value or None."""
 
     entry: Entry[Metric]
     value: float | None
@@ -31,12 +31,11 @@ class Added:
 
 @dataclass(frozen=True)
 class Judged:
-    """A record, and what its ratio amounts to among the others of its run.
+    """A record, and its verdict among the others of its run.
 
-    verdict: the word; ``baseline`` for the baseline itself; None where there is no ratio to judge.
-    p_adjusted: its p-value after Benjamini-Hochberg over all ratios of the run. why: for ``unclear``, what
-    is missing and what to do about it. run: the id of its run, "" where that isn't said. added: a cell for
-    each metric that a plugin brings.
+    verdict: ``baseline`` for the baseline itself; None without a ratio. p_adjusted: its p-value after
+    Benjamini-Hochberg over all ratios of the run. why: for ``unclear``, what is missing and what to do about
+    it. run: the id of its run, "" if unknown. added: a cell for each metric that a plugin brings.
     """
 
     record: Record
@@ -48,28 +47,26 @@ class Judged:
 
 
 def judge(records: Sequence[Record], run: str = "") -> list[Judged]:
-    """All records of **one run**, in their order, with their verdicts; ``run``: its id.
+    """Add verdicts to all records of **one run**, in their order; ``run``: its id.
 
-    The run is the family over which p-values are adjusted: judge the runs of several files one by one.
+    p-values are adjusted over the run, so the runs of several files are judged one by one.
     """
-    said = verdicts(records)
-    judged = []
-    for record in records:
-        verdict = said.get((record.case, record.backend))
-        if record.status != "ok" or record.ratio is None:
-            judged.append(Judged(record, run=run))
-        elif record.backend == record.baseline:
-            judged.append(Judged(record, BASELINE, run=run))
-        elif verdict is None:
-            judged.append(Judged(record, run=run))
-        else:
-            judged.append(Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run))
-    return judged
+    found = verdicts(records)
+    return [_judged(record, found.get((record.case, record.backend)), run) for record in records]
+
+
+def _judged(record: Record, verdict: Verdict | None, run: str) -> Judged:
+    if record.status == "ok" and record.ratio is not None:
+        if record.backend == record.baseline:
+            return Judged(record, BASELINE, run=run)
+        if verdict is not None:
+            return Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run)
+    return Judged(record, run=run)
 
 
 @dataclass(frozen=True)
 class MetricColumn:
-    """A metric, who brings it, and for each run its value of each record, None where there is none."""
+    """A metric with its plugin, and for each run its value for each record, or None."""
 
     entry: Entry[Metric]
     values: tuple[tuple[float | None, ...], ...]
@@ -78,10 +75,10 @@ class MetricColumn:
 def metric_columns(
     entries: Iterable[Entry[Metric]], runs: Sequence[Sequence[Record]]
 ) -> tuple[MetricColumn, ...]:
-    """Ask every metric of the records of all runs.
+    """Compute every metric for the records of all runs.
 
-    Where one raises, or gives what is no finite number, the cell stays empty; stderr has one line for each
-    metric that did so.
+    A cell stays empty if the metric raises or returns no finite number; stderr then has one line for that
+    metric.
     """
     names = {record.case for records in runs for record in records}
     cases = {name: parse_case(name) for name in names}
@@ -91,7 +88,7 @@ def metric_columns(
 def judge_all(
     ids: Sequence[str], runs: Sequence[Sequence[Record]], columns: Sequence[MetricColumn]
 ) -> list[list[Judged]]:
-    """The records of each run with their verdicts, and with the columns that were made of these runs."""
+    """Add verdicts and the columns of plugins to the records of each run."""
     return [
         [
             replace(one, added=tuple(Added(column.entry, column.values[run][place]) for column in columns))
@@ -126,7 +123,7 @@ def _values(
 
 
 def _value(metric: Metric, record: Record, case: Case) -> float | None:
-    """One cell; raises :class:`Raised` with what is wrong as a verb and its object."""
+    """Compute one cell; raises :class:`Raised` with the problem as a verb and its object."""
     try:
         value: Any = call(metric.value, record, case)
     except Raised as failure:
@@ -142,7 +139,7 @@ def _value(metric: Metric, record: Record, case: Case) -> float | None:
 
 
 def _finite(value: Any) -> float | None:
-    """A number as float, those of numpy too; None where it is none, or none that a float holds."""
+    """Convert a number, of numpy too, to float; None if it is not a number or no float holds it."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Records in the format that was asked for, attnbench's own or a plugin's reporter."""
+"""Records in one of attnbench's formats, or by the reporter of a plugin."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 
 from attnbench.plugins.calling import Raised, call, traced
 from attnbench.plugins.registry import Entry
-from attnbench.reports.columns import KEYS, NAMES, name_text, record_row, table_columns
+from attnbench.reports.columns import KEYS, NAMES, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_csv, as_json, as_markdown
 from attnbench.reports.judged import Judged
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts
 from attnbench.types.formats import Format
 from attnbench.types.record import Manifest
-from attnbench.types.status import STATUSES
 from attnbench.types.words import clean
 
 
 def reported(entry: Entry[Reporter], rows: Rows, runs: RunFacts) -> str:
-    """The text that a reporter makes, ending in a newline.
+    """The text of a reporter, with a newline at its end.
 
     Raises:
-        PluginFailed: it raised, or gave no text.
+        PluginFailed: the reporter raised, or returned no text.
     """
     named = f"{entry.source}: the reporter {entry.record.name!r}"
     still = "the records are in their files: attnbench report prints them in another --format"
@@ -40,9 +39,9 @@ def reported(entry: Entry[Reporter], rows: Rows, runs: RunFacts) -> str:
 def run_facts(
     manifests: Sequence[Manifest], paths: Sequence[Path], unfinished: Collection[Path]
 ) -> list[dict[str, Any]]:
-    """What a reporter is told of each run; see :class:`~attnbench.types.extensions.Reporter`.
+    """The facts of each run for a reporter; see :class:`~attnbench.types.extensions.Reporter`.
 
-    paths: of their files. unfinished: those with a run that was cut off.
+    paths: the files of the runs. unfinished: the files with a run that was cut off.
     """
     from msgspec import to_builtins
 
@@ -55,12 +54,11 @@ def run_facts(
 def render(
     judged: Sequence[Judged], format: Format, *, width: int = 120, colour: bool = False, trace: bool = False
 ) -> str:
-    """Records as text that ends in a newline.
+    """Render records as text that ends in a newline.
 
-    JSON and CSV have every column of :data:`attnbench.reports.columns.COLUMNS` and of plugins, in full;
-    Markdown those of the table, rounded and in the order as there, and the status; width and colour are for
-    the table.
-    trace: show what each call ran; JSON and CSV have it always.
+    JSON and CSV have every column of :data:`attnbench.reports.columns.COLUMNS` and of plugins, in full.
+    Markdown has the columns and the order of the table, and the status. width, colour: of the table. trace:
+    show the operations of each call; JSON and CSV always do.
     """
     if format == "table":
         from attnbench.reports.table import table
@@ -78,19 +76,8 @@ def _markdown(judged: Sequence[Judged], trace: bool) -> str:
         {"case": one.record.case, NAMES: name_text(one.record), "status": one.record.status}
         | {column.head: column.text(one) for column in columns}
         | {"reason": one.record.reason, "ran": ", ".join(one.record.ran)}
-        for one in _as_in_the_table(judged)
+        for one in in_order(judged)
     ]
     heads = ["case", NAMES, "status", *(column.head for column in columns), "reason"]
     heads += ["ran"] if trace else []
     return as_markdown(rows, heads, right=[c.head for c in columns if c.justify == "right"])
-
-
-def _as_in_the_table(judged: Sequence[Judged]) -> list[Judged]:
-    """Case by case, fastest first, then those that failed and those that can't."""
-    cases = list(dict.fromkeys(one.record.case for one in judged))
-
-    def place(one: Judged) -> tuple[int, int, float]:
-        record = one.record
-        return cases.index(record.case), STATUSES.index(record.status), record.median_ms or 0.0
-
-    return sorted(judged, key=place)

@@ -1,4 +1,4 @@
-"""A run as what reports are made of: its records, judged, as a frame, and the exit status."""
+"""The records of runs, for reports: with verdicts, as a frame, and as an exit status."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
-    """0 where all is fine, 1 where a check failed, 3 where something could not be measured.
+    """Return 0 if all is fine, 1 if a check failed, else 3: something could not be measured.
 
-    A wrong output outranks the rest. ``unsupported``, ``unavailable`` and ``suspect`` are fine, but for a
-    backend in ``named``, one that the user asked for by name: it must be ``ok`` on some case.
+    ``unsupported``, ``unavailable`` and ``suspect`` are fine. But a backend that the user asked for by name
+    (``named``) must be ``ok`` on at least one case.
     """
     records = tuple(records)
     codes = {MEANING[record.status].exit_code for record in records}
@@ -36,9 +36,9 @@ def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
 class Run:
     """One run, or several read together.
 
-    paths: the file that each is stored in; the same for those that stand in one (``attnbench merge``).
-    manifests: one for each run. by_file: for each run its records, one for each case and backend. unfinished:
-    files with a run that was cut off. metrics: the columns that plugins add.
+    paths: the file of each run, the same for runs of a merged file. manifests: one for each run. by_file: for
+    each run its records, one for each case and backend. unfinished: the files with a run that was cut off.
+    metrics: the columns that plugins add.
     """
 
     paths: tuple[Path, ...]
@@ -48,7 +48,7 @@ class Run:
     metrics: tuple[MetricColumn, ...] = ()
 
     def __repr__(self) -> str:
-        """One line, for a notebook: where it is stored, and what came out."""
+        """One line for a notebook: the files, and a count of the records by status."""
         from attnbench.reports.table import counted
 
         files = ", ".join(dict.fromkeys(map(str, self.paths))) or "no file"
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def judged(self) -> list[Judged]:
-        """The records with their verdicts. Each run is a family of its own: adding runs changes none."""
+        """The records with their verdicts. Each run is judged alone, so adding runs changes no verdict."""
         return [one for judged in self.judged_by_file for one in judged]
 
     @property
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The file, where there is just one."""
+        """The file of the first run."""
         return self.paths[0]
 
     @property
@@ -89,7 +89,6 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """What the command would exit with: 0 fine, 1 a check failed, 3 something could not be measured."""
-
+        """The exit status of the command: 0 fine, 1 a check failed, 3 something could not be measured."""
         named = {name for manifest in self.manifests for name in manifest.named}
         return exit_code(self.records, named)

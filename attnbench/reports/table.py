@@ -1,4 +1,4 @@
-"""The table that a run ends with: a block for each case, fastest first, and a footer of conventions."""
+"""The table of records: a block for each case, the fastest first, and lines that explain it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from attnbench.cases.work import FLOP_CONVENTION
 from attnbench.reports.columns import NAMES, Column, metrics_of, name_text, table_columns, time_text
 from attnbench.reports.formats import GAP, string_console, written
 from attnbench.reports.judged import BASELINE, Judged
-from attnbench.stats.interval import AT_LEAST
-from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL, fewest_sets
+from attnbench.stats.sign_test import AT_LEAST, LEVEL
+from attnbench.stats.verdict import FALSE_DISCOVERIES, fewest_sets
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, status_words
 from attnbench.types.words import clean, count_of
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-RATIO_CONVENTION = (
-    "time: median of a call; ratio: time over the baseline's, below 1 is faster, from pairs measured next to "
-    "each other"
-)
 INTERVAL_CONVENTION = (
     f"interval: holds at {100 * AT_LEAST:g} % or more, over sets (fresh processes); ±: its farther end; "
     "numbers are rounded to the precision their interval supports"
@@ -33,58 +29,53 @@ NO_INTERVAL = (
     f"?: too few sets for an interval, which needs {fewest_sets(1 - AT_LEAST)}; a verdict needs "
     f"{fewest_sets(LEVEL)}: omit --sets, or give more"
 )
-BEST_CONVENTION = "×best: time over that of the fastest backend of the case, from pairs"
-LIMIT_CONVENTION = (
-    "limit: the least time that this machine, as measured in this run, needs for the operations or the bytes "
-    "of the case, over the time"
-)
-ERROR_CONVENTION = (
-    "rms/ref, max/ref: error against the float64 oracle over that of the plain computation in the same dtype"
-)
-TRAFFIC_CONVENTION = (
-    "bytes: inputs (only rows that the mask keeps) and parameters read once, the output written once"
-)
 KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
 SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
+CONVENTIONS = {
+    "×best": "×best: time over that of the fastest backend of the case, from pairs",
+    "limit": "limit: the least time that this machine, as measured in this run, needs for the operations or "
+    "the bytes of the case, over the time",
+    "rms/ref": "rms/ref, max/ref: error against the float64 oracle over that of the plain computation in the "
+    "same dtype",
+    "TFLOP/s": FLOP_CONVENTION,
+    "GB/s": "bytes: inputs (only rows that the mask keeps) and parameters read once, the output written once",
+}
+"""The lines that explain a column, by its head."""
+RATIO_CONVENTION = (
+    "time: median of a call; ratio: time over the baseline's, below 1 is faster, from pairs measured next to "
+    "each other"
+)
 _MOST_REASONS = 3
 
 
 def counted(records: Sequence[Record]) -> str:
-    """How many cases there are, and how many records of each status."""
+    """Count the cases, and the records of each status."""
     counts = Counter(record.status for record in records)
     said = ", ".join(f"{counts[status]} {status_words(status)}" for status in STATUSES if counts[status])
     return f"{count_of(len({record.case for record in records}), 'case')}: {said or 'no records'}"
 
 
 def footer(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
-    """A line of counts, the unclear verdicts, and the conventions of the columns with these ``heads``."""
+    """A line of counts, the unclear verdicts, and the conventions of what the table shows.
+
+    heads: those of its columns.
+    """
     records = [one.record for one in judged]
-    lines = [counted(records), *_unclear(judged)]
     timed = [record for record in records if record.status == "ok" and record.median_ms is not None]
+    sampled = any(r.accuracy is not None and r.accuracy.rows < r.accuracy.rows_of for r in records)
+    lines = [counted(records), *_unclear(judged)]
     if timed and all(record.ratio is None for record in timed):
         lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too")
-    if any(_without_interval(record) for record in timed):
-        lines.append(NO_INTERVAL)
-    if "time" in heads:
-        lines.append(RATIO_CONVENTION)
-    if any(record.low_ms is not None for record in timed):
-        lines.append(INTERVAL_CONVENTION)
-    if "verdict" in heads:
-        lines.append(_verdict_convention(judged))
-    if "×best" in heads:
-        lines.append(BEST_CONVENTION)
-    if "limit" in heads:
-        lines.append(LIMIT_CONVENTION)
-    if any(record.kernel_of and record.status == "ok" for record in records):
-        lines.append(KERNEL_CONVENTION)
-    if "rms/ref" in heads:
-        lines.append(ERROR_CONVENTION)
-    if any(r.accuracy is not None and r.accuracy.rows < r.accuracy.rows_of for r in records):
-        lines.append(SAMPLED)
-    if {"TFLOP/s", "limit"} & set(heads):
-        lines.append(FLOP_CONVENTION)
-    if {"GB/s", "limit"} & set(heads):
-        lines.append(TRAFFIC_CONVENTION)
+    rules = (
+        (any(map(_without_interval, timed)), NO_INTERVAL),
+        ("time" in heads, RATIO_CONVENTION),
+        (any(record.low_ms is not None for record in timed), INTERVAL_CONVENTION),
+        ("verdict" in heads, _verdict_convention(judged)),
+        (any(record.kernel_of and record.status == "ok" for record in records), KERNEL_CONVENTION),
+        (sampled, SAMPLED),
+    )
+    lines += [line for shown, line in rules if shown]
+    lines += [line for head, line in CONVENTIONS.items() if head in heads]
     metrics = [entry for entry in metrics_of(judged) if entry.record.head in heads]
     lines += [f"{e.record.head}: {clean(e.record.summary)} ({e.source.distribution})" for e in metrics]
     return lines
@@ -96,7 +87,7 @@ def _without_interval(record: Record) -> bool:
 
 
 def _unclear(judged: Sequence[Judged]) -> list[str]:
-    """Why verdicts are unclear and what to do, each reason once: it is that of many rows."""
+    """Say why verdicts are unclear and what to do; each reason once, because many rows share it."""
     reasons = Counter(one.why for one in judged if one.verdict == "unclear")
     lines = [f"unclear, {count} of {_family(judged)}: {why}" for why, count in reasons.most_common()]
     if len(lines) > _MOST_REASONS:
@@ -110,7 +101,7 @@ def _family(judged: Sequence[Judged]) -> int:
 
 
 def _verdict_convention(judged: Sequence[Judged]) -> str:
-    """What the words mean, with the least effect and the family of this run."""
+    """The meaning of the verdicts, with the least effect and the number of ratios of this run."""
     deltas = sorted({one.record.delta for one in judged if one.verdict is not None and one.record.delta})
     delta = " or ".join(f"{100 * delta:g} %" for delta in deltas) or "the least effect"
     family = count_of(_family(judged), "ratio")
@@ -126,9 +117,9 @@ _STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELI
 
 
 def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, trace: bool = False) -> str:
-    """The records of a run as a table of at most ``width`` columns (60 at least); only ids may be longer.
+    """Render the records of a run as a table of at most ``width`` columns (60 at least).
 
-    trace: show what each call ran, below its case.
+    Only ids may be longer. trace: show the operations of each call, below its case.
     """
     console = string_console(width, colour=colour)
     by_case: dict[str, list[Judged]] = {}
@@ -149,7 +140,7 @@ def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, t
 
 
 def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:
-    """The columns that have something to show and fit, and the widths of all, that of the names first."""
+    """The columns that have values and fit, and their widths after that of the names."""
     columns = table_columns(judged)
     while True:
         widths = [max([len(NAMES), *(len(name_text(one.record)) for one in judged)])]
@@ -158,7 +149,7 @@ def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[in
         first = min((column.dropped for column in columns if column.dropped), default=None)
         if excess <= 0 or first is None:
             break
-        # Of several alike, which plugins bring, the last goes first.
+        # The columns of plugins have one rank; the last of them goes first.
         place = max(place for place, column in enumerate(columns) if column.dropped == first)
         narrow = columns[place].narrow
         columns[place : place + 1] = [] if narrow is None else [narrow]
@@ -196,7 +187,7 @@ def _time(judged: Judged) -> float:
 
 
 def _print_others(console: Console, group: Sequence[Record]) -> None:
-    """Those that have no row: each that failed with its reason, then those that can't, gathered by reason."""
+    """Print the records without a row: each failure with its reason, and declined ones by reason."""
     for status in STATUSES:
         those = [record for record in group if record.status == status != "ok"]
         if MEANING[status].declined:
@@ -222,7 +213,7 @@ def _print_notes(console: Console, group: Sequence[Record]) -> None:
 
 
 def _gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
-    """Each text once, with the names of its backends."""
+    """List each text once, with the names of its backends."""
     names: dict[str, list[str]] = {}
     for text, record in pairs:
         names.setdefault(text, []).append(record.backend)

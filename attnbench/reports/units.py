@@ -1,10 +1,10 @@
-"""Numbers for people: as many digits as their interval justifies, and a unit that fits.
+"""Numbers for people: rounded to the precision that their interval supports, with a unit that fits.
 
-The rule: the last digit printed stands at the place of the first digit of the *reach*, the distance from the
-value to the farther end of its interval; so a step of it is between a tenth of the reach and all of it.
-44.13 in [41, 47] is 44, 1.0312 in [1.0299, 1.0325] is 1.031. At least one digit is printed, at most
-``MOST_DIGITS``; where there is no interval, ``DIGITS_UNTOLD``. Ends of intervals stand at the place of their
-value and are rounded outwards: what is printed holds what was computed.
+The *reach* of a number is the distance to the farther end of its interval. The last digit printed has the
+place of the first digit of the reach: 44.13 in [41, 47] is 44, 1.0312 in [1.0299, 1.0325] is 1.031. At least
+one digit is printed and at most ``MOST_DIGITS``; without an interval, ``DIGITS_UNTOLD``. Ends of intervals
+have the same last place as their value. They are rounded outwards, so a printed interval holds the computed
+one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from math import ceil, floor, isfinite, log10
 
 MOST_DIGITS = 4
 DIGITS_UNTOLD = 2
-"""Where nothing is known of how far a number may be off."""
+"""The digits of a number without an interval."""
 
 
 def reach(value: float, low: float | None, high: float | None) -> float | None:
-    """The distance from a value to the farther end of its interval; None where it has none."""
+    """The distance from a value to the farther end of its interval; None without an interval."""
     return None if low is None or high is None else max(value - low, high - value, 0.0)
 
 
@@ -37,13 +37,13 @@ def _place(value: float, reach: float | None, most: int) -> int:
     finest = first - most + 1
     if not isfinite(reach):
         return first
-    # Ends that were computed are off by their own rounding: 0.0099999999999 is 0.01.
+    # Computed ends have rounding errors: 0.0099999999999 is 0.01.
     reach = float(f"{reach:.6g}")
     return finest if reach <= 0 else min(first, max(finest, floor(log10(reach))))
 
 
 def number(value: float, reach: float | None = None, most: int = MOST_DIGITS) -> str:
-    """A number to the digits that its reach justifies, never in powers of ten."""
+    """A number rounded to the precision of its reach, never in powers of ten."""
     return _at(value, last_place(value, reach, most)) if isfinite(value) else str(value)
 
 
@@ -54,10 +54,10 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def ratio(value: float, low: float | None, high: float | None, most: int = MOST_DIGITS) -> tuple[str, str]:
-    """A ratio and its interval, "" where there is none.
+    """A ratio and its interval; "" without an interval.
 
-    Where the interval leaves out 1, so does what is printed, with a digit more for what would read as 1: 1.0
-    in [1.0, 1.7] makes no sense beside "slower".
+    If the interval leaves out 1, the printed numbers do too, with a further digit where needed: 1.0 in
+    [1.0, 1.7] makes no sense beside "slower".
     """
     if low is None or high is None:
         return number(value, most=most), ""
@@ -73,7 +73,7 @@ def ratio(value: float, low: float | None, high: float | None, most: int = MOST_
 
 
 def _place_beside_1(value: float, most: int) -> int:
-    """Of the first digit that tells a number from 1: -2 for 1.043, -1 for 1.5."""
+    """The place of the first digit in which a number differs from 1: -2 for 1.043, -1 for 1.5."""
     apart = float(f"{abs(value - 1):.6g}")
     finest = _place(value, 0.0, most)
     return max(finest, floor(log10(apart))) if apart else finest
@@ -82,7 +82,7 @@ def _place_beside_1(value: float, most: int) -> int:
 def _low_end(low: float, place: int) -> str:
     bottom = floor(round(low / 10.0**place, 6))
     if bottom == 0 < low:
-        # What isn't 0 never reads as 0, which would make nonsense of "slower": it has a digit of its own.
+        # A lower end above 0 does not read as 0: it gets its own first digit.
         place = floor(log10(low))
         bottom = floor(round(low / 10.0**place, 6))
     return _at(bottom * 10.0**place, place)
@@ -120,11 +120,11 @@ def duration(ms: float, reach_ms: float | None = None) -> str:
 
 
 def figure(value: float, digits: int) -> str:
-    """A number of which nothing is known but how many digits to show; far from 1 in powers of ten."""
+    """A number with so many digits, in powers of ten if it is far from 1."""
     if value and not 1e-4 <= abs(value) < 1e7:
         return f"{value:.{digits - 1}e}"
     text = number(value, 0.0, most=digits)
-    # Of a whole number no digit after the point says anything.
+    # A whole number needs no digit after the point.
     return f"{value:.0f}" if "." in text and float(value).is_integer() else text
 
 

@@ -1,1 +1,1 @@
-"""The files of results: their format, reading, writing, merging, and that of pytest-benchmark."""
+"""Read, write and merge the files of results: run files and files of pytest-benchmark."""

@@ -2,60 +2,81 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from statistics import median
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
-from attnbench.types.record import FORMAT_VERSION, Block, CaseLine, EndLine, Line, Manifest, Record, SetLine
+from attnbench.types.record import (
+    FORMAT_VERSION,
+    Block,
+    CaseLine,
+    EndLine,
+    Line,
+    MachineScale,
+    Manifest,
+    Record,
+    SetLine,
+)
 
-NOT_DECODED = (ValueError, RecursionError)
-"""What msgspec raises for bytes that aren't what was asked for: its own errors, and that of bytes which are
-no UTF-8, are ``ValueError``; lists within lists without end are the other."""
-
-
-def manifest_of(path: Path, line: bytes) -> Manifest:
-    """The manifest that the first line of a run is.
-
-    Raises:
-        BadFile: it is none, of a format that isn't known here, or damaged.
-    """
-    try:
-        head = msgspec.json.decode(line)
-    except NOT_DECODED as failure:
-        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no JSON") from failure
-    if not isinstance(head, dict) or head.get("kind") != "manifest" or type(head.get("format")) is not int:
-        raise BadFile(f"{str(path)!r} is no run of attnbench: its first line is no manifest")
-    if head["format"] < 1:
-        raise BadFile(f"{str(path)!r} is no run of attnbench: there is no format {head['format']}")
-    if head["format"] > FORMAT_VERSION:
-        raise BadFile(
-            f"{str(path)!r} has format {head['format']}; this attnbench reads up to {FORMAT_VERSION}: "
-            "install a newer attnbench"
-        )
-    try:
-        return msgspec.convert(head, Manifest)
-    except msgspec.ValidationError as failure:
-        raise BadFile(f"{str(path)!r}: its manifest is damaged ({failure})") from failure
-
-
+T = TypeVar("T")
+_NOT_DECODED = (ValueError, RecursionError)
+"""The errors of msgspec, of bytes that are not UTF-8, and of lists nested too deeply."""
 _ENCODE = msgspec.json.Encoder().encode
+
+
+_Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class _ShortBlock(msgspec.Struct):
+    """The part of a block that makes up its median."""
+
+    calls: _Positive
+    wall_ns: Annotated[list[_Positive], msgspec.Meta(min_length=1)]
+
+
+class _ShortSet(msgspec.Struct, tag="set", tag_field="kind"):
+    """The part of a set that :class:`SetTimes` are made of. Decoding it takes half the time."""
+
+    case: str
+    index: int
+    blocks: dict[str, list[_ShortBlock]]
+    scale: MachineScale | None = None
+
+
+_AnyLine = Line | _ShortSet
 _DECODE = msgspec.json.Decoder(Line).decode
+_DECODE_SHORT = msgspec.json.Decoder(Manifest | CaseLine | _ShortSet | Record | EndLine).decode
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimes:
+    """The times of one set in short, which is all that comparing stored runs needs.
+
+    median_ns: for each backend with samples, the median time of a call. reference_ns: for each reference
+    call of the machine, its typical time.
+    """
+
+    case: str
+    index: int
+    median_ns: Mapping[str, float]
+    reference_ns: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a run file holds, or one of the runs in it.
+    """The lines of a run file, or of one of the runs in it.
 
-    torn: whether the file's last line, which is of this run, was cut off (and left out). complete_bytes:
-    where its last complete line ends. first_byte: where its manifest begins, 0 but in a file of several.
+    torn: True if the file ends with an incomplete line, which is left out. first_byte, complete_bytes: the
+    places in the file where the manifest begins and where the last complete line ends. times: the sets in
+    short; they are there even if the samples were not kept.
     """
 
     path: Path
@@ -67,141 +88,184 @@ class StoredRun:
     torn: bool
     complete_bytes: int
     first_byte: int = 0
+    times: tuple[SetTimes, ...] = ()
+
+
+class _Lines:
+    """The lines of one run, gathered while they are read or written."""
+
+    def __init__(self, path: Path, manifest: Manifest, first_byte: int = 0) -> None:
+        self.path, self.manifest, self.first_byte = path, manifest, first_byte
+        self.end_byte = first_byte
+        self._known_cases, self._known_backends = set(manifest.cases), set(manifest.backends)
+        self._seen: set[tuple[str, str | int]] = set()
+        self._lines: list[Line | SetTimes] = []
+
+    def add(self, line: _AnyLine) -> None:
+        self._lines.append(_times_of(line) if isinstance(line, _ShortSet) else line)
+
+    def problem(self, line: _AnyLine) -> str:
+        """Say in words why a line cannot stand here; "" if it can."""
+        if isinstance(line, Manifest | EndLine):
+            return ""
+        if line.case not in self._known_cases:
+            return f"the manifest does not name the case {line.case!r}"
+        if isinstance(line, CaseLine):
+            return ""
+        if isinstance(line, Record) and line.backend not in self._known_backends:
+            return f"the manifest does not name the backend {line.backend!r}"
+        key = line.case, line.backend if isinstance(line, Record) else line.index
+        if key in self._seen:
+            what = line.backend if isinstance(line, Record) else f"the set {line.index}"
+            return f"a second line for {what} of {line.case!r}"
+        self._seen.add(key)
+        if isinstance(line, SetLine) and not all(
+            _is_sound(block) for blocks in line.blocks.values() for block in blocks
+        ):
+            return "a block without samples, or with impossible ones"
+        return ""
+
+    def _of(self, kind: type[T]) -> tuple[T, ...]:
+        return tuple(line for line in self._lines if isinstance(line, kind))
+
+    def run(self, *, torn: bool = False) -> StoredRun:
+        sets = self._of(SetLine)
+        last = self._lines[-1] if self._lines else None
+        return StoredRun(
+            path=self.path,
+            manifest=self.manifest,
+            cases=self._of(CaseLine),
+            sets=sets,
+            records=self._of(Record),
+            finished=last if isinstance(last, EndLine) else None,
+            torn=torn,
+            complete_bytes=self.end_byte,
+            first_byte=self.first_byte,
+            times=self._of(SetTimes) or tuple(map(_times_of, sets)),
+        )
+
+
+def _is_sound(block: Block) -> bool:
+    columns = (block.turns, block.cpu_ns, block.switches, block.faults, block.asked_ns)
+    even = all(len(column) == len(block.wall_ns) for column in columns)
+    return even and block.calls > 0 and bool(block.wall_ns) and min(block.wall_ns) > 0
+
+
+def _times_of(line: SetLine | _ShortSet) -> SetTimes:
+    references: dict[str, float] = {}
+    if line.scale is not None:
+        # A product is repeated a few times only, so its best time is the steadier one.
+        references = {f"gemm_{side}": float(min(ns)) for side, ns in line.scale.gemm_ns.items() if ns}
+        if line.scale.copy_ns:
+            references["copy"] = float(median(line.scale.copy_ns))
+        if line.scale.empty_ns:
+            references["empty"] = median(line.scale.empty_ns)
+    medians = {name: _median_ns(blocks) for name, blocks in line.blocks.items() if blocks}
+    return SetTimes(line.case, line.index, medians, references)
+
+
+def _median_ns(blocks: Sequence[Block | _ShortBlock]) -> float:
+    """The median time of a call over the samples of a set."""
+    if len({block.calls for block in blocks}) == 1:
+        return median([wall for block in blocks for wall in block.wall_ns]) / blocks[0].calls
+    return median([wall / block.calls for block in blocks for wall in block.wall_ns])
 
 
 def read_run(path: Path) -> StoredRun:
-    """Read the file of one run; a torn last line is left out.
+    """Read the file of one run; an incomplete last line is left out.
 
     Raises:
-        BadFile: missing, unreadable, not ours, of a newer format, damaged elsewhere than at its end, or one
-            that holds several runs.
+        BadFile: the file is missing, unreadable, not ours, of a newer format or damaged before its end, or it
+            holds several runs.
     """
     first, *others = read_runs(path)
     if others:
         raise BadFile(
-            f"{str(path)!r} holds {1 + len(others)} runs, as attnbench merge writes them: attnbench report, "
-            "compare and history read it; what goes on with a run needs the file of that one alone"
+            f"{str(path)!r} holds {1 + len(others)} merged runs: attnbench report, compare and history "
+            "read it, but --resume needs the file of one run"
         )
     return first
 
 
-def read_runs(path: Path) -> list[StoredRun]:
-    """Read the runs of a file, which each begin with a manifest, in their order; mostly it is one.
+def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
+    """Read the runs of a file, in their order; each begins with a manifest.
+
+    samples: False reads only the times of each set, and drops its samples at once. All samples of a large
+        file take gigabytes.
 
     Raises:
-        BadFile: as :func:`read_run`, but for several runs; and where one stands there twice.
+        BadFile: as :func:`read_run`, but for several runs; or one run stands in the file twice.
     """
+    decode = _DECODE if samples else _DECODE_SHORT
+    runs: list[_Lines] = []
+    torn = False
     try:
         if path.exists() and not path.is_file():
-            raise BadFile(f"{str(path)!r} is no run of attnbench: it is no file")
-        data = path.read_bytes()
+            raise BadFile(f"{str(path)!r} is not a run of attnbench: it is not a regular file")
+        with path.open("rb") as file:
+            for number, data in enumerate(file, start=1):
+                torn = not data.endswith(b"\n")
+                if torn:
+                    break
+                where = f"{str(path)!r}, line {number}"
+                begin = runs[-1].end_byte if runs else 0
+                line = _decoded(decode, path, data, where) if runs else _manifest_of(path, data)
+                if isinstance(line, Manifest):
+                    if any(line.run_id == run.manifest.run_id for run in runs):
+                        twice = f"a second manifest of the run {line.run_id!r}, which would count twice"
+                        raise BadFile(f"{where}: {twice}")
+                    runs.append(_Lines(path, line, begin))
+                problem = runs[-1].problem(line)
+                if problem:
+                    raise BadFile(f"{where}: {problem}")
+                runs[-1].add(line)
+                runs[-1].end_byte = begin + len(data)
     except OSError as failure:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
-    return _parse(path, data)
+    if not runs:
+        raise BadFile(f"{str(path)!r} is not a run of attnbench: it has no complete line")
+    return [run.run(torn=torn and run is runs[-1]) for run in runs]
 
 
-def _parse(path: Path, data: bytes) -> list[StoredRun]:
-    complete = data.rfind(b"\n") + 1
-    lines = data[:complete].splitlines(keepends=True)
-    if not lines:
-        raise BadFile(f"{str(path)!r} is no run of attnbench: it holds no complete line")
-    begins = [0, *(place for place, line in enumerate(lines) if place and is_of_kind(line, "manifest"))]
-    runs: list[StoredRun] = []
-    for begin, end in pairwise([*begins, len(lines)]):
-        byte = runs[-1].complete_bytes if runs else 0
-        run = _one_run(path, lines[begin:end], begin, byte)
-        if any(run.manifest.run_id == other.manifest.run_id for other in runs):
-            twice = f"a second manifest of the run {run.manifest.run_id!r}, which would count twice"
-            raise BadFile(f"{str(path)!r}, line {begin + 1}: {twice}")
-        runs.append(run)
-    runs[-1] = replace(runs[-1], torn=complete < len(data))
-    return runs
+def _manifest_of(path: Path, line: bytes) -> Manifest:
+    """Decode the first line of a run.
 
-
-def is_of_kind(line: bytes, kind: str) -> bool:
-    """Whether a line of a file is of a kind (``manifest``, ``end``), without decoding what else is in it."""
-    # Most lines are samples: only where the word stands at all is it worth looking what it says.
-    if f'"{kind}"'.encode() not in line:
-        return False
+    Raises:
+        BadFile: the line is not a manifest, is damaged, or has a format that this attnbench does not read.
+    """
+    not_ours = f"{str(path)!r} is not a run of attnbench"
     try:
-        return msgspec.json.decode(line, type=_Kind).kind == kind
-    except NOT_DECODED:
-        return False
+        head = msgspec.json.decode(line)
+    except _NOT_DECODED as failure:
+        raise BadFile(f"{not_ours}: its first line is not JSON") from failure
+    if not isinstance(head, dict) or head.get("kind") != "manifest" or type(head.get("format")) is not int:
+        raise BadFile(f"{not_ours}: its first line is not a manifest")
+    version = head["format"]
+    if version < 1:
+        raise BadFile(f"{not_ours}: there is no format {version}")
+    if version > FORMAT_VERSION:
+        reads = f"this attnbench reads up to {FORMAT_VERSION}: install a newer attnbench"
+        raise BadFile(f"{str(path)!r} has format {version}; {reads}")
+    try:
+        return msgspec.convert(head, Manifest)
+    except msgspec.ValidationError as failure:
+        raise BadFile(f"{str(path)!r}: its manifest is damaged ({failure})") from failure
 
 
 class _Kind(msgspec.Struct):
     kind: str = ""
 
 
-def _one_run(path: Path, lines: Sequence[bytes], before: int, first_byte: int) -> StoredRun:
-    """The run of some lines of a file, of which ``before`` lines come before."""
-    manifest = manifest_of(path, lines[0])
-    rest: list[Any] = []
-    seen: set[tuple[str, str]] = set()
-    for number, line in enumerate(lines[1:], start=before + 2):
-        try:
-            rest.append(_DECODE(line))
-        except NOT_DECODED as failure:
-            raise BadFile(f"{str(path)!r}, line {number}: damaged ({failure})") from failure
-        wrong = _misplaced(rest[-1], manifest, seen)
-        if wrong:
-            raise BadFile(f"{str(path)!r}, line {number}: {wrong}")
-    return _run_of(path, manifest, rest, first_byte, first_byte + sum(map(len, lines)))
-
-
-def _run_of(
-    path: Path, manifest: Manifest, lines: Sequence[Any], first_byte: int, complete_bytes: int
-) -> StoredRun:
-    return StoredRun(
-        path=path,
-        manifest=manifest,
-        cases=tuple(line for line in lines if isinstance(line, CaseLine)),
-        sets=tuple(line for line in lines if isinstance(line, SetLine)),
-        records=tuple(line for line in lines if isinstance(line, Record)),
-        finished=lines[-1] if lines and isinstance(lines[-1], EndLine) else None,
-        torn=False,
-        complete_bytes=complete_bytes,
-        first_byte=first_byte,
-    )
-
-
-def _misplaced(line: Line, manifest: Manifest, seen: set[tuple[str, str]]) -> str:
-    """What is wrong with a line where it stands, in words; "" for nothing. Remembers what it has seen."""
-    if isinstance(line, Manifest | EndLine):
-        return ""
-    if line.case not in manifest.cases:
-        return f"a case that the manifest doesn't name, {line.case!r}"
-    if isinstance(line, CaseLine):
-        return ""
-    what = f"the set {line.index}" if isinstance(line, SetLine) else line.backend
-    if isinstance(line, Record) and line.backend not in manifest.backends:
-        return f"a backend that the manifest doesn't name, {line.backend!r}"
-    if (line.case, what) in seen:
-        return f"{what} of {line.case!r} stands here a second time"
-    seen.add((line.case, what))
-    if isinstance(line, Record):
-        return "" if is_possible(line) else "a record with an impossible time, ratio or p-value"
-    if line.index < 0:
-        return f"a set with the number {line.index}"
-    if not all(_sound(b) for blocks in line.blocks.values() for b in blocks):
-        return "a block without samples, or with impossible ones"
-    return ""
-
-
-def is_possible(record: Record) -> bool:
-    """Whether the times and ratios of a record are above 0, and what is a share is one."""
-    times = (record.median_ms, record.low_ms, record.high_ms)
-    ratios = (record.ratio, record.ratio_low, record.ratio_high, record.ratio_to_best)
-    shares = (record.p_value, record.delta)
-    return all(value is None or value > 0 for value in (*times, *ratios)) and all(
-        value is None or 0 <= value <= 1 for value in shares
-    )
-
-
-def _sound(block: Block) -> bool:
-    columns = (block.turns, block.cpu_ns, block.switches, block.faults, block.asked_ns)
-    whole = all(len(column) == len(block.wall_ns) for column in columns)
-    return block.calls >= 1 and bool(block.wall_ns) and min(block.wall_ns) > 0 and whole
+def _decoded(decode: Callable[[bytes], _AnyLine], path: Path, data: bytes, where: str) -> _AnyLine:
+    """Decode a line that is not the first; a manifest of another format has a sentence of its own."""
+    try:
+        line = decode(data)
+    except _NOT_DECODED as failure:
+        with contextlib.suppress(*_NOT_DECODED):
+            if msgspec.json.decode(data, type=_Kind).kind == "manifest":
+                return _manifest_of(path, data)
+        raise BadFile(f"{where}: damaged ({failure})") from failure
+    return _manifest_of(path, data) if isinstance(line, Manifest) else line
 
 
 class RunWriter:
@@ -213,36 +277,26 @@ class RunWriter:
     def __init__(self, path: Path, fd: int, manifest: Manifest) -> None:
         self.path = path
         self._fd = fd
-        self._manifest = manifest
-        self._lines: list[Line] = []
-        self._bytes = 0
+        self._lines = _Lines(path, manifest)
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
-        """Begin a new file; raises :class:`BadInput` where it exists or can't be written."""
+        """Begin a new file; raises :class:`BadInput` if it exists or cannot be written."""
         check_new(path)
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        except OSError as failure:
-            raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
-        writer = cls(path, fd, manifest)
+        writer = cls(path, _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), manifest)
         writer._lock()
         writer.append(manifest)
         return writer
 
     @classmethod
     def reopen(cls, path: Path) -> tuple[RunWriter, StoredRun]:
-        """Go on with a file, cutting a torn last line; gives what it holds.
+        """Open a file to go on with its run, and cut off an incomplete last line; return its content too.
 
         Raises:
-            BadFile: as :func:`read_run`. BadInput: it can't be written, or another run is writing it.
+            BadFile: as :func:`read_run`. BadInput: it cannot be written, or another run is writing it.
         """
         manifest = read_run(path).manifest
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND)
-        except OSError as failure:
-            raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
-        writer = cls(path, fd, manifest)
+        writer = cls(path, _open(path, os.O_RDWR), manifest)
         writer._lock()
         # Read again under the lock: another run may have gone on with it meanwhile.
         try:
@@ -250,15 +304,17 @@ class RunWriter:
         except BadFile:
             writer.close()
             raise
-        os.ftruncate(fd, stored.complete_bytes)
-        writer._lines = [*stored.cases, *stored.sets, *stored.records]
-        writer._bytes = stored.complete_bytes
+        os.ftruncate(writer._fd, stored.complete_bytes)
+        lines: list[Line] = [*stored.cases, *stored.sets, *stored.records]
+        for line in lines:
+            writer._lines.add(line)
+        writer._lines.end_byte = stored.complete_bytes
         return writer, stored
 
     @property
     def run(self) -> StoredRun:
-        """What the file holds by now."""
-        return _run_of(self.path, self._manifest, self._lines, 0, self._bytes)
+        """The content of the file by now."""
+        return self._lines.run()
 
     def append(self, line: Line) -> None:
         """Write one line and force it to disk; raises :class:`MeasuringFailed` where that fails."""
@@ -271,11 +327,10 @@ class RunWriter:
         except OSError as failure:
             raise MeasuringFailed(
                 f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept, "
-                f"{go_on_words(self.path, live=bool(self._manifest.sides))}"
+                f"{go_on_words(self.path, live=bool(self._lines.manifest.sides))}"
             ) from failure
-        self._bytes += len(data)
-        if not isinstance(line, Manifest):
-            self._lines.append(line)
+        self._lines.end_byte += len(data)
+        self._lines.add(line)
 
     def _lock(self) -> None:
         try:
@@ -291,28 +346,35 @@ class RunWriter:
     def __enter__(self) -> RunWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_APPEND, 0o644)
+    except OSError as failure:
+        raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
 
 
 def check_new(path: Path) -> None:
     """Make the folder of a new run file; raises :class:`BadInput` where the file can't be made there."""
     folder = path.parent
     if path.is_dir():
-        raise BadInput(f"{str(path)!r} is a folder; a name ending in .jsonl is the file itself")
+        raise BadInput(f"{str(path)!r} is a folder, but a name with .jsonl must be a file: name another")
     if path.exists() or path.is_symlink():
-        raise BadInput(f"{str(path)!r} exists; go on with it by --resume, or name another file")
+        raise BadInput(f"{str(path)!r} exists; continue it with --resume, or name another file")
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{str(folder)!r} is no folder; give a folder, or a file whose name ends in .jsonl")
+        raise BadInput(f"{str(folder)!r} is not a folder; give a folder, or a file whose name ends in .jsonl")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as failure:
         raise BadInput(f"can't make the folder {str(folder)!r}: {failure.strerror}") from failure
+    check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """Raise :class:`BadInput` if files cannot be made in a folder."""
     if not os.access(folder, os.W_OK | os.X_OK):
         raise BadInput(f"can't write into the folder {str(folder)!r}: it is not writable")
 
@@ -322,15 +384,23 @@ def new_run_path(out: Path, run_id: str) -> Path:
     return out if out.suffix == ".jsonl" else out / f"{run_id}.jsonl"
 
 
-def expand(paths: Sequence[Path]) -> list[Path]:
-    """Files, and for folders the .jsonl files in them, each once; raises :class:`BadFile` where none are."""
+def expand(paths: Sequence[Path], *, also_json: bool = False) -> list[Path]:
+    """List files once each, and for a folder the .jsonl files in it.
+
+    also_json: a folder stands for all .jsonl and .json files in it and in its subfolders.
+
+    Raises:
+        BadFile: a folder has no such file.
+    """
     found: dict[Path, Path] = {}
     for path in paths:
+        inside = [path]
         if path.is_dir():
-            inside = sorted(path.glob("*.jsonl"))
+            every = path.rglob("*") if also_json else path.glob("*")
+            inside = sorted(file for file in every if file.suffix in (".jsonl", ".json")[: 1 + also_json])
             if not inside:
-                raise BadFile(f"the folder {str(path)!r} holds no run (*.jsonl)")
-        else:
-            inside = [path]
-        found |= {file.resolve(): file for file in inside if file.resolve() not in found}
+                kinds = "*.jsonl, *.json" if also_json else "*.jsonl"
+                raise BadFile(f"the folder {str(path)!r} holds no run ({kinds})")
+        for file in inside:
+            found.setdefault(file.resolve(), file)
     return list(found.values())

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from attnbench.results.format import check_new, read_runs
+from attnbench.results.format import StoredRun, check_new, read_runs
 from attnbench.types.errors import BadFile, BadInput
 
 
 @contextmanager
 def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
-    """A file to write to, which gets its name when the block has ended; until then it has none that is known.
+    """Open a file for writing under a name of its own; it gets its real name when the block ends.
 
-    replaces: whether it takes the place of a file of that name, which else stays.
+    replaces: True replaces a file of that name.
 
     Raises:
-        BadInput: there is such a file, or the machine doesn't let it, as where the disk is full.
+        BadInput: there is such a file and it is not replaced, or writing fails, as on a full disk.
     """
     unfinished = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
-        # Opened as any file, so that the user's umask says who may read it.
+        # Opened as any file, so that the user's umask decides on its permissions.
         with unfinished.open("xb") as file:
             yield file
             file.flush()
@@ -44,13 +44,13 @@ def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
 
 
 def _name(unfinished: Path, path: Path) -> None:
-    """Give a file its name, which nothing else may have: a rename would take it away from another file."""
+    """Give a file a new name. A link fails if the name is taken; a rename would replace that file."""
     try:
         os.link(unfinished, path)
     except FileExistsError:
         raise
     except OSError:
-        # A file system that knows one name for each file.
+        # The file system has no hard links.
         if path.exists():
             raise FileExistsError(path) from None
         unfinished.rename(path)
@@ -65,111 +65,73 @@ def _force_names(folder: Path) -> None:
         os.close(fd)
 
 
-_AT_ONCE = 2**20
-"""Bytes of a run that are copied, or compared, at a time."""
-
-
-@dataclass(frozen=True)
-class MergedRun:
-    """A run that was merged: where its lines were taken from, and what is said of it.
-
-    first_byte, end_byte: which part of that file it is. machine: its CPU. records: how many it has. finished:
-    whether it went to its end.
-    """
-
-    path: Path
-    first_byte: int
-    end_byte: int
-    run_id: str
-    started: str
-    machine: str
-    records: int
-    finished: bool
-
-    @property
-    def size_bytes(self) -> int:
-        """What its lines take."""
-        return self.end_byte - self.first_byte
-
-    def pieces(self) -> Iterator[bytes]:
-        """Its lines as they stand in the file, some at a time: a run may be a gigabyte."""
-        with self.path.open("rb") as file:
-            file.seek(self.first_byte)
-            for left in range(self.size_bytes, 0, -_AT_ONCE):
-                yield file.read(min(left, _AT_ONCE))
+_PIECE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What was merged. runs: those in the new file, in its order. notes: what else to know, in sentences."""
+    """The result of a merge. runs: in the order of the new file, without samples. notes: sentences."""
 
     path: Path
-    runs: tuple[MergedRun, ...]
+    runs: tuple[StoredRun, ...]
     notes: tuple[str, ...]
 
 
 def merge(paths: Sequence[Path], out: Path) -> Merged:
-    """Write the runs of files, or of files that were merged before, into a new one, oldest first.
+    """Write the runs of files, merged ones too, into a new file, the oldest first.
 
-    Lines are copied as they are. A run that stands in several files is written once; of one that went on in
-    one of them, the longer. A line that was cut off at the end of a file is left out. The new file is
-    there as a whole or not at all.
+    Lines are copied as they are. Of copies of one run the longest is kept, once. An incomplete line at the
+    end of a file is left out. The new file is there as a whole or not at all.
 
     Raises:
-        BadFile: a file that can't be read, or two copies of a run that went on differently. BadInput: the new
-            file exists, or can't be written.
+        BadFile: a file cannot be read, or two copies of a run differ. BadInput: the new file exists or cannot
+            be written.
     """
     if out.exists() or out.is_symlink():
         raise BadInput(f"{str(out)!r} exists; name another file")
     check_new(out)
     notes: list[str] = []
-    kept: dict[str, MergedRun] = {}
+    kept: dict[str, StoredRun] = {}
     for path in paths:
-        found, torn = _runs_of(path)
-        if torn:
-            notes.append(f"{path}: its last line was cut off and is left out")
-        for run in found:
-            if run.run_id in kept:
-                run, note = _one_of(kept[run.run_id], run)
+        for run in read_runs(path, samples=False):
+            name = run.manifest.run_id
+            if run.torn:
+                notes.append(f"{path}: its last line was cut off and is left out")
+            if name in kept:
+                kept[name], note = _longer(kept[name], run)
                 notes.append(note)
-            kept[run.run_id] = run
-    runs = tuple(sorted(kept.values(), key=lambda run: run.started))
+            else:
+                kept[name] = run
+    runs = tuple(sorted(kept.values(), key=lambda run: run.manifest.started))
     with whole_file(out, replaces=False) as file:
         for run in runs:
-            file.writelines(run.pieces())
+            file.writelines(_pieces(run))
     return Merged(out, runs, tuple(notes))
 
 
-def _runs_of(path: Path) -> tuple[list[MergedRun], bool]:
-    """The runs of a file, and whether its last line was cut off."""
-    runs = read_runs(path)
-    found = [
-        MergedRun(
-            path,
-            run.first_byte,
-            run.complete_bytes,
-            run.manifest.run_id,
-            run.manifest.started,
-            str(run.manifest.environment.get("cpu")),
-            len(run.records),
-            run.finished is not None,
-        )
-        for run in runs
-    ]
-    return found, runs[-1].torn
+def _pieces(run: StoredRun) -> Iterator[bytes]:
+    """The lines of a run as they stand in its file, in pieces: a run may be a gigabyte."""
+    with run.path.open("rb") as file:
+        file.seek(run.first_byte)
+        for left in range(_size_bytes(run), 0, -_PIECE_BYTES):
+            yield file.read(min(left, _PIECE_BYTES))
 
 
-def _one_of(here: MergedRun, again: MergedRun) -> tuple[MergedRun, str]:
-    """The longer of two copies of a run, and what to say of it."""
-    shorter, longer = sorted((here, again), key=lambda run: run.size_bytes)
-    name = here.run_id
-    # Pieces of both begin at the same places, but for the last of the shorter one.
-    both = zip(shorter.pieces(), longer.pieces(), strict=False)
+def _size_bytes(run: StoredRun) -> int:
+    return run.complete_bytes - run.first_byte
+
+
+def _longer(here: StoredRun, again: StoredRun) -> tuple[StoredRun, str]:
+    """The longer of two copies of a run, and a note on it."""
+    shorter, longer = sorted((here, again), key=_size_bytes)
+    name = here.manifest.run_id
+    # Pieces of both begin at the same places, except after the last piece of the shorter run.
+    both = zip(_pieces(shorter), _pieces(longer), strict=False)
     if not all(long.startswith(short) for short, long in both):
         raise BadFile(
-            f"{str(here.path)!r} and {str(again.path)!r} hold the run {name!r} both, but not alike: "
-            "one of them was changed, or it was gone on with twice; name the one to keep"
+            f"{str(here.path)!r} and {str(again.path)!r} hold different copies of the run {name!r}: "
+            "one was changed, or both were resumed; name only the one to keep"
         )
-    if longer.size_bytes == shorter.size_bytes:
-        return here, f"{again.path}: the run {name} stands in {here.path} already, and is kept once"
-    return longer, f"{longer.path}: the run {name} goes further here than in {shorter.path}, and is kept once"
+    if _size_bytes(longer) == _size_bytes(shorter):
+        return here, f"{again.path}: the run {name} is also in {here.path}, and is kept once"
+    return longer, f"{longer.path}: the run {name} is longer here than in {shorter.path}, and is kept once"

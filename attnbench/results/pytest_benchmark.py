@@ -1,7 +1,14 @@
-"""Files of pytest-benchmark, its own and those that attnbench wrote, as measured cells."""
+"""Read and write runs in the format of pytest-benchmark.
+
+attnbench writes a benchmark for each cell that is ``ok``: its group is the case, its name the backend. Its
+rounds are *processes*, with the median time of a call in each. They count as independent; calls of one
+process do not. The key ``attnbench`` holds what that format has no place for, so that nothing is lost.
+"""
 
 from __future__ import annotations
 
+import json
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,83 +19,23 @@ from typing import Annotated, Any
 
 import msgspec
 
+from attnbench.results.format import check_writable
+from attnbench.results.merge import whole_file
 from attnbench.types.compared import Cell, Measured
-from attnbench.types.errors import BadFile
+from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.status import MEANING, STATUSES
 
+FORMAT = "5.3.1"
+"""The version of pytest-benchmark that written files name: the newest that is known to have this format."""
+_KNOWN_MAJORS = ("4", "5")
+_UNKNOWN_COMMITS = ("unversioned", "unknown")
 _SYSTEM = ("system", "release", "machine")
 _OTHERWISE = frozenset({*_SYSTEM, "node", "cpu", "processor", "python_version", "python_build"})
-"""Left out or under another name: ``node`` is the host, which differs from runner to runner."""
-
-_UNKNOWN_COMMITS = ("unversioned", "unknown")
-
-
-def environment_of(machine: dict[str, Any]) -> dict[str, Any]:
-    """The facts in ``machine_info``, flat, under the names of a manifest where there is one.
-
-    What a project added by pytest-benchmark's hook stands under its own names where it is one value.
-    """
-    told = machine.get("cpu")
-    cpu: dict[str, Any] = told if isinstance(told, dict) else {}
-    named = {
-        "cpu": _first_text(cpu.get("brand_raw"), cpu.get("brand"), machine.get("processor")),
-        "cpu_count": cpu.get("count") if isinstance(cpu.get("count"), int) else None,
-        "python": _first_text(machine.get("python_version")),
-        "system": " ".join(text for name in _SYSTEM if (text := _first_text(machine.get(name)))) or None,
-    }
-    others = {
-        name: value
-        for name, value in machine.items()
-        if name not in _OTHERWISE and isinstance(value, str | int | float)
-    }
-    return {name: value for name, value in (named | others).items() if value is not None}
-
-
-def protocol_of(benchmarks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The options that all benchmarks of a file have alike; ``per benchmark`` where they differ."""
-    options = [found["options"] for found in benchmarks if isinstance(found.get("options"), dict)]
-    names = dict.fromkeys(name for found in options for name in found)
-    return {
-        name: options[0].get(name)
-        if all(found.get(name) == options[0].get(name) for found in options)
-        else "per benchmark"
-        for name in names
-    }
-
-
-def commit_of(info: dict[str, Any]) -> str:
-    """The commit, ``-dirty`` where files were changed since; "" where unknown."""
-    commit = info.get("id")
-    if not isinstance(commit, str) or commit in _UNKNOWN_COMMITS:
-        return ""
-    return f"{commit}-dirty" if commit and info.get("dirty") is True else commit
-
-
-def started_of(moment: Any) -> str:
-    """A date as manifests have it, in UTC; version 4 wrote UTC without saying so."""
-    if not isinstance(moment, str):
-        return ""
-    try:
-        when = datetime.fromisoformat(moment)
-    except ValueError:
-        return moment
-    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
-    return when.isoformat(timespec="seconds")
-
-
-def _first_text(*values: Any) -> str | None:
-    return next((value for value in values if isinstance(value, str) and value), None)
-
-
-KNOWN_MAJORS = ("4", "5")
-"""Versions of pytest-benchmark whose files have the fields that are read here."""
-
-OURS = "attnbench"
-"""The key, beside those of pytest-benchmark, under which attnbench writes what has no place in them."""
+"""Facts that are left out or have another name here. ``node`` is the host, which differs between runners."""
+_ROUNDING = 1e-9
 
 Time = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
-"""A time that can be one, in seconds or nanoseconds."""
-_ROUNDING = 1e-9
+"""A time in seconds or nanoseconds; the limits exclude what is not a time."""
 
 
 class _Stats(msgspec.Struct, frozen=True):
@@ -102,120 +49,149 @@ class _Stats(msgspec.Struct, frozen=True):
     max: Time
 
 
-class _Processes(msgspec.Struct, frozen=True):
-    """The times that attnbench wrote beside a benchmark; see :class:`attnbench.types.compared.Cell`."""
+class _Stored(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A cell as attnbench writes it, in ``extra_info`` or ``left_out``; the fields are those of Cell."""
 
-    processes_ns: Annotated[tuple[Time, ...], msgspec.Meta(min_length=1)]
+    case: str
+    rule: str = ""
+    backend: str
+    status: str = ""
+    reason: str = ""
+    fingerprint: str = ""
+    processes_ns: tuple[Time, ...] = ()
     calls_ns: tuple[Time, ...] = ()
     reference_ns: dict[str, tuple[Time, ...]] = {}
     parents: tuple[int, ...] = ()
     ratio: Time | None = None
 
 
-def is_pytest_benchmark(data: Any) -> bool:
-    """Whether decoded JSON looks like a file of pytest-benchmark."""
-    return isinstance(data, dict) and isinstance(data.get("benchmarks"), list)
+class _Ours(msgspec.Struct, frozen=True):
+    format: str = ""
+    run_id: str = ""
+    environment: dict[str, Any] = {}
+    protocol: dict[str, Any] = {}
+    problems: list[str] = []
+    left_out: list[dict[str, Any]] = []
 
 
-def read_pytest_benchmark(path: Path, data: dict[str, Any]) -> Measured:
-    """What a file of pytest-benchmark says; ``data``: its JSON, decoded.
+class _Benchmark(msgspec.Struct, frozen=True):
+    fullname: str = ""
+    name: str = ""
+    extra_info: Any = None
+    options: dict[str, Any] = {}
+    stats: Any = None
 
-    A benchmark is a cell, and was one process: its median. Its case, rule, backend and status are those in
-    its ``extra_info`` where attnbench wrote them there; else the case is its full name. Where two benchmarks
-    are of the same case and backend, their names tell them apart. A benchmark whose numbers can't be is a
-    cell with the status ``error``. What attnbench wrote has all processes, and the cells that have no time.
+
+class _File(msgspec.Struct, frozen=True):
+    benchmarks: list[_Benchmark]
+    machine_info: dict[str, Any] = {}
+    commit_info: dict[str, Any] = {}
+    datetime: str = ""
+    version: str = ""
+    attnbench: _Ours | None = None
+
+
+def read_pytest_benchmark(path: Path) -> Measured:
+    """Read a file of pytest-benchmark.
+
+    A benchmark is a cell with one process: its median. If attnbench wrote the file, ``extra_info`` names the
+    case, backend and status, and has all processes; in other files the case is the name of the benchmark.
+    Names tell apart two benchmarks of one case and backend. A benchmark with impossible numbers becomes a
+    cell with the status ``error``.
 
     Raises:
-        BadFile: no list of benchmarks, a benchmark without a name, or one that stands there twice.
+        BadFile: the file is missing, damaged or of another program, or has a benchmark twice.
     """
-    if not is_pytest_benchmark(data):
-        raise BadFile(f"{str(path)!r} is no file of pytest-benchmark: it has no list of benchmarks")
-    names = [_name(path, place, found) for place, found in enumerate(data["benchmarks"], start=1)]
-    cells = [_cell(name, found) for name, found in zip(names, data["benchmarks"], strict=True)]
-    ours = _dict(data.get(OURS))
-    cells = [*_told_apart(names, cells), *_left_out(path, ours)]
-    _refuse_twice(path, cells)
-    machine = _dict(data.get("machine_info"))
+    try:
+        file = msgspec.convert(_loaded(path), _File)
+    except (msgspec.ValidationError, OverflowError) as failure:
+        raise BadFile(f"{str(path)!r}: damaged: {failure}") from failure
+    names = [one.fullname or one.name for one in file.benchmarks]
+    if "" in names:
+        raise BadFile(f"{str(path)!r}: damaged: benchmark {names.index('') + 1} of the list has no name")
+    ours = file.attnbench or _Ours()
+    cells = _with_names(names, [_cell(*both) for both in zip(names, file.benchmarks, strict=True)])
+    cells += [_left_out(path, entry) for entry in ours.left_out]
+    for (case, backend), times in Counter(cell.key for cell in cells).items():
+        if times > 1:
+            name = f"{case!r} of {backend!r}" if backend else repr(case)
+            raise BadFile(f"{str(path)!r}: damaged: the benchmark {name} is there {times} times")
     return Measured(
         path=path,
-        origin="attnbench" if ours else "pytest-benchmark",
-        version=_text(ours.get("format") if ours else data.get("version")),
-        started=started_of(data.get("datetime")),
-        commit=commit_of(_dict(data.get("commit_info"))),
-        environment=_dict(ours.get("environment")) or environment_of(machine),
-        protocol=_dict(ours.get("protocol")) or protocol_of(data["benchmarks"]),
+        origin="pytest-benchmark" if file.attnbench is None else "attnbench",
+        version=file.version if file.attnbench is None else ours.format,
+        started=_started(file.datetime),
+        commit=_commit(file.commit_info),
+        environment=ours.environment or _environment(file.machine_info),
+        protocol=ours.protocol or _protocol(file.benchmarks),
         cells=tuple(cells),
-        problems=tuple(_problems(path, data, cells)),
-        run_id=_text(ours.get("run_id")),
+        problems=(*_problems(path, file, cells), *ours.problems),
+        run_id=ours.run_id,
     )
 
 
-def _problems(path: Path, data: dict[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
-    version = data.get("version")
-    if not isinstance(version, str) or not version:
-        yield f"{path}: doesn't say which version of pytest-benchmark wrote it"
-    elif version.partition(".")[0] not in KNOWN_MAJORS:
-        known = " and ".join(KNOWN_MAJORS)
-        yield f"{path}: was written by pytest-benchmark {version}; known are versions {known}"
-    if not cells:
-        yield f"{path}: holds no benchmarks"
-    told = _dict(data.get(OURS)).get("problems")
-    yield from (text for text in told if isinstance(text, str)) if isinstance(told, list) else ()
-
-
-def _name(path: Path, place: int, benchmark: Any) -> str:
-    for key in ("fullname", "name"):
-        name = benchmark.get(key) if isinstance(benchmark, dict) else None
-        if isinstance(name, str) and name:
-            return name
-    raise BadFile(f"{str(path)!r}: damaged: benchmark {place} of the list has no name")
-
-
-def _cell(name: str, benchmark: dict[str, Any]) -> Cell:
-    extra = _dict(benchmark.get("extra_info"))
-    cell = _identity(name, extra)
-    if not MEANING[cell.status].timed:
-        return cell
+def _loaded(path: Path) -> dict[str, Any]:
     try:
-        stats = msgspec.convert(benchmark.get("stats"), _Stats)
+        if path.exists() and not path.is_file():
+            raise BadFile(f"{str(path)!r} is not a regular file")
+        data: Any = json.loads(path.read_bytes())
+    except OSError as failure:
+        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
+    except (ValueError, RecursionError) as failure:
+        raise BadFile(
+            f"{str(path)!r} is neither a run of attnbench nor JSON of pytest-benchmark ({failure})"
+        ) from failure
+    if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list):
+        raise BadFile(f"{str(path)!r} is neither a run of attnbench nor JSON of pytest-benchmark")
+    return data
+
+
+def _cell(name: str, benchmark: _Benchmark) -> Cell:
+    extra = benchmark.extra_info
+    ours = isinstance(extra, dict) and isinstance(extra.get("backend"), str)
+    if ours and isinstance(extra.get("case"), str) and extra["case"]:
+        cell = _stored(extra)
+    else:
+        cell = Cell(case=name, rule="", backend="", status="ok")
+    if not MEANING[cell.status].timed:
+        return replace(cell, processes_ns=(), calls_ns=())
+    try:
+        stats = msgspec.convert(benchmark.stats, _Stats)
     except (msgspec.ValidationError, OverflowError) as failure:
-        return replace(cell, status="error", reason=f"its stats are damaged: {failure}")
+        return _error(cell, f"its stats are damaged: {failure}")
     quartiles = tuple(s * 1e9 for s in (stats.min, stats.q1, stats.median, stats.q3, stats.max))
     if any(low > high * (1 + _ROUNDING) for low, high in pairwise(quartiles)):
-        return replace(cell, status="error", reason="its stats are damaged: its quartiles are not in order")
-    return _with_processes(replace(cell, processes_ns=(quartiles[2],), calls_ns=quartiles), extra)
-
-
-def _with_processes(cell: Cell, extra: dict[str, Any]) -> Cell:
-    """A cell with the processes that attnbench wrote, if any; of status ``error`` where they are damaged."""
-    if "processes_ns" not in extra:
+        return _error(cell, "its stats are damaged: its quartiles are not in order")
+    if cell.processes_ns:
         return cell
+    return replace(cell, processes_ns=(quartiles[2],), calls_ns=quartiles)
+
+
+def _stored(entry: dict[str, Any]) -> Cell:
+    """The cell that attnbench wrote in an entry, which has a case and a backend."""
+    bare = Cell(case=entry["case"], rule="", backend=entry["backend"], status="ok")
     try:
-        found = msgspec.convert(extra, _Processes)
+        found = msgspec.convert(entry, _Stored)
     except (msgspec.ValidationError, OverflowError) as failure:
-        reason = f"its extra_info is damaged: {failure}"
-        return replace(cell, status="error", reason=reason, processes_ns=(), calls_ns=())
-    return replace(cell, **msgspec.structs.asdict(found))
+        return _error(bare, f"its extra_info is damaged: {failure}")
+    if (found.status or "ok") not in STATUSES:
+        return _error(bare, f"its status is {found.status!r}, which attnbench does not know")
+    return Cell(**msgspec.structs.asdict(found) | {"status": found.status or "ok"})
 
 
-def _identity(name: str, extra: dict[str, Any]) -> Cell:
-    """A cell without times: what it is of, and what became of it."""
-    case, backend, status = extra.get("case"), extra.get("backend"), extra.get("status", "ok")
-    if not (isinstance(case, str) and case and isinstance(backend, str)):
-        return Cell(case=name, rule="", backend="", status="ok")
-    known = status in STATUSES if isinstance(status, str) else False
-    return Cell(
-        case=case,
-        rule=_text(extra.get("rule")),
-        backend=backend,
-        status=status if known else "error",
-        reason=_text(extra.get("reason")) if known else f"its status is {status!r}, which attnbench hasn't",
-        fingerprint=_text(extra.get("fingerprint")),
-    )
+def _error(cell: Cell, reason: str) -> Cell:
+    return replace(cell, status="error", reason=reason, processes_ns=(), calls_ns=())
 
 
-def _told_apart(names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
-    """The cells, those of one case and backend with the names of their benchmarks."""
+def _left_out(path: Path, entry: dict[str, Any]) -> Cell:
+    """A cell that attnbench could not write as a benchmark."""
+    if not (isinstance(entry.get("case"), str) and isinstance(entry.get("backend"), str)):
+        raise BadFile(f"{str(path)!r}: damaged: an entry of attnbench.left_out has no case or backend")
+    return _stored(entry)
+
+
+def _with_names(names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
+    """Add the names of benchmarks to cells of one case and backend."""
     often = Counter(cell.key for cell in cells)
     return [
         replace(cell, case=f"{cell.case} ({name})") if often[cell.key] > 1 and cell.case != name else cell
@@ -223,28 +199,184 @@ def _told_apart(names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
     ]
 
 
-def _left_out(path: Path, ours: dict[str, Any]) -> Iterator[Cell]:
-    """The cells that attnbench could not write as benchmarks."""
-    listed = ours.get("left_out", [])
-    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise BadFile(f"{str(path)!r}: damaged: {OURS}.left_out is no list of cells")
-    for place, entry in enumerate(listed, start=1):
-        if not (isinstance(entry.get("case"), str) and isinstance(entry.get("backend"), str)):
-            raise BadFile(f"{str(path)!r}: damaged: cell {place} of {OURS}.left_out has no name")
-        cell = _identity("", entry)
-        yield _with_processes(cell, entry) if MEANING[cell.status].timed else cell
+def _problems(path: Path, file: _File, cells: Sequence[Cell]) -> Iterator[str]:
+    if not file.version:
+        yield f"{path}: does not name the version of pytest-benchmark that wrote it"
+    elif file.version.partition(".")[0] not in _KNOWN_MAJORS:
+        known = " and ".join(_KNOWN_MAJORS)
+        yield f"{path}: pytest-benchmark {file.version} wrote it; attnbench knows versions {known}"
+    if not cells:
+        yield f"{path}: has no benchmarks"
 
 
-def _refuse_twice(path: Path, cells: Sequence[Cell]) -> None:
-    for (case, backend), times in Counter(cell.key for cell in cells).items():
-        if times > 1:
-            name = f"{case!r} of {backend!r}" if backend else repr(case)
-            raise BadFile(f"{str(path)!r}: damaged: the benchmark {name} stands here {times} times")
+def _environment(machine: dict[str, Any]) -> dict[str, Any]:
+    """The facts of ``machine_info``, flat, under attnbench's names where it has one.
+
+    Facts that a project added by pytest-benchmark's hook keep their names, if they are single values.
+    """
+    cpu = machine.get("cpu")
+    cpu = cpu if isinstance(cpu, dict) else {}
+    named = {
+        "cpu": cpu.get("brand_raw") or cpu.get("brand") or machine.get("processor"),
+        "cpu_count": cpu.get("count"),
+        "python": machine.get("python_version"),
+        "system": " ".join(str(machine[name]) for name in _SYSTEM if machine.get(name)),
+    }
+    others = {name: value for name, value in machine.items() if name not in _OTHERWISE}
+    facts = (named | others).items()
+    return {name: value for name, value in facts if isinstance(value, str | int | float) and value != ""}
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _protocol(benchmarks: Sequence[_Benchmark]) -> dict[str, Any]:
+    """The options of all benchmarks; ``per benchmark`` where they differ."""
+    options = [one.options for one in benchmarks if one.options]
+    names = dict.fromkeys(name for found in options for name in found)
+    first = options[0] if options else {}
+    return {
+        name: first.get(name) if all(o.get(name) == first.get(name) for o in options) else "per benchmark"
+        for name in names
+    }
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _commit(info: dict[str, Any]) -> str:
+    """The commit, ``-dirty`` where files were changed since; "" where unknown."""
+    commit = info.get("id")
+    if not isinstance(commit, str) or not commit or commit in _UNKNOWN_COMMITS:
+        return ""
+    return f"{commit}-dirty" if info.get("dirty") is True else commit
+
+
+def _started(moment: str) -> str:
+    """A date as manifests have it, in UTC; version 4 wrote UTC without naming it."""
+    try:
+        when = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+    return when.isoformat(timespec="seconds")
+
+
+def to_pytest_benchmark(run: Measured) -> dict[str, Any]:
+    """Convert a run to the JSON of pytest-benchmark; :func:`read_pytest_benchmark` reads all of it back.
+
+    Cells without a time stand in ``attnbench.left_out``, with their status and reason.
+    """
+    words = str(run.environment.get("system") or "").split()
+    system, release, machine = (*words, "", "", "")[:3]
+    return {
+        "machine_info": {
+            "node": "",
+            "processor": "",
+            "machine": machine,
+            "python_version": str(run.environment.get("python") or ""),
+            "release": release,
+            "system": system,
+            "cpu": {"brand_raw": str(run.environment.get("cpu") or "")},
+        },
+        "commit_info": {
+            "id": run.commit.removesuffix("-dirty") or "unversioned",
+            "time": None,
+            "author_time": None,
+            "dirty": run.commit.endswith("-dirty"),
+            "project": "attnbench",
+            "branch": "(unknown)",
+        },
+        "benchmarks": [_benchmark(cell) for cell in run.cells if is_benchmark(cell)],
+        "datetime": run.started,
+        "version": FORMAT,
+        "attnbench": {
+            "format": run.version,
+            "run_id": run.run_id,
+            "environment": run.environment,
+            "protocol": run.protocol,
+            "problems": list(run.problems),
+            "left_out": [_entry(cell) for cell in run.cells if not is_benchmark(cell)],
+        },
+    }
+
+
+def is_benchmark(cell: Cell) -> bool:
+    """Return True for a cell that can be a benchmark: it is ``ok`` and was timed."""
+    return cell.status == "ok" and bool(cell.processes_ns)
+
+
+def _entry(cell: Cell) -> dict[str, Any]:
+    fields = {name: getattr(cell, name) for name in _Stored.__struct_fields__}
+    entry: dict[str, Any] = msgspec.to_builtins(_Stored(**fields))
+    return entry
+
+
+def _benchmark(cell: Cell) -> dict[str, Any]:
+    return {
+        "group": cell.case,
+        "name": cell.backend or cell.case,
+        "fullname": f"{cell.case}[{cell.backend}]" if cell.backend else cell.case,
+        "params": {"case": cell.case, "rule": cell.rule, "backend": cell.backend},
+        "param": cell.backend,
+        "extra_info": _entry(cell),
+        "options": {},
+        "stats": stats_of([ns / 1e9 for ns in cell.processes_ns]),
+    }
+
+
+def stats_of(times: Sequence[float]) -> dict[str, Any]:
+    """The stats of pytest-benchmark over one or more times, in seconds.
+
+    Quartiles are those of ``statistics.quantiles`` with both ends counted. Outliers are beyond one standard
+    deviation of the mean, or beyond 1.5 interquartile ranges of the quartiles (Tukey). ld15iqr, hd15iqr: the
+    least and largest time within the latter.
+    """
+    mean = statistics.fmean(times)
+    stddev = statistics.stdev(times) if len(times) > 1 else 0.0
+    q1, _, q3 = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else [times[0]] * 3
+    reach = 1.5 * (q3 - q1)
+    within = [time for time in times if q1 - reach <= time <= q3 + reach] or list(times)
+    by_deviation = sum(not mean - stddev <= time <= mean + stddev for time in times)
+    by_quartiles = sum(not q1 - reach <= time <= q3 + reach for time in times)
+    return {
+        "min": min(times),
+        "max": max(times),
+        "mean": mean,
+        "stddev": stddev,
+        "rounds": len(times),
+        "median": statistics.median(times),
+        "iqr": q3 - q1,
+        "q1": q1,
+        "q3": q3,
+        "iqr_outliers": by_quartiles,
+        "stddev_outliers": by_deviation,
+        "outliers": f"{by_deviation};{by_quartiles}",
+        "ld15iqr": min(within),
+        "hd15iqr": max(within),
+        "ops": 1 / mean,
+        "total": sum(times),
+        "data": list(times),
+        "iterations": 1,
+    }
+
+
+def check_target(path: Path) -> None:
+    """Raise :class:`BadInput` if a file cannot be written; one of pytest-benchmark may be overwritten."""
+    if path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder; name a file for pytest-benchmark's JSON")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
+    check_writable(path.parent)
+    if path.exists():
+        try:
+            _loaded(path)
+        except BadFile as failure:
+            other = f"{str(path)!r} exists and is not a file of pytest-benchmark; name another file"
+            raise BadInput(other) from failure
+
+
+def write_pytest_benchmark(run: Measured, path: Path) -> None:
+    """Write a run in the format of pytest-benchmark; the file is there as a whole or as it was.
+
+    Raises:
+        BadInput: as :func:`check_target`, or where writing fails.
+    """
+    check_target(path)
+    text = json.dumps(to_pytest_benchmark(run), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    with whole_file(path, replaces=True) as file:
+        file.write(text.encode())

@@ -1,97 +1,225 @@
-"""A side of a comparison from files and folders, of either format, in any mix."""
+"""One side of a comparison, as measured cells: run files, files of pytest-benchmark, and folders of both."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from attnbench.results.ours import read_ours
+from attnbench.cases.ids import parse_case
+from attnbench.results.format import SetTimes, StoredRun, expand, read_runs
 from attnbench.results.pytest_benchmark import read_pytest_benchmark
-from attnbench.types.compared import Measured
-from attnbench.types.errors import BadFile
+from attnbench.stats.protocol import kept_over
+from attnbench.types.compared import Cell, Measured
+from attnbench.types.errors import BadCase, BadFile, go_on_words
+from attnbench.types.record import CandidatePlan, CaseLine, Manifest, Record
 from attnbench.types.uncollected import uncollected
-
-_MOST_BYTES = 2 * 2**30
-"""No file of pytest-benchmark is as large; one that is would not fit into memory as JSON."""
+from attnbench.types.words import count_of
 
 
 def read_side(paths: Sequence[Path]) -> list[Measured]:
-    """Every run in files and folders, each file once; in folders what ends in .jsonl or .json.
+    """Read every run in files and folders; of copies of one run, keep the one with the most cells.
 
     Raises:
-        BadFile: missing, empty, damaged, of a newer format, or neither ours nor pytest-benchmark's; a folder
-            without such a file.
+        BadFile: a file is missing, damaged, of a newer format or of another program; a folder has no runs.
     """
-    return _each_once(map(_read, _files(paths)))
-
-
-def _each_once(by_file: Iterable[list[Measured]]) -> list[Measured]:
-    """The runs, of copies of one the fullest, which says so."""
     found: dict[str, Measured] = {}
-    for place, run in enumerate(chain.from_iterable(by_file)):
-        name = run.run_id or f"{place}"
-        if name in found:
-            here, again = found[name], run
-            kept = here if len(here.cells) >= len(again.cells) else again
-            other = again if kept is here else here
-            note = f"{other.path}: the run {name} stands in {kept.path} too, and counts once"
-            run = replace(kept, problems=(*kept.problems, note))
-        found[name] = run
+    for path in expand(paths, also_json=True):
+        for run in _read(path):
+            name = run.run_id or str(path)
+            if name in found:
+                other, kept = sorted((run, found[name]), key=lambda one: len(one.cells))
+                note = f"{other.path}: the run {name} is also in {kept.path}, and counts once"
+                run = replace(kept, problems=(*kept.problems, note))
+            found[name] = run
     return list(found.values())
 
 
 def is_json_file(path: Path) -> bool:
-    """Whether a file may be pytest-benchmark's: it is JSON by its name, and doesn't begin as ours do."""
-    if path.suffix != ".json" or not path.is_file():
-        return False
+    """Return True for a file that may be pytest-benchmark's: named .json, and not one of our runs."""
+    return path.suffix == ".json" and path.is_file() and b'"kind"' not in _first_bytes(path)
+
+
+def _first_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return b'"kind"' not in file.readline(1000)
+            return file.readline(1000)
     except OSError as failure:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
-
-
-def _files(paths: Sequence[Path]) -> list[Path]:
-    found: dict[Path, Path] = {}
-    for path in paths:
-        if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.suffix in (".jsonl", ".json"))
-            if not inside:
-                raise BadFile(f"the folder {str(path)!r} holds no run (*.jsonl, *.json)")
-        elif not path.exists():
-            raise BadFile(f"there is no {str(path)!r}: nothing to compare")
-        else:
-            inside = [path]
-        for file in inside:
-            found.setdefault(file.resolve(), file)
-    return list(found.values())
 
 
 @uncollected()
 def _read(path: Path) -> list[Measured]:
-    """The runs of one file, told by how it begins: a manifest on its first line is ours."""
-    try:
-        if not path.is_file():
-            raise BadFile(f"{str(path)!r} is no file")
-        with path.open("rb") as file:
-            begins = file.readline(1 << 16)
-        if not begins.strip() and path.stat().st_size == len(begins):
-            raise BadFile(f"{str(path)!r} is empty: nothing was measured, or the file was cut off")
-        if b'"kind"' in begins[:1000] or path.suffix == ".jsonl":
-            return read_ours(path)
-        if path.stat().st_size > _MOST_BYTES:
-            raise BadFile(f"{str(path)!r} is too large for a file of pytest-benchmark")
-        data: Any = json.loads(path.read_bytes())
-    except OSError as failure:
-        raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
-    except (ValueError, RecursionError) as failure:
-        raise BadFile(
-            f"{str(path)!r} is neither a run of attnbench nor JSON of pytest-benchmark ({failure})"
-        ) from failure
-    if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list):
-        raise BadFile(f"{str(path)!r} is neither a run of attnbench nor JSON of pytest-benchmark")
-    return [read_pytest_benchmark(path, data)]
+    """Read the runs of one file. Its first line tells its format."""
+    if path.suffix == ".jsonl" or (path.is_file() and b'"kind"' in _first_bytes(path)):
+        return read_ours(path)
+    return [read_pytest_benchmark(path)]
+
+
+def facts_of(manifest: Manifest) -> dict[str, Any]:
+    """Flatten the environment of a run: libraries by their names, flags of torch as ``torch.NAME``.
+
+    ``plugin NAME`` is a plugin with its version, ``plugin DISTRIBUTION: NAME`` a fact that a plugin states.
+    Unknown facts are left out.
+    """
+    environment = dict(manifest.environment)
+    flat: dict[str, Any] = {"attnbench": manifest.attnbench}
+    flat |= {f"plugin {one.name}": f"{one.distribution} {one.version}" for one in manifest.plugins}
+    for inside, prefix in (("libraries", ""), ("torch_flags", "torch.")):
+        facts = environment.pop(inside, None)
+        if isinstance(facts, dict):
+            flat |= {f"{prefix}{name}": value for name, value in facts.items()}
+    for distribution, stated in environment.pop("plugin_facts", {}).items():
+        flat |= {f"plugin {distribution}: {name}": value for name, value in stated.items()}
+    environment.pop("git_commit", None)
+    return {name: value for name, value in (flat | environment).items() if value is not None}
+
+
+def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
+    """Yield what a reader of a run must know: it was cut off, or records or sets are missing.
+
+    alone: the file has no other run.
+    """
+    path, manifest = run.path, run.manifest
+    missing = len(set(manifest.cases)) * len(set(manifest.backends)) - len(run.records)
+    timed = manifest.protocol.get("timed") is not False
+    if run.finished is None:
+        which, go_on = f"the run {manifest.run_id}", "to resume it, name the file that holds it alone"
+        if alone:
+            which, go_on = "the run", go_on_words(path, live=bool(manifest.sides), command="attnbench run")
+        yield f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}"
+    elif missing > 0:
+        yield f"{path}: {missing} of its records are missing, although the run is marked as finished"
+    there: dict[tuple[str, str], int] = defaultdict(int)
+    indexes: dict[str, list[int]] = defaultdict(list)
+    for one in run.times:
+        indexes[one.case].append(one.index)
+        for backend in one.median_ns:
+            there[one.case, backend] += 1
+    lost = [case for case, found in indexes.items() if max(found) >= len(found)]
+    if timed:
+        lost += [r.case for r in run.records if r.status == "ok" and r.sets > there[r.case, r.backend]]
+    unplanned = indexes.keys() - {line.case for line in run.cases}
+    for what, cases in (
+        ("sets that were measured are", lost),
+        ("the line of the case is", sorted(unplanned)),
+    ):
+        if cases:
+            others = len(set(cases)) - 1
+            more = f" and {count_of(others, 'more case')}" if others else ""
+            yield f"{path}: {what} missing, on {cases[0]}{more}"
+    if run.torn:
+        yield f"{path}: its last line was cut off and is left out"
+    if not timed:
+        yield f"{path}: only checked, not timed"
+
+
+def readable(run: StoredRun) -> StoredRun:
+    """Return the run if the ids of all its cases can be read.
+
+    Raises:
+        BadFile: an id cannot be read.
+    """
+    for text in run.manifest.cases:
+        try:
+            parse_case(text)
+        except BadCase as failure:
+            raise BadFile(f"{str(run.path)!r}: {failure}") from failure
+    return run
+
+
+def read_ours(path: Path) -> list[Measured]:
+    """Read the runs of a run file.
+
+    Raises:
+        BadFile: as :func:`attnbench.results.format.read_runs`.
+    """
+    runs = read_runs(path, samples=False)
+    return [_measured(run, alone=len(runs) == 1) for run in runs]
+
+
+def _measured(run: StoredRun, *, alone: bool) -> Measured:
+    manifest = run.manifest
+    lines = {line.case: line for line in run.cases}
+    sets: dict[str, list[SetTimes]] = defaultdict(list)
+    for one in run.times:
+        sets[one.case].append(one)
+    # One value for all cells of a case.
+    references = {case: _references(found) for case, found in sets.items()}
+    # The cases of the manifest, in its order: equal ids are then one string.
+    records: dict[str, list[Record]] = {case: [] for case in manifest.cases}
+    for record in run.records:
+        records[record.case].append(record)
+    cells: list[Cell] = []
+    for case, found in records.items():
+        line = lines.get(case)
+        meaning = _meaning(line)
+        for record in found:
+            times, parents = _processes(record, line, sets[case], manifest.protocol)
+            cells.append(
+                Cell(
+                    case=case,
+                    rule=record.rule,
+                    backend=record.backend,
+                    status=record.status,
+                    reason=record.reason,
+                    processes_ns=times,
+                    reference_ns=references.get(case, {}),
+                    fingerprint=meaning,
+                    parents=parents,
+                    ratio=record.ratio,
+                )
+            )
+    return Measured(
+        path=run.path,
+        origin="attnbench",
+        version=str(manifest.format),
+        started=manifest.started,
+        commit=str(manifest.environment.get("git_commit") or ""),
+        environment=facts_of(manifest),
+        protocol=manifest.protocol,
+        cells=tuple(cells),
+        problems=tuple(flaws_of(run, alone=alone)),
+        run_id=manifest.run_id,
+    )
+
+
+def _references(sets: Sequence[SetTimes]) -> dict[str, tuple[float, ...]]:
+    """The times of each reference call, one for each set."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for one in sets:
+        for name, ns in one.reference_ns.items():
+            found[name].append(ns)
+    return {name: tuple(times) for name, times in found.items()}
+
+
+def _meaning(line: CaseLine | None) -> str:
+    return (
+        "" if line is None else f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes"
+    )
+
+
+def _processes(
+    record: Record, line: CaseLine | None, sets: Sequence[SetTimes], protocol: dict[str, Any]
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The median of each process of a backend, and the number of the server that it was forked from.
+
+    A process that was kept over several sets counts once, with the median over those.
+    """
+    plan: CandidatePlan | None = None if line is None else line.contenders.get(record.backend)
+    taken = [(one.index, ns) for one in sets if (ns := one.median_ns.get(record.backend)) is not None]
+    launches, planned = protocol.get("launches"), protocol.get("sets")
+    if plan is None or not isinstance(launches, int) or not isinstance(planned, int) or launches < 1:
+        return tuple(ns for _, ns in taken), ()
+    if plan.anew:
+        return tuple(ns for _, ns in taken), tuple(number % launches for number, _ in taken)
+    if plan.fresh:
+        return tuple(ns for _, ns in taken), (0,) * len(taken)
+    each = kept_over(planned)
+    kept: dict[int, list[float]] = {}
+    for number, ns in taken:
+        kept.setdefault(number // each, []).append(ns)
+    return tuple(map(median, kept.values())), tuple(process % launches for process in kept)

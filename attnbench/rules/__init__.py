@@ -1,6 +1,6 @@
 """The scoring rules that come with attnbench: a plugin like any other.
 
-A rule is a :class:`Rule` in a module of this package; it is listed nowhere else.
+A rule is a :class:`Rule` in a module of this package. No list names it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from collections.abc import Iterable
 from attnbench.hookspecs import defined_in, hookimpl
 from attnbench.types.rule import Rule
 
-FIRST = ("dot", "general", "additive", "concat_linear", "cosine", "alibi", "softcap")
-"""Modules in the order of listing: plain products, learned scores, additions to a scaled product."""
-
 
 @hookimpl
 def attnbench_rules() -> Iterable[Rule]:
     """Bring every rule of this package."""
-    return defined_in(__name__, Rule, FIRST)
+    return defined_in(__name__, Rule)

@@ -26,7 +26,7 @@ def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
     import torch
 
     slope = parameters["slope"]
-    # Half precision knows no odd number above 2048, bfloat16 none above 256.
+    # float16 has no odd numbers above 2048, bfloat16 none above 256.
     exact = torch.float64 if case.dtype == "float64" else torch.float32
 
     def bias(rows: slice, cols: slice) -> Tensor:

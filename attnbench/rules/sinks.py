@@ -27,7 +27,7 @@ def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
 
 def _drawn(Lk: int) -> Parameter:
     def draw(rng: np.random.Generator, H: int, shape: tuple[int, ...]) -> Array:
-        # As heavy as all keys together, give or take: it then takes about half of the weight.
+        # About as heavy as all keys together, so that it takes about half of the weight.
         return np.asarray(np.log(Lk) + rng.standard_normal((H, *shape)))
 
     return Parameter("sink", (), draw)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from random import Random
 
@@ -15,30 +16,53 @@ from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
 from attnbench.cases.work import pool_bytes, too_large
 from attnbench.ipc import verifier_messages as rm
-from attnbench.plugins.registry import Entry, Registry
-from attnbench.runner.check import MismatchFound
+from attnbench.plugins.registry import Registry
+from attnbench.runner.check import (
+    Candidate,
+    Entries,
+    MismatchFound,
+    check_all,
+    check_reference,
+    check_variant,
+    kernel_of,
+)
 from attnbench.runner.context import CaseContext, open_context
-from attnbench.runner.examine import Candidate, examine_all, examine_plain
 from attnbench.runner.link import VerifierFailed, WorkerFailed
+from attnbench.runner.machine import sharing_note
+from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock
-from attnbench.runner.records import checked_record, fastest, plan_candidates, timed_record
 from attnbench.runner.repetitions import RepetitionUnderWay, TimedWorkers, measure_peak
-from attnbench.runner.variant import passing_variant
 from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
+from attnbench.stats.records import checked_record, failed_candidates, timed_records
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
-from attnbench.types.record import Accuracy, CaseLine, Line, Record, SetLine
+from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, SetLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import Status
+
+_MEMORY_SHARE = 0.8
+"""The share of free memory that a backend may allocate unless the user says otherwise."""
+
+_TRIVIAL = {
+    "zeros": "zeros",
+    "first_value": "the value of the first key",
+    "own_value": "the value at each query's own position",
+    "mean": "the mean of all values",
+    "running_mean": "the mean of the visible values",
+    "nearest_value": "the value of the key with the largest weight",
+}
+"""Trivial answers (:mod:`attnbench.check.trivial`) in words."""
+
+_COMPILES = "compiles for seconds a case, so this suite gives it a few of its cases"
 
 
 def refusal(
     backend: Backend, case: Case, rule: Rule, *, cuda_devices: tuple[str, ...]
 ) -> tuple[Status, str] | None:
-    """The status and reason for which a backend needn't be started on a case, or None."""
+    """Return the status and the reason if a backend cannot run a case, without starting it; or None."""
     if case.device == "cuda" and not cuda_devices:
         return "unavailable", "this machine has no CUDA device"
     if case.device not in backend.devices:
@@ -66,12 +90,9 @@ def _all_of(words: tuple[str, ...]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-_MEMORY_SHARE = 0.8
-
-
 @dataclass(frozen=True)
 class Before:
-    """What an earlier, killed part of the run has recorded of a case."""
+    """The part of a case that an earlier, interrupted part of the run has stored."""
 
     planned: CaseLine | None = None
     sets: tuple[SetLine, ...] = ()
@@ -79,11 +100,11 @@ class Before:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """A case with what is needed to decide it.
+class CaseRun:
+    """A case, and everything that running it needs.
 
-    names: backends, in order. left_out: those that are left out here though they'd run, because they compile
-    for seconds a case. write appends a line to the run file.
+    names: backends, in order. left_out: backends left out of this case because they compile for seconds.
+    write: append a line to the run file.
     """
 
     pool: WorkerPool
@@ -94,17 +115,20 @@ class Contest:
     left_out: frozenset[str]
     clock: Clock
     write: Callable[[Line], None]
-    before: Before
+    before: Before = Before()
     recorded: set[str] = field(default_factory=set)
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The case's id."""
         return case_id(self.case)
 
-    def record(self, backend: str, status: Status, reason: str = "", check: Check = "") -> None:
-        """Write the record of a backend that has no timing."""
-        self.put(Record(self.id, self.case.rule, backend, status, reason, failed_check=check))
+    @cached_property
+    def pool_bytes(self) -> int:
+        """The bytes of the pool that the inputs of a timed case rotate in, which each candidate holds."""
+        if not self.pool.options.timed or self.case.cache != "rotating":
+            return 0
+        return pool_bytes(self.case, self.registry.rule(self.case.rule), last_level_cache_bytes("cpu"))
 
     def put(self, record: Record) -> None:
         """Write a record, once for each backend."""
@@ -119,211 +143,198 @@ class Contest:
             failed_check=failure.check, failed_case=failure.case,
         )  # fmt: skip
         if isinstance(failure, MismatchFound):
+            accuracy = failure.accuracy
+            if accuracy is not None and not all(isfinite(number) for number in astuple(accuracy)):
+                # A line of the file cannot hold such numbers.
+                accuracy = None
             on = list(failure.families)
-            accuracy = _in_numbers(failure.accuracy)
             record = replace(record, accuracy=accuracy, dropout=failure.dropout, failed_on=on)
         self.put(record)
 
-
-def _in_numbers(accuracy: Accuracy | None) -> Accuracy | None:
-    """The same where all of it is finite, which a line of a file has no other words for."""
-    if accuracy is None or not all(isfinite(number) for number in astuple(accuracy)):
-        return None
-    return accuracy
+    def record_all(self, entries: Entries, status: Status, reason: str, check: Check = "") -> None:
+        """Write the same refusal or failure for several backends."""
+        for entry in entries:
+            self.put(Record(self.id, self.case.rule, entry.name, status, reason, failed_check=check))
 
 
-def decide(contest: Contest) -> None:
-    """Check and measure every backend on one case; each gets exactly one record, written as soon as known."""
-    entries = _not_refused(contest)
+def run_case(run: CaseRun) -> None:
+    """Write exactly one record for each backend, as soon as it is known."""
+    entries = _not_refused(run)
     if not entries:
         return
-    pool, case = contest.pool, contest.case
-    planned = contest.before.planned
+    pool, planned = run.pool, run.before.planned
+    rule, operation = run.registry.rules[run.case.rule], run.registry.operations[run.case.operation]
     opening = rm.OpenCase(
-        case=contest.id,
-        rule_source=contest.registry.rules[case.rule].source,
+        case=run.id,
+        rule_source=rule.source,
         timed_entropy=planned.draw_entropy if planned else secrets.randbits(63),
         timed_draws=TIMED_DRAWS,
         oracle_flops=ORACLE_FLOPS,
         without=pool.options.without,
-        operation_source=contest.registry.operations[case.operation].source,
+        operation_source=operation.source,
     )
-    limit = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
-    limit += _pool_bytes(contest)
+    limit_bytes = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
+    limit_bytes += run.pool_bytes
     try:
-        entries = _right_nearby(contest, entries, limit)
-        if not entries:
-            return
-        contest.clock.tell("oracle")
-        with open_context(pool.verifier, opening, case.threads, limit) as context:
-            contest.clock.spend("oracle")
-            examine_plain(pool, context)
-            canary = _canary(contest, context)
-            if canary:
-                _record_all(contest, entries, "unsupported", canary, "trivial_answer")
+        if "near" not in pool.options.without:
+            run.clock.notify("variant case")
+            failures = check_variant(pool, run.case, rule, operation.source, entries, limit_bytes)
+            for entry in entries:
+                if entry.name in failures:
+                    run.record_failure(entry.name, failures[entry.name])
+            entries = [entry for entry in entries if entry.name not in failures]
+            run.clock.spend("near")
+            if not entries:
                 return
-            passed = _examine(contest, context, entries)
-            contest.clock.spend("check")
-            try:
-                if pool.options.timed and passed:
-                    _measure(contest, context, opening.timed_entropy, passed)
-                else:
-                    for candidate in passed:
-                        contest.put(checked_record(case, candidate, contest.registry))
-            finally:
-                for candidate in passed:
-                    candidate.prepared_worker.kill()
+        run.clock.notify("oracle")
+        with open_context(pool.verifier, opening, run.case.threads, limit_bytes) as context:
+            run.clock.spend("oracle")
+            _check_and_measure(run, context, opening.timed_entropy, entries)
     except VerifierFailed as failure:
-        _record_all(contest, entries, "error", str(failure))
+        run.record_all(entries, "error", str(failure))
     except WorkerFailed as failure:
-        # No backend's fault: what is wrong with the reference's output is an error for all of them.
+        # No backend caused it: a wrong output of the reference is an error for all of them.
         status = "error" if failure.status == "mismatch" else failure.status
-        _record_all(contest, entries, status, f"the plain reference failed: {failure.reason}", "reference")
+        run.record_all(entries, status, f"the plain reference failed: {failure.reason}", "reference")
 
 
-def _right_nearby(contest: Contest, entries: list[Entry[Backend]], limit: int) -> list[Entry[Backend]]:
-    """Those that are right on a case beside this one; the others are recorded."""
-    pool = contest.pool
-    if "near" in pool.options.without:
-        return entries
-    contest.clock.tell("a case beside it")
-    rule = contest.registry.rules[contest.case.rule]
-    operation = contest.registry.operations[contest.case.operation]
-    left = passing_variant(pool, contest.case, rule, operation.source, entries, limit, contest.record_failure)
-    contest.clock.spend("near")
-    return left
+def _check_and_measure(run: CaseRun, context: CaseContext, draw_entropy: int, entries: Entries) -> None:
+    pool = run.pool
+    check_reference(pool, context)
+    if insensitive := _insensitive(run, context):
+        run.record_all(entries, "unsupported", insensitive, "trivial_answer")
+        return
+    passed = check_all(
+        pool, context, entries, run.record_failure, lambda name: run.clock.notify(f"check {name}")
+    )
+    run.clock.spend("check")
+    found = {one.name: _found(run, one) for one in passed}
+    try:
+        if pool.options.timed and passed:
+            _measure(run, context, draw_entropy, passed, found)
+        else:
+            for name, plan in found.items():
+                run.put(checked_record(run.id, run.case.rule, name, plan))
+    finally:
+        for candidate in passed:
+            candidate.prepared_worker.kill()
 
 
-def _canary(contest: Contest, context: CaseContext) -> str:
-    """Why the case tells right from wrong no better than a canary; "" where it does."""
-    if "canaries" in contest.pool.options.without:
+def _insensitive(run: CaseRun, context: CaseContext) -> str:
+    """Say why the case cannot detect errors; "" where it can."""
+    if "canaries" in run.pool.options.without:
         return ""
     tried, _ = context.verifier.ask(rm.TryTrivialAnswers(), rm.Tried)
     if tried.unseen:
-        return "the case tells nothing: whether weights are dropped can be seen in no row of its output"
+        return "this case cannot detect errors: no row of its output shows if weights are dropped"
     if not tried.passed:
         return ""
-    answer = tried.passed.replace("_", " ")
-    return f"the case tells nothing: its check is passed by who computes no attention but gives {answer}"
+    return f"this case cannot detect errors: returning {_TRIVIAL[tried.passed]} would pass"
 
 
-def _record_all(
-    contest: Contest, entries: list[Entry[Backend]], status: Status, reason: str, check: Check = ""
-) -> None:
-    for entry in entries:
-        contest.record(entry.name, status, reason, check)
-
-
-def _not_refused(contest: Contest) -> list[Entry[Backend]]:
-    rule = contest.registry.rule(contest.case.rule)
-    free = free_memory()
-    left: list[Entry[Backend]] = []
-    for name in contest.names:
-        if name in contest.before.recorded:
+def _not_refused(run: CaseRun) -> Entries:
+    """Return the backends to start; the others are recorded with the reason."""
+    rule, free_bytes = run.registry.rule(run.case.rule), free_memory()
+    left: Entries = []
+    for name in run.names:
+        if name in run.before.recorded:
             continue
-        entry = contest.registry.backends[name]
-        refused = refusal(entry.record, contest.case, rule, cuda_devices=contest.pool.torch.cuda_devices)
-        if refused is None and name in contest.left_out:
-            refused = (
-                "unsupported",
-                "compiles for seconds a case, so this suite gives it a few of its cases",
-            )
+        entry = run.registry.backends[name]
+        refused = refusal(entry.record, run.case, rule, cuda_devices=run.pool.torch.cuda_devices)
+        if refused is None and name in run.left_out:
+            refused = ("unsupported", _COMPILES)
         if refused is not None:
-            contest.record(name, *refused)
+            run.record_all([entry], *refused)
         else:
             left.append(entry)
-    return [entry for entry in left if _fits(contest, entry, free, len(left))]
+    pools_bytes = len(left) * run.pool_bytes
+    fitting: Entries = []
+    for entry in left:
+        large = too_large(run.case, rule, entry.record, free_bytes, pools_bytes)
+        if large is not None:
+            run.record_all([entry], "out_of_memory", large)
+        else:
+            fitting.append(entry)
+    return fitting
 
 
-def _fits(contest: Contest, entry: Entry[Backend], free_bytes: int, contenders: int) -> bool:
-    """Whether a case fits into memory with a backend; records the reason where it doesn't."""
-    rule, pools = contest.registry.rule(contest.case.rule), contenders * _pool_bytes(contest)
-    large = too_large(contest.case, rule, entry.record, free_bytes, pools)
-    if large is not None:
-        contest.record(entry.name, "out_of_memory", large)
-    return large is None
+def _found(run: CaseRun, candidate: Candidate) -> CandidatePlan:
+    """Return what the check of a candidate found, with the kernel that it called and the notes on dropout."""
+    found, notes = candidate.plan, list(candidate.plan.notes)
+    if (dropout := found.dropout) is not None:
+        some = "" if dropout.rows == dropout.rows_of else f", in {dropout.rows} of {dropout.rows_of} rows"
+        notes.append(
+            f"dropout {run.case.dropout:g}: {dropout.p:.4g} by its spread over {dropout.calls} calls "
+            f"({dropout.p_least:.4g} to {dropout.p_most:.4g} allowed){some}"
+        )
+    installed = (entry.record for entry in run.registry.backends.values())
+    kernel = kernel_of(found.ran, candidate.entry.record, installed)
+    return replace(found, kernel_of=kernel, notes=notes)
 
 
-def _pool_bytes(contest: Contest) -> int:
-    """Of the pool that the inputs of a timed case rotate in, which each contender holds."""
-    if not contest.pool.options.timed:
-        return 0
-    rule = contest.registry.rule(contest.case.rule)
-    return pool_bytes(contest.case, rule, last_level_cache_bytes("cpu"))
-
-
-def _examine(contest: Contest, context: CaseContext, entries: list[Entry[Backend]]) -> list[Candidate]:
-    return examine_all(
-        contest.pool,
-        context,
-        entries,
-        failed=contest.record_failure,
-        begun=lambda name: contest.clock.tell(f"check {name}"),
-    )
-
-
-def _measure(contest: Contest, context: CaseContext, draw_entropy: int, passed: list[Candidate]) -> None:
-    pool, options = contest.pool, contest.pool.options
-    planned = contest.before.planned
+def _measure(
+    run: CaseRun,
+    context: CaseContext,
+    draw_entropy: int,
+    passed: Sequence[Candidate],
+    found: dict[str, CandidatePlan],
+) -> None:
+    pool, options, planned = run.pool, run.pool.options, run.before.planned
     if planned is None:
+        note = sharing_note(pool.all_cpus, context.threads)
+        compared_live = any(one.entry.side for one in passed)
         planned = CaseLine(
-            case=context.case,
+            case=run.id,
             stretches=STRETCHES,
             draw_entropy=draw_entropy,
             pairs=context.pairs,
             flops=context.flops,
             bytes_moved=context.bytes_moved,
-            contenders=plan_candidates(pool, contest.case, contest.registry, passed),
+            contenders=plan_candidates(found, options, compared_live, note),
         )
-        contest.write(planned)
+        run.write(planned)
     plans = planned.contenders
     candidates = [dataclasses.replace(one, plan=plans[one.name]) for one in passed if one.name in plans]
-    lines = list(contest.before.sets)
+    lines = list(run.before.sets)
     workers = TimedWorkers(pool, context, options.sets)
     pool.keep_off_measured_cores(context.threads)
     try:
         for index in range(len(lines), options.sets):
-            contest.clock.tell(f"set {index + 1} of {options.sets}")
-            dropped = {name for line in lines for name in line.failed}
-            starting = [one for one in candidates if index < one.plan.sets and one.name not in dropped]
+            run.clock.notify(f"repetition {index + 1} of {options.sets}")
+            failed = failed_candidates(lines)
+            starting = [one for one in candidates if index < one.plan.sets and one.name not in failed]
             if not starting:
                 break
             pool.wait_for_servers(context.threads)
             rng = Random(f"{planned.draw_entropy} {index}")
             line = RepetitionUnderWay(pool, context, workers, index, planned.stretches, rng).measure(starting)
-            line = replace(line, scale=contest.scale.measure(contest.case, context.bytes_moved))
-            contest.write(line)
+            line = replace(line, scale=run.scale.measure(run.case, context.bytes_moved))
+            run.write(line)
             lines.append(line)
-        contest.clock.spend("sets")
-        contest.clock.tell("memory")
-        best = fastest(context, candidates, lines)
-        outcomes = pool.executor.map(lambda one: _outcome(contest, context, one, lines, best), candidates)
-        for candidate, record in zip(candidates, outcomes, strict=True):
-            contest.put(replace(record, ran=candidate.plan.ran, kernel_of=candidate.plan.kernel_of))
-        contest.clock.spend("memory")
+        run.clock.spend("sets")
+        run.clock.notify("memory")
+        _record_times(run, context, planned, candidates, lines)
+        run.clock.spend("memory")
     finally:
         workers.close()
         pool.use_all_cores()
 
 
-def _outcome(
-    contest: Contest, context: CaseContext, candidate: Candidate, lines: list[SetLine], best: str | None
-) -> Record:
-    name = candidate.name
-    for line in lines:
-        if name in line.failed:
-            failure = line.failed[name]
-            return Record(
-                context.case, contest.case.rule, name, failure.status, failure.reason,
-                failed_check=failure.failed_check,
-            )  # fmt: skip
-    try:
-        peak = measure_peak(contest.pool, context, candidate)
-    except WorkerFailed as failure:
-        return Record(
-            context.case, contest.case.rule, name, failure.status, failure.reason, failed_check=failure.check
-        )
-    record = timed_record(context, contest.case, candidate, lines, contest.pool.options, best, peak)
-    if record.limit_share is None and contest.scale.problem:
-        return replace(record, notes=[*record.notes, contest.scale.problem])
-    return record
+def _record_times(
+    run: CaseRun,
+    context: CaseContext,
+    planned: CaseLine,
+    candidates: Sequence[Candidate],
+    lines: Sequence[SetLine],
+) -> None:
+    failed = failed_candidates(lines)
+
+    def peak(candidate: Candidate) -> int | Failure | None:
+        return failed.get(candidate.name) or measure_peak(run.pool, context, candidate)
+
+    peaks = dict(zip([one.name for one in candidates], run.pool.executor.map(peak, candidates), strict=True))
+    options = run.pool.options
+    for record in timed_records(planned, lines, peaks, options.baseline, options.delta):
+        if record.median_ms is not None and record.limit_share is None and run.scale.problem:
+            record = replace(record, notes=[*record.notes, run.scale.problem])
+        run.put(record)

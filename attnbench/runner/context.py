@@ -1,4 +1,4 @@
-"""The case as its workers know it, and the arrays that belong to it."""
+"""An open case: the arrays that belong to it, and what workers and the verifier are asked about it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
+from attnbench.inputs.kinds import NORMAL
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
-from attnbench.runner.link import VerifierLink
+from attnbench.ipc.names import PLAIN
+from attnbench.plugins.registry import Entry
+from attnbench.runner.link import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
+from attnbench.runner.pool import WorkerPool
+from attnbench.types.backend import Backend
 from attnbench.types.extensions import Source
+
+What = Literal["output", "calls", "weights", "exact"]
+"""The purpose of outputs that the verifier gets, see :class:`attnbench.ipc.verifier_messages.Score`."""
+
+_ONE_CALL = m.Compute()
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,7 @@ class ArrayBlock:
 
 @dataclass(frozen=True)
 class Place:
-    """Inputs by name: which draw, and what seeds the transform that it comes after (0: none)."""
+    """Inputs by name: their draw, and the seed of the transform applied to it (0: none)."""
 
     draw: int
     change: int
@@ -31,14 +42,13 @@ class Place:
 
 @dataclass(frozen=True)
 class CaseContext:
-    """A case as its workers are told it.
+    """An open case as its workers need it.
 
-    threads: of every library in its workers. rule_source, operation_source: where its rule and
-    operation come from. draws: inputs,
-    those of the check first, then those of timed calls. families: of each draw of the check. pairs, flops,
-    bytes_moved: exact counts.
-    memory_limit_bytes: what a worker may allocate. verifier: the process that has the case open.
-    calls: with dropout, outputs on one draw that are compared; else 0.
+    threads: of every library in its workers. rule_source, operation_source: where its rule and its operation
+    come from. draws: inputs, those of the check first, then those of timed calls. families: the family of
+    each draw of the check. pairs, flops, bytes_moved: exact counts. memory_limit_bytes: what a worker may
+    allocate. verifier: the process that has the case open. calls: with dropout, the number of outputs on one
+    draw that are compared; else 0.
     """
 
     case: str
@@ -57,12 +67,12 @@ class CaseContext:
 
     @property
     def check_draws(self) -> int:
-        """How many draws the check has; those of timed calls follow."""
+        """The number of draws of the check; those of timed calls follow."""
         return len(self.families)
 
     def family(self, index: int) -> str:
-        """Return the family of a draw; those of timed calls are ordinary."""
-        return self.families[index] if index < self.check_draws else "normal"
+        """Return the family of a draw; draws of timed calls are ordinary."""
+        return self.families[index] if index < self.check_draws else NORMAL
 
     @property
     def timed_draws(self) -> range:
@@ -71,7 +81,7 @@ class CaseContext:
 
     @contextmanager
     def refreshed(self, places: Sequence[Place]) -> Iterator[tuple[ArrayBlock, ...]]:
-        """The inputs of timed draws, each after its change; closes them at the end."""
+        """Yield the inputs of timed draws, each with its transform applied; close them at the end."""
         blocks: list[ArrayBlock] = []
         try:
             for place in places:
@@ -87,10 +97,10 @@ class CaseContext:
 def open_context(
     verifier: VerifierLink, opening: rm.OpenCase, threads: int, memory_limit_bytes: int
 ) -> Iterator[CaseContext]:
-    """Have the verifier open a case and solve its draws; closes the arrays at the end.
+    """Have the verifier open a case and solve its draws; close the arrays at the end.
 
     Raises:
-        VerifierFailed: it can't.
+        VerifierFailed: it cannot.
     """
     opened, parameters_fd = verifier.ask(opening, rm.CaseOpened)
     blocks = [ArrayBlock(opened.parameters, parameters_fd)]
@@ -116,3 +126,97 @@ def open_context(
     finally:
         for block in blocks:
             os.close(block.fd)
+
+
+def prepare_worker(
+    pool: WorkerPool,
+    context: CaseContext,
+    entry: Entry[Backend] | None,
+    *,
+    pin_allocator: bool = False,
+    launch: int = 0,
+) -> tuple[WorkerLink, m.Prepared]:
+    """Start a worker, and prepare a backend in it (None: the plain reference); return it with its answer.
+
+    launch: the number of the server that it comes from.
+
+    Raises:
+        WorkerFailed: the backend could not be prepared; the worker is gone.
+    """
+    backend_source, side = (None, "") if entry is None else (entry.source, entry.side)
+    wanted = (context.operation_source, context.rule_source, backend_source)
+    worker = pool.new_worker(
+        context.threads,
+        pool.all_cpus,
+        pin_allocator=pin_allocator,
+        launch=launch,
+        side=side,
+    )
+    request = m.Prepare(
+        case=context.case,
+        backend=PLAIN if entry is None else entry.record.name,
+        backend_source=backend_source,
+        rule_source=context.rule_source,
+        parameters=context.parameters.arrays,
+        operation_source=context.operation_source,
+        memory_limit_bytes=None if entry is None else context.memory_limit_bytes,
+    )
+    try:
+        prepared, _ = worker.ask(request, m.Prepared, pool.options.timeout_s, (context.parameters.fd,))
+        pool.refuse_changed(side, wanted, prepared.code)
+    except WorkerFailed:
+        worker.kill()
+        raise
+    return worker, prepared
+
+
+def give_draw(
+    link: WorkerLink,
+    draw: ArrayBlock,
+    timeout_s: float,
+    *,
+    fresh: bool = False,
+    junk_bytes: int = 0,
+    guarded: bool = False,
+    delivery: str = "",
+) -> None:
+    """Give a worker inputs, in the storage of the inputs before unless ``fresh``.
+
+    guarded: between bands of NaN. delivery: how they arrive, see :mod:`attnbench.worker.prepared`.
+    """
+    request = m.Activations(draw.arrays, fresh, junk_bytes, guarded, delivery)
+    link.ask(request, m.Done, timeout_s, (draw.fd,))
+
+
+def score(
+    link: WorkerLink,
+    verifier: VerifierLink,
+    who: str,
+    index: int,
+    timeout_s: float,
+    compute: m.Compute = _ONE_CALL,
+    what: What = "output",
+) -> tuple[rm.Scored, int]:
+    """Have a worker compute, and the verifier compare; return what is wrong, and the ns of the last call.
+
+    who: the backend, "" for the plain reference. index: of the draw that the worker holds.
+    """
+    answer, fd = link.ask(compute, m.Outputs, timeout_s)
+    if fd < 0 or len(answer.outputs) != compute.count:
+        raise WorkerFailed("crashed", "the worker answered without its outputs")
+    with compared(verifier, fd):
+        scored, _ = verifier.ask(rm.Score(who, index, answer.outputs, what), rm.Scored, fd)
+    return scored, answer.ns
+
+
+@contextmanager
+def compared(verifier: VerifierLink, fd: int) -> Iterator[None]:
+    """Close the descriptor of outputs at the end. Outputs that cannot be compared are a mismatch."""
+    try:
+        yield
+    except VerifierFailed as failure:
+        if not verifier.alive:
+            raise
+        raise WorkerFailed("mismatch", f"the output can't be compared: {failure}", "output_form") from failure
+    finally:
+        os.close(fd)

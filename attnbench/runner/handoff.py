@@ -1,4 +1,4 @@
-"""Letting workers take slots on one core: the order is fixed before, and each hands the core to the next."""
+"""One segment: workers take slots on one core in a fixed order, and each hands the core to the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.types.record import Block, CandidatePlan
 
 _CALLED_OFF_S = 10.0
-"""The least time that a worker gets to finish its slot once the segment is called off."""
+"""The least time that a worker has to finish its slot after the segment is called off."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def take_segment(
     refreshed: the inputs that each worker continues with from some call on. If a worker fails, or does not
     finish within ``patience_s``, the segment is called off for all.
     """
-    asked: dict[str, m.TakeSlots] = {}
+    asked: list[str] = []
     failed: dict[str, WorkerFailed] = {}
     with ExitStack() as stack:
         handoffs = {name: os.eventfd(0, os.EFD_CLOEXEC) for name in links}
@@ -57,7 +57,7 @@ def take_segment(
         for name, link in links.items():
             # Its own descriptor comes first.
             known = [name, *(other for other in links if other != name)]
-            slots = [place for place, who in enumerate(order) if who == name]
+            slots = [place for place, owner in enumerate(order) if owner == name]
             successors = [known.index(order[at + 1]) if at + 1 < len(order) else -1 for at in slots]
             plan = plans[name]
             request = m.TakeSlots(
@@ -65,7 +65,7 @@ def take_segment(
             )
             try:
                 link.tell(request, (*(handoffs[other] for other in known), *memory))
-                asked[name] = request
+                asked.append(name)
             except WorkerFailed as failure:
                 failed[name] = failure
         waited = {name: waited_ns(links[name].pid) for name in asked}
@@ -81,7 +81,7 @@ def take_segment(
         waited = {name: waited_ns(links[name].pid) - before for name, before in waited.items()}
     done = sum(len(slots.block.turns) for slots in taken.values())
     if not failed and not in_time and done < len(order):
-        # All answered, so the backend whose slot it was when time was over took longer than all should.
+        # All answered, so the backend that was in its slot when the time was over took too long.
         slow = f"the segment took longer than {patience_s:g} s, and was then in a slot of this backend"
         failed[order[max(0, done - 1)]] = WorkerFailed("timeout", slow)
     if not failed:
@@ -138,7 +138,7 @@ def _hear_all(
         if not called_off and (failed or not ready):
             _call_off(handoffs)
             called_off, in_time = True, bool(ready)
-            # A worker may have failed after its handoff: the worker in its slot now keeps its time.
+            # A worker may have failed after its handoff, so the worker in its slot keeps its time.
             end = max(end, time.monotonic() + _CALLED_OFF_S)
     return taken, in_time
 
@@ -168,9 +168,10 @@ def _with_asked(
 ) -> dict[str, Block]:
     """Return blocks with the time of each slot by the clocks of the workers before and after it.
 
-    Several slots in a row have bounds that no other worker saw; each gets the same share. The time that the
-    worker waited for the core is taken off first, so that one wait does not lengthen all of them. Where the
-    parent saw a bound, its own wait (``overslept_ns``) is taken off too: it may have woken up late.
+    Bounds between several slots in a row are known to their worker alone, so each slot gets the same share.
+    The time that the worker waited for the core is subtracted first, so that one wait does not lengthen all
+    of them. At the ends of the segment the wait of the parent (``overslept_ns``) is subtracted too, because
+    it may have woken up late.
     """
     received = {name: iter(slots.received_ns) for name, slots in taken.items()}
     passed = {name: iter(slots.passed_ns) for name, slots in taken.items()}

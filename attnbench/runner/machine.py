@@ -1,4 +1,4 @@
-"""The machine as this process sees it: cores, threads of libraries, other work, facts for a run file."""
+"""The machine as this process sees it: cores, threads of libraries, other work, facts for the run file."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ _VARIABLES = (
 
 _SLEEPING_SOON = {
     "GOMP_SPINCOUNT": "2000",  # torch's wheels; about 50 µs instead of about 8 ms
-    "KMP_BLOCKTIME": "0",  # ms; the OpenMP of LLVM and Intel, 200 if nothing is said
+    "KMP_BLOCKTIME": "0",  # ms; the OpenMP of LLVM and Intel, whose default is 200
     "OPENBLAS_THREAD_TIMEOUT": "17",  # 2**17 cycles, about 50 µs instead of about 100 ms
 }
 
 
 def sleep_environment() -> dict[str, str]:
-    """The variables by which threads that have nothing to do sleep soon.
+    """Return the variables that make idle threads sleep soon.
 
-    Left alone they spin on, on the cores where the next contender takes its turn. They still spin from one
-    operation of a call to the next.
+    Otherwise they spin on the cores where the next worker takes its slot. They still spin between the
+    operations of a call.
     """
     return dict(_SLEEPING_SOON)
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """The variables that give libraries ``threads`` threads.
+    """Return the variables that give libraries ``threads`` threads.
 
-    Some take it by no variable at all (ONNX Runtime and OpenVINO: an option of the session): there it's for
-    the plugin, which finds the number in ``case.threads``.
+    Some libraries have no variable (ONNX Runtime and OpenVINO have an option of the session). Their plugins
+    find the number in ``case.threads``.
     """
     return dict.fromkeys(_VARIABLES, str(threads))
 
@@ -60,36 +60,36 @@ _LIBRARIES = ("numpy", "torch", "pandas", "msgspec", "pluggy", "click")
 
 
 def allowed_cpus() -> tuple[int, ...]:
-    """The cores this process may run on, in order.
+    """Return the cores that this process may run on, in order.
 
     Raises:
-        BadInput: the system has no such thing, so that nothing can be measured on a core of its own.
+        BadInput: the system cannot pin a process to a core.
     """
     if not hasattr(os, "sched_getaffinity"):
-        raise BadInput(f"{platform.system()}: attnbench measures on Linux alone")
+        raise BadInput(f"{platform.system()}: attnbench measures on Linux only")
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def cpu_quota(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
-    """How many whole cores this process really has, at least 1.
+    """Return the number of whole cores of this process, at least 1.
 
-    The least of its affinity and the quotas of its control group and of all groups around that.
+    It is the minimum of its affinity and the quotas of its control group and all groups around it.
     """
     quota, cores = group_quota(proc, cgroup), len(allowed_cpus())
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def group_quota(proc: Path = PROC, cgroup: Path = CGROUP) -> float | None:
-    """Cores by the least quota of this process's control group and all around it, 0.5 of one too.
+    """Return the smallest quota of this process's control group and all groups around it, in cores (0.5 too).
 
-    None where none of them has one, or none can be seen.
+    None where none of them has a quota, or none can be seen.
     """
     quotas = [_quota_in(group) for group in control_groups("cpu", proc, cgroup)]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _quota_in(group: Path) -> float | None:
-    """Cores by the quota of one group; None where it has none."""
+    """Return the quota of one group in cores; None where it has none."""
     for words in (
         read(group / "cpu.max").split(),
         [*read(group / "cpu.cfs_quota_us").split(), *read(group / "cpu.cfs_period_us").split()],
@@ -101,17 +101,17 @@ def _quota_in(group: Path) -> float | None:
 
 
 def check_threads(threads: int) -> None:
-    """Raise :class:`BadInput` where more threads are asked for than this process has cores."""
+    """Raise :class:`BadInput` for more threads than this process has cores."""
     quota = cpu_quota()
     if threads > quota:
         cores = "1 core" if quota == 1 else f"{quota} cores"
-        raise BadInput(f"{threads} threads: this process has {cores}; ask for {quota} or fewer")
+        raise BadInput(f"{threads} threads: this process has {cores}; use {quota} or fewer")
 
 
 def split_cpus(cpus: tuple[int, ...], threads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Cores for what is measured, and cores for everything else while it is.
+    """Return the cores that are measured, and the cores for everything else meanwhile.
 
-    The last ``threads`` cores measure; where none are left, everything shares all of them.
+    The last ``threads`` cores are measured; where none are left, everything shares all of them.
     """
     measured = cpus[-threads:]
     rest = tuple(cpu for cpu in cpus if cpu not in measured)
@@ -119,7 +119,7 @@ def split_cpus(cpus: tuple[int, ...], threads: int) -> tuple[tuple[int, ...], tu
 
 
 def sharing_note(cpus: tuple[int, ...], threads: int) -> str:
-    """What a record says where no core is left for attnbench itself; "" where one is."""
+    """Return a note for the record if no core is left for attnbench itself; "" otherwise."""
     if threads < len(cpus):
         return ""
     cores = "the only core" if len(cpus) == 1 else f"all {len(cpus)} cores"
@@ -127,7 +127,7 @@ def sharing_note(cpus: tuple[int, ...], threads: int) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Facts of the machine and the software, for the manifest. Names no user and no host."""
+    """Return facts of the machine and the software for the manifest, without names of users and hosts."""
     return {
         "cpu": _cpu_model(),
         "cpus_allowed": list(allowed_cpus()),
@@ -187,17 +187,17 @@ _GUEST = 8
 
 @dataclass(frozen=True)
 class CoreTime:
-    """Clock ticks of one core since it started: used by anybody, and all."""
+    """Clock ticks of one core since it started: used, and all."""
 
     used: int
     all: int
 
 
 def core_times(text: str) -> dict[int, CoreTime]:
-    """The times of each core from the text of /proc/stat.
+    """Return the times of each core from the text of /proc/stat.
 
-    Waiting for a disk counts as idle; time that the machine under a virtual one took away counts as used. A
-    guest's time is part of the user's. A line that says something else is left out.
+    Waiting for a disk counts as idle; time that the host of a virtual machine took counts as used. A guest's
+    time is part of the user's. Other lines are ignored.
     """
     found = {}
     for line in text.splitlines():
@@ -213,7 +213,7 @@ def core_times(text: str) -> dict[int, CoreTime]:
 
 
 def busy_shares(before: Mapping[int, CoreTime], after: Mapping[int, CoreTime]) -> dict[int, float]:
-    """How much of its time each core was used between two readings; 0 where no tick has passed."""
+    """Return the share of time that each core was used between two readings; 0 where no tick has passed."""
     return {
         cpu: (after[cpu].used - before[cpu].used) / max(1, after[cpu].all - before[cpu].all)
         for cpu in before.keys() & after.keys()
@@ -221,7 +221,7 @@ def busy_shares(before: Mapping[int, CoreTime], after: Mapping[int, CoreTime]) -
 
 
 def watch_cores(seconds: float = WATCHED_S, stat: Path = _STAT) -> dict[int, float]:
-    """How busy each core is while this process sleeps; empty, at once, where the system doesn't tell."""
+    """Return how busy each core is while this process sleeps; empty, at once, where it is not known."""
     before = core_times(read(stat))
     if not before:
         return {}
@@ -230,18 +230,18 @@ def watch_cores(seconds: float = WATCHED_S, stat: Path = _STAT) -> dict[int, flo
 
 
 def busy_warning(threads: int, cpus: tuple[int, ...], shares: Mapping[int, float]) -> str:
-    """What is wrong with measuring ``threads`` threads on the last of ``cpus``; "" for nothing.
+    """Warn of measuring ``threads`` threads on the last of ``cpus`` while they are busy; "" if they are not.
 
-    One thread alone shares its core fairly with what else runs there, and samples that lost time are left
-    out. Of several, one that waits holds up all the others.
+    One thread alone shares its core fairly with other work, and samples that lost time are left out. Among
+    several threads, one that waits holds up all the others.
     """
     if threads < 2:
         return ""
     busy = {cpu: share for cpu in split_cpus(cpus, threads)[0] if (share := shares.get(cpu, 0)) > BUSY_SHARE}
     if not busy:
         return ""
-    told = ", ".join(f"core {cpu} is {share:.0%} busy" for cpu, share in sorted(busy.items()))
+    cores = ", ".join(f"core {cpu} is {share:.0%} busy" for cpu, share in sorted(busy.items()))
     return (
-        f"{threads} threads are going to share cores with other work ({told}): one that waits holds up "
+        f"{threads} threads are going to share cores with other work ({cores}): one that waits holds up "
         "all the others, and times can be many times too long; stop other work, or ask for fewer --threads"
     )

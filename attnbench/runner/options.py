@@ -7,36 +7,36 @@ from typing import Any, Literal
 
 from attnbench.stats.protocol import LAUNCHES, PROTOCOL
 from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.words import unknown_name
 
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
 CHECKS = (
     "near", "guards", "canaries", "weights", "deep_change", "one_key", "loud", "quiet", "strided", "graded",
     "renewal",
 )  # fmt: skip
-"""Parts of a check that can be left out: the case beside a case, bands of NaN, canaries, weights, kinds of
-inputs, and inputs that are renewed while calls are timed."""
+"""Parts of a check that the self-test leaves out: the variant case, bands of NaN, trivial answers, weights,
+families of inputs, and inputs that are refreshed while calls are timed."""
 
-LONGEST_TIMEOUT_S = 1_000_000.0
-"""A dozen days; the system can't wait for much longer."""
-LONGEST_BUDGET_S = LONGEST_TIMEOUT_S
+LONGEST_S = 1_000_000.0
+"""A dozen days; the system cannot wait much longer."""
 MOST_SETS = 10_000
-"""Far beyond what tells anything: a plan of more is a slip of the hand."""
+"""More are a slip of the hand."""
 
 _SETS = ((4.0, 40), (2.0, 30), (0.25, 22), (0.0, 9))
-"""From which budget (s) on how many sets. 9 is the least at which a sign test can be sure enough for a
-verdict; 30 and 40 have an exact interval at a little over 95 %, 22 at 98.3 %. More sets cost more starting of
-processes and make more of the same budget, since processes of the same code differ: at L=512 by 1.1 %,
-standard deviation."""
+"""The number of repetitions from a budget (s) on. 9 is the least number at which a sign test can reach a
+verdict; 30 and 40 have an exact interval at a little over 95 %, 22 at 98.3 %. More repetitions cost more
+starts of processes, and use the same budget better, since processes of the same code differ: at L=512 by
+1.1 % (standard deviation)."""
 
 Kind = Literal["seconds", "gib", "count", "share", "backend", "allocator"]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """How the command line asks for a field: ``--word VALUE``.
+    """How a user sets a field: ``--word VALUE`` on the command line, and a keyword of :func:`attnbench.run`.
 
-    kind: what the value is. default: what the help shows as the default, where that is not the field's own.
-    timing: whether only commands that time have the option.
+    kind: of the value. default: shown in the help where it is not the field's own. timing: whether only
+    commands that time have the option. keyword: "" where it is the word.
     """
 
     word: str
@@ -44,6 +44,7 @@ class Asked:
     help: str
     default: str = ""
     timing: bool = True
+    keyword: str = ""
 
 
 def _asked(value: Any, asked: Asked) -> Any:
@@ -54,8 +55,8 @@ def _asked(value: Any, asked: Asked) -> Any:
 class Options:
     """How to check and measure.
 
-    timed: False for checking alone. without: parts of the check to leave out, words of ``CHECKS``; the
-    self-test shows by it what each is worth.
+    timed: False for checking alone. without: parts of the check to leave out, from ``CHECKS``; the self-test
+    measures with it what each part detects.
 
     Raises:
         BadInput: a value is impossible.
@@ -75,46 +76,39 @@ class Options:
     sets: int = _asked(
         9,
         Asked(
-            "sets", "count", "Fresh processes to measure each backend in; faster and slower need 9.",
+            "sets", "count", "Number of fresh processes for each backend; a verdict needs 9.",
             default="from the budget",
         ),
     )  # fmt: skip
-    baseline: str = _asked("eager", Asked("baseline", "backend", "The backend that ratios refer to."))
+    baseline: str = _asked("eager", Asked("baseline", "backend", "Backend that ratios refer to."))
     delta: float = _asked(
         0.02,
-        Asked("delta", "share", "The least effect that counts in a verdict, as 2% or 0.02.", default="2%"),
+        Asked("delta", "share", "Smallest difference that counts in a verdict, as 2% or 0.02.", default="2%"),
     )
     allocator_pinned: bool = _asked(
         True,
         Asked(
             "allocator", "allocator",
-            "While timing, keep freed memory in the process, or leave the C allocator as the system has it.",
+            "While timing, pinned keeps freed memory in the process; the value default changes nothing.",
+            keyword="allocator_pinned",
         ),
     )  # fmt: skip
     timed: bool = True
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, number in (("budget", self.budget_s), ("timeout", self.timeout_s)):
-            if not isinstance(number, int | float):
-                raise BadInput(f"a {name} of {number!r}: give a number of seconds")
-        if not isinstance(self.delta, int | float):
+        for name, seconds in (("budget", self.budget_s), ("timeout", self.timeout_s)):
+            if not isinstance(seconds, int | float):
+                raise BadInput(f"a {name} of {seconds!r}: give a number of seconds")
+            if not 0 < seconds <= LONGEST_S:
+                allowed = f"give a positive number of seconds, {LONGEST_S:.0f} at most"
+                raise BadInput(f"a {name} of {seconds:g} s: {allowed}")
+        if not isinstance(self.delta, int | float) or not 0 < self.delta < 1:
             raise BadInput(f"a delta of {self.delta!r}: give a fraction between 0 and 1, as 0.02 for 2 %")
-        if not 0 < self.budget_s < float("inf"):
-            raise BadInput(f"a budget of {self.budget_s:g} s: give a positive number of seconds")
-        if self.budget_s > LONGEST_BUDGET_S:
-            raise BadInput(f"a budget of {self.budget_s:g} s: {LONGEST_BUDGET_S:.0f} at most")
         if self.sets < 1:
-            raise BadInput(f"{self.sets} sets: at least 1 is needed, and 9 for a verdict")
+            raise BadInput(f"{self.sets} sets: give at least 1; a verdict needs 9")
         if self.sets > MOST_SETS:
-            raise BadInput(f"{self.sets} sets: {MOST_SETS} at most")
-        if not 0 < self.delta < 1:
-            raise BadInput(f"a delta of {self.delta:g}: give a fraction between 0 and 1, as 0.02 for 2 %")
-        if not 0 < self.timeout_s <= LONGEST_TIMEOUT_S:
-            raise BadInput(
-                f"a timeout of {self.timeout_s:g} s: give a positive number of seconds, "
-                f"{LONGEST_TIMEOUT_S:.0f} at most"
-            )
+            raise BadInput(f"{self.sets} sets: give at most {MOST_SETS}")
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < LEAST_MEMORY_BYTES:
             raise BadInput(
                 f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "
@@ -126,52 +120,68 @@ class Options:
 
     @property
     def launches(self) -> int:
-        """The number of preloaded servers that prepared workers come from; sets take turns with them."""
+        """The number of preloaded servers that workers come from; repetitions take turns with them."""
         return min(LAUNCHES, self.sets) if self.timed else 1
 
     @property
     def refreshing(self) -> bool:
-        """Whether inputs are renewed while calls are timed, and outputs around that compared."""
+        """True if inputs are refreshed while calls are timed."""
         return "renewal" not in self.without
 
     def protocol(self) -> dict[str, Any]:
-        """Return what the manifest states: all options, and the constants of the protocol."""
+        """Return the options and the constants of the protocol, for the manifest."""
         return asdict(self) | {"without": list(self.without)} | PROTOCOL
 
 
 def sets_for(budget_s: float) -> int:
-    """How many sets to divide a budget into, where the user doesn't say."""
+    """Return the number of repetitions that a budget is divided into unless the user says otherwise."""
     return next(sets for least_s, sets in _SETS if budget_s >= least_s)
 
 
 def make_options(**chosen: Any) -> Options:
-    """Return options from fields by name; None stands for the default, and for ``sets`` is by the budget.
+    """Return options from fields by name; None stands for the default, which for ``sets`` follows the budget.
 
     Raises:
         BadInput: a value is impossible.
     """
-    said = {name: value for name, value in chosen.items() if value is not None}
-    options = Options(**said)
-    return options if "sets" in said else replace(options, sets=sets_for(options.budget_s))
+    given = {name: value for name, value in chosen.items() if value is not None}
+    options = Options(**given)
+    return options if "sets" in given else replace(options, sets=sets_for(options.budget_s))
+
+
+def keyword_options(keywords: dict[str, Any]) -> Options:
+    """Return options from the keywords of :func:`attnbench.run`; see :func:`make_options`.
+
+    Raises:
+        BadInput: a keyword does not exist, or a value is impossible.
+    """
+    names = {"timed": "timed"}
+    for one in fields(Options):
+        if (asked := one.metadata.get("asked")) is not None:
+            names[asked.keyword or asked.word.replace("-", "_")] = one.name
+    for keyword in keywords:
+        if keyword not in names:
+            raise BadInput(unknown_name("option", keyword, names))
+    return make_options(**{names[keyword]: value for keyword, value in keywords.items()})
 
 
 def options_of(protocol: dict[str, Any]) -> Options:
     """Return the options that a manifest states.
 
     Raises:
-        BadFile: the run follows another protocol than this attnbench, so going on would mix two.
+        BadFile: the run follows another protocol, so continuing it would mix two.
     """
     import msgspec
 
     names = {one.name for one in fields(Options)}
-    if set(protocol) != names | set(PROTOCOL):
-        odd = ", ".join(sorted(set(protocol) ^ (names | set(PROTOCOL))))
-        raise BadFile(f"the protocol in the manifest is not one of this attnbench: {odd}")
-    changed = [f"{name} {protocol[name]}" for name, value in PROTOCOL.items() if protocol[name] != value]
-    if changed:
+    odd = sorted(set(protocol) ^ (names | set(PROTOCOL)))
+    odd += [
+        f"{name} {protocol[name]}" for name, value in PROTOCOL.items() if protocol.get(name, value) != value
+    ]
+    if odd:
         raise BadFile(
-            f"the run was begun by another protocol, with {', '.join(changed)}; this attnbench can't go on "
-            "with it: begin anew"
+            f"the run follows another protocol ({', '.join(odd)}), so this attnbench cannot go on with it: "
+            "begin anew"
         )
     try:
         return msgspec.convert({name: protocol[name] for name in names}, Options)

@@ -1,4 +1,4 @@
-"""How often and in which order candidates are called: fixed before measuring, from the budget."""
+"""The number and the order of calls of each candidate: fixed before measuring, from the budget."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from math import ceil
 from random import Random
 from statistics import median
 
+from msgspec.structs import replace
+
 from attnbench.runner.options import Options
 from attnbench.stats.protocol import STRETCHES, TURN_S, WARM_S
 from attnbench.types.compared import baseline_of, parts_of
+from attnbench.types.record import CandidatePlan
 
 LONGEST_SAMPLE_CALLS = 1_000_000
 MOST_SAMPLES = 1_000
-"""In a stretch: they are told in one message."""
+"""In a segment, because one message holds them."""
 FEWEST_SETS = 3
 WARM_CALL_BELOW_S = 0.002
 """A longer call fills the caches that others have used meanwhile in a small part of its own time."""
 
 _OVERRUN = 20
-"""A contender whose fewest calls would take more than this many budgets takes part in fewer sets."""
-
+"""A candidate whose fewest calls would take more than this many budgets takes part in fewer repetitions."""
 
 _ALIKE = 4
 _ANEW_BELOW_MS = 100.0
@@ -29,7 +31,7 @@ _ANEW_BELOW_MS = 100.0
 
 @dataclass(frozen=True)
 class Calls:
-    """calls in a sample, samples in a stretch, untimed calls before each, sets taken part in."""
+    """Calls in a sample, samples in a segment, untimed calls before each sample, and repetitions."""
 
     calls: int
     samples: int
@@ -37,25 +39,52 @@ class Calls:
     sets: int
 
 
-def prepared_anew(prepare_ms: float, first_call_ms: float) -> bool:
-    """Whether each set prepares a backend anew instead of forking one that is prepared.
+def plan_candidates(
+    found: Mapping[str, CandidatePlan], options: Options, compared_live: bool, note: str
+) -> dict[str, CandidatePlan]:
+    """Plan how each candidate of a case is measured, from what its check found.
 
-    The forks of one template have its memory in common, and with it what luck made of that: identical
-    templates were found up to 9 % apart, the same in all their forks. A process that is prepared anew for
-    each set draws its luck anew. Where that takes long (compilation), forks must do.
+    compared_live: whether candidates are sides of a backend. They are then always prepared anew, however long
+    that takes, because forks share the memory layout of one prepared process. note: for every record.
     """
-    return prepare_ms + first_call_ms <= _ANEW_BELOW_MS
+    calls = plan_all(
+        {name: [round(1e6 * ms) for ms in one.warmup_ms] for name, one in found.items()}, options
+    )
+    return {name: _plan(one, calls[name], options, compared_live, note) for name, one in found.items()}
+
+
+def _plan(
+    found: CandidatePlan, calls: Calls, options: Options, compared_live: bool, note: str
+) -> CandidatePlan:
+    notes = [note] if note else []
+    if not found.fresh:
+        notes.append("can't be forked once prepared: restarted every few sets instead of for each")
+    if calls.sets < options.sets:
+        notes.append(f"slow: measured in {calls.sets} of {options.sets} sets")
+    # Forks of one prepared process share its memory layout. Identical ones were found up to 9 % apart, each
+    # alike in all its forks. A process that is prepared anew has its own; after a compilation, forks must do.
+    anew = compared_live or found.prepare_ms + found.first_call_ms <= _ANEW_BELOW_MS
+    return replace(
+        found,
+        calls=calls.calls,
+        samples=calls.samples,
+        warm_calls=calls.warm_calls,
+        sets=calls.sets,
+        anew=found.fresh and anew,
+        notes=[*notes, *found.notes],
+    )
 
 
 def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, Calls]:
-    """A plan for each contender, from the traces of their warm-up (ns per call, at least one each).
+    """Plan the calls of each candidate, from the traces of their warm-up (ns per call, at least one each).
 
-    The first calls of a turn find other processes' data in the caches and are slower than the rest. Between
-    contenders that are called equally often this cancels; between 4 calls and 9 of the same code it made
-    8 %. So all that are about as fast as the baseline - within what noise makes of one and the same call -
-    are called exactly as often as it is.
+    The first calls of a slot find other processes' data in the caches and are slower than the rest. Between
+    candidates that are called equally often this cancels; between 4 calls and 9 of the same code it made
+    8 %. So all that are about as fast as the baseline, within the noise of one call, are called exactly as
+    often as the baseline. The least time of a warm-up is the time of a call: on a shared machine the median
+    may be twice that, in one warm-up and not in the next.
     """
-    least = {name: call_time_ns(trace) for name, trace in traces_ns.items()}
+    least = {name: max(1, min(trace)) for name, trace in traces_ns.items()}
     typical = {name: max(1.0, median(trace)) for name, trace in traces_ns.items()}
     fastest = min(least, key=least.__getitem__, default="")
 
@@ -68,92 +97,67 @@ def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[s
     return {name: plan_calls(least[like(name)], options) for name in least}
 
 
-def call_time_ns(trace_ns: Sequence[int]) -> int:
-    """What a call takes when nothing is in its way: the least of its warm-up.
-
-    On a shared machine the typical one may be twice that, in one warm-up and not in the next.
-    """
-    return max(1, min(trace_ns))
-
-
 def plan_calls(call_ns: float, options: Options) -> Calls:
-    """The plan for a call of so many nanoseconds.
+    """Plan the calls of a candidate whose call takes so many nanoseconds.
 
-    A sample lasts about ``TURN_S`` or one call. Samples fill the budget; a call so slow that one sample
-    a stretch already breaks it by far takes part in fewer sets.
+    A sample lasts about ``TURN_S`` or one call. Samples fill the budget. A call so slow that one sample
+    a segment already exceeds it by far takes part in fewer repetitions.
     """
     call_s = call_ns / 1e9
     calls = min(max(1, round(TURN_S / call_s)), LONGEST_SAMPLE_CALLS)
-    sample_s = calls * call_s
-    stretch_s = options.budget_s / (options.sets * STRETCHES)
-    samples = max(1, int(stretch_s / sample_s))
+    segment_s = options.budget_s / (options.sets * STRETCHES)
+    samples = max(1, int(segment_s / (calls * call_s)))
     if samples > MOST_SAMPLES:
-        # Of a large budget longer samples, not more; as many of those as it has room for.
+        # A large budget gives longer samples, not more, and as many of them as it has room for.
         calls = min(calls * -(-samples // MOST_SAMPLES), LONGEST_SAMPLE_CALLS)
-        samples = min(max(1, int(stretch_s / (calls * call_s))), MOST_SAMPLES)
+        samples = min(max(1, int(segment_s / (calls * call_s))), MOST_SAMPLES)
     least_s = options.sets * STRETCHES * call_s
     few = least_s > _OVERRUN * options.budget_s and call_s > options.budget_s
     warm = ceil(WARM_S / call_s) if call_s < WARM_CALL_BELOW_S else 0
     return Calls(calls, samples, warm, min(options.sets, FEWEST_SETS) if few else options.sets)
 
 
-def order_of_turns(samples: Mapping[str, int], rng: Random) -> list[str]:
-    """The contenders of a stretch, one for each turn; each has as many turns as samples.
+def order_of_slots(samples: Mapping[str, int], rng: Random) -> list[str]:
+    """Return the candidate of each slot of a segment; each has as many slots as samples.
 
-    Turns go in rounds. A contender with fewer samples than another takes part in rounds spread evenly.
-    A backend's two sides follow each other in every round, now the one first and now the other: the nearer
-    they are, the less the machine changes between them.
+    Slots go in rounds. A candidate with fewer samples than another takes part in rounds spread evenly.
+    The two sides of a backend follow each other in every round, in alternating order: the nearer they are,
+    the less the machine changes between them.
     """
-    names = list(samples)
     rounds = max(samples.values(), default=0)
-    takes_part = {name: _spread(samples[name], rounds) for name in names}
-    pairs = _by_backend(names)
+    takes_part = {name: _spread(count, rounds) for name, count in samples.items()}
+    pairs: dict[str, list[str]] = {}
+    for name in samples:
+        pairs.setdefault(parts_of(name)[0], []).append(name)
     begins = {pair: rng.randrange(2) for pair in pairs}
-    by_pair = balanced_orders(list(pairs), rounds, rng)
-    orders = [
-        [name for pair in order for name in _turned(pairs[pair], begins[pair] + _turns(pairs, number))]
-        for number, order in enumerate(by_pair)
-    ]
-    return [name for number, order in enumerate(orders) for name in order if number in takes_part[name]]
-
-
-def _by_backend(names: Sequence[str]) -> dict[str, list[str]]:
-    """The contenders by backend: the sides of one together."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(parts_of(name)[0], []).append(name)
+    found: list[str] = []
+    for number, order in enumerate(balanced_orders(list(pairs), rounds, rng)):
+        for pair in order:
+            # A lone pair keeps its order, or a side would follow itself.
+            turned = begins[pair] + (number if len(pairs) > 1 else 0)
+            names = pairs[pair][::-1] if turned % 2 else pairs[pair]
+            found += [name for name in names if number in takes_part[name]]
     return found
 
 
-def _turns(pairs: Mapping[str, Sequence[str]], number: int) -> int:
-    """How often a pair is turned round before a round: a lone one never is, or a side would follow itself."""
-    return number if len(pairs) > 1 else 0
-
-
-def _turned(pair: Sequence[str], times: int) -> Sequence[str]:
-    return pair if times % 2 == 0 else pair[::-1]
-
-
 def _spread(count: int, rounds: int) -> frozenset[int]:
-    """``count`` of the rounds, evenly apart, the same distance from both ends."""
+    """Return ``count`` of the rounds, evenly apart, the same distance from both ends."""
     return frozenset((2 * place + 1) * rounds // (2 * count) for place in range(count))
 
 
-def balanced_orders(contenders: Sequence[str], rounds: int, rng: Random) -> list[list[str]]:
-    """``rounds`` orders of the contenders.
+def balanced_orders(candidates: Sequence[str], rounds: int, rng: Random) -> list[list[str]]:
+    """Return ``rounds`` orders of the candidates.
 
-    Taken from Williams designs with the contenders' places drawn anew for each: within a design every
-    contender stands in every place equally often and follows every other equally often. (Williams,
+    They come from Williams designs, with the candidates' places drawn anew for each: within a design every
+    candidate stands in every place equally often and follows every other equally often. (Williams,
     Experimental designs balanced for the estimation of residual effects of treatments, 1949.)
-    No contender follows itself from one round to the next where there are more than one: an order in which
-    one would is turned round. That is worth more than the balance of places, which then holds only on
-    average over sets, each of which draws its orders anew. Two contenders simply alternate within a stretch.
+    No candidate follows itself from one round to the next where there are more than one: such an order is
+    reversed. That is worth more than the balance of places, which then holds only on average over
+    repetitions, each of which draws its orders anew. Two candidates simply alternate within a segment.
     """
-    if not contenders:
-        return [[] for _ in range(rounds)]
     orders: list[list[str]] = []
-    while len(orders) < rounds:
-        names = list(contenders)
+    while candidates and len(orders) < rounds:
+        names = list(candidates)
         rng.shuffle(names)
         square = [[names[place] for place in row] for row in _williams(len(names))]
         rng.shuffle(square)

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from attnbench.ipc import messages as m
@@ -39,30 +39,30 @@ class ServerKey:
 class WorkerPool:
     """Starts and ends the servers and the verifier of a run.
 
-    Servers are as many as ``options.launches`` for each number of threads. What a process gets when it is
-    started, and all forks of it have in common, made ratios of unlike backends differ by 2 % from run to run,
-    whatever the sets of each said; so sets take turns with the servers that their processes come from.
+    There are ``options.launches`` servers for each number of threads, and repetitions take turns with them.
+    All forks of one server share what it got when it started; with a single server, ratios of unlike backends
+    differed by 2 % from run to run.
 
-    sides: of a live comparison, by name, the interpreter of its servers; what belongs to none (the plain
-    reference, the scale) comes from one server more. Elsewhere there is the side "" alone.
-    executor: threads of the parent, one a core, that wait for several workers at once while nothing is timed.
+    sides: in a live comparison, the interpreter of each side. The plain reference and the scale belong to no
+    side, and come from one more server. Other runs have the side "" alone. executor: threads of the parent,
+    one a core, that wait for several workers at once while nothing is timed.
     """
 
     def __init__(self, options: Options, sides: Mapping[str, Interpreter] | None = None) -> None:
         self.options = options
         self._sides = {"": HERE} | dict(sides or {})
+        self._origin = {side: self._first_like(side) for side in self._sides}
         self.all_cpus = allowed_cpus()
         self._servers: dict[ServerKey, WorkerLink] = {}
-        self._loaded: dict[tuple[ServerKey, tuple[Source, ...]], WorkerLink] = {}
+        self._code: dict[tuple[str, tuple[Source | None, ...]], str] = {}
         self._replacing = threading.Lock()
-        self._loading = threading.Lock()
         self.executor = ThreadPoolExecutor(max_workers=len(self.all_cpus))
         self._verifier = VerifierLink(options.timeout_s * 5)
         self.torch = self._torch_facts()
 
     @property
     def verifier(self) -> VerifierLink:
-        """The verifier, a new one where it ended. A new one knows no case."""
+        """Return the verifier; a new one, which knows no case, if it ended."""
         with self._replacing:
             if not self._verifier.alive:
                 self._verifier.close()
@@ -70,36 +70,40 @@ class WorkerPool:
             return self._verifier
 
     def start_servers(self, threads: int) -> None:
-        """Start those servers for a number of threads that aren't there; they get ready by themselves.
+        """Start the missing servers for a number of threads; they get ready by themselves.
 
-        From the main thread alone: the system ends a server with the thread that started it.
+        Call it from the main thread alone: the system ends a server with the thread that started it.
         """
         for place in self._places(threads):
             server = self._servers.get(place)
             if server is not None and not server.alive:
                 server.kill()
-                for key in [key for key in self._loaded if key[0] == place]:
-                    self._loaded.pop(key).kill()
             if server is None or not server.alive:
-                self._servers[place] = start_server(threads, self._sides[place.side])
+                interpreter = self._sides[place.side]
+                self._servers[place] = start_server(threads, interpreter, self.options.timeout_s)
 
     def wait_for_servers(self, threads: int) -> None:
-        """Have all servers for a number of threads there, with torch loaded. From the main thread alone.
+        """Wait until all servers for a number of threads have torch loaded. From the main thread alone.
 
         Raises:
-            MeasuringFailed: one doesn't start.
+            MeasuringFailed: one does not start.
         """
         self.start_servers(threads)
         for place in self._places(threads):
             try:
-                self._servers[place].ask(m.Preload(()), m.Done, START_TIMEOUT_S)
+                self._servers[place].ask(m.Wait(), m.Done, START_TIMEOUT_S)
             except WorkerFailed as failure:
                 whose = f" of the {place.side} side" if place.side else ""
                 reason = f"a server{whose} that loads torch does not work: {failure.reason}"
                 raise MeasuringFailed(reason) from failure
 
+    def _first_like(self, side: str) -> str:
+        """Return the first side whose servers serve this one too."""
+        wanted = replace(self._sides[side], side=None)
+        return next(name for name, each in self._sides.items() if replace(each, side=None) == wanted)
+
     def _places(self, threads: int) -> Iterator[ServerKey]:
-        for side in self._sides:
+        for side in dict.fromkeys(self._origin.values()):
             for launch in range(self._launches(side)):
                 yield ServerKey(side, threads, launch)
 
@@ -110,35 +114,38 @@ class WorkerPool:
         self,
         threads: int,
         cpus: tuple[int, ...],
-        sources: tuple[Source, ...] = (),
         *,
         pin_allocator: bool = False,
         launch: int = 0,
         side: str = "",
     ) -> WorkerLink:
-        """A process with torch and these plugins loaded and nothing prepared; safe from several threads.
+        """Fork a worker with torch loaded and no plugin; safe from several threads.
 
-        Plugins are imported once, in a fork of the preloaded server that does nothing else.
+        Every worker imports its plugin itself. Forks of one process that has imported it share its memory
+        layout, and identical code on two sides then differs in all repetitions alike.
         """
-        place = ServerKey(side, threads, launch % self._launches(side))
-        origin = self._with_plugins(place, sources) if sources else self._servers[place]
-        return origin.fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
+        place = ServerKey(self._origin[side], threads, launch % self._launches(side))
+        worker = self._servers[place].fork(timed=False, cpus=cpus, pin_allocator=pin_allocator)
+        paths = self._sides[side].side
+        if paths is not None:
+            worker.ask(paths, m.Done, START_TIMEOUT_S)
+        return worker
 
-    def _with_plugins(self, place: ServerKey, sources: tuple[Source, ...]) -> WorkerLink:
-        with self._loading:
-            loaded = self._loaded.get((place, sources))
-            if loaded is None or loaded.ended:
-                loaded = self._servers[place].fork(timed=False, cpus=self.all_cpus)
-                self._loaded[place, sources] = loaded
-                loaded.ask(m.Preload(sources), m.Done, self.options.timeout_s)
-            return loaded
+    def refuse_changed(self, side: str, sources: tuple[Source | None, ...], code: str) -> None:
+        """Raise :class:`WorkerFailed` if a plugin's files changed since the first worker imported them.
+
+        code: the stamp of the files, as :class:`~attnbench.ipc.messages.Prepared` has it.
+        """
+        if self._code.setdefault((side, sources), code) != code:
+            changed = ", ".join(dict.fromkeys(str(source) for source in sources if source is not None))
+            raise WorkerFailed("error", f"the code of {changed} changed during the run: start again")
 
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
-        """The cores where workers with so many threads are timed."""
+        """Return the cores where workers with so many threads are timed."""
         return split_cpus(self.all_cpus, threads)[0]
 
     def keep_off_measured_cores(self, threads: int) -> None:
-        """Move this process off the cores that are measured."""
+        """Move this process to the cores where nothing is timed."""
         os.sched_setaffinity(0, split_cpus(self.all_cpus, threads)[1])
 
     def use_all_cores(self) -> None:
@@ -146,12 +153,12 @@ class WorkerPool:
         os.sched_setaffinity(0, self.all_cpus)
 
     def _torch_facts(self) -> m.TorchFacts:
-        # Asked of a prepared worker: to look for CUDA devices would make the server unfit to be forked.
+        # A worker looks for CUDA devices: a server that did could not be forked any more.
         try:
             self.start_servers(1)
-            prepared_worker = self.new_worker(1, self.all_cpus)
-            facts, _ = prepared_worker.ask(m.Facts(), m.TorchFacts, START_TIMEOUT_S)
-            prepared_worker.kill()
+            worker = self.new_worker(1, self.all_cpus)
+            facts, _ = worker.ask(m.Facts(), m.TorchFacts, START_TIMEOUT_S)
+            worker.kill()
         except WorkerFailed as failure:
             self.close()
             raise MeasuringFailed(f"the server that loads torch does not work: {failure.reason}") from failure
@@ -162,8 +169,6 @@ class WorkerPool:
         self.use_all_cores()
         self.executor.shutdown(wait=False, cancel_futures=True)
         self._verifier.close()
-        for loaded in self._loaded.values():
-            loaded.kill()
         for server in self._servers.values():
             server.kill()
 
@@ -180,17 +185,17 @@ class WorkerPool:
 
 
 MOST_FAILURES = 3
-"""A worker that ends or hangs is started anew until so many have; the rest of the run has no scale."""
+"""After so many failures of its worker, the rest of the run has no scale."""
 
 LONGEST_S = 60.0
 
 
 class Scale:
-    """Measures the scale with one worker for each number of threads, started when first needed and kept.
+    """Measures the scale of the machine with one worker for each number of threads.
 
-    Kept, unlike the workers of backends: what is held against each other over a run must not change with
-    the process. It sleeps while others measure. Nothing that goes wrong here fails a run: the sets then have
-    no scale, and ``problem`` says why.
+    A worker is kept for the whole run, unlike those of backends: scales are compared over the run, and must
+    not change with the process. It sleeps while others measure. No failure here fails a run: repetitions then
+    have no scale, and ``problem`` says why.
     """
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -200,9 +205,9 @@ class Scale:
         self.problem = ""
 
     def measure(self, case: Case, bytes_moved: float) -> MachineScale | None:
-        """Measure the machine on the cores where the case is measured; takes a few milliseconds.
+        """Measure the machine on the cores of the case; takes a few ms. From the main thread alone.
 
-        bytes_moved: by one call of the case. From the main thread alone.
+        bytes_moved: by one call of the case.
         """
         request = m.MeasureScale(case.dtype, case.device, int(bytes_moved))
         while self._failures < MOST_FAILURES:

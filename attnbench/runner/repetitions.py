@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from random import Random
 from statistics import median
 from time import perf_counter
 
-import msgspec
-
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
-from attnbench.runner.check import compared, give_draw
-from attnbench.runner.context import ArrayBlock, CaseContext, Place
-from attnbench.runner.examine import Candidate, prepare_worker
+from attnbench.runner.check import Candidate
+from attnbench.runner.context import ArrayBlock, CaseContext, Place, compared, give_draw, prepare_worker
 from attnbench.runner.handoff import take_segment
-from attnbench.runner.link import VerifierFailed, WorkerFailed, WorkerLink
-from attnbench.runner.plan import order_of_turns
+from attnbench.runner.link import WorkerFailed, WorkerLink
+from attnbench.runner.plan import order_of_slots
 from attnbench.runner.pool import WorkerPool
 from attnbench.stats.protocol import kept_over
+from attnbench.timing.warmup import BEFORE_SLOTS
 from attnbench.types.record import Block, CandidatePlan, Failure, SetLine
+
+LARGEST_JUNK_BYTES = 64 * 1024
+
+_SLACK = 4
+"""How much longer than after its warm-up a backend's calls may take before the segment is called off."""
 
 
 def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tuple[Place, ...]:
-    """Inputs of a set, two for each segment where they are renewed within; no draw twice in a row.
+    """Draw the inputs of a repetition, two for each segment if inputs are refreshed; none twice in a row.
 
-    Which they are comes from the operating system, at the time: nobody can have worked with them before.
+    The operating system's entropy chooses them at the time, so that no backend can prepare for them.
     """
     places: list[Place] = []
     for _ in range(2 * segments if refreshing else segments):
@@ -37,45 +41,29 @@ def draw_places(context: CaseContext, segments: int, *, refreshing: bool) -> tup
     return tuple(places)
 
 
-def missing(kept: m.Kept, segments: int, *, refreshing: bool) -> str:
+def _missing(kept: m.Kept, segments: int, *, refreshing: bool) -> str:
     """Describe outputs that are missing; "" if none are."""
     for segment in range(segments):
         of_segment = [output for output in kept.outputs if output.segment == segment]
         refreshed = any(output.refreshed for output in of_segment)
         if not of_segment or (refreshing and not refreshed):
-            return f"the worker kept no output of stretch {segment + 1} that can be compared"
+            return f"the worker kept no output of segment {segment + 1} that can be compared"
     if any(not 0 <= output.segment < segments for output in kept.outputs):
-        return "the worker kept outputs of a stretch that there was not"
+        return "the worker kept outputs of a segment that does not exist"
     return ""
 
 
-def as_timed(output: m.KeptOutput, places: Sequence[Place], segments: int) -> rm.TimedOutput:
-    """An output with the inputs that it is to be compared on."""
-    place = places[output.segment * len(places) // segments + output.refreshed]
-    return rm.TimedOutput(place.draw, place.change, output.parts)
-
-
-def mismatch_words(output: m.KeptOutput, scored: rm.Scored, set_index: int) -> str:
-    """That the output of a timed call is wrong: which call, on what inputs, after which law, and how far."""
-    where = f"call {output.call + 1} of a sample (set {set_index + 1}, stretch {output.segment + 1}, "
-    where += f"turn {output.slot + 1})"
+def _mismatch_words(output: m.KeptOutput, scored: rm.Scored, index: int) -> str:
+    """Describe a wrong output of a timed call: which call, on which inputs, and how far off."""
+    where = f"call {output.call + 1} of a sample (repetition {index + 1}, segment {output.segment + 1}, "
+    where += f"slot {output.slot + 1})"
     on = "inputs written anew while it was timed" if output.refreshed else "inputs it had not seen before"
     transform = f" ({scored.transform})" if scored.transform else ""
     return f"in the output of a timed call, {where}, on {on}{transform}: {scored.problem}"
 
 
-LARGEST_JUNK_BYTES = 64 * 1024
-
-WORKER_WARM_UP = m.WarmUp(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3)
-"""Pages that a fork writes to for the first time are copied: some dozens, in its first two milliseconds. Its
-heap grows over the first calls: where each leaves 16 MiB, four of 10 ms took 20, 20, 15 and 11."""
-
-_SLACK = 4
-"""How much longer than after its warm-up a backend's calls may take before the segment is called off."""
-
-
 class TimedWorkers:
-    """Workers of a case: forked for each set, or kept over several sets where forking is unsafe."""
+    """Workers of a case: fresh for each repetition, or kept over several where forking is unsafe."""
 
     def __init__(self, pool: WorkerPool, context: CaseContext, sets: int) -> None:
         self._pool = pool
@@ -84,10 +72,10 @@ class TimedWorkers:
         self._kept: dict[str, tuple[int, WorkerLink]] = {}
 
     def timed(self, candidate: Candidate, index: int) -> WorkerLink:
-        """Return a process of the backend for set ``index``, not yet pinned to the measured cores.
+        """Return a process of the backend for repetition ``index``, not yet pinned to the measured cores.
 
-        All backends of a set that are prepared anew come from the same server, those of the next set from
-        another.
+        All backends of a repetition that are prepared anew come from the same server, those of the next
+        repetition from another.
         """
         pinned = self._pool.options.allocator_pinned
         if candidate.plan.anew:
@@ -104,26 +92,23 @@ class TimedWorkers:
 
     def _prepared(self, candidate: Candidate, launch: int) -> WorkerLink:
         pool = self._pool
-        link, _ = prepare_worker(
-            pool, self._context, candidate.entry, pool.all_cpus,
-            pin_allocator=pool.options.allocator_pinned, launch=launch,
-        )  # fmt: skip
-        return link
+        pinned = pool.options.allocator_pinned
+        return prepare_worker(pool, self._context, candidate.entry, pin_allocator=pinned, launch=launch)[0]
 
     def release(self, candidate: Candidate, link: WorkerLink) -> None:
-        """The set is over."""
+        """End a process after its repetition, unless it is kept."""
         if candidate.plan.fresh:
             link.pin(self._pool.all_cpus)
             link.kill()
 
     def close(self) -> None:
-        """End what was kept."""
+        """End the processes that were kept."""
         for _, link in self._kept.values():
             link.kill()
 
 
 class RepetitionUnderWay:
-    """A repetition while it's measured. A backend that fails drops out of it, and of all that follow."""
+    """A repetition in progress. A backend that fails drops out of it, and of all that follow."""
 
     def __init__(
         self,
@@ -137,8 +122,8 @@ class RepetitionUnderWay:
         self._pool, self._context, self._workers = pool, context, workers
         self._index, self._rng = index, rng
         self._timeout_s = pool.options.timeout_s
-        # The allocator as the system has it gives such memory back, and would learn other thresholds of it.
-        self._warm_up = msgspec.structs.replace(WORKER_WARM_UP, reserve=pool.options.allocator_pinned)
+        # The allocator as the system has it returns such memory, and would learn other thresholds from it.
+        self._warm_up = m.WarmUp(BEFORE_SLOTS, reserve=pool.options.allocator_pinned)
         self._segments = segments
         self._places = draw_places(context, segments, refreshing=pool.options.refreshing)
         self._inputs: tuple[ArrayBlock, ...] = ()
@@ -153,7 +138,7 @@ class RepetitionUnderWay:
         self._verified: dict[str, int] = {}
 
     def measure(self, candidates: list[Candidate]) -> SetLine:
-        """Start a process of each backend, measure all segments, have outputs compared."""
+        """Start a process of each backend, measure all segments, and have outputs compared."""
         begun = perf_counter()
         with self._context.refreshed(self._places) as self._inputs:
             self._checking_s += perf_counter() - begun
@@ -190,42 +175,40 @@ class RepetitionUnderWay:
         """Start and warm up in random order, on all cores at once; then move to the measured ones."""
         order = self._rng.sample(candidates, len(candidates))
         self._candidates = {candidate.name: candidate for candidate in order}
-        junk = [self._rng.randrange(LARGEST_JUNK_BYTES) for _ in order]
-
-        for candidate, started in zip(order, self._pool.executor.map(self._ready, order, junk), strict=True):
-            name = candidate.name
+        started = {
+            one.name: self._pool.executor.submit(self._ready, one, self._rng.randrange(LARGEST_JUNK_BYTES))
+            for one in order
+        }
+        wait(started.values())
+        for name, future in started.items():
             with self._dropping(name):
-                if isinstance(started, WorkerFailed):
-                    raise started
-                self._links[name], self._warmup_ns[name] = started
+                self._links[name], self._warmup_ns[name] = future.result()
                 self._blocks[name] = []
                 self._links[name].pin(self._pool.measured_cpus(self._context.threads))
                 self._links[name].put_first()
 
-    def _ready(self, candidate: Candidate, junk_bytes: int) -> tuple[WorkerLink, list[int]] | WorkerFailed:
+    def _ready(self, candidate: Candidate, junk_bytes: int) -> tuple[WorkerLink, list[int]]:
         """Start a process of a backend with its first inputs; return it with the trace of its warm-up."""
-        link = None
+        link = self._workers.timed(candidate, self._index)
         try:
-            link = self._workers.timed(candidate, self._index)
             give_draw(link, self._inputs[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
             warmed, _ = link.ask(self._warm_up, m.Warmed, self._timeout_s)
-        except WorkerFailed as failure:
-            if link is not None:
-                self._workers.release(candidate, link)
-            return failure
+        except WorkerFailed:
+            self._workers.release(candidate, link)
+            raise
         return link, list(warmed.trace_ns)
 
     def _refresh_inputs(self, segment: int) -> None:
-        """Other values in the same storage: what a backend remembers by address or by call is wrong now."""
+        """Write other values to the same storage, so that answers remembered by address or call are wrong."""
         first = self._inputs[segment * len(self._inputs) // self._segments]
-        told: list[str] = []
+        asked: list[str] = []
         for name, link in self._links.items():
             if name not in self._failed:
                 with self._dropping(name):
                     link.tell(m.Activations(first.arrays), (first.fd,))
-                    told.append(name)
-        # All at once: each would have to be woken up otherwise before the next is told.
-        for name in told:
+                    asked.append(name)
+        # All at once, because otherwise each would have to wake up before the next is asked.
+        for name in asked:
             with self._dropping(name):
                 self._links[name].hear(m.Activations, m.Done, self._timeout_s)
 
@@ -237,7 +220,7 @@ class RepetitionUnderWay:
             if not links:
                 return
             plans = {name: self._candidates[name].plan for name in links}
-            order = order_of_turns({name: plan.samples for name, plan in plans.items()}, self._rng)
+            order = order_of_slots({name: plan.samples for name, plan in plans.items()}, self._rng)
             patience_s = self._timeout_s + _SLACK * sum(_segment_s(plan) for plan in plans.values())
             done = take_segment(number, order, links, plans, patience_s, refreshed)
             for name, block in done.blocks.items():
@@ -245,59 +228,52 @@ class RepetitionUnderWay:
             if not done.failed:
                 return
             for name, failure in done.failed.items():
-                self._failed[name] = Failure(failure.status, failure.reason, failure.check)
+                with self._dropping(name):
+                    raise failure
             # Some have the segment's second inputs by now.
             self._refresh_inputs(number)
 
     def _finish(self) -> None:
         """Have outputs of timed calls compared, and let the processes go."""
-        outcomes = dict(zip(self._links, self._pool.executor.map(self._let_go, self._links), strict=True))
-        # Not before every process has been let go.
-        for name, outcome in outcomes.items():
-            if outcome is None:
-                continue
-            if isinstance(outcome, VerifierFailed):
-                raise outcome
-            if isinstance(outcome, Failure):
-                self._failed[name] = outcome
-            else:
-                self._verified[name], in_turns_ns = outcome
-                self._checking_s += in_turns_ns / 1e9
+        verified = {name: self._pool.executor.submit(self._let_go, name) for name in self._links}
+        # No failure is raised before every process has ended.
+        wait(verified.values())
+        for name, future in verified.items():
+            with self._dropping(name):
+                if (calls := future.result()) is not None:
+                    self._verified[name] = calls
 
-    def _let_go(self, name: str) -> tuple[int, int] | Failure | VerifierFailed | None:
-        """End a process that has handed its outputs over, and have them judged; None if it had failed.
+    def _let_go(self, name: str) -> int | None:
+        """End a process after it has handed over its outputs, and have them judged; return their number.
 
-        It ends before the verifier begins, and so while that looks at another's: to end them takes as long.
+        Return None if it had failed before. It ends while the verifier works on the outputs of another,
+        because ending takes as long.
         """
-        link, handed = self._links[name], None
+        link = self._links[name]
         try:
-            if name not in self._failed:
-                handed = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
-        except WorkerFailed as failure:
-            return Failure(failure.status, failure.reason, failure.check)
+            if name in self._failed:
+                return None
+            kept, fd = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
         finally:
             self._workers.release(self._candidates[name], link)
-        return self._verify(*handed) if handed else None
-
-    def _verify(self, kept: m.Kept, fd: int) -> tuple[int, int] | Failure | VerifierFailed:
-        """How many outputs of timed calls were compared, all of them right, and the ns of keeping them."""
-        verifier = self._context.verifier
-        try:
-            if fd < 0 or (problem := missing(kept, self._segments, refreshing=self._pool.options.refreshing)):
-                raise WorkerFailed("crashed", "answered without outputs" if fd < 0 else problem)
-            with compared(verifier, fd), self._judging:
-                begun = perf_counter()
-                outputs = tuple(as_timed(output, self._places, self._segments) for output in kept.outputs)
-                scored, _ = verifier.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
-                self._checking_s += perf_counter() - begun
-        except WorkerFailed as failure:
-            return Failure(failure.status, failure.reason, failure.check)
-        except VerifierFailed as failure:
-            return failure
+        if fd < 0:
+            raise WorkerFailed("crashed", "answered without outputs")
+        with compared(self._context.verifier, fd), self._judging:
+            if problem := _missing(kept, self._segments, refreshing=self._pool.options.refreshing):
+                raise WorkerFailed("crashed", problem)
+            begun = perf_counter()
+            outputs = tuple(self._as_timed(output) for output in kept.outputs)
+            scored, _ = self._context.verifier.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
+            self._checking_s += perf_counter() - begun + kept.checking_ns / 1e9
         if scored.problem:
-            reason = mismatch_words(kept.outputs[scored.place], scored, self._index)
-            return Failure("mismatch", reason, scored.check)
-        return len(kept.outputs), kept.checking_ns
+            words = _mismatch_words(kept.outputs[scored.place], scored, self._index)
+            raise WorkerFailed("mismatch", words, scored.check)
+        return len(kept.outputs)
+
+    def _as_timed(self, output: m.KeptOutput) -> rm.TimedOutput:
+        """Return an output with the inputs that it is compared on."""
+        place = self._places[output.segment * len(self._places) // self._segments + output.refreshed]
+        return rm.TimedOutput(place.draw, place.change, output.parts)
 
 
 def _segment_s(plan: CandidatePlan) -> float:
@@ -306,16 +282,21 @@ def _segment_s(plan: CandidatePlan) -> float:
     return plan.samples * (plan.calls + plan.warm_calls) * call_s
 
 
-def measure_peak(pool: WorkerPool, context: CaseContext, candidate: Candidate) -> int | None:
-    """Peak extra bytes of one call, in a process of its own, its allocator left as the system has it."""
-    cpus, timeout_s = pool.all_cpus, pool.options.timeout_s
-    if candidate.plan.fresh:
-        link = candidate.prepared_worker.fork(timed=True, cpus=cpus)
-    else:
-        link, _ = prepare_worker(pool, context, candidate.entry, cpus)
+def measure_peak(pool: WorkerPool, context: CaseContext, candidate: Candidate) -> int | Failure | None:
+    """Return the peak extra bytes of one call, measured in a process of its own; or why the backend failed.
+
+    The process has the allocator as the system has it.
+    """
+    link = None
     try:
-        give_draw(link, context.draws[context.check_draws], timeout_s, fresh=True)
-        peak, _ = link.ask(m.MeasureMemory(), m.PeakMemory, timeout_s)
+        if candidate.plan.fresh:
+            link = candidate.prepared_worker.fork(timed=True, cpus=pool.all_cpus)
+        else:
+            link, _ = prepare_worker(pool, context, candidate.entry)
+        give_draw(link, context.draws[context.check_draws], pool.options.timeout_s, fresh=True)
+        return link.ask(m.MeasureMemory(), m.PeakMemory, pool.options.timeout_s)[0].bytes
+    except WorkerFailed as failure:
+        return Failure(failure.status, failure.reason, failure.check)
     finally:
-        link.kill()
-    return peak.bytes
+        if link is not None:
+            link.kill()

@@ -1,4 +1,4 @@
-"""A whole run: every case in turn, each line to the file as it is known, resumable at any line."""
+"""A whole run: one case after another, each line written as soon as it is known, resumable at any line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
-from attnbench.runner.case import Before, Contest, decide
+from attnbench.runner.case import Before, CaseRun, run_case
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import check_threads, environment
@@ -33,13 +33,13 @@ from attnbench.types.rule import Rule
 from attnbench.types.words import clean
 
 _LARGEST = 2**63 - 1
-"""Of whole numbers that a run file holds."""
+"""The largest whole number in a run file."""
 
 _NEEDED = "a text, a finite number, true, false or None is needed"
 
 
 def plugin_facts(entries: Iterable[Entry[EnvironmentFact]]) -> dict[str, dict[str, FactValue]]:
-    """Read every fact: by distribution, by name. One that fails is told on stderr and left out."""
+    """Read every fact, by distribution and name. One that fails is reported on stderr and left out."""
     found: dict[str, dict[str, FactValue]] = {}
     for entry in entries:
         fact, what = entry.record, f"{entry.source}: the fact {entry.record.name!r}"
@@ -58,7 +58,7 @@ def plugin_facts(entries: Iterable[Entry[EnvironmentFact]]) -> dict[str, dict[st
 
 
 def _is_fact(value: object) -> bool:
-    # Of subclasses (numpy.float64, enumerations) nobody knows how a file would hold them.
+    # How a file would hold subclasses (numpy.float64, enumerations) is not defined.
     if type(value) is int:
         return abs(value) <= _LARGEST
     if type(value) is float:
@@ -69,36 +69,34 @@ def _is_fact(value: object) -> bool:
 def check_same_plugins(
     backends: Iterable[str], cases: Iterable[Case], manifest: Manifest, registry: Registry
 ) -> None:
-    """Raise :class:`BadInput` where a run can't go on with the code that it was begun with.
+    """Raise :class:`BadInput` if a run cannot go on with the code that it was begun with.
 
-    A backend or rule is needed and the plugin that brought it isn't loaded, or is another version.
+    Then a backend or rule is needed whose plugin is not loaded, or has another version.
     """
     begun = {(line.name, line.distribution): line.version for line in manifest.plugins}
-    here = {(source.name, source.distribution) for source in registry.plugins}
+    gone = begun.keys() - {(source.name, source.distribution) for source in registry.plugins}
     entries: list[Entry[Backend] | Entry[Rule] | None] = [
         *(registry.backends.get(name) for name in backends),
         *(registry.rules.get(case.rule) for case in cases),
     ]
-    for entry in entries:
-        if entry is None:
-            gone = [f"{name} of {by} {begun[name, by]}" for name, by in begun.keys() - here]
-            if gone:
-                raise BadInput(
-                    f"the run was begun with plugins that are not loaded here: {', '.join(sorted(gone))}; "
-                    "install them, or give --plugin as then"
-                )
-            continue
-        was = begun.get((entry.source.name, entry.source.distribution), entry.source.version)
-        if was != entry.source.version:
+    if None in entries and gone:
+        names = sorted(f"{name} of {by} {begun[name, by]}" for name, by in gone)
+        raise BadInput(
+            f"the run was begun with plugins that are not loaded here: {', '.join(names)}; "
+            "install them, or give --plugin as then"
+        )
+    for source in (entry.source for entry in entries if entry is not None):
+        was = begun.get((source.name, source.distribution), source.version)
+        if was != source.version:
             raise BadInput(
-                f"the run was begun with {entry.source.distribution} {was}, and here it is "
-                f"{entry.source.version}: its times would be of two codes; begin anew"
+                f"the run was begun with {source.distribution} {was}, and here it is {source.version}: "
+                "its times would mix two versions of the code; begin anew"
             )
 
 
 @dataclass(frozen=True)
 class Side:
-    """A side of a live comparison: where its code comes from, and facts of it for the manifest."""
+    """A side of a live comparison: the interpreter of its code, and facts for the manifest."""
 
     interpreter: Interpreter
     facts: dict[str, Any] = field(default_factory=dict)
@@ -110,13 +108,13 @@ def start_run(
     progress: Progress | None = None,
     sides: Mapping[str, Side] | None = None,
 ) -> StoredRun:
-    """Make a new run, and return what its file holds at the end.
+    """Make a new run, and return the content of its file.
 
-    out: a folder, or the run file itself where it ends in .jsonl. sides: of a live comparison, whose registry
+    out: a folder, or the run file itself if it ends in .jsonl. sides: of a live comparison, whose registry
     has each backend on each of them.
 
     Raises:
-        BadInput: nothing to run, or the file can't be made.
+        BadInput: there is nothing to run, or the file cannot be made.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
         Interrupted: by Ctrl-C; likewise.
     """
@@ -131,7 +129,7 @@ def start_run(
 
 
 def check_plan(plan: RunPlan, out: Path) -> None:
-    """Raise :class:`BadInput` where there is nothing to run, too few cores, or no place for the file."""
+    """Raise :class:`BadInput` if there is nothing to run, there are too few cores, or the file exists."""
     if not plan.cases:
         raise BadInput("nothing to run: no cases")
     if not plan.backends:
@@ -141,19 +139,19 @@ def check_plan(plan: RunPlan, out: Path) -> None:
 
 
 def resume_run(path: Path, registry: Registry, progress: Progress | None = None) -> StoredRun:
-    """Go on with a run that was cut off, by its own manifest, and return what its file holds at the end.
+    """Go on with a run that was cut off, by its own manifest, and return the content of its file.
 
     Raises:
-        BadFile, BadInput: the file can't be read or written, or names a plugin that isn't here as it was.
+        BadFile, BadInput: the file cannot be read or written, or a plugin is missing or has changed.
         MeasuringFailed, Interrupted: as in :func:`start_run`.
     """
     writer, stored = RunWriter.reopen(path)
     manifest = stored.manifest
     with writer, _interruptible(path):
         if manifest.sides:
-            raise BadInput(f"{str(path)!r} is a live comparison, whose sides are gone: compare anew")
+            raise BadInput(f"{str(path)!r} is a live comparison, which can't be resumed: compare again")
         if stored.finished is not None:
-            # Nothing is left to measure, so its plugins need not be here.
+            # Nothing is left to measure, so its plugins are not needed.
             return stored
         cases = tuple(parse_case(text) for text in manifest.cases)
         check_same_plugins(manifest.backends, cases, manifest, registry)
@@ -191,20 +189,20 @@ def _run_cases(
     before: dict[str, Before],
     progress: Progress | None,
 ) -> None:
-    """Run those cases that lack a record; ``before`` is what the file holds of each, by its id."""
+    """Run the cases that lack a record; ``before``: the stored part of each, by its id."""
     expected_s = {case.case: case.total_s for case in plan.forecast.cases}
     every, nothing = frozenset(plan.backends), Before()
     left = {case_id(case): case for case in plan.cases}
     left = {name: case for name, case in left.items() if before.get(name, nothing).recorded != every}
-    clock = Clock(len(left), progress, [expected_s[name] for name in left])
+    clock = Clock(progress, [expected_s[name] for name in left])
     clock.spend("start")
     scale = Scale(pool)
     try:
         for name, case in left.items():
             clock.begin_case(name)
             pool.start_servers(case.threads)
-            decide(
-                Contest(
+            run_case(
+                CaseRun(
                     pool=pool,
                     scale=scale,
                     registry=plan.registry,
@@ -225,6 +223,7 @@ def _run_cases(
 def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Manifest:
     started = _now()
     stamp = started.replace("-", "").replace(":", "")[:15]
+    facts = plugin_facts(plan.registry.environment_facts.values())
     return Manifest(
         format=FORMAT_VERSION,
         run_id=f"{stamp}-{secrets.token_hex(4)}",
@@ -238,7 +237,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Man
         protocol=plan.options.protocol(),
         plugins=[PluginLine(s.name, s.distribution, s.version) for s in plan.registry.plugins],
         environment=environment()
-        | _stated_by_plugins(plan.registry)
+        | ({"plugin_facts": facts} if facts else {})
         | {
             "torch": pool.torch.torch,
             "torch_flags": pool.torch.flags,
@@ -246,11 +245,6 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Man
         },
         sides={name: side.facts for name, side in sides.items()},
     )
-
-
-def _stated_by_plugins(registry: Registry) -> dict[str, Any]:
-    stated = plugin_facts(registry.environment_facts.values())
-    return {"plugin_facts": stated} if stated else {}
 
 
 def _before(stored: StoredRun) -> dict[str, Before]:

@@ -48,13 +48,13 @@ def names_of(word: str) -> Names:
     if "/" in word:
         path = PurePath(word)
         raise BadInput(
-            f"name {word!r}: a name is needed, not a path; choose the folder with --into, as in "
+            f"name {word!r}: give a name, not a path; choose the folder with --into, as in "
             f"attnbench new {path.name or 'my-kernel'} --into {path.parent}"
         )
     if not _WORD.fullmatch(word):
         raise BadInput(
-            f"name {word!r}: letters a to z, digits, '-', '_' and '.', beginning and ending with a letter or "
-            "digit, as in my-kernel"
+            f"name {word!r}: use letters a to z, digits, '-', '_' and '.', and begin and end with a letter "
+            "or digit, as in my-kernel"
         )
     if len(word) > LONGEST:
         raise BadInput(f"name {word!r}: {len(word)} characters; {LONGEST} are the most")

@@ -1,86 +1,149 @@
-"""Reasons to doubt a time or to remark on it: waiting threads, hidden work, kept answers, device modes."""
+"""Reasons to doubt a time, and remarks on it: machine limits, hidden work, kept answers, clocks, busy cores.
+
+A sentence is returned for each; "" stands for nothing to say.
+"""
 
 from __future__ import annotations
 
-import cmath
-from collections import Counter
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from math import exp, pi
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from statistics import median, median_low, quantiles
 
-from attnbench.stats.samples import disturbed
+from attnbench.stats.pairs import disturbed
 from attnbench.types.record import Block, DeviceMode, SetLine
 
-TICKS_MS = (10.0, 4.0, 10 / 3, 3.0)
-"""How often kernels decide who runs: 100, 250 or 300 times a second, by their usual settings, or every third
-of 1000 times."""
+SUSPECT_ABOVE = 1.25
+"""Honest kernels have been seen at 1.18 times the bandwidth of a copy, and at 1.07 times the rate of a
+product of matrices."""
 
-LATE_SHARE = 0.05
-PREEMPTED_SHARE = 1 / 3
+FAST_SHARE = 0.05
 
-_FEWEST_LATE = 10
-_CHANCE = 1e-9
-_MOST_AT_ONE = 0.6
-_FEWEST_MULTIPLES = 3
+_LEAST_NET = 0.125
+"""At least this share of a copy's time is the copy's own, whatever calling it takes."""
 
 
-def slice_ms(wall_ns: Sequence[int]) -> float | None:
-    """The tick, ms, that the longer of some wall times are whole multiples of; None where there is none.
+@dataclass(frozen=True)
+class Limit:
+    """The machine at its best: operations and bytes a second, and the time of a call that does nothing.
 
-    Those longer than three quarters of a tick, at least one in twenty and ten, must agree on their place
-    within the tick more than chance would have it, and lie at several multiples, most of them not at one:
-    times that are all alike are as long as their calls. Rayleigh's test of a common direction; its p-value is
-    exp(-n R²) for n directions whose mean has the length R (Mardia & Jupp, Directional statistics, 2000,
-    section 6.3.1). Of several ticks the one on whose place they agree most.
+    work: the reference call that reached flops_per_s.
     """
-    found: dict[float, float] = {}
-    for tick_ms in TICKS_MS:
-        late = [ns / 1e6 / tick_ms for ns in wall_ns if ns / 1e6 > 0.75 * tick_ms]
-        if len(late) < max(_FEWEST_LATE, LATE_SHARE * len(wall_ns)):
-            continue
-        mean = sum(cmath.exp(2j * pi * ticks) for ticks in late) / len(late)
-        if exp(-len(late) * abs(mean) ** 2) > _CHANCE:
-            continue
-        # What a call itself takes comes on top of what it waits.
-        own = cmath.phase(mean) / (2 * pi)
-        waits = [ticks - own for ticks in late]
-        multiples = Counter(round(wait) for wait in waits if abs(wait - round(wait)) < 1 / 8)
-        several = sum(count >= 2 for count in multiples.values()) >= _FEWEST_MULTIPLES
-        if several and max(multiples.values()) <= _MOST_AT_ONE * multiples.total():
-            found[tick_ms] = abs(mean)
-    return max(found, key=found.__getitem__, default=None)
+
+    flops_per_s: float
+    bytes_per_s: float
+    empty_call_ns: float
+    work: str = "product of matrices"
+
+
+def limits(sets: Iterable[SetLine]) -> Limit | None:
+    """Return the limit of one case from the reference calls of all its sets; None where no set has any.
+
+    The fastest reference calls count, not the typical ones. The speed of a shared core changes by a factor of
+    two within milliseconds, and reference calls need not meet the milliseconds in which a backend ran. A
+    limit that is too high by luck only makes the check more lenient.
+
+    Products of several sizes are measured, and the best of them counts, or convolutions where those are
+    faster. Copies have the case's own size, because a cache makes small copies several times as fast. The
+    overhead of calling a copy is subtracted, since kernels with a cheaper call than torch's are honest.
+    """
+    scales = [line.scale for line in sets if line.scale is not None]
+    products: dict[int, list[float]] = {}
+    for scale in scales:
+        for side, times in scale.gemm_ns.items():
+            products.setdefault(side, []).extend(times)
+    rates = [2 * side**3 / max(_fast(times), 1) for side, times in products.items() if times]
+    convolutions = [ns / scale.convolution_flops for scale in scales for ns in scale.convolution_ns]
+    copies = [ns / scale.copy_bytes for scale in scales if scale.copy_bytes > 0 for ns in scale.copy_ns]
+    calls = [ns for scale in scales for ns in scale.empty_ns]
+    if not rates or not copies or not calls:
+        return None
+    copy_bytes = max(scale.copy_bytes for scale in scales)
+    copy_calls = [ns for scale in scales for ns in scale.copy_call_ns]
+    ns_per_byte = _fast(copies)
+    if copy_calls:
+        ns_per_byte = max(ns_per_byte - _fast(copy_calls) / copy_bytes, _LEAST_NET * ns_per_byte)
+    limit = Limit(1e9 * max(rates), 1e9 / max(ns_per_byte, 1e-9), _fast(calls))
+    if convolutions and 1 / _fast(convolutions) > max(rates):
+        return replace(limit, flops_per_s=1e9 / _fast(convolutions), work="convolution")
+    return limit
+
+
+def _fast(times: Sequence[float]) -> float:
+    """Return the time that 5 % reach, by nearest rank; one wrong reading among hundreds has no weight."""
+    return sorted(times)[max(0, math.ceil(FAST_SHARE * len(times)) - 1)]
+
+
+def limit_share(flops: float, bytes_moved: float, median_ms: float, limit: Limit) -> float:
+    """Return the least time that the machine needs over the time taken: 1 is the limit, above 1 is beyond it.
+
+    The least time is the larger of operations over peak and bytes over bandwidth, as in the roofline model
+    (Williams, Waterman, Patterson, 2009). flops, bytes_moved, median_ms: of one call.
+    """
+    return max(flops / limit.flops_per_s, bytes_moved / limit.bytes_per_s) * 1e3 / median_ms
+
+
+def limit_problem(flops: float, bytes_moved: float, median_ms: float, limit: Limit) -> str:
+    """Say why a time is too short: beyond ``SUSPECT_ABOVE`` times the limit, or shorter than an empty call.
+
+    The same factor applies to the empty call, because a backend may save the Python in its call.
+    """
+    if median_ms * 1e6 * SUSPECT_ABOVE < limit.empty_call_ns:
+        return (
+            f"{_seconds(median_ms / 1e3)} a call: calling a function that does nothing takes "
+            f"{_seconds(limit.empty_call_ns / 1e9)} here"
+        )
+    share = limit_share(flops, bytes_moved, median_ms, limit)
+    if not share > SUSPECT_ABOVE:
+        return ""
+    if flops / limit.flops_per_s >= bytes_moved / limit.bytes_per_s:
+        work = f"{_si(flops)}FLOP at {_si(limit.flops_per_s)}FLOP/s, the rate of the best {limit.work}"
+    else:
+        work = f"{_si(bytes_moved)}B at {_si(limit.bytes_per_s)}B/s, the rate of the best copy of so much"
+    return (
+        f"{_seconds(median_ms / 1e3)} a call is {share:.3g} times as fast as this machine was at its best: "
+        f"{work}, take {_seconds(share * median_ms / 1e3)}"
+    )
+
+
+def _seconds(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= 0.9995 * scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def _si(amount: float) -> str:
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if amount >= 0.9995 * scale:
+            return f"{amount / scale:.3g} {prefix}"
+    return f"{amount:.3g} "
+
+
+PREEMPTED_SHARE = 1 / 3
 
 
 def preempted_share(sets: Iterable[SetLine], backend: str) -> float:
-    """The share of a backend's samples that lost time to preemption and in which a thread was put off.
+    """Return the share of a backend's samples that were disturbed and in which a thread was preempted.
 
-    Both, because the calling thread also loses time where it sleeps while the others work.
+    Both are needed, because the calling thread also loses time while it sleeps and the others work.
     """
-    samples = preempted = 0
-    for line in sets:
-        for block in line.blocks.get(backend, []):
-            both = [lost and put_off for lost, put_off in zip(disturbed(block), block.switches, strict=False)]
-            samples += len(both)
-            preempted += sum(1 for each in both if each)
-    return preempted / samples if samples else 0.0
+    both = [
+        lost and put_off > 0
+        for block in _blocks(sets, backend)
+        for lost, put_off in zip(disturbed(block), block.switches, strict=False)
+    ]
+    return sum(both) / len(both) if both else 0.0
 
 
 def waiting_note(sets: Sequence[SetLine], backend: str, threads: int) -> str:
-    """What a reader should know of the cores of a backend with several threads; "" for nothing."""
-    if threads < 2:
-        return ""
+    """Say that the threads of a backend waited for busy cores."""
     share = preempted_share(sets, backend)
-    blocks = [block for line in sets for block in line.blocks.get(backend, [])]
-    tick_ms = slice_ms([ns for block in blocks for ns in block.wall_ns])
-    if tick_ms is None and share < PREEMPTED_SHARE:
+    if threads < 2 or share < PREEMPTED_SHARE:
         return ""
-    seen = []
-    if tick_ms is not None:
-        seen.append(f"times are multiples of {tick_ms:.3g} ms, the scheduler's tick")
-    if share >= PREEMPTED_SHARE:
-        seen.append(f"{share:.0%} of its samples were preempted")
     return (
-        f"its {threads} threads waited for busy cores: {' and '.join(seen)}; "
+        f"its {threads} threads waited for busy cores: {share:.0%} of its samples were preempted; "
         "stop other work or use fewer threads, and measure again"
     )
 
@@ -89,33 +152,36 @@ MODE_NOTES: dict[DeviceMode, str] = {
     "batch": "batch: back-to-back calls replayed from a CUDA graph, caches hot; launching is not timed",
     "launches": (
         "batch, launched: back-to-back calls that can't be captured in a CUDA graph, caches hot; where "
-        "launching is slower than the device, it's launching that is timed"
+        "launching is slower than the device, the time is that of launching"
     ),
     "cold": "cold: single launches, the L2 cache overwritten before each",
 }
 
 
 def mode_notes(sets: Sequence[SetLine], backend: str) -> list[str]:
-    """What the samples of a backend are, a note for each kind; none on the CPU.
+    """Say how the samples of a backend were taken on a device: one note for each mode, none on the CPU.
 
-    Several where a call could be captured in one process and not in another.
+    There are several where a call could be captured in one process and not in another.
     """
-    modes = {block.mode for line in sets for block in line.blocks.get(backend, [])}
+    modes = {block.mode for block in _blocks(sets, backend)}
     return [note for mode, note in MODE_NOTES.items() if mode in modes]
 
 
+def _blocks(sets: Iterable[SetLine], backend: str) -> list[Block]:
+    return [block for line in sets for block in line.blocks.get(backend, [])]
+
+
 MOST_SHARE, MOST_NS_A_STRETCH = 0.2, 2_000_000
-"""What other threads may take: a fifth of the CPU time of the samples, and what libraries take for
-themselves in a stretch."""
+"""CPU time that other threads may take: a fifth of that of the samples, and 2 ms a stretch for libraries."""
 
 
 def hidden_work(sets: Iterable[SetLine], backend: str, threads: int) -> str:
-    """What other threads did while a backend was timed on one thread, in words; "" for nothing to speak of.
+    """Say that other threads worked while a backend was timed on one thread.
 
-    They may work for a call whose time ends before they do, or between its turns. On a device, and where a
-    case has more threads, such threads are nothing special.
+    They may work for a call that returns before they end, or between its turns. On a device, and where a case
+    has more threads, other threads are expected.
     """
-    blocks = [block for line in sets for block in line.blocks.get(backend, []) if not block.mode]
+    blocks = [block for block in _blocks(sets, backend) if not block.mode]
     own = sum(sum(block.cpu_ns) for block in blocks)
     others = sum(block.others_cpu_ns for block in blocks)
     if threads != 1 or others <= MOST_SHARE * own + MOST_NS_A_STRETCH * len(blocks):
@@ -127,47 +193,89 @@ def hidden_work(sets: Iterable[SetLine], backend: str, threads: int) -> str:
 
 
 FEWEST = 8
-"""Calls on inputs written anew, without which nothing is said."""
+"""Fewer calls on refreshed inputs say nothing."""
 MOST_FACTOR, MOST_READS = 1.15, 2
-"""What such a call of a right kernel may take: so many times what the others take, and so many times reading
-what writing has driven out of caches; and ``cold_ns`` more."""
+"""A right kernel's call on refreshed inputs takes at most this many times the other calls, plus this many
+times the reading of what the refresh drove out of caches, plus :func:`cold_ns`."""
 
 LEAST_COLD_NS, MOST_COLD_NS = 50_000, 100_000
 
 
 def cold_ns(others_ns: float) -> float:
-    """What code may take that has not run for a moment: as long as such a call takes, within bounds.
+    """Return the extra time allowed to code that has not run for a moment: that of a call, within bounds.
 
-    Where others use the caches too, small calls of right kernels took their time once more, 41 µs of it. Who
-    only gives again what it has takes little time, and is allowed the least.
+    Where other processes use the caches, small calls of right kernels took twice their time, 41 µs more. A
+    call that only returns a kept answer takes little time, so the least is allowed to it.
     """
     return min(max(others_ns, LEAST_COLD_NS), MOST_COLD_NS)
 
 
 def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: float) -> str:
-    """What tells that calls on inputs that stayed do less than others, in words; "" for nothing.
+    """Say that calls on unchanged inputs do less work than calls on refreshed inputs.
 
-    Three of four calls on inputs written anew must be slower than that. read_ns: the least time for the bytes
-    of a call. Several threads have gone to sleep while inputs were written; a device is not judged.
+    Three of four calls on refreshed inputs must be slower than a right kernel's. read_ns: the least time to
+    read the bytes of a call. Several threads go to sleep during the refresh, so they are not judged; nor is
+    a device.
     """
-    told = [each for line in sets for each in _told(line.blocks.get(backend, []))]
-    if threads != 1 or len(told) < FEWEST:
+    pairs = list(_refreshed_and_others(_blocks(sets, backend)))
+    if threads != 1 or len(pairs) < FEWEST:
         return ""
     beyond = [
-        renewed - MOST_FACTOR * others - cold_ns(others) - MOST_READS * read_ns for renewed, others in told
+        refreshed - MOST_FACTOR * others - cold_ns(others) - MOST_READS * read_ns
+        for refreshed, others in pairs
     ]
-    if quantiles(beyond, n=4, method="inclusive")[0] <= 0:
+    if _lower_quartile(beyond) <= 0:
         return ""
-    least = quantiles([renewed for renewed, _ in told], n=4, method="inclusive")[0]
-    typical = median(others for _, others in told)
+    least = _lower_quartile([refreshed for refreshed, _ in pairs])
+    typical = median(others for _, others in pairs)
     return (
         f"its first calls on inputs written anew take {least / 1e6:.3g} ms or more (in three of four), "
         f"and its others {typical / 1e6:.3g} ms (median), as where answers are kept"
     )
 
 
-def _told(blocks: Iterable[Block]) -> Iterator[tuple[float, float]]:
-    """ns of the call on inputs written anew, and of a call of the same stretch, where there are others."""
+def _refreshed_and_others(blocks: Iterable[Block]) -> Iterator[tuple[float, float]]:
+    """Yield the times (ns) of a call on refreshed inputs, and of another call of the same segment."""
     for block in blocks:
         if block.renewed_ns > 0 and block.calls * len(block.wall_ns) > 1:
             yield block.renewed_ns, median_low([wall / block.calls for wall in block.wall_ns])
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
+
+
+HANDOFF_NS = 200_000
+"""Waking the next process takes less than this, most of the time."""
+
+_CLOCK_FACTOR = 4
+
+
+def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0) -> str:
+    """Say that turns take far longer by the clocks of the others than by the worker's own clock.
+
+    A turn is ``warm_calls`` untimed calls, one sample, and waking the next process. The clock is doubted
+    where three quarters of all turns took over four times as long as the median turn should by the worker's
+    own clock, and ``HANDOFF_NS`` more. Honest turns are longer too where they wait for the core, but hardly
+    three in four by so much. On a device launching is added. Cold launches are not judged, since overwriting
+    the cache takes longer.
+    """
+    own_ns: list[float] = []
+    others_ns: list[float] = []
+    for block in _blocks(sets, backend):
+        if block.mode == "cold" or block.calls < 1:
+            continue
+        launching = chain(block.host_ns, repeat(0))
+        for wall, host, turn in zip(block.wall_ns, launching, block.asked_ns, strict=False):
+            if turn > 0:
+                own_ns.append((wall + host) * (1 + warm_calls / block.calls))
+                others_ns.append(turn)
+    if not own_ns:
+        return ""
+    own, others = median(own_ns), _lower_quartile(others_ns)
+    if others <= _CLOCK_FACTOR * own + HANDOFF_NS:
+        return ""
+    return (
+        f"its turns take {own / 1e6:.3g} ms by its own clock (median), "
+        f"and {others / 1e6:.3g} ms or more by the clocks of the others (in three of four)"
+    )

@@ -1,23 +1,84 @@
-"""One candidate against another: log ratios of paired samples, interval and p-value over repetitions."""
+"""Samples one by one, and one candidate against another: log ratios of pairs, interval and p-value."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from itertools import chain, repeat
+from math import exp, inf, log
+from operator import itemgetter
 from statistics import median
+from typing import NamedTuple
 
-from attnbench.stats.interval import Interval, printed_interval, sign_test
-from attnbench.stats.samples import samples_of
+from attnbench.stats.sign_test import Interval, printed_interval, sign_test
 from attnbench.types.record import Block, SetLine
+
+MOST_LOST = 0.03
+"""A sample that lost a larger share of its wall time to preemption is disturbed."""
+
+LEAST_CLOCK = 0.75
+"""So is a sample of a device that ran at a smaller share of its default clock."""
+
+_LAUNCH_GRAIN_NS = 2_000
+"""A launch takes microseconds, and reading two clocks is a part of it. No preemption is as short."""
+
+
+class Samples(NamedTuple):
+    """The samples of a stretch in the order of turns: ns, the time per call; whether each was disturbed."""
+
+    ns: list[float]
+    disturbed: list[bool]
+
+
+def disturbed(block: Block) -> list[bool]:
+    """Return for each sample whether something else than the calls made it longer.
+
+    The rule is symmetric and blind to the time. On the CPU, more than ``MOST_LOST`` of the wall time passed
+    without the thread running. CPU time above wall time comes from the grain of the clocks and is no loss. A
+    CPU time of 0 means that it is unknown. With several threads the CPU time is the calling thread's alone.
+    If that thread sleeps while others work, nearly all samples look disturbed; :func:`compare` then keeps
+    them. On a device, the same rule applies to the time of launching, and the clock must reach
+    ``LEAST_CLOCK``.
+    """
+    if not block.host_ns:
+        return [
+            0 < cpu < wall * (1 - MOST_LOST) for wall, cpu in zip(block.wall_ns, block.cpu_ns, strict=False)
+        ]
+    slow_mhz = LEAST_CLOCK * block.default_clock_mhz
+    clocks = chain(block.clock_mhz, repeat(0))
+    return [
+        0 < cpu < host * (1 - MOST_LOST) - _LAUNCH_GRAIN_NS or 0 < mhz < slow_mhz
+        for host, cpu, mhz in zip(block.host_ns, block.cpu_ns, clocks, strict=False)
+    ]
+
+
+def samples_of(blocks: Iterable[Block]) -> dict[int, Samples]:
+    """Return the samples of one backend in one set, by stretch.
+
+    An impossible time (0, negative, not finite, of no calls) is left out; no valid file holds one.
+    """
+    rows: dict[int, list[tuple[int, float, bool]]] = {}
+    for block in blocks:
+        if (calls := block.calls) < 1:
+            continue
+        rows.setdefault(block.stretch, []).extend(
+            (turn, wall / calls, lost)
+            for turn, wall, lost in zip(block.turns, block.wall_ns, disturbed(block), strict=False)
+            if 0 < wall < inf
+        )
+    found = {}
+    for stretch, taken in rows.items():
+        taken.sort(key=itemgetter(0))
+        found[stretch] = Samples([ns for _, ns, _ in taken], [lost for _, _, lost in taken])
+    return found
 
 
 @dataclass(frozen=True)
 class SetPairs:
-    """The pairs of two contenders in one set.
+    """The pairs of two candidates in one set.
 
-    log_ratios: of each pair that stands, log(contender's time / baseline's time), in the order measured;
-    left_out: how many pairs were left out because either side was disturbed.
+    log_ratios: log(candidate's time / baseline's time) of each pair that counts, in the order measured.
+    left_out: the number of pairs with a disturbed side.
     """
 
     log_ratios: tuple[float, ...]
@@ -27,20 +88,19 @@ class SetPairs:
 def set_log_ratios(
     contender: Sequence[Block], baseline: Sequence[Block], *, leave_out: bool = True
 ) -> SetPairs:
-    """Pair the samples of two contenders in one set by turn, within each stretch that has both.
+    """Pair the samples of two candidates in one set by turn, within each stretch that has both.
 
     Of m and n samples k = max(m, n) pairs are made: the j-th joins sample j m // k of the contender with
-    sample j n // k of the baseline, so the one with fewer samples lends each of them to several neighbours. A
-    pair is left out where either side was disturbed (``samples.disturbed``): a rule that is symmetric and
-    does not look at the ratio, so that it favours nobody. ``leave_out=False`` keeps all pairs.
-    Exchanging the two negates every log ratio exactly.
+    sample j n // k of the baseline, so the candidate with fewer samples lends each of them to several
+    neighbours. A pair is left out if either side was disturbed, a rule that does not look at the ratio.
+    ``leave_out=False`` keeps all pairs. Exchanging the two negates every log ratio exactly.
     """
     ours, theirs = samples_of(contender), samples_of(baseline)
     found: list[float] = []
     left_out = 0
     for stretch in sorted(ours.keys() & theirs.keys()):
         mine, base = ours[stretch], theirs[stretch]
-        # A difference of logarithms changes its sign exactly with its sides, that of a quotient does not.
+        # Exchanging the sides negates a difference of logarithms exactly, but not the log of a quotient.
         mine_logs, base_logs = list(map(log, mine.ns)), list(map(log, base.ns))
         for i, j in _places(len(mine.ns), len(base.ns)):
             if leave_out and (mine.disturbed[i] or base.disturbed[j]):
@@ -59,13 +119,13 @@ def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A contender's time over a baseline's.
+    """A candidate's time over a baseline's.
 
-    ratio: the median over sets of the set's ratio; interval: its exact interval at 95 % or more, None where
-    the sets are too few; p_value: of the sign test that the ratio is 1. sets: those that have pairs of both.
-    pairs: those the ratio stands on; left_out: those left out since a side was disturbed. contended: more
-    than half would have been left out, so all were kept. set_log_ratios: the log ratio of each set, in the
-    order given: the independent values that all the rest is made of.
+    ratio: the median over sets of the set's ratio. interval: its exact interval at 95 % or more; None for too
+    few sets. p_value: of the sign test that the ratio is 1. sets: those that have pairs of both. pairs: those
+    that count. left_out: those with a disturbed side. contended: more than half would have been left out, so
+    all were kept. set_log_ratios: the log ratio of each set, in the order given; these are the independent
+    values behind all the rest.
     """
 
     ratio: float
@@ -83,14 +143,14 @@ def compare(
 ) -> Comparison | None:
     """Compare two backends over the sets in which both have samples; None where there is no pair.
 
-    The unit is the set, a fresh process of each: its log ratio is the median over its pairs, which are never
-    counted as independent. Identical contenders that have the same number of turns, and are started and take
-    turns in random order, give log ratios of either sign with equal chances, set by set, whatever the noise:
-    that alone is what the p-value rests on. (Unlike numbers of samples, which only unlike speeds have, may
-    favour one of them a little where noise is skewed.)
+    The unit is the set, because each has fresh processes. Its log ratio is the median over its pairs, which
+    never count as independent. The p-value rests on one fact: two identical candidates with the same number
+    of turns, started and called in random order, give log ratios of either sign with equal chances, whatever
+    the noise. (Unequal numbers of samples, which only unequal speeds have, may favour one of them a little
+    where noise is skewed.)
 
-    Disturbed pairs are left out, unless that were more than half of all (``contended``). A single set
-    that would lose all of its pairs keeps them: without it a run of nine sets would have no verdict.
+    Disturbed pairs are left out, unless these are more than half of all (``contended``). A single set that
+    would lose all of its pairs keeps them; without it a run of nine sets would have no verdict.
     ``leave_out=False`` keeps all pairs.
     """
     both = [
@@ -99,26 +159,22 @@ def compare(
         if line.blocks.get(contender) and line.blocks.get(baseline)
     ]
     found = [set_log_ratios(*blocks, leave_out=leave_out) for blocks in both]
-    left_out = sum(pairs.left_out for pairs in found)
-    contended = left_out > sum(len(pairs.log_ratios) for pairs in found)
+    contended = sum(pairs.left_out for pairs in found) > sum(len(pairs.log_ratios) for pairs in found)
     for i, blocks in enumerate(both):
         if found[i].left_out and (contended or not found[i].log_ratios):
             found[i] = set_log_ratios(*blocks, leave_out=False)
-    return _over_sets([pairs for pairs in found if pairs.log_ratios], contended)
-
-
-def _over_sets(sets: list[SetPairs], contended: bool) -> Comparison | None:
-    if not sets:
+    found = [pairs for pairs in found if pairs.log_ratios]
+    if not found:
         return None
-    logs = tuple(median(pairs.log_ratios) for pairs in sets)
+    logs = tuple(median(pairs.log_ratios) for pairs in found)
     interval = printed_interval(logs)
     return Comparison(
         ratio=exp(median(logs)),
         interval=interval and Interval(exp(interval.low), exp(interval.high), interval.confidence),
         p_value=sign_test(logs),
-        sets=len(sets),
-        pairs=sum(len(pairs.log_ratios) for pairs in sets),
-        left_out=sum(pairs.left_out for pairs in sets),
+        sets=len(found),
+        pairs=sum(len(pairs.log_ratios) for pairs in found),
+        left_out=sum(pairs.left_out for pairs in found),
         contended=contended,
         set_log_ratios=logs,
     )

@@ -1,4 +1,4 @@
-"""The protocol: what is alike in every run, and which timed processes are forked anew."""
+"""The protocol: constants of every run, and the rule which timed processes are forked anew."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 
 LAUNCHES = 3
-"""Preloaded servers that the sets of a run take turns with."""
+"""Preloaded servers; the sets of a run take turns among them."""
 STRETCHES = 2
-"""Parts of a set, between which inputs are renewed."""
+"""Parts of a set; inputs are renewed between them."""
 TURN_S = 0.0004
 """The time that one sample should last."""
 WARM_S = 0.0002
@@ -32,7 +32,7 @@ PROTOCOL: dict[str, int | float | bool] = {
     "lockstep": True,
     "verified": True,
 }
-"""What the manifest of a run states beside its options.
+"""The part of a run's manifest that no option changes.
 
 All candidates run on the same core (pinned). They are preferred there to other processes if the system allows
 it (put_first). They start in random order (shuffled). Their turns are in balanced random order (balanced),
@@ -41,20 +41,19 @@ one after the other (lockstep). Inputs are renewed while calls are timed, and ou
 
 
 def can_be_forked(backend: Backend, case: Case) -> bool:
-    """Whether a backend may be forked once it's prepared for a case.
+    """Return whether a backend may be forked once it is prepared for a case.
 
-    Never on a device: a fork of a process that has a context of the CUDA driver can't use it. Nor with
-    several threads: a fork has only the one that forked, and libraries wait for the others. Nor where the
-    backend says so itself. New templates take the place of what can't be forked; they come from the server,
-    which has torch loaded and nothing else: no context and no work done.
+    A fork can't use a context of the CUDA driver, so never on a device. A fork has only the thread that
+    forked, and libraries would wait for the others, so never with several threads. A backend may also forbid
+    it. Instead of such a fork, a new worker comes from the server, which has loaded torch and done no work.
     """
     return backend.forkable and case.device == "cpu" and case.threads == 1
 
 
 LONG_WORKERS = 3
-"""How many times a contender that can't be forked is started anew over a case."""
+"""Times that a candidate that can't be forked is started anew over a case."""
 
 
 def kept_over(sets: int) -> int:
-    """Over how many sets one after the other such a contender keeps its process."""
+    """Return the number of consecutive sets for which such a candidate keeps its process."""
     return max(1, -(-sets // LONG_WORKERS))

@@ -1,43 +1,43 @@
-"""One stored run against another: the ratio of medians, and how fine a difference two runs can show."""
+"""One stored run against another: the ratio of medians, and the resolution of two runs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, expm1, isfinite, log, log1p
-from statistics import median, quantiles
+from statistics import median
 
-from attnbench.stats.interval import Interval
+from attnbench.stats.sign_test import Interval
 from attnbench.stats.verdict import word_of
 from attnbench.types.extensions import Word
 
 MARGIN = 1.25
-"""The spreads of both sides count this many times. Of 400,000 simulated pairs of runs of identical code, with
-nine repetitions each, none was called different. Where three servers differed twice as much as their forks,
-3 in 10,000 were, and 15 in 10,000 without the margin (``tests/compare/test_unpaired.py`` repeats this)."""
+"""A factor on the spreads of both sides. Of 400,000 simulated pairs of runs of identical code, with nine
+repetitions each, none was called different. If three servers differed twice as much as their forks, 3 in
+10,000 were, and 15 in 10,000 without the margin (``tests/compare/test_unpaired.py`` repeats this)."""
 
 FEWEST = 6
-"""With fewer repetitions on a side their spread is not known well enough: see ``FEW_FACTOR``."""
+"""Fewer repetitions on a side show their spread too poorly: see ``FEW_FACTOR``."""
 
 FEW_FACTOR = 2.0
-"""Of few repetitions only a ratio beyond this is a verdict."""
+"""With few repetitions only a ratio beyond this is a difference."""
 
 ONE_PARENT = 0.05
 """The least spread, as a logarithm, of repetitions forked from one prepared process: they share its memory
-layout, so that another process may be slower than all of them."""
+layout, and another process may be slower than all of them."""
 
 ENOUGH_BESIDE = 3
-"""So many other backends of a case show how far the machine moved. Reference calls alone do not: in two runs
-ten unchanged backends were some 28 % apart, and no reference call more than 9 %."""
+"""At least this many other backends of a case show the drift of the machine. Reference calls alone do not: in
+two runs ten unchanged backends differed by some 28 %, and no reference call by more than 9 %."""
 
 
 @dataclass(frozen=True)
 class Side:
     """The repetitions of one side.
 
-    times_ns: the median time per call of each repetition, or of each run where the side has several.
-    calls_ns: for a lone repetition the least call, quartiles and the longest; () where unknown. parents: for
-    each repetition the number of the process that it was forked from; () where unknown.
+    times_ns: the median time per call of each repetition, or of each run if the side has several. calls_ns:
+    for a lone repetition the shortest call, the quartiles and the longest; () if unknown. parents: for each
+    repetition the number of the process that it was forked from; () if unknown.
     """
 
     times_ns: tuple[float, ...]
@@ -45,11 +45,11 @@ class Side:
     parents: tuple[int, ...] = ()
 
     def spread(self, *, whole: bool) -> float:
-        """How far the repetitions differ, as a logarithm of 0 or more.
+        """Return the difference between repetitions, as a logarithm of 0 or more.
 
-        That is the range that holds the middle 80 % (``whole``: all) of them, or the largest difference
-        between the medians of the forks of two parents, if that is more. For a lone repetition it is the
-        distance of the quartiles of its calls; where those are unknown, ``FEW_FACTOR``.
+        It is the range of the middle 80 % (``whole``: of all), or the largest difference between the medians
+        of the forks of two parents, if that is more. For a lone repetition it is the distance between the
+        quartiles of its calls, or ``FEW_FACTOR`` if these are unknown.
         """
         logs = list(map(log, self.times_ns))
         if len(logs) == 1:
@@ -58,7 +58,7 @@ class Side:
         if whole:
             low, high = min(logs), max(logs)
         else:
-            low, *_, high = quantiles(logs, n=10, method="inclusive")
+            low, high = _decile(logs, 1), _decile(logs, 9)
         families: dict[int, list[float]] = {}
         if len(self.parents) == len(logs):
             for parent, value in zip(self.parents, logs, strict=True):
@@ -67,12 +67,19 @@ class Side:
         return max(high - low, max(medians) - min(medians), ONE_PARENT if len(families) == 1 else 0.0)
 
 
+def _decile(values: Sequence[float], number: int) -> float:
+    """One of ``statistics.quantiles(values, n=10, method="inclusive")``, without the other eight."""
+    ranked = sorted(values)
+    place, part = divmod(number * (len(ranked) - 1), 10)
+    return (ranked[place] * (10 - part) + ranked[place + 1] * part) / 10
+
+
 @dataclass(frozen=True)
 class Drift:
-    """How far the machine moved between two runs of a case, as logarithms of 0 or more.
+    """The change of the machine between two runs of a case, as logarithms of 0 or more.
 
-    reference: the median over the machine's reference calls; beside: the median over the other backends of
-    the case. None where there are none, or too few.
+    reference: the median over the machine's reference calls. beside: the median over the other backends of
+    the case. None if there are none, or too few.
     """
 
     reference: float | None = None
@@ -87,10 +94,10 @@ class Drift:
 def reference_drift(
     base: Mapping[str, Collection[float]], new: Mapping[str, Collection[float]]
 ) -> float | None:
-    """How far the median reference call moved; None where no call was made on both sides.
+    """Return the change of the median reference call; None if both sides have no call in common.
 
-    base, new: for each call its times, ns. The median over calls counts, since one call alone may be off: an
-    empty call of 60 ns took 95 ns in one case of a run.
+    base, new: the times of each call, ns. The median over calls counts, because a single call may be wrong:
+    an empty call of 60 ns took 95 ns in one case of a run.
     """
     before, after = _typical(base), _typical(new)
     moved = [abs(log(after[name] / before[name])) for name in before.keys() & after.keys()]
@@ -103,12 +110,12 @@ def _typical(calls: Mapping[str, Collection[float]]) -> dict[str, float]:
 
 
 def drift_beside(log_ratios: Collection[float]) -> float | None:
-    """How far the other backends of a case moved; None for fewer than ``ENOUGH_BESIDE``."""
+    """Return the change of the other backends of a case; None for fewer than ``ENOUGH_BESIDE``."""
     return abs(median(log_ratios)) if len(log_ratios) >= ENOUGH_BESIDE else None
 
 
 def log_ratio(base: Side, new: Side) -> float:
-    """The logarithm of the ratio of medians, new over base."""
+    """Return the logarithm of the ratio of medians, new over base."""
     return log(median(new.times_ns) / median(base.times_ns))
 
 
@@ -116,9 +123,9 @@ def log_ratio(base: Side, new: Side) -> float:
 class Unpaired:
     """One side over the other.
 
-    ratio: of medians, new over base. interval: the ratio with the resolution on either side of it; None of
-    few repetitions. resolution: the smallest difference that is a verdict, as a share: 0.1 for 10 %; None
-    where the two are one measurement. word: the verdict. reason: for ``unclear``, why.
+    ratio: of medians, new over base. interval: the ratio with the resolution on either side; None for few
+    repetitions. resolution: the smallest difference that counts, as a share (0.1 for 10 %); None if both are
+    one measurement. word: the verdict. reason: the cause of ``unclear``.
     """
 
     ratio: float
@@ -135,12 +142,12 @@ IDENTICAL = Unpaired(1.0, Interval(1.0, 1.0, 1.0), None, "same")
 def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpaired:
     """Compare two sides whose repetitions were measured in different runs; delta: the least effect, a share.
 
-    The resolution is what two runs of one machine may differ by for other reasons than the code. The median
-    of a side may be off by as much as its own repetitions differ, in opposite directions on the two sides,
-    and the machine may have moved as well. So it is ``MARGIN`` times the sum of the two spreads, plus the
-    drift. All repetitions of a run share a moment; where no other backends show how far that moved, the
-    whole range of the repetitions counts as the spread. Of fewer than ``FEWEST`` repetitions on a side the
-    resolution is ``FEW_FACTOR`` at least.
+    The resolution is the difference that two runs of one machine may have for other reasons than the code.
+    The median of a side may be wrong by as much as its own repetitions differ, in opposite directions on the
+    two sides, and the machine may have changed. So the resolution is ``MARGIN`` times the sum of the two
+    spreads, plus the drift. All repetitions of a run share a moment. If no other backends show its change,
+    the whole range of the repetitions counts as the spread. With fewer than ``FEWEST`` repetitions on a side
+    the resolution is at least ``FEW_FACTOR``.
 
     slower, faster: the ratio is beyond the resolution and ``delta``. same: the whole interval is within
     ``delta``. unclear: all else.
@@ -165,7 +172,7 @@ def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpai
 
 
 def _causes(spreads: Sequence[float], drift: Drift, fewest: int) -> str:
-    """Everything that makes up the resolution, with its size."""
+    """List the parts of the resolution with their sizes."""
     before, after = (percent(expm1(spread)) for spread in spreads)
     parts = [f"repetitions of base differ by {before}, those of new by {after}"]
     if drift.beside is not None and drift.beside >= (drift.reference or 0.0):
@@ -178,7 +185,7 @@ def _causes(spreads: Sequence[float], drift: Drift, fewest: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in words, to two digits: 2.3 %, 12 %; from 100 % on a factor of 2."""
+    """Format a share with two digits: 2.3 %, 12 %; from 100 % on as a factor of 2."""
     if share >= 0.995:
         return f"a factor of {1 + share:.2g}"
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"

@@ -6,26 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, log2
 
+from attnbench.stats.sign_test import LEVEL
 from attnbench.types.extensions import Word
 from attnbench.types.record import Record
 
-LEVEL = 0.004
-"""The largest p-value of a difference. The sign test is exact, so identical code is called slower in at most
-half of this, 0.2 % of cells, whatever the noise; nine sets that all agree (p = 0.0039) are the fewest that
-reach it."""
-
 FALSE_DISCOVERIES = 0.05
-"""The share of wrong ones that is allowed among all differences told (Benjamini and Hochberg)."""
+"""The allowed share of false ones among all reported differences (Benjamini and Hochberg)."""
 
 DELTA = 0.02
-"""The least effect that counts, as a share, unless a user names another."""
+"""The least effect that counts by default, as a share."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """word: what a backend is against its baseline. p_adjusted: its p-value after Benjamini and Hochberg.
+    """A verdict on a ratio.
 
-    reason: for ``unclear``, why, and what to do about it; "" otherwise.
+    word: for example ``slower`` than the baseline. p_adjusted: after Benjamini and Hochberg. reason: for
+    ``unclear`` the cause and what to do; "" otherwise.
     """
 
     word: Word
@@ -34,7 +31,7 @@ class Verdict:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values, in the order given: the false discovery rate at which each would be called.
+    """Return adjusted p-values in the order given: the false discovery rate at which each would be accepted.
 
     The i-th smallest of m is the least over j >= i of p_j m / j, at most 1.
     Source: Benjamini and Hochberg, Journal of the Royal Statistical Society B 57 (1995), 289.
@@ -58,7 +55,7 @@ def decide(
     p_adjusted: float | None,
     delta: float,
 ) -> Word:
-    """The verdict on a ratio against a least effect ``delta`` (0.02 for 2 %).
+    """Return the verdict on a ratio with a least effect ``delta`` (0.02 for 2 %).
 
     same: the whole interval lies within [1 / (1 + delta), 1 + delta]. slower, faster: the p-value is at most
     ``LEVEL``, the adjusted one at most ``FALSE_DISCOVERIES``, and the ratio beyond that range. unclear: else.
@@ -69,7 +66,7 @@ def decide(
 
 
 def word_of(ratio: float, low: float | None, high: float | None, delta: float, *, sure: bool) -> Word:
-    """The verdict on any ratio, paired or not; sure: the ratio differs from 1 for other reasons than chance.
+    """Return the verdict on a paired or unpaired ratio; sure: its difference from 1 is not chance.
 
     same: the whole interval lies within [1 / (1 + delta), 1 + delta]. slower, faster: the ratio is beyond
     that range, and ``sure``. unclear: all else.
@@ -86,11 +83,11 @@ def word_of(ratio: float, low: float | None, high: float | None, delta: float, *
 
 
 def verdicts(records: Sequence[Record]) -> dict[tuple[str, str], Verdict]:
-    """A verdict for each comparison among records, by (case, backend).
+    """Return a verdict for each comparison among records, by (case, backend).
 
-    Comparisons are records of status ``ok`` that have a ratio and a p-value and are not their own baseline;
-    nothing else gets a verdict. All of them together are the family that p-values are adjusted for. Of
-    several records of the same case and backend the last counts.
+    Comparisons are records of status ``ok`` that have a ratio and a p-value and are not their own baseline.
+    P-values are adjusted for all of them together. If a case and backend has several records, the last one
+    counts.
     """
     family = {
         (record.case, record.backend): record
@@ -108,7 +105,7 @@ def verdicts(records: Sequence[Record]) -> dict[tuple[str, str], Verdict]:
 
 
 def fewest_sets(level: float) -> int:
-    """How many sets that all agree the sign test needs for a p-value of at most ``level``."""
+    """Return the number of agreeing sets that the sign test needs for a p-value of at most ``level``."""
     return max(1, ceil(1 - log2(level)))
 
 
@@ -129,7 +126,7 @@ def _why_unclear(record: Record, p_adjusted: float, family: int) -> str:
     if record.p_value is None or record.p_value > LEVEL:
         return f"sets disagree by more than {effect}: give a larger --budget, for more and longer sets"
     if p_adjusted > FALSE_DISCOVERIES:
-        # Agreeing in so many sets it would stand out even if it were the only one that differs.
+        # With so many agreeing sets it would be accepted even as the only difference.
         needed = max(fewest_sets(FALSE_DISCOVERIES / family), record.sets + 1)
         return (
             f"could be chance among {family} comparisons (adjusted p {p_adjusted:.2g}): "

@@ -1,4 +1,4 @@
-"""The suite ``edges``: where kernels go wrong, every two of these conditions met in some case."""
+"""The suite ``edges``: conditions under which kernels fail; every two of them meet in some case."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from math import prod
 from typing import Any
 
 from attnbench.cases.covering import covering_rows
-from attnbench.cases.ids import build_case, parse_mask
+from attnbench.cases.ids import build_case
 from attnbench.types.case import Case
 from attnbench.types.extensions import Suite
+from attnbench.types.mask import parse_mask
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "mask": (
@@ -47,7 +48,7 @@ MOST = 2**26
 
 
 def possible(row: dict[str, Any]) -> bool:
-    """Whether a case can tell right from wrong, in moments; what's open in it is taken as smallest."""
+    """Return whether a case detects errors and is quick; parameters without a value count as smallest."""
     if row.get("lengths") == (1, 1000) and row.get("mask") in ("causal", "causal+padding"):
         return False  # Its one query sees one key, so the answer is a value whatever the scores are.
     Lq, Lk = row.get("lengths", (16, 16))
@@ -58,7 +59,7 @@ def possible(row: dict[str, Any]) -> bool:
 
 def edges(rules: Iterable[str]) -> Suite:
     """Make the suite for rules of these names; backends that compile run on a handful of its cases."""
-    # What comes first is met most often.
+    # The first rule meets most other conditions.
     by_use = sorted(rules, key=lambda name: name != "scaled_dot")
     rows = covering_rows({"rule": tuple(by_use)} | VALUES, possible, WEIGHTS)
     cases = [_case(row) for row in rows]

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnbench.testing.choosing import ConformanceCase
+    from attnbench.testing.cases import ConformanceCase
     from attnbench.testing.conformance import BackendConformance
     from attnbench.testing.findings import Counts, Finding, NotConforming, Report
     from attnbench.testing.judge import check_backend, conformance_cases
@@ -39,7 +39,7 @@ __all__ = [
 
 _HOMES = {
     "BackendConformance": "conformance",
-    "ConformanceCase": "choosing",
+    "ConformanceCase": "cases",
     "Counts": "findings",
     "Finding": "findings",
     "NotConforming": "findings",

@@ -44,7 +44,7 @@ class Diagnosed(Struct, frozen=True, tag=True):
     """The diagnosis of a case. do: what to do, "" for unknown; mistake: the known one that it equals."""
 
     case: str
-    do: str
+    do: str = ""
     mistake: str = ""
 
 
@@ -94,7 +94,7 @@ def _written(asked: bytes, limit_s: float) -> bytes:
 
 
 def main() -> None:
-    """Answer the question on stdin. What plugins print is discarded."""
+    """Read what is asked from stdin and write the replies. What plugins print is discarded."""
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
     out = os.dup(1)
     os.dup2(2, 1)
@@ -102,18 +102,16 @@ def main() -> None:
 
 
 def _answer(asked: Asked, reply: Callable[[Reply], object]) -> None:
-    from attnbench.testing.diagnose import diagnose
-    from attnbench.testing.trial import unsteady
+    from attnbench.testing.diagnose import diagnose, unsteady
 
     for one in asked.looks:
         try:
-            found = diagnose(one.case, asked.backend, asked.source, one.rule_source, one.families)
+            found = diagnose(one, asked.backend, asked.source)
         except Exception as failure:
-            reply(
-                Diagnosed(one.case, f"Called again, in a process of its own, it raised {one_line(failure)}.")
+            found = Diagnosed(
+                one.case, f"Called again in a process of its own, it raised {one_line(failure)}."
             )
-        else:
-            reply(Diagnosed(one.case, found.do, found.mistake))
+        reply(found)
     try:
         for case, what in unsteady(asked.again, asked.backend, asked.source):
             reply(Unsteady(case, what))

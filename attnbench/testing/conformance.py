@@ -15,30 +15,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from attnbench.testing.choosing import ConformanceCase
+from attnbench.testing.cases import ConformanceCase
 from attnbench.testing.findings import About, Report
-from attnbench.testing.judge import plan, records_of, reported
-from attnbench.testing.locating import located
-from attnbench.types.backend import Backend
+from attnbench.testing.judge import Plan, located, plan, records_of, reported
 from attnbench.types.errors import AttnbenchError, BadInput
+
+if TYPE_CHECKING:
+    from attnbench.plugins.registry import Registry
 
 CASE = "conformance_case"
 _REPORT = pytest.StashKey[Report]()
-"""Of a class: a fixture of class scope can't belong to an instance."""
+"""The report of a class: a fixture of class scope can't belong to an instance."""
 
 
 class BackendConformance:
     """Base class: each case of the kit becomes a test of ``backend``, and so does ``supports``.
 
-    backend: the name of an installed one, the file of a plugin that brings one, or a Backend at the top
-        level of a module. large: whether to include the few large cases.
+    backend: the name of an installed one, or the file of a plugin that brings one. large: whether to include
+        the few large cases.
     """
 
-    backend: ClassVar[str | Path | Backend]
+    backend: ClassVar[str | Path]
     large: ClassVar[bool] = True
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -84,19 +85,21 @@ def _fail_for(report: Report, about: About, case: str = "") -> None:
         pytest.fail("\n".join(str(replace(f, cases=()) if case else f) for f in own), pytrace=False)
 
 
-def _cases(cls: type[BackendConformance]) -> tuple[ConformanceCase, ...]:
+def _planned(cls: type[BackendConformance]) -> tuple[Registry, Plan]:
     if not hasattr(cls, "backend"):
         raise BadInput("it names no backend: add backend = 'name'")
-    with located(cls.backend) as found:
-        choices = plan(found.registry, (found.only(),)).choices.values()
-        return tuple(one for choice in choices for one in choice.cases if cls.large or not one.large)
+    found = located(cls.backend)
+    return found.registry, plan(found.registry, (found.only(),))
+
+
+def _cases(cls: type[BackendConformance]) -> list[ConformanceCase]:
+    choices = _planned(cls)[1].choices.values()
+    return [one for choice in choices for one in choice.cases if cls.large or not one.large]
 
 
 def _report(cls: type[BackendConformance], wanted: set[str]) -> Report:
     from attnbench.runner.options import make_options
 
-    with located(cls.backend) as found:
-        planned = plan(found.registry, (found.only(),))
-        asked = {case: names for case, names in planned.cases(cls.large).items() if case in wanted}
-        records = records_of(asked, found.registry, make_options(timed=False))
-        return reported(planned, records, found.registry)
+    registry, planned = _planned(cls)
+    asked = {case: names for case, names in planned.cases(cls.large).items() if case in wanted}
+    return reported(planned, records_of(asked, registry, make_options(timed=False)), registry)

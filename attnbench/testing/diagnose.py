@@ -1,26 +1,35 @@
-"""Diagnosing a wrong answer: the known mistake that gives the same, or the elements that are wrong."""
+"""A close look at a backend in this process: the mistake in a wrong answer, and answers that change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnbench.cases.ids import parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.check.gradients import leaf_inputs, passed, recast, with_gradients
 from attnbench.check.reference import PLAIN
-from attnbench.inputs.draw import EPS
-from attnbench.inputs.kinds import FAMILIES, NORMAL, families_of
-from attnbench.testing.advice import ADVICE, BY_FAMILY
+from attnbench.inputs.draw import EPS, draw_parameters, draw_upstream
+from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, families_of
+from attnbench.ipc.messages import Prepare
+from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
+from attnbench.testing.advice import BY_FAMILY
+from attnbench.testing.apart import Diagnosed, Look
 from attnbench.testing.mistakes import mistakes_for
-from attnbench.testing.trial import Trial, begin, surroundings
+from attnbench.testing.mistakes.parts import Mistake
 from attnbench.types.backend import Setup
+from attnbench.types.case import Case
 from attnbench.types.extensions import Source
 from attnbench.types.rule import Rule
-from attnbench.worker.prepared import loaded_here
+from attnbench.types.status import MEANING
+from attnbench.worker.answers import output_of
+from attnbench.worker.failures import NotPrepared
+from attnbench.worker.outputs import to_tensors
+from attnbench.worker.prepared import PreparedBackend, loaded_here, prepare
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,17 +37,23 @@ if TYPE_CHECKING:
     from attnbench.check.gradients import Triple
     from attnbench.types.backend import Call
 
-Parts = Mapping[str, NDArray[Any]]
+Parts = dict[str, NDArray[Any]]
+"""An answer in float64, by part: ``out``, and gradients where the case has them."""
 
 NEAR = 0.1
 """A mistake is recognised where the answer is ten times nearer to its answer than to the exact one."""
 RIGHT = 32.0
 """In units of rounding: an answer nearer to the exact one counts as right here. This is not the verdict."""
 MOST_NAMED = 3
+ROUNDING = 16.0
+"""In units of the dtype's rounding of the largest element: the effect of other orders of summation."""
+
+TWICE = "two calls on the same inputs gave different answers"
+AFTER = "after calls on other cases it gave another answer to the same inputs"
 
 _NAMES = tuple(family.name for family in FAMILIES)
 _SIMPLE = "one_key"
-"""Where one key has all the weight scores hardly matter: of two mistakes the other one shows alone."""
+"""If one key has all the weight, scores hardly matter, so a second mistake shows alone."""
 _AXES: dict[int, tuple[str, ...]] = {
     4: ("batch element", "head", "row", "feature"),
     3: ("batch element", "row", "feature"),
@@ -49,34 +64,153 @@ _NOT_REPEATED = (
 )
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """do: what to do, "" where nothing is known. mistake: the known mistake that gives the same answer."""
+@dataclass
+class Trial:
+    """A prepared backend with inputs. inputs, upstream: copies of the same numbers, in BHLD."""
 
-    do: str = ""
-    mistake: str = ""
+    held: PreparedBackend
+    inputs: Triple
+    upstream: Tensor | None
+
+    def call(self) -> Parts:
+        """Make one call; return its parts in BHLD and float64. Raises whatever the backend raises."""
+        held = self.held
+        assert held.inputs is not None
+        answer = held.call(*held.inputs)
+        parts = {"out": answer} if held.passed is None else dict(zip(held.passed.names, answer, strict=True))
+        # Inputs and outputs of a layer have no heads, so both layouts are the same.
+        headed = {"out"} if output_of(held, answer) is not None else set()
+        headed |= {"q", "k", "v"} if held.case.layer is None else set()
+        exchanged = headed if held.backend.layout == "BLHD" else set()
+        return {
+            name: _wide(x.transpose(1, 2) if name in exchanged and x.dim() == 4 else x)
+            for name, x in parts.items()
+        }
 
 
-def diagnose(
-    case: str, backend: str, source: Source, rule_source: Source, families: Sequence[str]
-) -> Diagnosis:
-    """Diagnose a backend that is wrong on a case, on inputs of these families. Raises what it raises."""
-    parsed = parse_case(case)
-    rule = next(r for r in loaded_here(rule_source).of(Rule) if r.name == parsed.rule)
-    shown = sorted(set(families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
+def _wide(x: Any) -> NDArray[Any]:
+    return np.array(x.detach().double().cpu().numpy())
+
+
+@contextmanager
+def surroundings(case: Case) -> Iterator[None]:
+    """Set the threads and the mode of torch in which a run makes the calls of a case."""
+    import torch
+
+    torch.set_num_threads(case.threads)
+    forward = case.pass_ == "forward"
+    with torch.inference_mode(forward), torch.set_grad_enabled(not forward):
+        yield
+
+
+def begin(case: Case, backend: str, source: Source, rule_source: Source, family: str = NORMAL) -> Trial:
+    """Prepare a backend and give it inputs of a family; call it within :func:`surroundings`.
+
+    Raises:
+        NotPrepared: it could not be prepared. Whatever its code raises.
+    """
+    rule = next(r for r in loaded_here(rule_source).of(Rule) if r.name == case.rule)
+    parameters = draw_parameters(case, rule)
+    request = Prepare(case_id(case), backend, source, rule_source, (), None)
+    held, _ = prepare(request, parameter_names(parameters.rule, parameters.projections))
+    stored: dict[str, Any] = dict(
+        zip(ACTIVATIONS, draw_family(case, rule, family, case.seed, 0), strict=True)
+    )
+    if case.pass_ != "forward":
+        stored[UPSTREAM] = draw_upstream(case, case.seed, 0)
+    held = held.with_inputs(stored, fresh=True, delivery=family if family in DELIVERIES else "")
+    tensors = to_tensors(stored, case)
+    a, b, c = (tensors[name] for name in ACTIVATIONS)
+    return Trial(held, (a, b, c), tensors.get(UPSTREAM))
+
+
+def diagnose(look: Look, backend: str, source: Source) -> Diagnosed:
+    """Diagnose a backend that is wrong on a case. Raises whatever its code raises."""
+    case = parse_case(look.case)
+    rule = next(r for r in loaded_here(look.rule_source).of(Rule) if r.name == case.rule)
+    shown = sorted(set(look.families) & set(_NAMES), key=_NAMES.index)[:2] or [NORMAL]
     wrong = False
     for family in dict.fromkeys((*shown, _SIMPLE)):
-        if family not in families_of(parsed, rule):
+        if family not in families_of(case, rule):
             continue
-        with surroundings(parsed):
-            trial = begin(parsed, backend, source, rule_source, family)
-            found = _of_answer(trial)
-        if found is not None and found.do:
-            return found
-        wrong = wrong or found is not None
+        with surroundings(case):
+            trial = begin(case, backend, source, look.rule_source, family)
+            got, right = trial.call(), _exact(trial)
+            if _distance(got, right, right) <= RIGHT * EPS[case.dtype]:
+                continue
+            wrong = True
+            known = _known_mistake(got, right, trial)
+        if known is not None:
+            advice = f": {known.advice}" if known.advice else ""
+            do = f"Your output equals the known mistake “{known.summary}”{advice}."
+            return Diagnosed(look.case, do, known.name)
+        if where := _wrong_parts(got, right, case):
+            return Diagnosed(look.case, where)
     if wrong:
-        return Diagnosis()
-    return Diagnosis(next((f"{BY_FAMILY[name]}." for name in families if name in BY_FAMILY), _NOT_REPEATED))
+        return Diagnosed(look.case)
+    return Diagnosed(look.case, next((BY_FAMILY[n] for n in look.families if n in BY_FAMILY), _NOT_REPEATED))
+
+
+def _known_mistake(got: Parts, right: Parts, trial: Trial) -> Mistake | None:
+    """Return the mistake whose answer is nearest, where one is near enough."""
+    setup, inputs, upstream = trial.held.setup, trial.inputs, trial.upstream
+    wide = _in_float64(trial)
+    best, least = None, NEAR * min(_distance(got, right, right), 1.0)
+    for mistake in mistakes_for(setup.case):
+        given = (setup, inputs, upstream) if mistake.by_rounding else wide
+        try:
+            theirs = _answer(mistake.prepare, *given)
+        except Exception:
+            # It can't be made in this case.
+            continue
+        distance = _distance(got, theirs, right)
+        # If several mistakes give the same answer, the first counts: it is the more particular one.
+        if distance < 0.99 * least:
+            best, least = mistake, distance
+    return best
+
+
+def _exact(trial: Trial) -> Parts:
+    """Compute the right answer: the plain form in float64."""
+    return _answer(PLAIN.prepare, *_in_float64(trial))
+
+
+def _in_float64(trial: Trial) -> tuple[Setup, Triple, Tensor | None]:
+    setup, inputs = recast(trial.held.setup, trial.inputs, "float64")
+    return setup, inputs, None if trial.upstream is None else trial.upstream.double()
+
+
+def _answer(prepare: Callable[[Setup], Call], setup: Setup, inputs: Triple, upstream: Tensor | None) -> Parts:
+    import torch
+
+    if upstream is None:
+        with torch.inference_mode():
+            return {"out": prepare(setup)(*inputs).double().cpu().numpy()}
+    with torch.inference_mode(False), torch.enable_grad():
+        own, sources = with_gradients(setup), leaf_inputs(inputs)
+        made = passed(prepare(own), own, upstream.clone())
+        made.renew(sources)
+        parts: Any = made(*sources)
+        return {name: x.detach().double().cpu().numpy() for name, x in zip(made.names, parts, strict=True)}
+
+
+def _wrong_parts(got: Parts, right: Parts, case: Case) -> str:
+    """Name the wrong gradients, and the places of errors in the output; "" where all is wrong."""
+    bad: dict[str, NDArray[np.bool_]] = {}
+    for name, exact in right.items():
+        limit = RIGHT * EPS[case.dtype] * float(np.abs(exact).max())
+        wrong = ~np.asarray(np.abs(got[name] - exact) <= limit)
+        if wrong.any():
+            bad[name] = wrong
+    sentences = []
+    if gradients := [name for name in bad if name != "out"]:
+        output = "the output, " if "out" in bad else ""
+        others = ", ".join(name for name in got if name not in bad)
+        fine = f"; right: {others}" if others else ""
+        sentences.append(f"Wrong: {output}the gradients of {', '.join(gradients)}{fine}.")
+    if "out" in bad and (where := places(bad["out"])):
+        sentences.append(where)
+    return " ".join(sentences)
 
 
 def places(bad: NDArray[np.bool_]) -> str:
@@ -100,79 +234,6 @@ def _numbers(numbers: NDArray[Any]) -> str:
     return named if len(numbers) <= MOST_NAMED else f"{named}, …"
 
 
-def _of_answer(trial: Trial) -> Diagnosis | None:
-    """Diagnose one answer; None where it is right."""
-    got, setup = trial.call(), trial.held.setup
-    right = _exact(setup, trial.inputs, trial.upstream)
-    far = _distance(got, right, right)
-    if far <= RIGHT * EPS[setup.case.dtype]:
-        return None
-    if known := _known_mistake(got, right, trial):
-        name, summary = known
-        do = f": {ADVICE[name]}" if name in ADVICE else ""
-        return Diagnosis(f"Your output equals the known mistake “{summary}”{do}.", name)
-    bad = {name: _wrong_elements(got[name], theirs, setup) for name, theirs in right.items()}
-    wrong = [name for name, elements in bad.items() if elements.any()]
-    said = []
-    if parts := [name for name in wrong if name != "out"]:
-        others = [name for name in got if name not in wrong]
-        said.append(
-            f"Wrong: {'the output, ' if 'out' in wrong else ''}the gradients of {', '.join(parts)}"
-            + (f"; right: {', '.join(others)}." if others else ".")
-        )
-    if "out" in wrong and (where := places(bad["out"])):
-        said.append(where)
-    return Diagnosis(" ".join(said))
-
-
-def _known_mistake(got: Parts, right: Parts, trial: Trial) -> tuple[str, str] | None:
-    """Return the name and the summary of the mistake whose answer is nearest, where one is near enough."""
-    setup, inputs, upstream = trial.held.setup, trial.inputs, trial.upstream
-    wide, sources = recast(setup, inputs, "float64")
-    above = None if upstream is None else upstream.double()
-    best, least = None, NEAR * min(_distance(got, right, right), 1.0)
-    for mistake in mistakes_for(setup.case, setup.rule):
-        in_wide = "float64" in mistake.dtypes
-        given = (wide, sources, above) if in_wide else (setup, inputs, upstream)
-        try:
-            theirs = _answer(mistake.prepare, *given)
-        except Exception:
-            continue
-        distance = _distance(got, theirs, right)
-        # Of mistakes that give the same answer the first counts, which is the more particular.
-        if distance < 0.99 * least:
-            best, least = (mistake.name, mistake.summary), distance
-    return best
-
-
-def _answer(
-    prepare: Callable[[Setup], Call], setup: Setup, inputs: Triple, upstream: Tensor | None
-) -> dict[str, NDArray[Any]]:
-    """Compute an answer in float64, by part: ``out``, and gradients where the case has them."""
-    import torch
-
-    if upstream is None:
-        with torch.inference_mode():
-            return {"out": prepare(setup)(*inputs).double().cpu().numpy()}
-    with torch.inference_mode(False), torch.enable_grad():
-        own, sources = with_gradients(setup), leaf_inputs(inputs)
-        made = passed(prepare(own), own, upstream.clone())
-        made.renew(sources)
-        parts: Any = made(*sources)
-        return {name: x.detach().double().cpu().numpy() for name, x in zip(made.names, parts, strict=True)}
-
-
-def _exact(setup: Setup, inputs: Triple, upstream: Tensor | None) -> dict[str, NDArray[Any]]:
-    """Compute the right answer: the plain form in float64."""
-    wide, sources = recast(setup, inputs, "float64")
-    return _answer(PLAIN.prepare, wide, sources, None if upstream is None else upstream.double())
-
-
-def _wrong_elements(got: NDArray[Any], right: NDArray[Any], setup: Setup) -> NDArray[np.bool_]:
-    limit = RIGHT * EPS[setup.case.dtype] * float(np.abs(right).max())
-    return ~np.asarray(np.abs(got - right) <= limit)
-
-
 def _distance(left: Parts, right: Parts, scale: Parts) -> float:
     """Return the RMS difference of two answers in units of the exact one's RMS, the worst over parts.
 
@@ -186,7 +247,44 @@ def _distance(left: Parts, right: Parts, scale: Parts) -> float:
         if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
             return float("inf")
         finite = np.isfinite(a) & np.isfinite(scale[name])
-        unit = float(np.sqrt(np.mean(np.square(scale[name][finite])))) if finite.any() else 1.0
-        error = float(np.sqrt(np.mean(np.square((a - b)[finite])))) if finite.any() else 0.0
-        total = max(total, error / (unit or 1.0))
+        if finite.any():
+            unit = float(np.sqrt(np.mean(np.square(scale[name][finite]))))
+            error = float(np.sqrt(np.mean(np.square((a - b)[finite]))))
+            total = max(total, error / (unit or 1.0))
     return total
+
+
+def unsteady(cases: Sequence[tuple[str, Source]], backend: str, source: Source) -> list[tuple[str, str]]:
+    """Return the answers that changed by more than rounding: the case's id, and what changed.
+
+    This process prepares all cases, calls each twice, then calls each again in the opposite order.
+    cases: ids with the source of their rule.
+    """
+    trials = []
+    found: list[tuple[str, str]] = []
+    for name, rule_source in cases:
+        case = parse_case(name)
+        with surroundings(case):
+            try:
+                trial = begin(case, backend, source, rule_source)
+            except NotPrepared as refusal:
+                if MEANING[refusal.status].declined:
+                    continue
+                raise
+            first = trial.call()
+            found += _compared(case, TWICE, first, trial.call())
+        trials.append((case, trial, first))
+    for case, trial, first in reversed(trials):
+        with surroundings(case):
+            found += _compared(case, AFTER, first, trial.call())
+    return found
+
+
+def _compared(case: Case, what: str, before: Parts, after: Parts) -> list[tuple[str, str]]:
+    for part, old in before.items():
+        unit = EPS[case.dtype] * float(np.abs(old).max())
+        # If NaN appears or disappears, the difference is NaN, which no rounding explains.
+        if not np.allclose(old, after[part], rtol=0, atol=ROUNDING * unit, equal_nan=True):
+            where = "" if part == "out" else f" in the gradient of {part}"
+            return [(case_id(case), f"{what}{where}")]
+    return []

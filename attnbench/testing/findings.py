@@ -9,7 +9,7 @@ from typing import Literal
 from attnbench.types.words import count_of
 
 About = Literal["declarations", "answers", "steadiness"]
-"""What a finding is about: declarations and ``supports``; answers; whether answers stay the same."""
+"""The subject of a finding: declarations and ``supports``; answers; answers that change."""
 
 SHOWN = 3
 """Cases of a finding that are named; the others are counted."""
@@ -17,12 +17,12 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a backend.
+    """One problem of a backend.
 
-    backend: its name. problem: what was seen, one sentence. do: what to do about it, "" where that is not
-    known. cases: ids of the cases that show it. about: the part of the kit that found it. check: the check
-    that failed (:mod:`attnbench.types.checks`), ``repeatability`` where answers changed, "" where a call
-    failed otherwise. mistake: the known mistake that gives the same answers, "" for none.
+    backend: its name. problem: one sentence. do: what to do about it, "" if that is not known. cases: ids of
+    the cases that show it. about: the part of the kit that found it. check: the check that failed
+    (:mod:`attnbench.types.checks`), ``repeatability`` if answers changed, "" if a call failed otherwise.
+    mistake: the known mistake that gives the same answers, "" for none.
     """
 
     backend: str
@@ -88,7 +88,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether something was checked of each backend, and nothing is wrong."""
+        """True if cases of every backend were checked and nothing is wrong."""
         return not self.findings and not self.unavailable
 
     def __str__(self) -> str:

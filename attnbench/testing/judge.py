@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import load_wanted
-from attnbench.plugins.sources import file_digest, installed
+from attnbench.plugins.sources import file_digest, installed, named
 from attnbench.testing.apart import Asked, Diagnosed, Unsteady, look
-from attnbench.testing.choosing import Choice, ConformanceCase, absent, choose
+from attnbench.testing.cases import Choice, ConformanceCase, absent, choose
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
-from attnbench.testing.locating import STAND_IN_FOR, located
 from attnbench.testing.problems import findings_of, looks
-from attnbench.types.backend import Backend
+from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
+from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry
@@ -51,8 +52,61 @@ class Plan:
         return asked
 
 
+@dataclass(frozen=True)
+class Found:
+    """Backends by name, in a registry that has them. rules: those that the plugin brings itself."""
+
+    registry: Registry
+    backends: tuple[str, ...]
+    rules: tuple[str, ...] = ()
+
+    def only(self) -> str:
+        """Return the name of the only backend. Raises :class:`BadInput` where there are more or none."""
+        if len(self.backends) != 1:
+            names = ", ".join(self.backends) or "none"
+            raise BadInput(f"the plugin brings {len(self.backends)} backends ({names}): name one of them")
+        return self.backends[0]
+
+
+def located(backend: str | Path) -> Found:
+    """Find what to check: a backend by its name, or all of the file or module of a plugin.
+
+    Raises:
+        BadInput: there is no such thing.
+    """
+    if not isinstance(backend, str | Path):
+        raise BadInput(
+            f"{type(backend).__name__}: give the name of an installed backend or the file of a plugin, as in "
+            "check_backend('my_kernel.py')"
+        )
+    word = str(backend).strip()
+    registry = load_wanted()
+    if word in registry.backends:
+        return Found(registry, (word,))
+    if word.endswith(".py") or os.sep in word or "." in word:
+        return brought_by([word], load_wanted([word]))
+    raise BadInput(f"{unknown_name('backend', word, registry.backends)} Name a file as my_kernel.py.")
+
+
+def brought_by(words: Sequence[str], registry: Registry) -> Found:
+    """Return all backends and rules of the plugins that words name, in a registry that has them.
+
+    Raises:
+        BadInput: they bring neither.
+    """
+    modules = {named(word).module for word in words}
+    backends = tuple(n for n, entry in registry.backends.items() if entry.source.module in modules)
+    rules = tuple(n for n, entry in registry.rules.items() if entry.source.module in modules)
+    if not backends and not rules:
+        raise BadInput(
+            f"{', '.join(words)} brings no backend and no rule: add a function attnbench_backends() with "
+            "@attnbench.hookimpl that returns a list of attnbench.Backend"
+        )
+    return Found(registry, backends, rules)
+
+
 def check_backend(
-    backend: str | Path | Backend,
+    backend: str | Path,
     *,
     large: bool = True,
     raises: bool = True,
@@ -63,30 +117,29 @@ def check_backend(
 
     Each case is judged as by ``attnbench check``, in processes of its own, in about half a second.
 
-    backend: the name of an installed one; the file or module of a plugin, of which all backends are checked
-        (and rules, with a plain backend); or a :class:`~attnbench.Backend` at the top level of a module.
-    large: whether to include the few large cases. raises: False to get a report of failures too.
-    timeout: the longest wait for one answer, s. memory_limit: what it may allocate, bytes.
+    backend: the name of an installed one, or the file or module of a plugin, of which all backends are
+        checked (and rules, with a plain backend). large: whether to include the few large cases. raises:
+        False to get a report of failures too. timeout: the longest wait for one answer, s. memory_limit: the
+        most memory that it may allocate, bytes.
 
     Raises:
         NotConforming: it has problems, or can't run on this machine, so that nothing was checked; an
             AssertionError with all findings.
-        BadInput: there is no such backend, or other processes can't find it.
+        BadInput: there is no such backend.
         MeasuringFailed: the machinery could not go on.
     """
     from attnbench.runner.options import make_options
 
     options = make_options(timeout_s=timeout, memory_limit_bytes=memory_limit, timed=False)
-    with located(backend) as found:
-        planned = plan(found.registry, found.backends, found.rules)
-        records = records_of(planned.cases(large), found.registry, options)
-        report = reported(planned, records, found.registry)
+    found = located(backend)
+    planned = plan(found.registry, found.backends, found.rules)
+    report = reported(planned, records_of(planned.cases(large), found.registry, options), found.registry)
     if raises and not report.ok:
         raise NotConforming(report)
     return report
 
 
-def conformance_cases(backend: str | Path | Backend, *, large: bool = True) -> tuple[ConformanceCase, ...]:
+def conformance_cases(backend: str | Path, *, large: bool = True) -> tuple[ConformanceCase, ...]:
     """Return the cases that :func:`check_backend` judges a backend on. Computes nothing.
 
     The same declarations and answers of ``supports`` give the same cases.
@@ -94,11 +147,8 @@ def conformance_cases(backend: str | Path | Backend, *, large: bool = True) -> t
     Raises:
         BadInput: there is no such backend, or more than one.
     """
-    if isinstance(backend, Backend):
-        chosen = choose(backend, rules_in(load_wanted()))
-    else:
-        with located(backend) as found:
-            chosen = choose(found.registry.backend(found.only()), rules_in(found.registry))
+    found = located(backend)
+    chosen = choose(found.registry.backend(found.only()), rules_in(found.registry))
     return tuple(one for one in chosen.cases if large or not one.large)
 
 
@@ -168,15 +218,13 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
 
 
 def _command(name: str, source: Source, rules: Collection[Source]) -> str:
-    if source.distribution.startswith(STAND_IN_FOR):
-        return ""
     there = {*installed()}
     named = dict.fromkeys(_word(one) for one in (source, *rules) if one not in there)
     return " ".join([f"attnbench check CASE --backend {name}", *(f"--plugin {word}" for word in named)])
 
 
 def _word(source: Source) -> str:
-    """Return what names a plugin on a command line that is given here."""
+    """Return the value of --plugin that names a source, valid in the current folder."""
     if not source.path:
         return source.module
     path = Path(source.path)

@@ -1,4 +1,4 @@
-"""Findings from records: what went wrong, and what an author can do about it."""
+"""Findings made of records: the problem, and advice for the author."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attnbench.cases.ids import parse_case
-from attnbench.testing.advice import BY_CHECK, BY_FAMILY
+from attnbench.testing.advice import BY_CHECK, BY_FAMILY, RAISES_NOTHING
 from attnbench.testing.apart import Diagnosed, Look
-from attnbench.testing.choosing import RAISES_NOTHING
 from attnbench.testing.findings import About, Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case, activation_shapes
@@ -20,7 +19,7 @@ from attnbench.types.status import MEANING
 
 LET_THROUGH = "supports() let this case through"
 MOST_LOOKS = 6
-"""Cases that get a close look; for a mistake that shows everywhere the first say as much as all."""
+"""The number of cases that get a close look; more show nothing new if a mistake shows everywhere."""
 MOST_COMPUTED = 2**24
 """The largest B·H·Lq·Lk·D for which an answer is compared with all known mistakes."""
 MOST_SHARED = 2
@@ -45,12 +44,12 @@ class Failure:
 
     @property
     def shown(self) -> Case:
-        """The case that shows it: the record's own, or the one beside it."""
+        """The case that shows it: the record's own, or the variant case."""
         return parse_case(self.record.failed_case or self.record.case)
 
     @property
     def reason(self) -> str:
-        """The reason, without the id of the case beside it."""
+        """The reason, without the id of the variant case."""
         beside = self.record.failed_case
         return self.record.reason.partition(f"{beside}: ")[2] if beside else self.record.reason
 
@@ -61,12 +60,12 @@ class Failure:
 
     @property
     def by_value(self) -> bool:
-        """Whether an answer had the right form and wrong numbers."""
+        """True if an answer had the right form and wrong numbers."""
         return self.record.failed_check in BY_VALUE
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """What failures of one finding have in common: of those that are not by value also the reason."""
+        """The properties that all failures of one finding share; the reason too, unless they are by value."""
         record = self.record
         # The same exception names the sizes of each case.
         plain = "" if self.by_value else _NUMBERS.sub("n", self.reason)
@@ -132,21 +131,21 @@ def _finding(
     rules: Mapping[str, Rule],
     any_known: bool,
 ) -> Finding:
-    """Say what failures have in common, and what to do."""
+    """Describe the problem of some failures, and what to do."""
     first = group[0]
     record = first.record
     about: About = "answers"
     check, reason, mistake = record.failed_check, first.reason, ""
-    ended = "" if reason.endswith("?") else "."
+    wrong = reason if reason.endswith("?") else f"{reason}."
     if known is not None and known.do:
-        problem, mistake = f"wrong answers: {reason}{ended}", known.mistake
+        problem, mistake = f"wrong answers: {wrong}", known.mistake
         do = _joined(known.do, common)
     elif check == "rule_forms":
-        problem = f"wrong answers: {reason}{ended}"
+        problem = f"wrong answers: {wrong}"
         do = f"The rule {record.rule!r}: {BY_CHECK[check]}"
     elif first.by_value:
-        problem = f"wrong answers in cases that supports() let through: {reason}{ended}"
-        family = next((f"{BY_FAMILY[name]}." for name in first.families if name in _OWN_ADVICE), "")
+        problem = f"wrong answers in cases that supports() let through: {wrong}"
+        family = next((BY_FAMILY[name] for name in first.families if name in _OWN_ADVICE), "")
         others_first = "Fix the problems above first: this may be one of them." if any_known else ""
         do = _joined(common, family or others_first or _decline("such a case"))
     elif record.status == "mismatch":

@@ -14,17 +14,17 @@ _NEVER_TRIM = 2**31 - 1
 _DEFAULT_MMAP_THRESHOLD = 128 * 1024
 
 MOST_RESERVED_BYTES = 64 * 1024 * 1024
-"""Every contender of a set holds it at once. What calls need beyond it is mostly arrays of over 32 MiB, which
-no heap holds."""
+"""The most heap that a worker reserves; all workers of a repetition hold theirs at once. Beyond it calls
+mostly need arrays of over 32 MiB, which no heap holds."""
 _BLOCK_BYTES = 16 * 1024 * 1024
 _MADV_POPULATE_WRITE = 23
 _SMALL_FAULTS = 1024
 
 
 def pin_allocator() -> bool:
-    """Keep freed memory in the process (glibc); return whether both thresholds were taken.
+    """Keep freed memory in the process (glibc); return whether glibc accepted both thresholds.
 
-    glibc caps the mmap threshold at 32 MiB on 64-bit systems: larger arrays are still mapped anew.
+    glibc caps the mmap threshold at 32 MiB on 64-bit systems, so larger arrays are still mapped anew.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -34,30 +34,30 @@ def pin_allocator() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Give every large array back to the system when it is freed (glibc); return whether that was taken.
+    """Return every large array to the system when it is freed (glibc); return whether glibc accepted that.
 
-    Left alone, glibc raises its mmap threshold to the largest array freed so far; from then on such arrays
-    come from a heap that fragments, and how far it grows is a matter of luck.
+    By default glibc raises its mmap threshold to the largest array freed so far. From then on such arrays
+    come from a heap that fragments, and its growth depends on chance.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _DEFAULT_MMAP_THRESHOLD) == 1)
 
 
 def room_bytes(faults: int, output_bytes: int) -> int:
-    """Return how much heap calls need: twice what the first took, four times if that was little, so that
-    they find a place among the holes they leave.
+    """Return the bytes of heap that calls need: twice those of the first call, or four times if it took few.
 
-    By chance the first call finds its own in what reading the inputs left, but there must be one for later.
+    Later calls must find space between the holes that calls leave. The first call may find space that
+    reading the inputs left.
     """
     return max(2 * (faults + min(faults, _SMALL_FAULTS)) * resource.getpagesize(), 2 * output_bytes)
 
 
 def reserve(size: int) -> None:
-    """Have ``size`` bytes of free heap at hand that are backed by memory (glibc, thresholds pinned).
+    """Reserve ``size`` bytes of free heap that are backed by memory (glibc, thresholds pinned).
 
-    What a call frees and the next takes leaves holes of other sizes, so that the heap goes on growing for
-    many calls, each growth at two microseconds a page. At most ``MOST_RESERVED_BYTES``, and an eighth of what
-    the process may have: what the heap has got, large arrays, which are mapped, can't get.
+    Calls leave holes of other sizes, so without this the heap grows for many calls, at two microseconds a
+    page. The limit is ``MOST_RESERVED_BYTES`` and an eighth of the data that the process may have, since
+    large arrays, which are mapped, need the rest.
     """
     most, allowed = MOST_RESERVED_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[0]
     if allowed != resource.RLIM_INFINITY:
@@ -79,9 +79,9 @@ def reserve(size: int) -> None:
 
 
 def _back(libc: ctypes.CDLL, address: int, size: int) -> None:
-    """Have the pages of a block there: by one request where Linux has it (5.14), or by writing to them.
+    """Back the pages of a block by memory: by one request where Linux has it (5.14), else by writing to them.
 
-    Where memory is short nothing is written: it is only for speed.
+    Where memory is short nothing is written, since this only saves time.
     """
     page = resource.getpagesize()
     begin, end = -(-address // page) * page, (address + size) // page * page
@@ -93,16 +93,16 @@ def _back(libc: ctypes.CDLL, address: int, size: int) -> None:
 
 
 UNKNOWN_CACHE_BYTES = 32 * 1024 * 1024
-"""Taken where the system doesn't tell."""
+"""The assumed size where the system does not state one."""
 
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 def last_level_cache_bytes(device: str, folder: Path = _CPU_CACHES) -> int:
-    """Bytes of the largest cache that a core of the CPU sees, or of the L2 cache of a CUDA device.
+    """Return the bytes of the largest cache of a CPU core, or of the L2 cache of a CUDA device.
 
-    folder: where Linux describes the caches of a core.
+    folder: the folder in which Linux describes the caches of a core.
     """
     if device == "cuda":
         import torch

@@ -1,4 +1,4 @@
-"""Timing on a CUDA device, by events around what it does, captured in graphs where that works."""
+"""Timing on a CUDA device: events around its work, captured in graphs where that works."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from attnbench.types.record import DeviceMode
 
 WARM_CALLS_BEFORE_CAPTURE = 3
 MOST_CAPTURED_CALLS = 1000
-"""In one graph; more calls replay it several times."""
+"""The most calls in one graph; more calls replay it several times."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """Graphs that make the calls when they are replayed in order, and the output of the last."""
+    """Graphs that make the calls when they are replayed in order, and the output of the last call."""
 
     graphs: tuple[Any, ...]
     output: Any
 
 
 def capture(cuda: Any, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured:
-    """Capture ``calls`` calls after a few that warm up, on a stream of their own as torch asks for.
+    """Capture ``calls`` calls after a few warm-up calls, on a stream of their own, as torch requires.
 
-    Raises whatever a call raises that can't be captured: one that waits for the device, or that leaves work
-    on other streams.
+    Raises the exception of a call that can't be captured, because it waits for the device or leaves work on
+    other streams.
     """
     side, current = cuda.Stream(), cuda.current_stream()
     side.wait_stream(current)
     graphs: list[Any] = []
     output = None
     whole, rest = divmod(calls, MOST_CAPTURED_CALLS)
-    # The stream is entered here, because torch stays in its own where a capture fails.
+    # The stream is entered here, because torch does not leave its own stream after a failed capture.
     with cuda.stream(side):
         for _ in repeat(None, WARM_CALLS_BEFORE_CAPTURE):
             call(a, b, c)
@@ -49,7 +49,7 @@ def capture(cuda: Any, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captur
                 graphs += [graph] * times
     current.wait_stream(side)
     for graph in graphs:
-        # The first replay also carries the graph to the device.
+        # The first replay also copies the graph to the device.
         graph.replay()
     cuda.synchronize()
     return Captured(tuple(graphs), output)
@@ -57,7 +57,7 @@ def capture(cuda: Any, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captur
 
 LOOKED_AT_CALLS = 8
 STRAY_FROM_NS = 20_000
-"""Waiting longer than this for a device whose stream has come to its end is work on other streams."""
+"""A longer wait for the device after the end of its stream means work on other streams."""
 
 _FLUSHED_L2_SIZES = 2
 _UNKNOWN_L2_BYTES = 128 * 2**20
@@ -67,7 +67,7 @@ _LONGEST_HEAD_START_NS = 5_000_000
 
 
 def cuda_timer(*, cold: bool) -> CudaTimer:
-    """The timer of torch's current CUDA device."""
+    """Make the timer of torch's current CUDA device."""
     import torch
 
     def buffer(count: int) -> Callable[[], object]:
@@ -79,8 +79,8 @@ def cuda_timer(*, cold: bool) -> CudaTimer:
 class CudaTimer:
     """A :class:`~attnbench.timing.sample.Timer` that keeps the graphs it has captured.
 
-    cuda: ``torch.cuda``, or what stands for it. overwrite: makes a buffer of so many bytes on the device and
-    gives what writes all of it. now_ns: the host's clock.
+    cuda: ``torch.cuda``, or a stand-in. overwrite: ``overwrite(bytes)`` allocates a buffer on the device and
+    returns a function that writes all of it. now_ns: the host's clock.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class CudaTimer:
         self._strays = False
         self._captured: dict[int, Captured] = {}
         self.refused = ""
-        """Why the calls can't be captured, in the words of what failed; "" where they can."""
+        """The reason why the calls can't be captured; "" where they can."""
 
     @property
     def mode(self) -> DeviceMode:
@@ -115,7 +115,7 @@ class CudaTimer:
 
     @property
     def default_clock_mhz(self) -> int:
-        """The device's own clock rate; 0 where torch doesn't say."""
+        """The device's own clock rate; 0 where torch does not state it."""
         if self._default_clock_mhz is None:
             self._default_clock_mhz = int(getattr(self._properties(), "clock_rate", 0)) // 1000
         return self._default_clock_mhz
@@ -184,9 +184,9 @@ class CudaTimer:
         return total, output
 
     def _look_at(self, call: Call, a: Any, b: Any, c: Any) -> None:
-        """Forget what was known of another call or other inputs; the second time, look for stray work.
+        """Forget graphs of another call or other inputs; at the second use, look for work on other streams.
 
-        Not the first time: a call's first may take seconds, and whoever asks wants to know.
+        The first use is timed as it is: the first call may compile for seconds, and its time is reported.
         """
         of = (call, a, b, c)
         if len(self._of) != len(of) or any(x is not y for x, y in zip(self._of, of, strict=True)):
@@ -202,7 +202,7 @@ class CudaTimer:
                 self.refused = "it leaves work on other streams"
 
     def _stray_ns(self, end: Any) -> int:
-        """Wait for the last event, then for the whole device; the time between the two where it is long."""
+        """Wait for the last event, then for the whole device; return the time between them if it is long."""
         end.synchronize()
         ended = self._now_ns()
         self._cuda.synchronize()
@@ -226,19 +226,19 @@ class CudaTimer:
         return _Taken(round(start.elapsed_time(end) * 1e6) + stray_ns, host_ns, cpu_ns), output
 
     def _spin(self, ns: float) -> None:
-        """Keep the device from what comes next until the host has queued it, where torch can."""
+        """Keep the device busy until the host has queued the next work, where torch can."""
         sleep = getattr(self._cuda, "_sleep", None)
         if sleep is not None and self.default_clock_mhz:
             sleep(int(min(ns, _LONGEST_HEAD_START_NS) * self.default_clock_mhz / 1000))
 
     def _capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured | None:
-        """Graphs of so many calls, captured once; None where that failed before."""
+        """Return graphs of that many calls, captured once; None where capturing failed before."""
         if calls not in self._captured and not self.refused:
             try:
                 self._captured[calls] = capture(self._cuda, call, a, b, c, calls)
             except Exception as failure:
-                # Not only what torch raises: a call that waits for the device fails here in its own words.
-                # Where it is the call that's wrong, launching it says so.
+                # Any exception: a call that waits for the device raises its own. Launching a wrong call
+                # raises it again.
                 self.refused = f"{type(failure).__name__}: {failure}"
         return None if self.refused else self._captured[calls]
 
@@ -248,7 +248,7 @@ class CudaTimer:
         try:
             return int(self._cuda.clock_rate())
         except Exception:
-            # It takes a library and a driver that may each be missing, and each has an error of its own.
+            # This needs a library and a driver. Each may be missing, with an error of its own.
             self._can_tell_clock = False
             return 0
 

@@ -12,10 +12,10 @@ from attnbench.timing.allocator import return_freed_memory
 
 
 def cuda_peak_extra_bytes(call: Callable[[], object], cuda: Any = None) -> int:
-    """Bytes of the device that one call takes at its peak beyond those before it, its output included.
+    """Return the device memory that one call takes at its peak, its output included, in bytes.
 
-    The call is made once before, so that what it keeps is not counted. Memory that a library takes from the
-    driver itself, past torch's allocator, is not seen.
+    The call runs once before, so memory that it keeps does not count. Memory that a library takes from the
+    driver, past torch's allocator, does not count either.
     """
     if cuda is None:
         import torch
@@ -38,12 +38,12 @@ _RESET_PEAK = "5"
 
 
 def peak_extra_bytes(call: Callable[[], object]) -> int | None:
-    """Resident bytes at the peak of one call beyond those before it, its output included.
+    """Return the resident memory that one call adds at its peak, its output included, in bytes.
 
-    The call is made once before, so that what it keeps is not counted, and freed memory goes back to
-    the system first, so that reuse of it is. Pages are counted, so small calls show as a few
-    kilobytes. None where the system doesn't tell (only Linux does). The process is for nothing else
-    afterwards: its allocator gives large arrays back at once from then on.
+    The call runs once before, so memory that it keeps does not count. Freed memory goes back to the system
+    first, so memory that the call reuses does count. The unit is the page, so small calls show as a few
+    kilobytes. None where the system has no such counter; only Linux has. Afterwards the process is of no
+    further use for timing: its allocator returns large arrays at once.
     """
     return_freed_memory()
     call()

@@ -1,8 +1,7 @@
-"""Inputs that each call finds out of the caches: a pool of copies, called one after the other.
+"""Inputs that are in no cache when a call reads them: a pool of copies, used one after the other.
 
-The inputs rotate. Parameters (of the rule, and projections of the layer) and what the backend
-holds are as warm as the calls leave them, and so is the memory of the output, which the allocator hands out
-again: a layer in use meets new activations with the same weights.
+Only the inputs rotate. Parameters, memory that the backend holds and the memory of the output stay as warm as
+the calls leave them: a layer in use also meets new activations with the same weights.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ Triple = tuple[Any, ...]
 
 
 class Pool:
-    """Copies of the inputs, together more than four times ``cache_bytes``, and whose turn it is.
+    """Copies of the inputs, together more than four times ``cache_bytes``, and their order.
 
-    Each copy has memory of its own, aligned as an allocation is. One tensor given twice is one tensor in
-    every copy. Their order is drawn once, so that no prefetcher sees the next one coming, and kept: a copy is
-    called again only after all others.
+    Each copy has memory of its own, aligned like an allocation. One tensor given twice is one tensor in
+    every copy. The order is drawn once, so that no prefetcher predicts the next copy, and then kept: a copy
+    is used again only after all others.
     """
 
     def __init__(self, inputs: Triple, cache_bytes: int) -> None:
@@ -38,7 +37,7 @@ class Pool:
         distinct = list({id(x): x for x in inputs}.values())
         self.copies = pool_copies([x.nbytes for x in distinct], cache_bytes)
         self._stacks = [_stack(x, self.copies) for x in distinct]
-        # Thousands of objects made here will stay: no collection looks through them, now or later.
+        # Thousands of objects made here stay: the garbage collector must not visit them.
         with uncollected():
             self.triples = self._triples(distinct)
             gc.freeze()
@@ -51,9 +50,9 @@ class Pool:
         return tuple(made[place] for place in _order(self.copies))
 
     def refresh(self) -> None:
-        """Give every copy the values that the inputs have now, and begin anew.
+        """Give every copy the present values of the inputs, and start the order again.
 
-        The half of the copies that comes first was written first: the other half drove it out of the caches.
+        The first half of the order is written first, so writing the second half evicts it from the caches.
         """
         distinct = {id(x): x for x in self.inputs}.values()
         for half in _halves(self.copies):
@@ -63,19 +62,19 @@ class Pool:
 
 
 class RotatingTimer(CpuTimer):
-    """The timer of a pool: the inputs it is given stand for all their copies."""
+    """The timer of a pool; its inputs stand for all their copies."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     def __call__(self, call: Call, *inputs_and_calls: Any) -> tuple[Sample, Any]:
-        """A sample of calls, on the copies that come next."""
+        """Take a sample of calls on the next copies."""
         *inputs, calls = inputs_and_calls
         self._check(*inputs)
         return take_sample_rotating(call, self._pool.upcoming, calls)
 
     def warm(self, call: Call, *inputs_and_calls: Any) -> None:
-        """Make calls that are not timed, on the copies that come next."""
+        """Make calls that are not timed, on the next copies."""
         *inputs, calls = inputs_and_calls
         self._check(*inputs)
         take_sample_rotating(call, self._pool.upcoming, calls)
@@ -87,7 +86,7 @@ class RotatingTimer(CpuTimer):
 def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> tuple[Sample, Any]:
     """Make ``calls`` calls back to back, each on the next inputs; return the sample and the last output.
 
-    As :func:`~attnbench.timing.sample.take_sample`; the loop goes through tuples that are there already.
+    Like :func:`~attnbench.timing.sample.take_sample`; the loop makes no new tuples.
     """
     before = read_vitals()
     output = None
@@ -100,7 +99,7 @@ def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> 
 
 
 def _stack(x: Tensor, copies: int) -> Tensor:
-    """Room for so many copies of a tensor, (copies, *shape), each contiguous and aligned."""
+    """Allocate that many copies of a tensor, (copies, *shape), each contiguous and aligned."""
     import torch
 
     room = -(-x.nbytes // PADDED_TO_BYTES) * PADDED_TO_BYTES // x.element_size()
@@ -109,7 +108,7 @@ def _stack(x: Tensor, copies: int) -> Tensor:
 
 
 def _order(copies: int) -> list[int]:
-    """The first half of the copies in random order, then the second."""
+    """Return the first half of the copies in random order, then the second."""
     rng = Random(copies)
     return [place for half in _halves(copies) for place in rng.sample(half, len(half))]
 
@@ -119,7 +118,7 @@ def _halves(copies: int) -> tuple[range, range]:
 
 
 def _endless(triples: Sequence[Triple]) -> Iterator[Triple]:
-    """Round and round. The first round is gone through here: then ``cycle`` makes nothing new any more."""
+    """Repeat the triples without end. The first round happens here, since ``cycle`` allocates during it."""
     upcoming = cycle(triples)
     for _ in islice(upcoming, len(triples)):
         pass

@@ -20,9 +20,9 @@ Call = Callable[..., Any]
 class Sample:
     """``calls`` calls took ``wall_ns``. cpu_ns: of this thread. switches, faults: involuntary, minor.
 
-    On a device, wall_ns is its own time; host_ns is what this thread took to launch, and cpu_ns what of that
-    it had a core; clock_mhz is the device's, 0 where unknown. refreshed_ns: of the one call in it that
-    was the first on inputs written anew, 0 where none was, or where it was not timed alone.
+    On a device, wall_ns is the device's time, host_ns the time of this thread to launch the calls, and cpu_ns
+    its CPU time in it. clock_mhz: of the device, 0 where unknown. refreshed_ns: the time of the first call on
+    new inputs, 0 where there was none or it was not timed alone.
     """
 
     calls: int
@@ -41,7 +41,7 @@ def take_sample(call: Call, *inputs_and_calls: Any) -> tuple[Sample, Any]:
     inputs_and_calls: the inputs of every call, then how many calls.
 
     The vitals are read outside the timed window. An output is dropped as soon as the next call has
-    returned: keeping all of them costs 4 to 5 %.
+    returned, since keeping all of them costs 4 to 5 %.
     """
     *given, calls = inputs_and_calls
     inputs = tuple(given)
@@ -56,7 +56,7 @@ def take_sample(call: Call, *inputs_and_calls: Any) -> tuple[Sample, Any]:
 
 
 def joined(samples: Sequence[Sample]) -> Sample:
-    """Samples taken one after the other as one: what was between them is in none."""
+    """Join consecutive samples to one; the time between them does not count."""
     return Sample(
         calls=sum(s.calls for s in samples),
         wall_ns=sum(s.wall_ns for s in samples),
@@ -70,27 +70,27 @@ def joined(samples: Sequence[Sample]) -> Sample:
 
 
 def read_vitals() -> tuple[int, int, int]:
-    """CPU time of this thread, ns; involuntary switches and minor faults of this process, so far."""
+    """Return the CPU time of this thread, ns, and involuntary switches and minor faults of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return thread_time_ns(), usage.ru_nivcsw, usage.ru_minflt
 
 
 def spent_since(before: tuple[int, int, int]) -> tuple[int, int, int]:
-    """CPU time, switches and faults since then; the time first, so that reading adds least to it."""
+    """Return CPU time, switches and faults since then; the time is read first, so reading adds little."""
     cpu_ns = thread_time_ns() - before[0]
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return cpu_ns, usage.ru_nivcsw - before[1], usage.ru_minflt - before[2]
 
 
 class CpuTimer:
-    """The :class:`~attnbench.timing.sample.Timer` of the CPU. Called, it's :func:`take_sample` itself."""
+    """The :class:`~attnbench.timing.sample.Timer` of the CPU; calling it is :func:`take_sample`."""
 
     mode: DeviceMode = ""
     default_clock_mhz = 0
     __call__ = staticmethod(take_sample)
 
     def warm(self, call: Call, *inputs_and_calls: Any) -> None:
-        """Make calls that are not timed, each output dropped after the next is there, as in a sample."""
+        """Make calls that are not timed; outputs are dropped as in a sample."""
         *inputs, calls = inputs_and_calls
         output = None
         for _ in repeat(None, calls):
@@ -98,14 +98,14 @@ class CpuTimer:
         del output
 
     def settle(self) -> None:
-        """Nothing is left to wait for."""
+        """Do nothing: a CPU finishes a call before it returns."""
 
 
 class Timer(Protocol):
-    """Takes samples; the same for every device.
+    """The interface of timers for all devices.
 
-    mode: what its samples are, a :data:`~attnbench.types.record.DeviceMode`.
-    default_clock_mhz: of the device's cores where it has such a thing, else 0.
+    mode: the kind of its samples, a :data:`~attnbench.types.record.DeviceMode`.
+    default_clock_mhz: of the device's cores; 0 where there is none.
     """
 
     @property
@@ -114,26 +114,26 @@ class Timer(Protocol):
 
     @property
     def default_clock_mhz(self) -> int:
-        """The clock that a device not slowed down runs at."""
+        """The clock of a device that is not slowed down."""
 
     def __call__(self, call: Call, /, *inputs_and_calls: Any) -> tuple[Sample, Any]:
         """Make timed calls, as :func:`take_sample` takes them; return the sample and the last output.
 
-        Begins and ends at rest.
+        The device is idle before and after.
         """
 
     def warm(self, call: Call, /, *inputs_and_calls: Any) -> None:
         """Make calls that are not timed."""
 
     def settle(self) -> None:
-        """Wait until the device is at rest, so that another process can be timed."""
+        """Wait until the device is idle, so that another process can be timed."""
 
 
 @lru_cache
 def timer_for(device: str, cache: CacheMode = "hot") -> Timer:
-    """The timer for "cpu" or "cuda", one for each process: a CUDA timer keeps what it has captured.
+    """Return the timer for "cpu" or "cuda", one for each process, since a CUDA timer keeps its graphs.
 
-    On CUDA the cache mode ``hot`` is timed in batches, ``rotating`` by cold single launches.
+    On CUDA the cache mode ``hot`` is timed in batches, ``rotating`` in cold single launches.
     """
     if device == "cpu":
         return CpuTimer()

@@ -1,7 +1,7 @@
-"""The scale of the machine: how fast it multiplies, copies and calls, here and now.
+"""The scale of the machine: the present time of products, copies and empty calls.
 
-Every set has one measurement, so it takes a few milliseconds. The slow part, finding the fastest sizes of
-product, happens once in a process.
+Every repetition measures it once, in a few milliseconds. The slow part, finding the fastest sizes of
+products, happens once in a process.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SIDES = (128, 192, 256, 320, 512, 768, 1024, 2048, 4096, 8192)
-"""Of the square matrices that are tried, until a product would take longer than :data:`LONGEST_PRODUCT_NS`.
+"""Sides of the square matrices to try, until a product would take longer than :data:`LONGEST_PRODUCT_NS`.
 
-On a core with AVX2 all from 192 on come within 5 % of each other in float32; in float64 those that are no
-powers of two are a third faster.
+On a core with AVX2 all sides from 192 on are within 5 % of each other in float32. In float64 sides that are
+not powers of two are a third faster.
 """
 
 SIDES_KEPT = 2
 LONGEST_PRODUCT_NS = 1_500_000
 EACH_NS = 500_000
-"""Time for the samples of each product and of the copy; one sample where a call takes longer."""
+"""Time for the samples of each product and of the copy. A longer call gets one sample."""
 
 MOST_SAMPLES = 8
 SHORTEST_SAMPLE_NS = 40_000
@@ -36,15 +36,15 @@ EMPTY_SAMPLES = 3
 EMPTY_CALLS = 500
 
 LEAST_COPY_BYTES = 32 * 1024
-"""A copy of less is over before its time can be told from that of calling it."""
+"""The time of a smaller copy can't be distinguished from the time of its call."""
 
 LARGEST_COPY_BYTES = 256 * 1024 * 1024
 COPY_CACHES = 4
-"""Copies larger than this many last-level caches tell nothing new."""
+"""Larger copies than this many last-level caches have the same speed."""
 
 CHANNELS, IMAGE, WINDOW = 64, 32, 5
-"""Of the convolution: 161 million operations. Windows of 5 are computed plainly; those of 3 may be by a
-scheme with fewer operations."""
+"""The convolution: 161 million operations. Libraries compute windows of 5 directly, but windows of 3 possibly
+with fewer operations."""
 
 _CONVOLUTION_FLOPS = 2 * (CHANNELS * WINDOW * (IMAGE - WINDOW + 1)) ** 2
 _FASTER = 1.05
@@ -58,9 +58,9 @@ _WIDE: Dtype = "float32"
 def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineScale:
     """Time products of square matrices, copies of ``working_set_bytes``, and calls that do nothing.
 
-    Products are in ``dtype``; of float16 and bfloat16 in float32 where that is the faster here, as any kernel
-    may compute so. A copy reads half of the bytes and writes the other half; they are as many as the
-    case's, so that they fit into the same cache, but 32 KiB at least and four last-level caches at most.
+    Products are in ``dtype``. For float16 and bfloat16 they are in float32 where that is faster here, since
+    any kernel may compute so. A copy reads half of the bytes and writes the other half. It has the size of
+    the case, so it fits into the same cache, but at least 32 KiB and at most four last-level caches.
     """
     timer = timer_for(device)
     products = {
@@ -89,11 +89,11 @@ def _whole(times: list[float]) -> list[int]:
 
 
 def _bounds_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any) -> list[float]:
-    """As :func:`_times_ns`; where several threads take longer than one of them alone, what that one takes.
+    """Do as :func:`_times_ns`; where one thread is faster than all, add its times over their number.
 
-    Threads wait for each other, so that with one busy core a product of 63 µs took 12 to 36 ms, in every set:
-    what the machine can do was not among the samples, and right backends were suspected. Over their
-    number, since that is how fast they would be on idle cores at most.
+    Threads wait for each other: with one busy core a product of 63 µs took 12 to 36 ms in every repetition.
+    The samples then missed the speed of the machine, and right backends became ``suspect``. On idle cores the
+    threads together are at most their number times as fast as one.
     """
     import torch
 
@@ -110,7 +110,7 @@ def _bounds_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: An
 
 
 def _times_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any, c: Any) -> list[float]:
-    """Nanoseconds per call of a few samples, after a call that warms the caches."""
+    """Return the nanoseconds per call of a few samples, after a call that warms the caches."""
     timer(call, a, b, c, 1)
     ns = max(1, timer(call, a, b, c, 1)[0].wall_ns)
     if ns > EACH_NS:
@@ -122,7 +122,7 @@ def _times_ns(timer: Timer, call: Callable[[Any, Any, Any], Any], a: Any, b: Any
 
 @lru_cache(maxsize=8)
 def _fastest_products(dtype: Dtype, device: str) -> tuple[tuple[Dtype, int], ...]:
-    """The products to measure, as dtype and side: those with most operations a second here."""
+    """Return the products to measure, as dtype and side: those with most operations a second here."""
     timer = timer_for(device)
     word = _fastest_dtype(timer, dtype, device)
     rates: dict[int, float] = {}
@@ -140,10 +140,10 @@ def _fastest_products(dtype: Dtype, device: str) -> tuple[tuple[Dtype, int], ...
 
 @lru_cache(maxsize=8)
 def _convolved(dtype: Dtype, device: str) -> tuple[Tensor, Tensor] | None:
-    """An image and windows, where convolving them makes more operations a second than any product here.
+    """Return an image and windows, where their convolution has more operations a second than any product.
 
-    A library of matrix products may know little of a processor of another maker: one had half of the rate in
-    float32 that convolutions had on the same core, and that right backends came near.
+    A library of matrix products may be slow on the processor of another maker. One had half of the rate of
+    convolutions on the same core in float32, and right backends came near that.
     """
     import torch
 

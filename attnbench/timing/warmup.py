@@ -1,25 +1,45 @@
-"""Warming up by evidence: until calls take as long as the ones before them, and find their memory there."""
+"""Warm-up by evidence: until the times of calls agree, and their memory is already there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter_ns
 
 from attnbench.timing.sample import Sample
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a warm-up lasts: see :func:`warm_up`."""
+
+    most_calls: int
+    most_s: float
+    least_s: float = 0.0
+    calm_s: float = 0.0
+
+
+IN_CHECKS = Limits(most_calls=20, most_s=0.15)
+"""After the check of a backend; its trace decides how many calls a sample has."""
+
+BEFORE_SLOTS = Limits(most_calls=200, most_s=0.01, least_s=0.003, calm_s=0.3)
+"""In a fresh worker, before its first slot. Pages that a fork writes to for the first time are copied: some
+dozens, in its first two milliseconds. Its heap grows over the first calls: where each leaves 16 MiB, four of
+10 ms took 20, 20, 15 and 11."""
 
 WINDOW = 8
 AGREEING = 3
 WITHIN = 0.05
 
 FAULT_NS = 2_000
-"""About what a minor page fault costs: 4 ms for 2,049 of them on a virtual machine."""
+"""The rough cost of a minor page fault: 4 ms for 2,049 of them on a virtual machine."""
 
 CALM_SHARE = 0.01
-"""The largest share of a call that faults may take in a process that has its memory together."""
+"""The largest share of a call's time that page faults may take in a settled process."""
 
 ALIKE = 3
-"""So many calls in a row with the same faults: they are the call's own, and will not go away."""
+"""After this many calls with equal faults, the faults belong to the call and will not end."""
 
 
 def settled(trace_ns: Sequence[int]) -> bool:
@@ -31,10 +51,10 @@ def settled(trace_ns: Sequence[int]) -> bool:
 
 
 def calm(trace_ns: Sequence[int], faults: Sequence[int]) -> bool:
-    """Return whether the last call found its memory there: page faults took 1 % of its time at most.
+    """Return whether page faults took at most 1 % of the last call, or are a part of every call.
 
-    So it does too where three calls in a row had as many faults, give or take a tenth: memory that is given
-    back to the system after each call is faulted in by every call.
+    They are a part of every call where the last three had as many, within a tenth: memory that goes back to
+    the system after each call is faulted in by the next.
     """
     if not faults:
         return False
@@ -44,21 +64,21 @@ def calm(trace_ns: Sequence[int], faults: Sequence[int]) -> bool:
     return len(last) == ALIKE and 10 * (max(last) - min(last)) <= max(last)
 
 
-def warm_up(
-    take: Callable[[], Sample], most_calls: int, most_s: float, least_s: float = 0.0, calm_s: float = 0.0
-) -> tuple[list[int], bool]:
+def warm_up(take: Callable[[], Sample], limits: Limits) -> tuple[list[int], bool]:
     """Call until the time settles, at most ``most_calls`` times or ``most_s`` seconds.
 
-    Times that happen to agree settle nothing before ``least_s``: a forked process still copies pages then.
-    When ``most_s`` is over, calls go on until one is calm, up to ``calm_s``: a process whose memory still
-    grows is slower by half for several calls, however long they take. take makes one call and gives its
-    sample. Gives the trace, ns per call, and whether it settled.
+    Agreement does not count before ``least_s``, because a forked process still copies pages then. After
+    ``most_s`` calls go on until one is calm, up to ``calm_s``: a process whose memory still grows is slower
+    by half for several calls. take: makes one call and returns its sample. Return the trace, ns per call, and
+    whether it settled.
     """
     trace: list[int] = []
     faults: list[int] = []
     start = perf_counter_ns()
-    least, end, at_last = (start + int(s * 1e9) for s in (least_s, most_s, max(most_s, calm_s)))
-    while len(trace) < most_calls:
+    least, end, at_last = (
+        start + int(s * 1e9) for s in (limits.least_s, limits.most_s, max(limits.most_s, limits.calm_s))
+    )
+    while len(trace) < limits.most_calls:
         sample = take()
         trace.append(sample.wall_ns)
         faults.append(sample.faults)

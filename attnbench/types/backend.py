@@ -25,7 +25,7 @@ class Setup:
     In the passes ``backward`` and ``both`` the floating tensors in ``rule_parameters`` and ``projections``
     are leaves that require gradients, and ``scoring`` is bound to them. A backward pass consumes its graph,
     so tensors derived from parameters must be derived inside each call: use
-    :func:`attnbench.kit.scores.derived`. What depends on the case alone is still prepared.
+    :func:`attnbench.kit.scores.derived`. Tensors that depend on the case alone are still prepared.
 
     scoring: the rule bound to this case and its parameters. rule_parameters: by name, each (H, ...), in the
     dtype and on the device of the case. projections: of ``multihead``: w_q (H·D, E), w_k (Hkv·D, E), w_v

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from attnbench.types.errors import BadCase
@@ -76,24 +76,26 @@ class Case:
 
     def __post_init__(self) -> None:
         operation = operation_of(self)
-        _check_choice("dtype", self.dtype, DTYPES)
-        _check_choice("device", self.device, DEVICES)
-        _check_choice("pass", self.pass_, PASSES)
-        _check_choice("cache mode", self.cache, CACHE_MODES)
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
-                raise BadCase(f"{field.name} = {value!r}: a whole number is needed")
-        for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads"):
-            if getattr(self, name) < 1:
-                raise BadCase(f"{name} = {getattr(self, name)}: sizes are 1 or more")
-            if getattr(self, name) > LARGEST:
-                raise BadCase(f"{name} = {getattr(self, name)}: sizes are {LARGEST} or less")
-        if self.seed < 0:
-            raise BadCase(f"seed = {self.seed}: a seed is 0 or more")
-        if self.seed > LARGEST_SEED:
-            raise BadCase(f"seed = {self.seed}: a seed is {LARGEST_SEED} or less")
-        self._check_dropout()
+        for field, what, allowed in (
+            ("dtype", "dtype", DTYPES),
+            ("device", "device", DEVICES),
+            ("pass_", "pass", PASSES),
+            ("cache", "cache mode", CACHE_MODES),
+        ):
+            _check_choice(what, getattr(self, field), allowed)
+        sizes = ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv", "threads")
+        for name in (*sizes, "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise BadCase(f"{name} = {value!r}: give a whole number")
+        for name in sizes:
+            _check_range(name, getattr(self, name), 1, LARGEST, "sizes are")
+        _check_range("seed", self.seed, 0, LARGEST_SEED, "a seed is")
+        p = self.dropout
+        if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p < 1:
+            raise BadCase(f"dropout = {p!r}: give a probability from 0 to less than 1")
+        if p and self.pass_ != "forward":
+            raise BadCase(f"dropout = {p!r} works in the forward pass only, not in {self.pass_!r}")
         if self.H % self.Hkv:
             raise BadCase(
                 f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "
@@ -102,8 +104,8 @@ class Case:
         refused = operation.refuses(self)
         if refused is not None:
             raise BadCase(refused)
-        if self.layer is not None and self.layer.E < 1:
-            raise BadCase(f"E = {self.layer.E}: sizes are 1 or more")
+        if self.layer is not None:
+            _check_range("E", self.layer.E, 1, LARGEST, "sizes are")
         padding = self.mask.padding
         if isinstance(padding, tuple):
             if len(padding) != self.B:
@@ -114,13 +116,6 @@ class Case:
             if max(padding) > self.Lk:
                 raise BadCase(f"padding length {max(padding)} is more than Lk = {self.Lk}")
 
-    def _check_dropout(self) -> None:
-        p = self.dropout
-        if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p < 1:
-            raise BadCase(f"dropout = {p!r}: a probability of 0 or more and less than 1 is needed")
-        if p and self.pass_ != "forward":
-            raise BadCase(f"dropout = {p!r} in the {self.pass_} pass: only the forward pass is checked")
-
     @property
     def group(self) -> int:
         """The number of query heads that share a key/value head."""
@@ -128,7 +123,7 @@ class Case:
 
     @property
     def is_self_attention(self) -> bool:
-        """Whether queries, keys and values come from one x (in ``multihead``)."""
+        """True if queries, keys and values come from one x (in ``multihead``)."""
         return self.layer is not None and self.Lq == self.Lk and not self.layer.cross
 
     @property
@@ -144,9 +139,16 @@ class Case:
 
 def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        # Of two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
+        # With two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
         two = f"no {what} {value!r}; there are {', '.join(allowed)}"
         raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
+
+
+def _check_range(name: str, value: int, least: int, most: int, words: str) -> None:
+    if value < least:
+        raise BadCase(f"{name} = {value}: {words} {least} or more")
+    if value > most:
+        raise BadCase(f"{name} = {value}: {words} {most} or less")
 
 
 def activation_shapes(case: Case, rule: Rule) -> tuple[Shape, ...]:

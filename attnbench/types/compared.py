@@ -145,7 +145,8 @@ class Compared:
 
     base, new: names of the sides. differences: of their environments, those that matter first. forced:
     whether the user overrode some. warnings: what else a reader must know, one sentence each; a strict gate
-    fails on any. conventions: the meaning of ratios and verdicts, one sentence each.
+    fails on any. conventions: the meaning of ratios and verdicts, one sentence each. left_out: backends
+    that a live comparison did not measure, because their code is the same on both sides.
     """
 
     base: str
@@ -155,3 +156,4 @@ class Compared:
     forced: bool = False
     warnings: tuple[str, ...] = ()
     conventions: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ def go_on_words(path: Path, *, live: bool, command: str = "") -> str:
     live: a live comparison, whose sides no longer exist, so that it can't be resumed. command: to name in the
     words, where the run's command is not clear from the context.
     """
-    return "compare anew" if live else f"go on with {command and f'{command} '}--resume {path}"
+    return "compare again" if live else f"continue with {command and f'{command} '}--resume {path}"
 
 
 class AttnbenchError(Exception):

@@ -117,7 +117,7 @@ class VerdictRule:
     """A rule for verdicts, which the self-test scores beside attnbench's on the same samples.
 
     name, summary: its name, and in one line what it does and which tool uses it. decide: ``decide(contender,
-    baseline)`` says what the contender is against the baseline.
+    baseline)`` returns the verdict on the candidate against the baseline.
     """
 
     name: str

@@ -1,11 +1,13 @@
-"""Masks: which (query, key) pairs count, as a frozen value of parts that combine."""
+"""Masks: which (query, key) pairs count, as a frozen value of parts that combine, and the words for them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import re
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from attnbench.types.errors import BadCase
+from attnbench.types.words import unknown_name
 
 Align = Literal["upper_left", "lower_right"]
 Padding = Literal["seeded"] | tuple[int, ...]
@@ -36,7 +38,7 @@ class Mask:
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
-            raise BadCase(f"window of {self.window} keys: a window holds at least 1 key")
+            raise BadCase(f"window of {self.window} keys: give at least 1")
         if isinstance(self.padding, tuple):
             if not self.padding:
                 raise BadCase("padding without lengths: give one length for each batch element")
@@ -45,12 +47,12 @@ class Mask:
 
     @property
     def is_none(self) -> bool:
-        """Whether every pair is kept and nothing is added."""
+        """True if every pair is kept and nothing is added."""
         return self == EVERYTHING
 
     @property
     def is_only_causal(self) -> bool:
-        """Whether the mask is causal and nothing else."""
+        """True if the mask is causal and nothing else."""
         return self.causal is not None and self == Mask(causal=self.causal)
 
     def query_offset(self, Lq: int, Lk: int) -> int:
@@ -64,3 +66,75 @@ class Mask:
 
 EVERYTHING = Mask()
 """Every pair is kept and nothing is added."""
+
+
+ALIGNS: tuple[Align, ...] = get_args(Align)
+EXPLICITS: tuple[Explicit, ...] = get_args(Explicit)
+MASK_WORDS = ("none", "causal", "window", "padding", *EXPLICITS)
+
+
+def mask_text(mask: Mask) -> str:
+    """Return the mask as its one canonical word."""
+    parts = []
+    if mask.causal is not None:
+        parts.append("causal" if mask.causal == "upper_left" else f"causal:{mask.causal}")
+    if mask.window is not None:
+        parts.append(f"window:{mask.window}")
+    if mask.padding is not None:
+        lengths = mask.padding
+        parts.append("padding" if lengths == "seeded" else f"padding:{','.join(map(str, lengths))}")
+    if mask.explicit is not None:
+        parts.append(mask.explicit)
+    return "+".join(parts) or "none"
+
+
+def parse_mask(text: str) -> Mask:
+    """Parse the word of a mask; its parts may come in any order.
+
+    Raises:
+        BadCase: a part is unknown, given twice, or impossible.
+    """
+    if text == "none":
+        return Mask()
+    mask = Mask()
+    seen = set()
+    for part in text.split("+"):
+        field, updated = _with_part(mask, part, text)
+        if field in seen:
+            raise BadCase(f"mask {text!r} has two parts for {field}: give each once")
+        seen.add(field)
+        mask = updated
+    return mask
+
+
+def _with_part(mask: Mask, part: str, text: str) -> tuple[str, Mask]:
+    word, colon, value = part.partition(":")
+    if word == "causal":
+        align = value if colon else "upper_left"
+        for known in ALIGNS:
+            if align == known:
+                return "causal", replace(mask, causal=known)
+        raise BadCase(f"mask {text!r}: {unknown_name('causal alignment', align, ALIGNS)}")
+    if word == "window":
+        return "window", replace(mask, window=_number(value, "window:256", text))
+    if word == "padding":
+        if not colon:
+            return "padding", replace(mask, padding="seeded")
+        lengths = tuple(_number(length, "padding:37,64", text) for length in value.split(","))
+        return "padding", replace(mask, padding=lengths)
+    for explicit in EXPLICITS:
+        if part == explicit:
+            return "explicit", replace(mask, explicit=explicit)
+    if part == "none":
+        raise BadCase(f"mask {text!r}: 'none' stands alone")
+    if word == "none":
+        raise BadCase(f"mask {text!r}: 'none' takes no value")
+    if word in EXPLICITS:
+        raise BadCase(f"mask {text!r}: {word!r} takes no value")
+    raise BadCase(f"mask {text!r}: {unknown_name('mask', word, MASK_WORDS)}")
+
+
+def _number(value: str, example: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", value):
+        raise BadCase(f"mask {text!r}: {value!r} is not a whole number; write it as in {example!r}")
+    return int(value)

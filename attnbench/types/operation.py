@@ -81,7 +81,7 @@ def _no_parameters(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
 
 @dataclass(frozen=True)
 class Operation:
-    """What is computed around a rule. Backends name the operations that they compute.
+    """A computation around a rule. Backends name the operations that they compute.
 
     name: the first word of a case's id. summary: what it computes, one line.
     inputs, parameters: ``inputs(case, rule)`` and ``parameters(case, rule)`` return the tensors that a call

@@ -1,13 +1,13 @@
-"""What a run records: the manifest, samples, repetitions, records with their accuracy.
+"""The lines of a run file: the manifest, samples, repetitions, records with their accuracy.
 
-These are msgspec structs because they are the lines of the run file, each told apart by ``kind``.
+They are msgspec structs, because files hold them; the field ``kind`` says which line it is.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from attnbench.types.checks import Check
 from attnbench.types.status import Status
@@ -16,9 +16,10 @@ from attnbench.types.status import Status
 class Accuracy(Struct, frozen=True):
     """The check in numbers, pooled over draws.
 
-    rms_error, max_error: of the output against the oracle. reference_rms, reference_max: the same of
-    the plain computation in the case's dtype. rms_limit, max_limit: what was allowed. rows: query rows
-    compared, of how many (all unless the oracle would have cost too much). draws: independent inputs.
+    rms_error, max_error: of the output against the oracle. reference_rms, reference_max: the same of the
+    plain reference in the dtype of the case. rms_limit, max_limit: the largest errors that are allowed. rows:
+    the query rows that were compared, of ``rows_of``; fewer where solving all would cost too much. draws: the
+    number of independent inputs.
     """
 
     rms_error: float
@@ -45,11 +46,10 @@ class Accuracy(Struct, frozen=True):
 class DropoutNumbers(Struct, frozen=True):
     """The check of dropout in numbers.
 
-    calls: outputs looked at. rows, rows_of: rows (of a batch element, a head and a query) that tell
-    something, of how many compared; 0 where nothing is dropped that could be seen. scale: of the mean of the
-    outputs over the oracle's answer. spread: variance between calls over what p gives, and least and most
-    that were allowed. p: that of which the spread would be; p_least, p_most: those of which the limits would
-    be.
+    calls: the number of outputs. rows: the rows (of a batch element, a head and a query) in which dropout can
+    be seen, of ``rows_of`` compared. scale: of the mean of the outputs over the oracle's answer. spread: the
+    variance between calls over that of p; spread_least, spread_most: its limits. p: the probability that
+    would give this spread; p_least, p_most: those that would give the limits.
     """
 
     calls: int
@@ -72,25 +72,31 @@ def _ratio(part: float, whole: float) -> float:
 
 FORMAT_VERSION = 1
 
+# Decoding checks these limits, so a damaged line is refused when it is read.
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
 DeviceMode = Literal["", "batch", "launches", "cold"]
-"""What a sample of a device is: calls replayed back to back, or launched back to back, or each alone with an
-overwritten cache. "" on the CPU, where the case says it all."""
+"""How a device runs the calls of a sample: replayed back to back, launched back to back, or each alone after
+the cache was overwritten. "" on the CPU, where the case decides."""
 
 
 class Block(Struct, frozen=True, omit_defaults=True):
-    """The samples of one backend in one stretch of a set, a sample for each of its turns.
+    """The samples of one backend in one segment of a repetition, one for each of its turns.
 
-    stretch: which part of its set; inputs are renewed between two. turns: the places of its samples in the
-    stretch's order of turns, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is the
-    time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor): one
-    number a sample, read outside the timed window. asked_ns: how long each turn took by the clocks of the
-    processes before and after it (the parent's at the ends), of several in a row an equal share of what they
-    took less what the process waited for its core; 0 where they did not tell. others_cpu_ns: CPU time of the
-    process's other threads, from before its first turn until after its last. renewed_ns: of the one call that
-    was the first on inputs written anew within the stretch, 0 where it isn't known.
-    Of a device alone: mode; host_ns, what the thread took to launch, and cpu_ns what of that it had a core;
-    clock_mhz at the end of each sample, 0 where it wasn't told; default_clock_mhz, what the device runs at
-    when nothing slows it down.
+    stretch: the number of the segment; inputs are refreshed between two. turns: the places of its samples in
+    the segment's order of turns, ascending. calls: back-to-back calls in each sample; wall_ns[i] / calls is
+    the time per call of sample i. wall_ns, cpu_ns (of the thread), switches (involuntary), faults (minor):
+    one number for each sample, read outside the timed window. asked_ns: the duration of each turn by the
+    clocks of the processes before and after it (the parent's at the ends). Turns in a row share their
+    duration equally, without the time for which the process waited for its core; 0 where a clock is missing.
+    others_cpu_ns: CPU time of the process's other threads, from before its first turn until after its last.
+    renewed_ns: the time of the one call that was the first on inputs refreshed within the segment, 0 where
+    unknown.
+
+    For a device: mode; host_ns, the time that the thread took to launch, of which it had a core for cpu_ns;
+    clock_mhz at the end of each sample, 0 where unknown; default_clock_mhz, the clock when nothing slows the
+    device down.
     """
 
     stretch: int
@@ -110,15 +116,14 @@ class Block(Struct, frozen=True, omit_defaults=True):
 
 
 class CandidatePlan(Struct, frozen=True):
-    """What the check of a candidate found, and how it is going to be measured.
+    """The result of a candidate's check, and the plan for measuring it.
 
-    calls in each sample, samples (turns) in each block, warm_calls before each sample, sets it takes part in
-    (the first so many): fixed before measuring, from the budget. prepare_ms: loading and preparation;
-    first_call_ms: the first call, compilation and allocation included; warmup_ms: the trace of the
-    warm-up, per call.
-    fresh: whether each set gets a fresh process of it; otherwise it's started anew every few sets. anew:
-    whether that process prepares it anew; otherwise it's a fork of one that has.
-    accuracy, ran, kernel_of, parts, dropout: as in a record.
+    calls in each sample, samples (turns) in each block, warm_calls before each sample, sets (the repetitions
+    that it takes part in, from the first on): fixed before measuring, from the budget. prepare_ms: loading
+    and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
+    the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
+    replaced every few repetitions. anew: whether that process prepares the backend anew; otherwise it is a
+    fork of one that has. accuracy, ran, kernel_of, parts, dropout: as in a record.
     """
 
     calls: int
@@ -139,9 +144,9 @@ class CandidatePlan(Struct, frozen=True):
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
-    """A case whose contenders are checked and planned.
+    """A case whose candidates are checked and planned.
 
-    draw_entropy: what seeds the timed inputs, from the operating system. pairs: kept (query, key) pairs.
+    draw_entropy: the seed of the timed inputs, from the operating system. pairs: kept (query, key) pairs.
     """
 
     case: str
@@ -154,7 +159,7 @@ class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """Why a contender dropped out while it was measured. failed_check: as in a record."""
+    """The reason why a candidate dropped out while it was measured. failed_check: as in a record."""
 
     status: Status
     reason: str
@@ -162,13 +167,13 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 class MachineScale(Struct, frozen=True):
-    """What the machine could do while a set was measured, in a process of its own on the measured core.
+    """The speed of the machine during a repetition, measured by a process of its own on the measured core.
 
-    gemm_ns: the time of each product of two square matrices, by their side n (2n³ operations).
-    copy_bytes: read and written by one copy, the case's own working set; copy_ns: the time of each.
-    empty_ns: per call of a function that does nothing, one number a sample. copy_call_ns: of a copy of one
-    element, which is what calling a copy takes. convolution_ns: the time of each convolution of
-    convolution_flops operations; none where the products are as fast.
+    gemm_ns: the time of each product of two square matrices, by their side n (2n³ operations). copy_bytes:
+    the bytes that one copy of the case's working set reads and writes; copy_ns: the time of each. empty_ns:
+    per call of a function that does nothing, one number for each sample. copy_call_ns: the same for a copy of
+    one element, which is the cost of calling a copy. convolution_ns: the time of each convolution of
+    convolution_flops operations; empty where products are as fast.
     """
 
     gemm_ns: dict[int, list[int]]
@@ -181,19 +186,19 @@ class MachineScale(Struct, frozen=True):
 
 
 class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
-    """One fresh child process for each contender and all that was measured with them.
+    """One repetition: a fresh process for each candidate, and all that was measured with them.
 
-    order: contenders in the order they were started. draws: which of the case's secret inputs they
-    computed on, one after the other: two in each stretch, where inputs are renewed within, else one; changes:
-    for each, what seeds the composition of laws that it came after. scale: the machine's, None where it was
-    not measured. warmup_ns: by backend, the trace of its warm-up per call. blocks: by backend, in the order
-    measured. verified: backends whose outputs of timed calls were compared with the oracle and right;
-    verified_calls: how many of each. checking_s: what that took, writing inputs and waiting for it included.
-    failed: those that dropped out, wrong outputs included.
+    order: candidates in the order in which they were started. draws: the secret inputs of the case, in order:
+    two in each segment where inputs are refreshed within it, else one. changes: for each, the seed of the
+    transform that it follows. scale: the machine's, None where it was not measured. warmup_ns: by backend,
+    the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose
+    timed outputs were compared with the oracle and are right; verified_calls: the number of outputs of each.
+    checking_s: the time that this took, with writing inputs and waiting for it. failed: candidates that
+    dropped out, also because of wrong outputs.
     """
 
     case: str
-    index: int
+    index: Annotated[int, Meta(ge=0)]
     draws: list[int]
     order: list[str]
     warmup_ns: dict[str, list[int]]
@@ -207,28 +212,30 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
 
 
 class Record(Struct, frozen=True, tag="record", tag_field="kind"):
-    """The outcome of one backend on one case. A timing stands only on ``ok`` (and ``suspect``).
+    """The outcome of one backend on one case. A timing stands only on ``ok`` and ``suspect``.
 
-    case: its id. reason: why the status isn't ``ok``, in words. median_ms: median over sets of the
-    set's median time per call; low_ms, high_ms: its interval at ``confidence``. ratio: time over the
-    baseline's, the median over sets of the median of paired ratios; ratio_low, ratio_high: its interval at
-    ``ratio_confidence``. Intervals are exact, from order statistics over sets, at the least confidence of
-    0.95 or more that these sets allow; None where they allow none. p_value: of the sign test that the ratio
-    is 1. delta: the least effect that counts in a verdict. pairs: those the ratio stands on; pairs_left_out:
-    those left out because either side was preempted. best: the fastest backend of the case;
-    ratio_to_best: as ratio.
-    tflops, gbps: from exact counts. limit_share: the time that the machine, as measured in this run, needs at
-    least, over the time taken. peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
-    prepare_ms: loading and preparation; first_call_ms: the first call, compilation and allocation included.
-    timed_calls: calls inside timed samples. verified_calls: outputs of those compared with the oracle.
-    notes: what a reader should know, in words. accuracy: of the output, or of the gradient that is farthest
-    off; parts: of the output and each gradient, where there are several. dropout: what takes the place of
-    both in a case with dropout. failed_on: families of inputs on which the check failed, those of the case
-    beside it as ``near:FAMILY``; ``dropout`` where outputs are not those of dropout. failed_check: the check
-    that failed, see :mod:`attnbench.types.checks`. failed_case: the id of the case beside it that shows the
-    failure, "" where it is the case itself.
-    ran: what one call ran, in order: torch's operations that compute and kernels of a device, with counts
-    (``bmm x2``). kernel_of: the other backend whose kernel is among them, "" where there is none.
+    case: its id. reason: why the status is not ``ok``, in words. median_ms: the median over repetitions of
+    their median time per call; low_ms, high_ms: its interval at ``confidence``. ratio: time over the
+    baseline's, the median over repetitions of the median of paired ratios; ratio_low, ratio_high: its
+    interval at ``ratio_confidence``. Intervals are exact, from order statistics over repetitions, at the
+    least confidence of 0.95 or more that these repetitions allow; None where they allow none. p_value: of the
+    sign test that the ratio is 1. delta: the least effect that counts in a verdict. pairs: the pairs behind
+    the ratio; pairs_left_out: those left out because one side was preempted. best: the fastest backend of the
+    case; ratio_to_best: as ratio.
+
+    tflops, gbps: from exact counts. limit_share: the least time that the machine needs, as measured in this
+    run, over the time taken. peak_extra_bytes: of one call. faults_per_call: minor page faults while timed.
+    prepare_ms: loading and preparation. first_call_ms: the first call with compilation and allocation.
+    timed_calls: calls in timed samples. verified_calls: the outputs of these that were compared with the
+    oracle. notes: what a reader should know, in words.
+
+    accuracy: of the output, or of the gradient that is farthest off; parts: of the output and each gradient,
+    where there are several. dropout: in place of both in a case with dropout. failed_on: the kinds of inputs
+    on which the check failed, ``near:KIND`` for those of the variant case, ``dropout`` where outputs do not
+    have the moments of dropout. failed_check: the check that failed, see :mod:`attnbench.types.checks`.
+    failed_case: the id of the variant case that shows the failure, "" where it is the case itself. ran: the
+    operations of torch and the kernels of a device that one call ran, in order, with counts (``bmm x2``).
+    kernel_of: another backend whose kernel is among them, or "".
     """
 
     case: str
@@ -236,21 +243,21 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     backend: str
     status: Status
     reason: str = ""
-    median_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
+    median_ms: Positive | None = None
+    low_ms: Positive | None = None
+    high_ms: Positive | None = None
     confidence: float | None = None
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
+    ratio: Positive | None = None
+    ratio_low: Positive | None = None
+    ratio_high: Positive | None = None
     ratio_confidence: float | None = None
-    p_value: float | None = None
+    p_value: Share | None = None
     baseline: str | None = None
-    delta: float | None = None
+    delta: Share | None = None
     pairs: int = 0
     pairs_left_out: int = 0
     best: str | None = None
-    ratio_to_best: float | None = None
+    ratio_to_best: Positive | None = None
     accuracy: Accuracy | None = None
     tflops: float | None = None
     gbps: float | None = None
@@ -284,10 +291,10 @@ class PluginLine(Struct, frozen=True):
 class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     """The first line of a run file.
 
-    format: version of this format. command: argv. cases, backends: what was asked for, in order.
-    named: backends that were asked for by name. protocol: every dial of the measurement.
-    environment: facts of the machine and its software. sides: of a live comparison, what each of its two
-    sides is; backends are then called after them.
+    format: the version of this format. command: argv. cases, backends: as requested, in order. named:
+    backends that were requested by name. protocol: every setting of the measurement. environment: facts of
+    the machine and its software. sides: the two sides of a live comparison, by which backends are then
+    named.
     """
 
     format: int
@@ -306,9 +313,10 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
 
 
 class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):
-    """The last line of a run that went to its end. phases_s: where its wall time went.
+    """The last line of a run that was completed.
 
-    load_average: of the machine then, over 1, 5 and 15 minutes; its own work is part of it.
+    phases_s: the wall time of each phase. load_average: of the machine at the end, over 1, 5 and 15 minutes;
+    the run's own work is part of it.
     """
 
     finished: str

@@ -17,7 +17,7 @@ Kind = Literal["right", "wrong", "doubtful", "declined", "failed"]
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a status implies.
+    """The consequences of a status.
 
     kind: ``right`` and ``doubtful`` outputs passed the check, ``wrong`` ones did not; a ``declined`` case was
     not run, which is not a failure; a ``failed`` one could not be measured. short: one word for the cell of a
@@ -71,5 +71,5 @@ STATUSES: tuple[Status, ...] = tuple(MEANING)
 
 
 def status_words(status: str) -> str:
-    """A status for people: ``out of memory``."""
+    """Return a status for people: ``out of memory``."""
     return status.replace("_", " ")

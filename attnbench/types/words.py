@@ -40,7 +40,7 @@ def count_of(number: int, what: str) -> str:
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
 """Names appear in ids, files, tables and command lines."""
-NAMES_ARE = "letters, digits, '_', '.' and '-', beginning with a letter or digit"
+NAMES_ARE = "use letters, digits, '_', '.' and '-', and begin with a letter or digit"
 LONGEST_NAME = 64
 """The most characters in the name of a record."""
 

@@ -1,4 +1,4 @@
-"""How far answers are from the exact ones: by draw, by part of the answer, and by weights."""
+"""The errors of answers, by draw and by part of the answer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw: the inputs by name; the exact answer by parts (on the chosen rows); the gradient of the
-    output that gradients are made with, where the case has any.
+    """One draw: inputs by name, the exact answer by parts on the chosen rows, and the gradient of the output.
 
-    held: for each gradient what it is a difference of, and plain_errors how far the plain reference is off.
+    upstream: None in a forward pass. held: for each gradient its terms before they are subtracted.
+    plain_errors: for each gradient the errors of the plain reference.
     """
 
     inputs: Mapping[str, Stored]
@@ -40,13 +40,13 @@ class Drawn:
 Rows = NDArray[np.intp]
 
 MOST_TIMED_ELEMENTS = 1 << 16
-"""Of the output of a timed call, about so many are compared."""
+"""About so many elements of the output of a timed call are compared."""
 
 
 def some_rows(case: Case, rows: Rows | None, rng: np.random.Generator) -> Rows:
-    """Places among the query rows that are compared: all, or some at random where there are many elements.
+    """Return places among the query rows that are compared: all, or random ones of a large output.
 
-    What a backend left over from another call is in every row.
+    An output that is left over from another call is wrong in every row.
     """
     count = case.Lq if rows is None else len(rows)
     by_row = prod(output_shape(case)) // case.Lq
@@ -64,10 +64,10 @@ def errors_after(
     rows: Rows | None,
     some: Rows | None = None,
 ) -> dict[str, Errors]:
-    """Errors of each part of an answer, as stored, to inputs that a transform has changed.
+    """Return the errors of each part of an answer to inputs after a transform.
 
-    expected: the exact answer before the change; of the output the query rows ``rows`` alone, all where None.
-    some: places of those rows that count; the worst element is then named by its row of the case.
+    expected: the exact answer before it; the output has the query rows ``rows`` alone, all if None. some: the
+    places of the rows to compare; the worst element then has its row of the case.
 
     Raises:
         ValueError: the answer has other parts.

@@ -1,4 +1,4 @@
-"""One case in the verifier: its draws, their exact answers, and the verdict on those of others."""
+"""One case in the verifier: its draws, their exact answers, and the verdict on answers of backends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attnbench.check.errors import (
     verdict,
     worse,
 )
-from attnbench.check.gradients import gradient_scale
+from attnbench.check.gradients import few, gradient_scale, summed
 from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers
 from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import Stored, draw_inputs, draw_parameters, draw_upstream, widen, widened
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 
 def check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Families and numbers of the draws of the check, in the order in which they are computed.
+    """Return families and numbers of the draws of the check, in the order in which they are computed.
 
-    A draw with small changes follows its original, so that a cache may take it for the same.
+    A near-duplicate follows its original, so that a cache may take it for the same.
     """
     named = [name for name in families_of(case, rule) if name not in without]
     if case.dropout:
@@ -76,7 +76,7 @@ _CHANGES_REMEMBERED = 8
 
 
 class CaseVerifier:
-    """A case with its parameters, and what has been drawn, solved and compared on it so far."""
+    """A case with its parameters, and its draws, exact answers and errors so far."""
 
     def __init__(
         self, case: str, rule: Rule, timed_entropy: int, oracle_flops: float, *, without: Sequence[str] = ()
@@ -105,7 +105,7 @@ class CaseVerifier:
         return tuple(family for family, _ in self._check)
 
     def draw(self, index: int) -> Drawn:
-        """A draw, solved once. Gradients are not among what is solved; see :meth:`expect`."""
+        """Return a draw, solved once. Its exact gradients come by :meth:`expect`."""
         if index not in self._draws:
             inputs = self._inputs(index)
             upstream = None
@@ -145,16 +145,17 @@ class CaseVerifier:
         return self._redrawn[index, change]
 
     def expect(self, index: int, gradients: Mapping[str, Array]) -> None:
-        """Take the exact gradients of a draw for answers: what ``worker.exact`` has computed."""
+        """Take exact gradients, which a worker computed in float64, for those of a draw."""
         drawn = self.draw(index)
         for name, array in gradients.items():
             if not name.startswith((HELD, ERROR)):
                 drawn.expected[name] = array
                 drawn.held[name] = gradients[HELD + name]
-                drawn.plain_errors[name] = errors_of(gradients[ERROR + name], array)
+                off = gradients[ERROR + name]
+                drawn.plain_errors[name] = errors_of(off, np.broadcast_to(array, off.shape))
 
     def arrays(self, index: int, change: int) -> dict[str, Stored]:
-        """Return the arrays of a draw for a worker, by name, after a transform where one is named."""
+        """Return the arrays of a draw for a worker, by name; change: the seed of a transform, 0 for none."""
         drawn = self._after(index, change)
         named, upstream = dict(drawn.inputs), drawn.upstream
         if change and self.operation.heads is not None:
@@ -164,16 +165,16 @@ class CaseVerifier:
         return named if upstream is None else named | {UPSTREAM: upstream}
 
     def score(self, who: str, index: int, parts: Parts) -> str:
-        """Compare an answer with the exact one; return what is wrong with it where that is plain."""
+        """Compare an answer with the exact one; return the fault of values that are not finite, else ""."""
         errors = errors_after(self.case, self._change(index, 0), parts, self.draw(index).expected, self.rows)
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
-            # It may have been computed in several orders of summation: the worse counts.
+            # It may come in several orders of summation: the larger error counts.
             known = self._scores.get(PLAIN, {}).get(index, errors)
             errors = {part: worse(found, known[part]) for part, found in errors.items()}
         self._scores.setdefault(who, {})[index] = errors
         plain = self._scores.get(PLAIN, {}).get(index, {})
-        # Where the plain reference is no better the rule is to blame, which the verdict says.
+        # If the plain reference is not finite either, the rule is at fault, and the verdict says so.
         wrong = [p for p, e in errors.items() if e.not_finite and not (p in plain and plain[p].not_finite)]
         return self._of_part(wrong[0]) + errors[wrong[0]].not_finite if wrong and who != PLAIN else ""
 
@@ -198,7 +199,7 @@ class CaseVerifier:
         return weights_problem(case, got, exact, self._plain_weights[index], rows)
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
-        """Compare the answer of a timed call; return what is wrong with it ("" for nothing), and the law."""
+        """Compare the answer of a timed call; return its fault ("" for none), and the transform in words."""
         after = self._after(index, change)
         # Another draw has no transform to undo.
         transform = self._change(index, 0 if after is not self.draw(index) else change)
@@ -217,16 +218,16 @@ class CaseVerifier:
         return "", ""
 
     def begin_timed(self) -> None:
-        """Outputs of timed calls of one process come."""
+        """Prepare for the outputs of timed calls of one process."""
 
     def end_timed(self) -> str:
-        """Describe what is wrong with them together; "" for nothing."""
+        """Return the fault of these outputs together; "" for none."""
         return ""
 
     def judge(self, who: str, left_out: Collection[str] = ()) -> rm.Judged:
-        """The verdict on all that ``who`` has computed for the check, family by family and part by part.
+        """Return the verdict on all answers of ``who`` for the check, family by family and part by part.
 
-        left_out: deliveries that it was not given.
+        left_out: deliveries that it did not get.
         """
         scores = self._scores.get(who, {})
         needless = set(left_out) & set(DELIVERIES)
@@ -242,7 +243,7 @@ class CaseVerifier:
         check: Check = ""
         for family, draws in by_family.items():
             for part in scores[draws[0]]:
-                # What families show are mistakes of the output; few of their draws say nothing of gradients.
+                # Stress inputs show mistakes of the output; gradients are checked on ordinary inputs.
                 if family != NORMAL and part != OUT:
                     continue
                 accuracy, problem = self._verdict(part, [scores[i][part] for i in draws], draws, draws)
@@ -287,7 +288,7 @@ class CaseVerifier:
         return self.case.seed if index < len(self._check) else self.entropy
 
     def _change(self, index: int, seed: int) -> Transform:
-        """The transform that a seed stands for, 0 for none; the last few are remembered."""
+        """Return the transform of a seed, none for 0; the last few are remembered."""
         if not seed:
             return identity(self.case)
         if (index, seed) not in self._changes:
@@ -309,15 +310,20 @@ class CaseVerifier:
         *,
         in_place: bool = False,
     ) -> tuple[Accuracy, str]:
-        """in_place: the worst element is named by its place in the output, not among the rows compared."""
+        """Return the numbers and the fault of errors.
+
+        in_place: the place of the worst element counts rows of the output, not the rows compared.
+        """
         plain = self._scores.get(PLAIN, {})
         missing = set(references) - set(plain)
         if missing or not references:
             raise ValueError(f"no plain reference of draws {sorted(missing or draws)} to judge by")
         output, values = self._scales_of(part, draws)
         sampled = self.rows is not None and part == OUT and not in_place
+        mine = pool(errors)
+        gradient = part != OUT and self.operation.heads is not None
         return verdict(
-            pool(errors),
+            mine,
             pool([plain[index][part] for index in references]),
             output=output,
             values=values,
@@ -326,10 +332,11 @@ class CaseVerifier:
             rows_of=self.case.Lq,
             draws=len(draws),
             axes=next((s.axes for s in self.operation.outputs(self.case) if s.name == part), ""),
+            few=few(mine.count) if gradient else 1.0,
         )
 
     def _scales_of(self, part: str, draws: Sequence[int]) -> tuple[Scale, Scale]:
-        """The scale of a part of the exact answers, and of the values it is made of."""
+        """Return the scale of a part of the exact answers, and of the values it is made of."""
         if self.operation.heads is None:
             scale = together([self._scale(i, part) for i in draws])
             return scale, scale
@@ -339,7 +346,7 @@ class CaseVerifier:
             )
         drawn = [self.draw(i) for i in draws]
         exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
-        scale = gradient_scale(exact, held, self.case.dtype, summed=part.startswith("b_"))
+        scale = gradient_scale(exact, held, self.case.dtype, summed=summed(self.case, part))
         return scale, scale
 
     def _check_of(self, part: str, errors: Sequence[Errors], draws: Sequence[int]) -> Check:
@@ -352,7 +359,7 @@ class CaseVerifier:
         return "not_finite" if pool(errors).not_finite else "values"
 
     def _plain_verdict(self, index: int) -> tuple[Accuracy, str]:
-        """On the plain reference's own output on a draw: its limits are those of all others."""
+        """Return the verdict on the plain reference's own output, whose limits are those of all others."""
         plain = self._scores.get(PLAIN, {})
         return self._verdict(OUT, [plain[index][OUT]] if index in plain else [], [index], [index])
 
@@ -371,15 +378,15 @@ def _triple(inputs: Mapping[str, Stored]) -> Triple:
 
 
 def passing_trivial_answer(opened: CaseVerifier) -> str:
-    """A canary that would pass the whole check, "" for none: such a case tells nothing.
+    """Return a trivial answer that passes the whole check, "" for none: such a case can't detect errors.
 
     The plain reference must have been scored. Each answer is tried on one draw after the other while it
-    passes; hardly any gets beyond the first.
+    passes, which hardly any does on the first.
     """
     if opened.operation.heads is None:
         return _zeros_that_pass(opened)
     if opened.case.pass_ == "backward" or opened.case.dropout:
-        # There is no output to compare, or none that is compared by its values.
+        # There is no output to compare, or its values are not compared.
         return ""
     left = set(TRIVIAL_ANSWERS)
     for index in range(len(opened.families)):

@@ -1,4 +1,4 @@
-"""A case with dropout that the verifier has open: moments of draws, and outputs held against them."""
+"""A case with dropout in the verifier: moments of draws, and outputs compared with them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 DROPOUT = "dropout"
-"""Where such a check fails, among families of inputs."""
+"""Stands among the families of inputs that failed."""
 
 
 class DropoutVerifier(CaseVerifier):
-    """As any case, but that outputs differ from call to call, which is what they are judged by.
+    """A case whose outputs differ from call to call, and are compared by their statistics.
 
-    The plain reference computes the answer without dropout. Laws hold as ever: they move weights and values,
-    or multiply them, and what is dropped is as random elsewhere.
+    The plain reference computes the answer without dropout. Symmetries hold: they move or scale weights and
+    values, and dropped weights are as random elsewhere.
     """
 
     def __init__(
@@ -44,23 +44,23 @@ class DropoutVerifier(CaseVerifier):
 
     @property
     def calls(self) -> int:
-        """How many outputs on the same inputs are compared."""
+        """Return how many outputs on the same inputs are compared."""
         return dropout_calls(self.case, None if self.rows is None else len(self.rows))
 
     def score(self, who: str, index: int, parts: Parts) -> str:
-        """Look at one output alone."""
+        """Check one output alone."""
         if who == PLAIN:
             return super().score(who, index, parts)
         return self._alone(index, 0, parts)
 
     def tally(self, who: str, index: int, parts: Parts) -> None:
-        """Add one of many outputs on the same draw, which :meth:`judge` looks at together."""
+        """Add one of many outputs on the same draw, which :meth:`judge` checks together."""
         if who not in self._tallies or self._tallies[who][0] != index:
             self._tallies[who] = index, self._tally(index)
         self._add(self._tallies[who][1], index, 0, parts)
 
     def judge(self, who: str, left_out: Collection[str] = ()) -> rm.Judged:
-        """The verdict on all outputs that were tallied; they are forgotten."""
+        """Return the verdict on all tallied outputs, and forget them."""
         index, tally = self._tallies.pop(who)
         if not tally.not_finite and len(tally.along) < self.calls:
             raise ValueError(f"{len(tally.along)} outputs to judge where {self.calls} are needed")
@@ -72,11 +72,11 @@ class DropoutVerifier(CaseVerifier):
         return rm.Judged(None, problem, (DROPOUT,) if problem else (), dropout=_finite(numbers), check=check)
 
     def begin_timed(self) -> None:
-        """Outputs of timed calls of one process come."""
+        """Prepare for the outputs of timed calls of one process."""
         self._timed = {}
 
     def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
-        """Look at the output of a timed call alone, and keep what :meth:`end_timed` needs of it."""
+        """Check the output of a timed call alone, and tally it for :meth:`end_timed`."""
         problem = self._alone(index, change, parts)
         if problem:
             return problem, str(self._change(index, change)) if change else ""
@@ -86,7 +86,7 @@ class DropoutVerifier(CaseVerifier):
         return "", ""
 
     def end_timed(self) -> str:
-        """Describe what is wrong with outputs of timed calls on the same draw together; "" for nothing."""
+        """Return the fault of the outputs of timed calls on one draw together; "" for none."""
         together, self._timed = self._timed, {}
         for index, tally in together.items():
             if len(tally.along) > 1:
@@ -114,7 +114,7 @@ class DropoutVerifier(CaseVerifier):
         tally.add(invert(self.case, self._change(index, change), output, self.rows))
 
     def _moments_of(self, index: int) -> Moments:
-        """The moments of a draw, solved once."""
+        """Return the moments of a draw, solved once."""
         if index not in self._moments:
             drawn = self.draw(index)
             a, b, c = (widen(array, self.case.dtype) for array in drawn.inputs.values())
@@ -129,13 +129,13 @@ class DropoutVerifier(CaseVerifier):
         return {"rms_limit": accuracy.rms_limit, "max_limit": accuracy.max_limit}
 
     def _hint(self, index: int) -> str:
-        """Say that the plain reference is wrong too, where it is."""
+        """Return a sentence if the plain reference is wrong too, else ""."""
         _, problem = self._plain_verdict(index)
         return f". The plain reference, without dropout, is wrong too: {problem}" if problem else ""
 
 
 def _finite(numbers: DropoutNumbers | None) -> DropoutNumbers | None:
-    """Numbers as a file can hold them; None where one is infinite or NaN."""
+    """Return numbers that a file can hold; None if one is infinite or NaN."""
     if numbers is None or not all(math.isfinite(each) for each in msgspec.structs.astuple(numbers)):
         return None
     return numbers

@@ -1,4 +1,4 @@
-"""The verifier: makes inputs, solves them in float64, judges outputs. No torch, no backend.
+"""The verifier: it makes inputs, solves them in float64 and compares outputs, without torch and backends.
 
 Started by the parent as ``python -m attnbench.verifier.process DESCRIPTOR PARENT``.
 """
@@ -108,7 +108,7 @@ def _answer(
 
 
 def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:
-    """Compare answers on one draw, or take them where they are exact."""
+    """Compare answers on one draw, or take exact gradients."""
     problem = ""
     check: Check = ""
     for specs in request.outputs:
@@ -128,7 +128,7 @@ def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:
 
 
 def _score_timed(opened: CaseVerifier, request: rm.ScoreTimed, fd: int) -> rm.Scored:
-    """Outputs of timed calls one by one, then all of them together."""
+    """Compare outputs of timed calls one by one, then all of them together."""
     opened.begin_timed()
     for place, each in enumerate(request.outputs):
         problem, transform = _wrong_shape(opened.case, each.parts), ""

@@ -1,7 +1,7 @@
 """The processes that run a backend's code, started by the runner.
 
-    parent ── preloaded server (torch, nothing else) ── prepared worker (a backend on a case) ── worker (set)
+    parent ── preloaded server (torch, no plugin) ── worker (a plugin, a prepared backend) ── its forks
        └───── verifier (inputs, oracle, check; NumPy only)
 
-Only prepared workers and workers run code of backends.
+Only workers and their forks run code of backends.
 """

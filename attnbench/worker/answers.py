@@ -1,4 +1,4 @@
-"""Answers of calls part by part, as they are stored, and the log of outputs of timed calls."""
+"""Answers of calls as stored parts, and the log of outputs of timed calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.case import Case, activation_shapes, output_shape
 from attnbench.types.operation import TensorSpec, operation_of
-from attnbench.worker.outputs import WrongOutput, as_stored, stored_output
+from attnbench.worker.failures import WrongOutput
+from attnbench.worker.outputs import as_stored, stored_output
 
 if TYPE_CHECKING:
     from attnbench.worker.prepared import PreparedBackend
@@ -25,7 +26,7 @@ _ALIGN_BYTES = 64
 
 
 def output_of(prepared: PreparedBackend, answer: Any) -> Any:
-    """The output in an answer; None where a case asks for gradients alone."""
+    """Return the output in an answer; None if the case has gradients alone."""
     if prepared.case.pass_ == "forward":
         return answer
     return answer[0] if prepared.case.pass_ == "both" else None
@@ -52,10 +53,10 @@ def outputs_of(case: Case) -> tuple[TensorSpec, ...]:
 
 
 def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
-    """The parts of an answer by name, in BHLD: the output as ``out``, gradients by what they are of.
+    """Return the parts of an answer by name, in BHLD: outputs, and gradients by their inputs or parameters.
 
     Raises:
-        WrongOutput: one of them isn't what the case asks for.
+        WrongOutput: one of them is not as the case requires.
     """
     case, layout = prepared.case, prepared.layout
     if prepared.passed is None:
@@ -74,7 +75,7 @@ def stored_answer(prepared: PreparedBackend, answer: Any) -> dict[str, Stored]:
 
 
 def written(fd: int, at: int, parts: Mapping[str, Stored], dtype: str) -> tuple[tuple[ArraySpec, ...], int]:
-    """Write arrays into a descriptor from a place on; gives where they are, and the end, aligned."""
+    """Write arrays into a descriptor from the offset ``at`` on; return their places and the aligned end."""
     specs = []
     for name, data in parts.items():
         specs.append(ArraySpec(name, dtype, tuple(data.shape), at))
@@ -87,7 +88,7 @@ def written(fd: int, at: int, parts: Mapping[str, Stored], dtype: str) -> tuple[
 
 
 def _stored_gradient(prepared: PreparedBackend, name: str, gradient: Any) -> Stored:
-    """A gradient, which may be a view or expanded: it's torch that made it, not the backend."""
+    """Return a gradient as it is stored. torch made it, so it may be a view or expanded."""
     case = prepared.case
     if gradient.dtype != case_dtype(case):
         raise WrongOutput(f"the gradient of {name} has dtype {gradient.dtype}; {case.dtype} is asked for")
@@ -115,7 +116,7 @@ class OutputLog:
         """Copy an answer into the log.
 
         Raises:
-            WrongOutput: it isn't what the case asks for.
+            WrongOutput: it is not as the case requires.
         """
         start = perf_counter_ns()
         parts = stored_answer(prepared, answer)
@@ -131,7 +132,7 @@ class OutputLog:
         return kept is not None and (kept.segment, kept.slot, kept.call) == (segment, slot, call)
 
     def spent(self, ns: int) -> None:
-        """Count what else checking has taken within turns."""
+        """Count more time of checking within slots."""
         self._checking_ns += ns
 
     def handed_over(self) -> tuple[Kept, tuple[int, ...]]:

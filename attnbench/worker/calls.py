@@ -16,12 +16,12 @@ from attnbench.ipc.names import ERROR, HELD, WEIGHTS
 from attnbench.ipc.shared_memory import Stored, anonymous_file
 from attnbench.timing.sample import timer_for
 from attnbench.types.case import Case
-from attnbench.worker.activity import check_company, check_idle, past_here, read_activity, with_call
 from attnbench.worker.answers import output_of, outputs_by_name, outputs_of, stored_answer, written
+from attnbench.worker.failures import NotPrepared, WrongOutput
 from attnbench.worker.guards import check_bands, check_unchanged, keep, ordinals, poison
-from attnbench.worker.outputs import WrongOutput, as_stored, check_output, check_own_memory
-from attnbench.worker.prepared import NotPrepared, PreparedBackend
-from attnbench.worker.state import nothing_changed
+from attnbench.worker.outputs import as_stored, check_output, check_own_memory
+from attnbench.worker.prepared import PreparedBackend
+from attnbench.worker.state import check_company, check_idle, nothing_changed, read_activity, with_call
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
 
 WATCHED_CALLS = 4
 OUTPUTS_KEPT, MOST_KEPT_BYTES = 3, 256 * 1024**2
-"""Buffers that are given in turns are found where there are no more of them than outputs kept."""
+"""A backend that returns buffers in turn is found if it has no more buffers than outputs are kept."""
 
 
 def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
-    """Make one call; return what is held from now on, the output, and the ns of the call.
+    """Make one call and check it; return the backend from now on, the output, and the ns of the call.
 
-    The output is kept: those that follow must be elsewhere. Settings of the process, threads and children are
-    looked at around some calls; the inputs, what is around them, and the output at all.
+    Inputs, their bands and the output are checked around every call; switches, threads and children around
+    some. The output is kept: outputs of later calls must lie elsewhere.
 
     Raises:
-        WrongOutput: it gave no output, or changed or used what it must not, in words.
+        WrongOutput: it returned no output of the case, or changed or used what it must not.
     """
     assert prepared.inputs is not None
-    past, before, company = past_here(prepared.past), keep(prepared.inputs), read_activity()
-    watched = _watched(past.calls)
+    past, before, company = prepared.past, keep(prepared.inputs), read_activity()
+    # To look at everything takes as long as some dozens of small calls.
+    watched = past.calls < WATCHED_CALLS or past.calls % 8 == 0
     on_cpu = prepared.case.device == "cpu"
     if watched and on_cpu and prepared.case.threads == 1:
         check_idle(past, company)
@@ -58,30 +59,17 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     check_unchanged(prepared.inputs, before)
     check_bands(prepared.buffers)
     check_held_output(prepared, output)
-    return (
-        replace(prepared, past=now, earlier=_kept(prepared, _without_graph(prepared, output))),
-        output,
-        sample.wall_ns,
-    )
-
-
-def _without_graph(prepared: PreparedBackend, output: Any) -> Any:
-    """The same memory: a graph would keep all that the call has made for as long."""
-    return output.detach() if prepared.delivery == GRADED else output
-
-
-def _watched(calls: int) -> bool:
-    """Return whether to look at everything around a call: the first few of a process, then one in eight.
-
-    It takes as long as some dozens of small calls.
-    """
-    return calls < WATCHED_CALLS or calls % 8 == 0
+    # Without its graph, which would keep all tensors of the call.
+    kept = output.detach() if prepared.delivery == GRADED else output
+    count = OUTPUTS_KEPT if prepared.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
+    earlier = (*prepared.earlier, kept)[-count:]
+    return replace(prepared, past=now, earlier=earlier), output, sample.wall_ns
 
 
 def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
     """Raise :class:`WrongOutput` if it is not an output of the case, or shares memory with other tensors.
 
-    Gradients are made by torch, so they are where they may be.
+    torch makes the gradients, so they are not checked.
     """
     output = output_of(prepared, answer)
     if output is None:
@@ -90,7 +78,7 @@ def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
     for spec in outputs_of(prepared.case):
         check_output(outputs[spec.name], prepared.case, spec.shape, prepared.layout)
     if prepared.case.Lk == 1 and prepared.inputs is not None and output is prepared.inputs[-1]:
-        # The answer of one key is its value. Such a case tells nothing; self-tests of the clock have it.
+        # With one key the answer is its value. Such a case detects no error; self-tests of the clock use it.
         return
     others = list(_others(prepared))
     for name, tensor in outputs.items():
@@ -119,14 +107,8 @@ def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
                 yield "the output of an earlier call", tensor
 
 
-def _kept(prepared: PreparedBackend, answer: Any) -> tuple[Any, ...]:
-    """The outputs that the next must not lie in: of large ones the last alone."""
-    count = OUTPUTS_KEPT if prepared.output_bytes <= MOST_KEPT_BYTES // OUTPUTS_KEPT else 1
-    return (*prepared.earlier, answer)[-count:]
-
-
 def computed(prepared: PreparedBackend, request: Compute) -> tuple[PreparedBackend, Outputs, int]:
-    """Compute what is asked for; return the backend from now on, the answers, and their descriptor.
+    """Do the request; return the backend from now on, the answers, and their descriptor.
 
     Raises:
         WrongOutput: see :func:`checked_call`; the descriptor is closed then.
@@ -154,11 +136,10 @@ def computed(prepared: PreparedBackend, request: Compute) -> tuple[PreparedBacke
 
 
 def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:
-    """Gradients on the inputs that a worker holds, by name, all in float64.
+    """Return gradients on the present inputs by name, in float64.
 
-    With each, under ``held.NAME``, what the units of its errors come from
-    (:func:`attnbench.check.gradients.gradient_scale`), and under ``error.NAME`` by how much the plain
-    reference in the case's dtype is off.
+    ``held.NAME`` is the source of the units of its errors (:func:`attnbench.check.gradients.gradient_scale`),
+    ``error.NAME`` the error of the plain reference in the dtype of the case.
     """
     assert prepared.inputs is not None
     assert prepared.passed is not None
@@ -173,18 +154,18 @@ def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:
 
 
 def answer_in_turn(prepared: PreparedBackend, *, backwards: bool) -> dict[str, Stored]:
-    """Its output on the inputs that a worker holds, features added in turn, or backwards."""
+    """Return the output on the present inputs, with features added in turn, or backwards."""
     assert prepared.inputs is not None
     call = prepared.backend.prepare(in_turn(prepared.setup, backwards=backwards))
     return stored_answer(prepared, call(*prepared.inputs))
 
 
 def computed_weights(prepared: PreparedBackend) -> dict[str, Stored]:
-    """The weights of the inputs that are held, (B, H, Lq, Lk), by the function that the backend declares.
+    """Return the weights of the present inputs, (B, H, Lq, Lk), by the function that the backend declares.
 
     Raises:
         NotPrepared: it declares none.
-        WrongOutput: they aren't what is asked for, or the call changed what it must leave alone.
+        WrongOutput: their form is wrong, or the call changed what it must leave alone.
     """
     case = prepared.case
     if prepared.backend.weights is None or case.layer is not None:

@@ -1,8 +1,9 @@
-"""Failures in a worker as a status, a reason and a check."""
+"""Failures in a worker, as a status, a reason and a check."""
 
 from __future__ import annotations
 
 from attnbench.check.gradients import NoGradient
+from attnbench.ipc.messages import Failed
 from attnbench.types.checks import Check
 from attnbench.types.status import Status
 from attnbench.types.words import clean, one_line
@@ -10,25 +11,47 @@ from attnbench.types.words import clean, one_line
 _NO_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory", "unable to allocate")
 
 
-def _code(code: object) -> str:
-    return clean(code) if not isinstance(code, str) else repr(clean(code))
+class Refused(Exception):  # noqa: N818
+    """A request ended with a status, a reason and, if a check failed, its name."""
+
+    def __init__(self, status: Status, reason: str, check: Check = "") -> None:
+        super().__init__(reason)
+        self.status: Status = status
+        self.reason = reason
+        self.check: Check = check
+
+
+class NotPrepared(Refused):
+    """Preparation ended with a status other than ok."""
+
+
+class WrongOutput(Refused):
+    """A call did not return what the case requires, or changed what it must leave alone."""
+
+    def __init__(self, reason: str, check: Check = "output_form") -> None:
+        super().__init__("mismatch", reason, check)
+
+
+def failed(failure: BaseException, doing: str) -> Failed:
+    """Return the answer to a request that raised while ``doing`` something ("the call")."""
+    if isinstance(failure, Refused):
+        return Failed(failure.status, clean(failure.reason), failure.check)
+    check: Check = "graph" if isinstance(failure, NoGradient) else ""
+    if isinstance(failure, ModuleNotFoundError):
+        check = "requires"
+    return Failed(*classify(failure, doing), check)
 
 
 def classify(failure: BaseException, doing: str) -> tuple[Status, str]:
-    """The status of a failure while ``doing`` something ("the call"), and one line that says why."""
+    """Return the status of an exception of a backend's code, and one line that says why."""
     words = one_line(failure)
     if isinstance(failure, MemoryError) or any(sign in words.lower() for sign in _NO_MEMORY):
         return "out_of_memory", f"{doing} ran out of memory: {words}"
     if isinstance(failure, SystemExit):
-        return "crashed", f"{doing} called exit({_code(failure.code)})"
+        code = failure.code
+        shown = repr(clean(code)) if isinstance(code, str) else clean(code)
+        return "crashed", f"{doing} called exit({shown})"
     return "error", f"{doing} raised {words}"
-
-
-def check_of(failure: BaseException) -> Check:
-    """Return the check that an exception of a backend's code fails; "" for most."""
-    if isinstance(failure, ModuleNotFoundError):
-        return "requires"
-    return "graph" if isinstance(failure, NoGradient) else ""
 
 
 def no_answer(answer: object) -> str:

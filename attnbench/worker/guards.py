@@ -1,53 +1,51 @@
-"""Inputs between bands of NaN, whether a call left them alone, and free memory full of NaN."""
+"""Bands of NaN around inputs, checks that a call left them alone, and free memory full of NaN."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from attnbench.worker.outputs import WrongOutput, reach_of
+from attnbench.worker.failures import WrongOutput
+from attnbench.worker.outputs import reach_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 BAND_BYTES = 4096
-"""Of NaN on either side of an input: more than the widest vectors and the padded rows of a block."""
+"""The length of each band: more than the widest vectors and the padded rows of a block."""
 
-_ORDINALS = ("first", "second", "third")
 _FEWEST_BLOCKS, _MOST_BLOCKS, _BLOCKS_BYTES = 4, 16, 1024**2
 _MAPPED_FROM_BYTES = 128 * 1024
 _ROOM_BYTES = 128
-"""More than an allocator asks for beside what it keeps: an alignment of 64 and the smallest block."""
+"""More than an allocator adds to a request: an alignment of 64 and the smallest block."""
 
 _LARGEST_POISONED_BYTES = 256 * 1024**2
 
 
 def ordinals() -> Iterator[str]:
     """Yield words for inputs, in their order."""
-    yield from _ORDINALS
-    yield from (f"{number}th" for number in count(len(_ORDINALS) + 1))
+    return chain(("first", "second", "third"), (f"{number}th" for number in count(4)))
 
 
 def between_bands(
     tensor: Tensor, *, counted: bool, strides: Sequence[int] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """A copy with NaN before and behind it; return it, and the buffer from band to band.
+    """Copy a tensor between bands of NaN; return the copy, and the buffer from band to band.
 
-    To whoever gets the copy its memory looks like any other: its storage begins and ends with it. It is
-    aligned as the buffer is. counted: whether it counts what is written to it in place, as tensors do that
-    were not made in torch's inference mode. strides: of the copy, with NaN where they leave gaps; contiguous
-    where None.
+    The storage of the copy begins and ends with it, as that of any tensor, and is aligned as the buffer is.
+    counted: let it count writes in place, as tensors do that torch's inference mode did not make. strides: of
+    the copy, with NaN in their gaps; contiguous if None.
     """
     import torch
     from torch.utils.dlpack import from_dlpack
 
     band = BAND_BYTES // tensor.element_size()
     if not tensor.is_floating_point():
-        # No integer shows in an output if it is read, as NaN does.
+        # No integer shows in an output that was read wrongly, as NaN does.
         whole = tensor.clone()
         return whole, whole
     strides = tensor.contiguous().stride() if strides is None else strides
@@ -61,7 +59,7 @@ def between_bands(
 
 @dataclass(frozen=True)
 class Kept:
-    """Inputs before a call: their bits, and how often each had been written to (-1: not counted)."""
+    """Inputs before a call: their bits, and the count of writes to each (-1: not counted)."""
 
     copies: tuple[Tensor, ...]
     versions: tuple[int, ...]
@@ -73,7 +71,7 @@ def keep(inputs: Sequence[Tensor]) -> Kept:
 
 
 def check_unchanged(inputs: Sequence[Tensor], before: Kept) -> None:
-    """Raise :class:`WrongOutput` where a call has changed bits of its inputs, or written to them at all."""
+    """Raise :class:`WrongOutput` if a call changed bits of its inputs, or wrote to them at all."""
     for name, tensor, copy, version in zip(ordinals(), inputs, before.copies, before.versions, strict=False):
         if not same_bits(tensor, copy):
             raise WrongOutput(f"the call changed its {name} input", "inputs_changed")
@@ -84,7 +82,7 @@ def check_unchanged(inputs: Sequence[Tensor], before: Kept) -> None:
 
 
 def check_bands(buffers: Sequence[Tensor]) -> None:
-    """Raise :class:`WrongOutput` where a call has written before or behind an input."""
+    """Raise :class:`WrongOutput` if a call wrote before or behind an input."""
     for name, buffer in zip(ordinals(), buffers, strict=False):
         if not buffer.is_floating_point():
             continue
@@ -104,11 +102,9 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def poison(output_bytes: int, device: str) -> object:
     """Fill memory with NaN and free it, in blocks of an output's size, where the next call will find it.
 
-    Keep the returned object until the call is over: it keeps the freed blocks from going back to the
-    system, which would hand out zeros. Blocks that the system maps one by one do that anyway.
-    An allocator that aligns asks for a little more than it keeps, and what it gives back may be taken by
-    others, so that a block which was freed is too small for the next of its own size. So after blocks of the
-    size, which take the places that would be found first, there are some with room to spare.
+    Keep the returned object until the call is over: without it the freed blocks may go back to the system,
+    which hands out zeros. An allocator that aligns asks for a little more than it keeps, so a freed block may
+    be too small for the next of its own size: blocks with room to spare follow those of the exact size.
     """
     import torch
 
@@ -118,12 +114,12 @@ def poison(output_bytes: int, device: str) -> object:
     mapped, larger = output_bytes >= _MAPPED_FROM_BYTES, output_bytes + _ROOM_BYTES
     sizes = [larger] * blocks if mapped else [output_bytes] * blocks + [larger] * blocks
     plug = None
-    # Bytes of all ones are NaN in every dtype. Where memory is short, nothing is poisoned.
+    # Bytes of all ones are NaN in every dtype. If memory is short, nothing is filled.
     with contextlib.suppress(RuntimeError, MemoryError):
         # The first round teaches the allocator that such blocks are worth keeping; small ones always are.
         for _ in range(2 if mapped else 1):
             filled = [torch.full((size,), 255, dtype=torch.uint8, device=device) for size in sizes]
-            # As large, so that it lies behind them; filled, for the second round frees the first's.
+            # As large, so that it lies behind them; filled, since the second round frees the first one's.
             plug = torch.full((larger,), 255, dtype=torch.uint8, device=device)
             del filled
     return plug

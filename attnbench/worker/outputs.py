@@ -1,39 +1,26 @@
-"""Tensors in and out: storage to tensors, and whether what a call returned is an output."""
+"""Tensors in and out: storage to tensors, and the check of an output's form."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
-from attnbench.types.checks import Check
 from attnbench.types.operation import Shape
+from attnbench.worker.failures import WrongOutput
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
-class WrongOutput(Exception):  # noqa: N818
-    """A call did not give what the case asks for, or changed what it must leave alone.
-
-    check: the name of the check that it failed.
-    """
-
-    def __init__(self, reason: str, check: Check = "output_form") -> None:
-        super().__init__(reason)
-        self.check: Check = check
-
-
 def check_output(output: Any, case: Case, shape: Shape, layout: Layout) -> None:
     """Raise :class:`WrongOutput` unless it is a tensor of the case's shape (in BHLD), dtype and device.
 
-    Its elements must be in memory, each in a place of its own: nothing lazy, sparse or expanded.
+    Each element must have a place of its own in memory: lazy, sparse and expanded tensors fail.
     """
     import torch
 
@@ -64,24 +51,17 @@ def exchanged(layout: Layout, shape: Shape) -> bool:
 
 
 def each_has_a_place(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether no two elements are at one place. Sizes are 1 or more, strides 0 or more."""
-    axes = sorted(
-        (stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1
-    )  # the closest first
+    """Return whether each axis steps over all elements of the axes with smaller strides.
+
+    All elements then have different places. Axes that interleave count as if they had not, since no output
+    needs them. Sizes are 1 or more, strides 0 or more.
+    """
     reach = 1
-    for stride, size in axes:
-        if stride < reach:
-            break
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1 and stride < reach:
+            return False
         reach += stride * (size - 1)
-    else:
-        return True
-    if any(stride == 0 for stride, _ in axes):
-        return False
-    # Axes that interleave may still miss each other, as 0, 3 and 0, 2, 4 do.
-    places = np.zeros(1, np.int64)
-    for stride, size in axes:
-        places = (places[:, None] + stride * np.arange(size)).ravel()
-    return np.unique(places).size == places.size
+    return True
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:
@@ -91,9 +71,9 @@ def shares_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def check_own_memory(output: Tensor, others: Iterable[tuple[str, Tensor]]) -> None:
-    """Raise :class:`WrongOutput` where an output has memory in common with one of the others, by its words.
+    """Raise :class:`WrongOutput` if an output shares memory with one of the others, which have descriptions.
 
-    Those must be alive: freed memory is rightly used again.
+    These must be alive: freed memory may be used again.
     """
     for words, other in others:
         if shares_memory(output, other):
@@ -106,7 +86,7 @@ def _addresses(tensor: Tensor) -> tuple[int, int]:
 
 
 def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last in memory, both counted."""
+    """Return the number of elements from the first to the last in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
@@ -115,7 +95,7 @@ def _word(thing: torch.dtype | torch.layout) -> str:
 
 
 def as_tensor(stored: Stored, case: Case) -> Tensor:
-    """A tensor of the case's dtype on the same memory; bfloat16 comes as uint16."""
+    """Return a tensor of the case's dtype on the same memory; bfloat16 is stored as uint16."""
     import torch
 
     tensor = torch.from_numpy(stored)
@@ -125,38 +105,38 @@ def as_tensor(stored: Stored, case: Case) -> Tensor:
 
 
 def to_tensor(stored: Stored, case: Case) -> Tensor:
-    """A tensor of the case's dtype on its device with the same bits."""
+    """Return a copy as a tensor of the case's dtype on its device."""
     return as_tensor(stored, case).to(case.device, copy=True)
 
 
 def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
-    """The same for several by name; one array under two names gives one tensor."""
+    """Return tensors by name; one array under two names gives one tensor."""
     made = {id(array): to_tensor(array, case) for array in {id(a): a for a in stored.values()}.values()}
     return {name: made[id(array)] for name, array in stored.items()}
 
 
 def in_layout(tensor: Tensor, layout: Layout) -> Tensor:
-    """A (B, H, L, D) tensor as the backend wants it; other ranks have no heads and stay."""
+    """Return a (B, H, L, D) tensor in the backend's layout; other ranks have no heads and stay."""
     return seen_in_layout(tensor, layout).contiguous()
 
 
 def seen_in_layout(tensor: Tensor, layout: Layout) -> Tensor:
-    """As :func:`in_layout` on the same memory, not contiguous where axes are exchanged."""
+    """Return a view in the backend's layout; it is not contiguous if axes are exchanged."""
     return tensor if layout == "BHLD" or tensor.dim() != 4 else tensor.transpose(1, 2)
 
 
 def stored_output(output: Any, case: Case, shape: Shape, layout: Layout) -> Stored:
-    """An output as it is stored, in BHLD; its own memory where that is contiguous there.
+    """Return an output as it is stored, in BHLD; its own memory if that is contiguous there.
 
     Raises:
-        WrongOutput: it isn't what the case asks for; see :func:`~attnbench.worker.outputs.check_output`.
+        WrongOutput: it is not as the case requires; see :func:`check_output`.
     """
     check_output(output, case, shape, layout)
     return as_stored(output.transpose(1, 2) if exchanged(layout, shape) else output, case)
 
 
 def as_stored(tensor: Tensor, case: Case) -> Stored:
-    """A tensor of the case's dtype as it is stored; its own memory where that is contiguous on the CPU."""
+    """Return a tensor of the case's dtype as it is stored; its own memory if contiguous on the CPU."""
     import torch
 
     plain = tensor.detach().contiguous().cpu()

@@ -1,20 +1,24 @@
-"""A prepared backend in a worker: its inputs, how they arrive, and its last output."""
+"""A prepared backend in a worker: its plugin, its inputs, how they arrive, and its last output."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import output_elements
-from attnbench.check.gradients import Backward, Both, passed, with_gradients
+from attnbench.check.gradients import GradientPass, passed, with_gradients
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.kinds import GRADED, STRIDED
-from attnbench.ipc.messages import Prepare
+from attnbench.ipc.messages import Prepare, Prepared
 from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
 from attnbench.plugins.load import Loaded, load
@@ -23,17 +27,16 @@ from attnbench.timing.rotation import Pool, RotatingTimer
 from attnbench.timing.sample import Timer, timer_for
 from attnbench.types.backend import Backend, Layout, Setup
 from attnbench.types.case import Case, projection_shapes
-from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
 from attnbench.types.operation import Operation, make_known, operation_of
 from attnbench.types.rule import Rule
 from attnbench.types.status import Status
 from attnbench.types.words import clean
-from attnbench.worker.activity import NO_PAST, Past
 from attnbench.worker.answers import OutputLog
-from attnbench.worker.failures import check_of, classify, no_answer
+from attnbench.worker.failures import NotPrepared, classify, failed, no_answer
 from attnbench.worker.guards import between_bands
 from attnbench.worker.outputs import as_tensor, in_layout, reach_of, seen_in_layout, to_tensors
+from attnbench.worker.state import Past
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +47,9 @@ if TYPE_CHECKING:
 
 
 def strides_apart(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a ``strided`` input of this shape, in elements.
+    """Return the strides of a ``strided`` input of this shape, in elements.
 
-    (B, H, L, D) to those of half of (B, L, 2·H, D), and the same with the names exchanged; (B, L, E) to those
-    of half of (B, L, 2·E).
+    (B, H, L, D) gets those of one half of (B, L, 2·H, D), and (B, L, E) those of one half of (B, L, 2·E).
     """
     if len(shape) == 3:
         _, length, width = shape
@@ -58,7 +60,7 @@ def strides_apart(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def apart(tensor: Tensor) -> Tensor:
-    """A copy with :func:`strides_apart`, and 0 between its elements."""
+    """Return a copy with :func:`strides_apart`, and 0 between its elements."""
     strides = strides_apart(tensor.shape)
     memory = tensor.new_zeros(reach_of(tensor.shape, strides))
     return memory.as_strided(tensor.shape, strides).copy_(tensor)
@@ -67,19 +69,9 @@ def apart(tensor: Tensor) -> Tensor:
 T = TypeVar("T", Backend, Rule)
 
 
-class NotPrepared(Exception):  # noqa: N818
-    """Preparation ended with a status other than ok."""
-
-    def __init__(self, status: Status, reason: str, check: Check = "") -> None:
-        super().__init__(reason)
-        self.status: Status = status
-        self.reason = reason
-        self.check: Check = check
-
-
 @dataclass(frozen=True)
 class LastCall:
-    """The last timed call: its output, where it was, and whether on inputs that came within the stretch."""
+    """The last timed call: its output, its place, and whether the segment refreshed inputs before it."""
 
     output: Any
     segment: int
@@ -90,28 +82,27 @@ class LastCall:
 
 @dataclass(frozen=True)
 class PreparedBackend:
-    """A prepared backend: what it was prepared for, the function that is timed, and its inputs.
+    """A backend that is prepared for a case, with its inputs.
 
-    call: what is timed; passed: where the case asks for gradients, the same, made when inputs come, of what
-    was prepared.
-    pool: copies of the inputs, where they rotate and something has been timed. last: what was timed last,
-    until it is written down. output_log: what was written down. parameters: what it was prepared with.
-    buffers: of inputs between bands of NaN, bands included. past, earlier: of the calls that were checked,
-    and the outputs of the last few of them. delivery: how the inputs came, see ``worker.delivery``. ordinary:
-    the same for inputs that require no gradients, where these do.
+    call: the function that is timed. passed: the same object in a case with gradients; it is made when inputs
+    come. last: the last timed call, until it is in the log. pool: copies of the inputs, where they rotate and
+    something was timed. parameters: those of the case. buffers: the memory of guarded inputs, with the bands
+    of NaN. past, earlier: the checked calls so far, and the outputs of the last few. delivery: how inputs
+    came, see :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have gradients, the backend
+    as it was prepared for others.
     """
 
     setup: Setup
     backend: Backend
     call: Call
-    passed: Both | Backward | None = None
+    passed: GradientPass | None = None
     inputs: tuple[Any, ...] | None = None
     last: LastCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
     output_log: OutputLog = field(default_factory=OutputLog, repr=False)
     parameters: tuple[Any, ...] = field(default=(), repr=False)
     buffers: tuple[Any, ...] = field(default=(), repr=False)
-    past: Past = field(default=NO_PAST, repr=False)
+    past: Past = field(default=Past(), repr=False)
     earlier: tuple[Any, ...] = field(default=(), repr=False)
     delivery: str = ""
     ordinary: PreparedBackend | None = field(default=None, repr=False)
@@ -139,95 +130,85 @@ class PreparedBackend:
     def with_inputs(
         self, stored: Mapping[str, Stored], *, fresh: bool, guarded: bool = False, delivery: str = ""
     ) -> PreparedBackend:
-        """The same backend with other inputs, in its layout, on its device.
+        """Return the same backend with these inputs, in its layout and on its device.
 
-        Where there are inputs and ``fresh`` isn't said, the new ones go into their storage: to a backend that
-        remembers by address they look the same. No memory is asked for then, since what is given back would
-        be found by the next call, in place of what it would have taken.
-
-        guarded: between bands of NaN. delivery: see ``worker.delivery``. Where either was another before, the
-        new ones are fresh.
+        Unless ``fresh``, they are written over the inputs it has: a backend that remembers inputs by address
+        takes them for the same. Nothing is allocated then, since the next call would find the freed memory.
+        guarded: put bands of NaN around each. Inputs that are guarded or delivered in another way than those
+        before are always fresh.
 
         Raises:
-            NotPrepared: as unsupported, where inputs require gradients and the backend can't have such.
+            NotPrepared: as unsupported, if inputs require gradients and the backend refuses them.
         """
-        given_count = len(_input_names(stored))
+        names = _input_names(stored)
         wanted = len(operation_of(self.case).inputs(self.case, self.rule))
-        if given_count != wanted:
-            raise ValueError(f"{given_count} inputs where {wanted} are asked for")
+        if len(names) != wanted:
+            raise ValueError(f"{len(names)} inputs where {wanted} are asked for")
         if (delivery == GRADED) != (self.ordinary is not None):
-            other = self._graded() if delivery == GRADED else self._ungraded()
+            other = self._graded() if self.ordinary is None else replace(self.ordinary, past=self.past)
             return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
         alike = guarded == bool(self.buffers) and delivery == self.delivery
         if not fresh and self.inputs is not None and alike:
-            return self._refreshed(stored)
+            self.write(stored)
+            if self.pool is not None:
+                self.pool.refresh()
+            return replace(self, last=None)
         tensors = to_tensors(stored, self.case)
-        laid = {id(t): in_layout(t, self.layout) for t in tensors.values()}
-        given = [id(tensors[name]) for name in _input_names(stored)]
+        # Two inputs may be one tensor, and stay so.
+        laid = {id(x): in_layout(x, self.layout) for x in tensors.values()}
+        places = [id(tensors[name]) for name in names]
         buffers: tuple[Any, ...] = ()
         if guarded:
-            # What was compiled on tensors of inference mode would be compiled anew for others.
-            counted = not self.backend.compiles
-            banded = {
-                at: between_bands(
-                    tensor,
-                    counted=counted,
-                    strides=strides_apart(tensor.shape) if delivery == STRIDED else None,
-                )
-                for at, tensor in laid.items()
-            }
+            banded = {at: self._banded(x, strided=delivery == STRIDED) for at, x in laid.items()}
             laid = {at: inside for at, (inside, _) in banded.items()}
-            buffers = tuple(banded[at][1] for at in given)
+            buffers = tuple(banded[at][1] for at in places)
         elif delivery == STRIDED:
-            laid = {at: apart(tensor) for at, tensor in laid.items()}
-        inputs = tuple(laid[at] for at in given)
+            laid = {at: apart(x) for at, x in laid.items()}
+        inputs = tuple(laid[at] for at in places)
         prepared = replace(self, inputs=inputs, last=None, pool=None, buffers=buffers, delivery=delivery)
-        if delivery == GRADED:
+        if delivery == GRADED or self.case.pass_ != "forward":
             for x in inputs:
                 x.requires_grad_()
         return prepared if self.case.pass_ == "forward" else prepared._with_pass(tensors[UPSTREAM])
 
-    def _graded(self) -> PreparedBackend:
-        """The same for inputs that require gradients, prepared anew: outside of torch's inference mode.
+    def _banded(self, x: Tensor, *, strided: bool) -> tuple[Tensor, Tensor]:
+        # Code that was compiled for tensors of inference mode would be compiled anew for others.
+        return between_bands(
+            x, counted=not self.backend.compiles, strides=strides_apart(x.shape) if strided else None
+        )
 
-        Tensors made inside of it can't be part of a graph.
+    def _graded(self) -> PreparedBackend:
+        """Prepare the backend anew for inputs that require gradients.
+
+        Tensors that torch's inference mode made can't be part of a graph.
         """
         both = replace(self.case, pass_="both")
         _decline("unsupported", "supports()", self.backend.supports(both, self.rule))
-        given = self.setup
-        own = {name: x.clone() for name, x in given.rule_parameters.items()}
-        projections = {name: x.clone() for name, x in given.projections.items()}
-        setup = Setup(given.case, given.rule, given.rule.bind(given.case, own), own, projections)
+        before = self.setup
+        own = {name: x.clone() for name, x in before.rule_parameters.items()}
+        projections = {name: x.clone() for name, x in before.projections.items()}
+        setup = Setup(before.case, before.rule, before.rule.bind(before.case, own), own, projections)
+        bare = replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
         try:
             call = self.backend.prepare(setup)
         except BaseException as failure:
-            raise NotPrepared(*classify(failure, "preparation"), check_of(failure)) from failure
-        parameters = (*own.values(), *projections.values())
+            raise _not_prepared(failure) from failure
         # Compilers may have worked on other threads, so the next call counts as the first.
         return replace(
-            self, setup=setup, call=call, parameters=parameters, inputs=None, ordinary=self._without_inputs(),
-            past=NO_PAST,
+            self, setup=setup, call=call, parameters=(*own.values(), *projections.values()), inputs=None,
+            ordinary=bare, past=Past(),
         )  # fmt: skip
 
-    def _ungraded(self) -> PreparedBackend:
-        assert self.ordinary is not None
-        return replace(self.ordinary, past=self.past)
-
-    def _without_inputs(self) -> PreparedBackend:
-        return replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
-
     def _with_pass(self, upstream: Any) -> PreparedBackend:
-        """The same with inputs that gradients are asked of, and the pass as the call that is timed."""
+        """Return the same with the pass of the case as the call that is timed."""
         assert self.inputs is not None
-        for x in self.inputs:
-            x.requires_grad_()
         prepared = self.call if self.passed is None else self.passed.call
         made = passed(prepared, self.setup, in_layout(upstream, self.layout))
         made.renew(self.inputs)
         return replace(self, call=cast("Call", made), passed=made)
 
     def write(self, stored: Mapping[str, Stored], into: tuple[Any, ...] | None = None) -> None:
-        """Write values over those of the inputs, or of others like them; the pool stays as it is."""
+        """Write values over the inputs, or over ``into``, tensors like them. The pool stays as it is."""
         for old, name in zip(into or self.inputs or (), _input_names(stored), strict=True):
             self._copy(old, stored[name])
         if self.passed is not None and self.inputs is not None:
@@ -235,19 +216,13 @@ class PreparedBackend:
             self.passed.renew(self.inputs)
 
     def _copy(self, old: Any, stored: Stored) -> None:
-        # Of its data: what gradients are asked of is not changed as part of a graph.
+        # Through ``data``: a graph must not contain the copy.
         old.data.copy_(seen_in_layout(as_tensor(stored, self.case), self.layout))
 
-    def _refreshed(self, stored: Mapping[str, Stored]) -> PreparedBackend:
-        self.write(stored)
-        if self.pool is not None:
-            self.pool.refresh()
-        return replace(self, last=None)
-
     def with_timer(self) -> tuple[PreparedBackend, Timer]:
-        """The same with what its cache mode needs, and the timer for it. It must have inputs.
+        """Return the same with the pool that its cache mode needs, and the timer. It must have inputs.
 
-        The pool is made here and not with the inputs: the check and the memory pass need none.
+        The check and the measurement of memory need no pool, so it is not made with the inputs.
         """
         if self.case.cache != "rotating" or self.case.device != "cpu":
             return self, timer_for(self.case.device, self.case.cache)
@@ -255,26 +230,27 @@ class PreparedBackend:
         pool = self.pool or Pool(self.inputs, last_level_cache_bytes(self.case.device))
         return replace(self, pool=pool), RotatingTimer(pool)
 
-    def without_pool(self) -> PreparedBackend:
-        """The same without its pool, which a fork has no use for: it gets other inputs."""
-        return replace(self, pool=None) if self.pool is not None else self
+
+def _not_prepared(failure: BaseException) -> NotPrepared:
+    what = failed(failure, "preparation")
+    return NotPrepared(what.status, what.reason, what.check)
 
 
-def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[PreparedBackend, int]:
-    """Load the plugin and prepare the backend; return it and the nanoseconds that took.
+def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[PreparedBackend, Prepared]:
+    """Load the plugins and prepare the backend; return it, and the answer to the request.
 
     Raises:
         NotPrepared: with the status that the record will have.
     """
-    if request.operation_source is not None:
-        loaded_here(request.operation_source)
-    case = parse_case(request.case)
+    start, known = time.perf_counter_ns(), set(sys.modules)
+    case = case_of(request)
     rule = _brought(request.rule_source, Rule, case.rule)
-    start = time.perf_counter_ns()
     if request.backend_source is None:
         backend = _plain(case)
     else:
         backend = _brought(request.backend_source, Backend, request.backend)
+    sources = (request.operation_source, request.rule_source, request.backend_source)
+    code = _stamp(sys.modules.keys() - known, [source for source in sources if source is not None])
     _refuse(backend, case, rule)
     tensors = to_tensors(parameters, case)
     names = projection_shapes(case, rule)
@@ -286,9 +262,25 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
             setup = with_gradients(setup)
         call = backend.prepare(setup)
     except BaseException as failure:
-        raise NotPrepared(*classify(failure, "preparation"), check_of(failure)) from failure
+        raise _not_prepared(failure) from failure
     prepared = PreparedBackend(setup, backend, call, parameters=tuple(tensors.values()))
-    return prepared, time.perf_counter_ns() - start
+    return prepared, Prepared(time.perf_counter_ns() - start, code=code)
+
+
+def _stamp(modules: Iterable[str], sources: Iterable[Source]) -> str:
+    """Return digits that change when someone writes to a module of the plugins' packages.
+
+    Modules of other packages do not count: some are generated when they are imported.
+    """
+    packages = {source.module.partition(".")[0] for source in sources}
+    stamps: list[tuple[str, int, int]] = []
+    for name in sorted(modules):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if name.partition(".")[0] in packages and file is not None:
+            with contextlib.suppress(OSError):
+                found = Path(file).stat()
+                stamps.append((file, found.st_mtime_ns, found.st_size))
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
 
 
 def _plain(case: Case) -> Backend:
@@ -320,16 +312,23 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
 
 
 def _decline(status: Status, asking: str, answer: str | None) -> None:
-    """Raise :class:`NotPrepared` for a reason in words, and for what is no answer."""
+    """Raise :class:`NotPrepared` for a reason, and for an invalid answer."""
     if fault := no_answer(answer):
         raise NotPrepared("error", f"{asking} {fault}", "supports")
     if answer is not None:
         raise NotPrepared(status, clean(answer))
 
 
+def case_of(request: Prepare) -> Case:
+    """Return the case of a request; its operation is loaded first, because the case's id names it."""
+    if request.operation_source is not None:
+        loaded_here(request.operation_source)
+    return parse_case(request.case)
+
+
 @cache
 def loaded_here(source: Source) -> Loaded:
-    """Load a plugin, once in a process and its forks."""
+    """Load a plugin, once in a process."""
     loaded = load(source)
     make_known(loaded.of(Operation))
     return loaded

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import random
+import secrets
 import socket
 import time
 from collections.abc import Iterable, Iterator
@@ -14,12 +15,10 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from attnbench.cases.ids import parse_case
 from attnbench.inputs.kinds import GRADED
 from attnbench.ipc import messages as m
 from attnbench.ipc.channel import Channel, ChannelClosed, close_all
-from attnbench.ipc.messages import MeasureScale, ScaleMeasured, TorchFacts
-from attnbench.ipc.process import be_first_to_go, die_with_parent, kill_group, limit_memory
+from attnbench.ipc.process import be_first_to_go, die_with_parent, import_from, kill_group, limit_memory
 from attnbench.ipc.shared_memory import mapped
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
@@ -27,16 +26,15 @@ from attnbench.timing.scale import measure_scale
 from attnbench.timing.warmup import warm_up
 from attnbench.types.words import clean
 from attnbench.worker.calls import check_held_output, computed, draws
-from attnbench.worker.failures import check_of, classify
-from attnbench.worker.outputs import WrongOutput
-from attnbench.worker.prepared import NotPrepared, PreparedBackend, loaded_here, prepare
+from attnbench.worker.failures import failed
+from attnbench.worker.prepared import PreparedBackend, case_of, prepare
 from attnbench.worker.slots import take_slots
-from attnbench.worker.state import nothing_changed, put_back_after_preparation, state_at_start
+from attnbench.worker.state import Past, nothing_changed, put_back_after_preparation, read_state
 from attnbench.worker.trace import what_ran
 
 
-def torch_facts() -> TorchFacts:
-    """Version, flags and CUDA devices. To ask for their names may make a CUDA context: never in a server."""
+def torch_facts() -> m.TorchFacts:
+    """Return version, flags and CUDA devices. Never in a server: asking for names may make a CUDA context."""
     import torch
 
     devices: tuple[str, ...] = ()
@@ -49,16 +47,11 @@ def torch_facts() -> TorchFacts:
         "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
         "build": " ".join(torch.__config__.show().split()),
     }
-    return TorchFacts(str(torch.__version__), devices, flags)
-
-
-def scale_measured(request: MeasureScale) -> ScaleMeasured:
-    """Measure on the cores this process may use, with as many threads as its torch has."""
-    return ScaleMeasured(measure_scale(request.dtype, request.device, request.working_set_bytes))
+    return m.TorchFacts(str(torch.__version__), devices, flags)
 
 
 def seed_from_system() -> None:
-    """Seed torch on every device, NumPy's and Python's random numbers from the operating system."""
+    """Seed the random numbers of torch on every device, of NumPy and of Python from the system."""
     import torch
 
     torch.seed()
@@ -70,18 +63,16 @@ Line = Channel[m.Reply, m.Request]
 
 _ENDING_S = 1.0
 
+_shift: list[bytearray] = []
+"""Blocks of random sizes, so that a plugin lies elsewhere in each worker: its place changes its speed."""
+
 
 def serve(sock: socket.socket) -> None:
-    """Serve until the other end closes. A fork goes on serving on its own line.
-
-    A fork begins with the backend that its prepared worker has prepared.
-    """
+    """Serve until the other end closes. A fork serves on its own line, with the backend of its origin."""
     line: Line = Channel(sock, m.Request)  # type: ignore[arg-type]
     prepared: PreparedBackend | None = None
     forked: set[int] = set()
     frozen, is_server = False, True
-    # The switches as they are before any plugin is loaded.
-    state_at_start()
     while True:
         try:
             request, fds = line.receive()
@@ -89,9 +80,10 @@ def serve(sock: socket.socket) -> None:
             break
         try:
             if isinstance(request, m.Fork):
-                prepared = prepared and prepared.without_pool()
+                # A fork gets other inputs, so it has no use for the pool.
+                prepared = prepared and replace(prepared, pool=None)
                 if not frozen:
-                    # Once: what is there now is left alone by collections, here and in what is forked.
+                    # Once: collections leave the objects of now alone, here and in forks.
                     gc.collect()
                     gc.freeze()
                     frozen = True
@@ -100,8 +92,11 @@ def serve(sock: socket.socket) -> None:
                     line.close()
                     line = Channel(socket.socket(fileno=fds.pop()), m.Request)  # type: ignore[arg-type]
                     forked, frozen, is_server = set(), False, False
-                    if prepared is not None and draws(prepared.case):
-                        seed_from_system()
+                    if prepared is not None:
+                        # It has made no call in this process.
+                        prepared = replace(prepared, past=Past())
+                        if draws(prepared.case):
+                            seed_from_system()
                 else:
                     forked.add(pid)
                     line.send(m.Forked(pid))
@@ -126,40 +121,39 @@ def serve(sock: socket.socket) -> None:
 def _answer(
     request: m.Request, fds: list[int], prepared: PreparedBackend | None
 ) -> tuple[PreparedBackend | None, m.Reply, tuple[int, ...]]:
-    """Do one request; return what is held from now on, the answer, and descriptors to go with it."""
+    """Do one request; return the backend from now on, the answer, and the descriptors that go with it."""
     try:
-        with _graphs(request, prepared):
+        # For inputs with gradients the backend is prepared anew.
+        graded = isinstance(request, m.Activations) and request.delivery == GRADED
+        before = read_state() if graded or isinstance(request, m.Prepare) else None
+        with graphs() if _builds_graphs(request, prepared) else contextlib.nullcontext():
             prepared, reply, out = _answer_in_mode(request, fds, prepared)
+        # Outside of that mode, because preparation did not change it.
+        notes = () if before is None else put_back_after_preparation(before)
         if isinstance(reply, m.Prepared):
-            # Compared with what was before, so not in a mode of this case's own.
-            reply = m.Prepared(reply.ns, tuple(map(clean, put_back_after_preparation())))
-        if isinstance(request, m.Activations) and request.delivery == GRADED:
-            # Prepared anew for them; what that changes was told the first time.
-            put_back_after_preparation()
+            reply = msgspec.structs.replace(reply, notes=tuple(map(clean, notes)))
         return prepared, reply, out
-    except NotPrepared as refusal:
-        return prepared, m.Failed(refusal.status, clean(refusal.reason), refusal.check), ()
-    except WrongOutput as wrong:
-        return prepared, m.Failed("mismatch", clean(str(wrong)), wrong.check), ()
     except BaseException as failure:
         calls = m.Compute | m.WarmUp | m.TakeSlots | m.TraceCall
         doing = "the call" if isinstance(request, calls) else m.doing(type(request))
         if isinstance(request, m.Compute) and request.what == "weights":
             doing = "computing the weights"
-        return prepared, m.Failed(*classify(failure, doing), check_of(failure)), ()
+        return prepared, failed(failure, doing), ()
+
+
+def _builds_graphs(request: m.Request, prepared: PreparedBackend | None) -> bool:
+    """Return whether a request needs graphs, which the mode of servers does not build."""
+    if isinstance(request, m.Prepare):
+        return case_of(request).pass_ != "forward"
+    if prepared is None:
+        return False
+    delivery = request.delivery if isinstance(request, m.Activations) else prepared.delivery
+    return prepared.case.pass_ != "forward" or delivery == GRADED
 
 
 @contextlib.contextmanager
-def _graphs(request: m.Request, prepared: PreparedBackend | None) -> Iterator[None]:
-    """With graphs, where a case or its inputs ask for gradients: servers are in a mode that makes none."""
-    forward = prepared is None or (prepared.case.pass_ == "forward" and prepared.delivery != GRADED)
-    if isinstance(request, m.Activations) and prepared is not None:
-        forward = prepared.case.pass_ == "forward" and request.delivery != GRADED
-    if isinstance(request, m.Prepare):
-        forward = parse_case(request.case).pass_ == "forward"
-    if forward:
-        yield
-        return
+def graphs() -> Iterator[None]:
+    """Build graphs inside."""
     import torch
 
     with torch.inference_mode(False), torch.enable_grad():
@@ -173,19 +167,22 @@ def _answer_in_mode(
         case m.Facts():
             return prepared, torch_facts(), ()
         case m.MeasureScale():
-            return prepared, scale_measured(request), ()
-        case m.Preload():
-            for source in request.sources:
-                loaded_here(source)
+            scale = measure_scale(request.dtype, request.device, request.working_set_bytes)
+            return prepared, m.ScaleMeasured(scale), ()
+        case m.ImportFrom():
+            import_from(request.paths, request.not_from)
+            return prepared, m.Done(), ()
+        case m.Wait():
             return prepared, m.Done(), ()
         case m.Prepare():
             be_first_to_go()
             if request.memory_limit_bytes is not None:
                 limit_memory(request.memory_limit_bytes)
-            if draws(parse_case(request.case)):
+            if draws(case_of(request)):
                 seed_from_system()
-            prepared, ns = prepare(request, mapped(fds[0], request.parameters))
-            return prepared, m.Prepared(ns), ()
+            _shift.extend(bytearray(secrets.randbelow(1024)) for _ in range(secrets.randbelow(256)))
+            prepared, reply = prepare(request, mapped(fds[0], request.parameters))
+            return prepared, reply, ()
     if prepared is None:
         return None, m.Failed("error", f"{type(request).__name__} before Prepare"), ()
     return _answer_prepared(request, fds, prepared)
@@ -219,13 +216,7 @@ def _answer_prepared(
                 first = timer(prepared.call, *inputs, 1)[0]
                 first_ns = [first.wall_ns]
                 reserve(room_bytes(first.faults, inputs[0].nbytes))
-            trace, settled = warm_up(
-                lambda: timer(prepared.call, *inputs, 1)[0],
-                request.most_calls,
-                request.most_s,
-                request.least_s,
-                request.calm_s,
-            )
+            trace, settled = warm_up(lambda: timer(prepared.call, *inputs, 1)[0], request.limits)
             return prepared, m.Warmed((*first_ns, *trace), settled), ()
         case m.TakeSlots():
             prepared, timer = prepared.with_timer()
@@ -245,12 +236,12 @@ def _answer_prepared(
 
 
 def _written_down(prepared: PreparedBackend) -> PreparedBackend:
-    """The same with the output of the last timed call among the evidence."""
+    """Return the same with the output of the last timed call in the log."""
     last = prepared.last
     if last is None:
         return prepared
     check_held_output(prepared, last.output)
-    # The first call on new inputs may have been the last of all.
+    # The first call on new inputs is in the log already; it may have been the last of all.
     if not prepared.output_log.ends_with(last.segment, last.slot, last.call):
         where = last.segment, last.slot, last.call
         prepared.output_log.keep(prepared, last.output, *where, refreshed=last.refreshed)
@@ -258,7 +249,7 @@ def _written_down(prepared: PreparedBackend) -> PreparedBackend:
 
 
 def _fork(request: m.Fork) -> int:
-    """Fork; in the new process, give it a life tied to this one and the cores it may use."""
+    """Fork; the new process ends with this one, and runs on the cores of the request."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -280,14 +271,14 @@ def _reap(pid: int) -> int:
 
 
 def _let_end(forked: Iterable[int]) -> None:
-    """Wait a little for processes that end by themselves, since their lines are closed as this one's is.
+    """Wait briefly for forks, which end by themselves: their lines are closed as this one's is.
 
-    Each may have forked others, whose groups it alone knows and kills when it ends.
+    Each may have forked others; it alone knows their groups, and kills them when it ends.
     """
     end = time.monotonic() + _ENDING_S
     for pid in forked:
         with contextlib.suppress(ChildProcessError):
-            # It stays a zombie: its number, which is that of its group, can't become another's.
+            # It stays a zombie, so that no other process gets its id, which is that of its group.
             while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 if time.monotonic() > end:
                     return

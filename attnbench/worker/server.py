@@ -8,9 +8,14 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
+from attnbench import __version__, kit
 from attnbench.ipc.process import die_with_parent, keep_off_other_code, leave_terminal, live_by_line, silence
+from attnbench.types.extensions import Source
+from attnbench.worker.prepared import loaded_here
 from attnbench.worker.serve import serve
 
 HUGE_BYTES = 2 * 1024 * 1024
@@ -22,8 +27,8 @@ _PRIVATE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0 *(\[heap\])?")
 def collapse_memory() -> int:
     """Put the anonymous memory of this process into huge pages; return how many there are of it now.
 
-    A process that has torch loaded holds some 140 MiB in 35,000 small pages, each of which is looked at when
-    it is forked and again when the fork ends: most of what a fork costs. Linux has this since 6.1
+    A process that has torch loaded holds some 140 MiB in 35,000 small pages. The kernel visits each when the
+    process is forked and when the fork ends, which is most of the cost of a fork. Linux can do this since 6.1
     (MADV_COLLAPSE in madvise(2)); elsewhere nothing happens.
     """
     madvise = getattr(ctypes.CDLL(None), "madvise", None)
@@ -45,18 +50,27 @@ def _aligned() -> Iterator[int]:
             yield from range(-(-start // HUGE_BYTES) * HUGE_BYTES, end - HUGE_BYTES + 1, HUGE_BYTES)
 
 
+def load_what_backends_share() -> None:
+    """Import attnbench's operations, rules and kit, which are the same for every backend."""
+    for name in ("operations", "rules"):
+        loaded_here(Source(name, f"attnbench.{name}", "attnbench", __version__))
+    for module in iter_modules(kit.__path__, f"{kit.__name__}."):
+        import_module(module.name)
+
+
 def main(argv: list[str]) -> None:
-    """Load torch, then serve on the descriptor."""
+    """Load torch and what all workers need, then serve on the descriptor."""
     descriptor, threads, parent = (int(word) for word in argv)
     die_with_parent(parent)
     leave_terminal()
     keep_off_other_code()
     import torch
 
+    load_what_backends_share()
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(threads)
-    # The forward pass builds no graph in any worker; entered once, so that no call pays for it. The mode
-    # ends when nothing holds its guard any more: this frame does, in every fork.
+    # No worker builds a graph in a forward pass. The mode is entered once, so that no call pays for it, and
+    # lasts as long as this frame, in every fork.
     with torch.inference_mode():
         silence()
         live_by_line()

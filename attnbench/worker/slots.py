@@ -10,6 +10,7 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 from attnbench.ipc.messages import SlotsTaken, TakeSlots
+from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
 from attnbench.types.record import Block
@@ -19,20 +20,18 @@ from attnbench.worker.prepared import LastCall, PreparedBackend
 
 @dataclass(frozen=True)
 class Refresh:
-    """Inputs to come, and where the outputs around their coming are kept."""
+    """The inputs that a segment is refreshed with, and the log of the outputs before and after."""
 
     stored: Mapping[str, Stored]
     output_log: OutputLog
     segment: int
 
     def sample(self, prepared: PreparedBackend, timer: Timer, calls: int, slot: int) -> tuple[Sample, Any]:
-        """A sample of ``calls`` calls, between two of which the inputs are renewed; and the last output.
+        """Take a sample of ``calls`` calls and refresh the inputs between two; return it and the last output.
 
-        The output before is kept where there is one, that of the first call after in any case. On a device,
-        where calls of a sample are one launch, inputs are renewed before all of them.
-
-        A pool of copies, of which each call takes the next, has just the next one written anew, and back: all
-        of it would not fit into a slot.
+        The outputs of the call before, if there is one, and of the call after are logged. On a device the
+        calls of a sample are one launch, so inputs are refreshed before the first. Only the next copy of a
+        pool is refreshed, for one call, since writing all copies would not fit into a slot.
         """
         at = secrets.randbelow(calls) if prepared.case.device == "cpu" else 0
         inputs = prepared.inputs or ()
@@ -41,16 +40,21 @@ class Refresh:
             sample, output = timer(prepared.call, *inputs, at)
             samples.append(sample)
             self._keep(prepared, output, slot, at - 1, refreshed=False)
-        if prepared.pool is None:
-            start = perf_counter_ns()
-            prepared.write(self.stored)
-            self.output_log.spent(perf_counter_ns() - start)
-            first = calls if prepared.case.device != "cpu" else 1
+        pool, first = prepared.pool, calls if prepared.case.device != "cpu" else 1
+        refreshed = inputs if pool is None else next(pool.upcoming)
+        start = perf_counter_ns()
+        prepared.write(self.stored, refreshed)
+        self.output_log.spent(perf_counter_ns() - start)
+        if pool is None:
             sample, output = timer(prepared.call, *inputs, first)
-            self._keep(prepared, output, slot, at + first - 1, refreshed=True)
         else:
-            sample, output = self._in_pool(prepared, slot, at)
-            first = 1
+            sample, output = take_sample(prepared.call, *refreshed, first)
+        self._keep(prepared, output, slot, at + first - 1, refreshed=True)
+        if pool is not None:
+            start = perf_counter_ns()
+            for old, now in zip(refreshed, inputs, strict=True):
+                old.copy_(now)
+            self.output_log.spent(perf_counter_ns() - start)
         alone_ns = sample.wall_ns if prepared.case.device == "cpu" else 0
         samples.append(replace(sample, refreshed_ns=alone_ns))
         if at + first < calls:
@@ -58,27 +62,8 @@ class Refresh:
             samples.append(sample)
         return joined(samples), output
 
-    def _in_pool(self, prepared: PreparedBackend, slot: int, at: int) -> tuple[Sample, Any]:
-        assert prepared.pool is not None
-        start = perf_counter_ns()
-        triple = next(prepared.pool.upcoming)
-        prepared.write(self.stored, triple)
-        self.output_log.spent(perf_counter_ns() - start)
-        sample, output = take_sample(prepared.call, *triple, 1)
-        self._keep(prepared, output, slot, at, refreshed=True)
-        start = perf_counter_ns()
-        assert prepared.inputs is not None
-        for old, now in zip(triple, prepared.inputs, strict=True):
-            old.copy_(now)
-        self.output_log.spent(perf_counter_ns() - start)
-        return sample, output
-
     def _keep(self, prepared: PreparedBackend, output: Any, slot: int, call: int, *, refreshed: bool) -> None:
         self.output_log.keep(prepared, output, self.segment, slot, call, refreshed=refreshed)
-
-
-CALLED_OFF = 1 << 32
-"""Added to an eventfd by the parent: no more slots."""
 
 
 def take_slots(
@@ -86,8 +71,8 @@ def take_slots(
 ) -> tuple[SlotsTaken, LastCall | None]:
     """Take the slots; return what was measured and the last call.
 
-    Between slots the process sleeps in a system call. The handoff is passed before anything is written
-    down, so what follows a sample is not in the next one's way for longer than it must.
+    Between slots the process sleeps in a system call. It passes the handoff on before it writes anything
+    down, to delay the next slot as little as possible.
     """
     assert prepared.inputs is not None
     inputs = prepared.inputs
@@ -106,7 +91,7 @@ def take_slots(
             break
         received_ns.append(perf_counter_ns())
         output = None
-        # Every slot left is equally likely, so no backend can know which one it is.
+        # Every slot that is left is equally likely, so no backend can predict it.
         refreshes = awaited is not None and secrets.randbelow(len(request.slots) - number) == 0
         if warm_calls:
             timer.warm(call, *inputs, warm_calls)
@@ -123,13 +108,13 @@ def take_slots(
     taken = SlotsTaken(_block(request, samples, timer), received_ns, passed_ns, process_ns, thread_ns)
     if not samples:
         return taken, None
-    # A pool has its inputs back already.
+    # The copy of a pool has its old values again.
     refreshed = refresh is not None and awaited is None and prepared.pool is None
     return taken, LastCall(output, request.segment, request.slots[len(samples) - 1], calls - 1, refreshed)
 
 
 def _wait(handoff: int) -> int:
-    """Sleep until the handoff comes; a signal that a library has a handler for wakes nobody up."""
+    """Sleep until the handoff comes, also through signals that a library handles."""
     while True:
         try:
             return os.eventfd_read(handoff)

@@ -1,6 +1,7 @@
-"""Switches of the process that a call must leave alone: settings of torch, the environment, random numbers.
+"""State that a call must not change: torch's switches, the environment, random numbers, threads, children.
 
-A call that leaves a switch changed alters what later calls compute, or how fast.
+A call that leaves a switch changed alters what later calls compute, or how fast. Work that goes on after a
+call returned is not in its time.
 """
 
 from __future__ import annotations
@@ -9,18 +10,27 @@ import contextlib
 import os
 import pickle
 import random
+import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from attnbench.worker.outputs import WrongOutput
+from attnbench.ipc.process import has_ended
+from attnbench.worker.failures import WrongOutput
 
 State = dict[str, Any]
 """Values of switches by name."""
+Switch = tuple[Callable[[], Any], Callable[[Any], object]]
+"""How one switch is read, and how it is set."""
+
+SDPA, ENVIRONMENT = "the kernels that SDPA may use", "the environment"
+RANDOM = ("torch's random numbers", "Python's random numbers", "NumPy's random numbers")
 
 _TORCH_ATTRIBUTES = (
     "torch.backends.cuda.matmul.allow_tf32",
@@ -38,106 +48,84 @@ _OF_COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
 """Environment variables that torch's compiler sets for itself when it first compiles."""
 
 
-@dataclass(frozen=True)
-class Switch:
-    """How one switch is read and set.
-
-    kind: ``own`` for a switch of torch that preparation may set for the backend's own calls.
-    """
-
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-    kind: Literal["torch", "own", "process", "random"] = "torch"
-
-
 @cache
 def switches() -> dict[str, Switch]:
     """Return every switch by name. The order matters: setting the matmul precision also sets TF32."""
     import torch
 
     return {
-        "the number of threads": Switch(torch.get_num_threads, torch.set_num_threads),
-        "the default dtype": Switch(torch.get_default_dtype, torch.set_default_dtype),
+        "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+        "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
         # Any default device, even the CPU, is a mode that every function of torch then goes through.
-        "the default device": Switch(torch.get_default_device, lambda _: torch.set_default_device(None)),
-        "the precision of float32 matmuls": Switch(
+        "the default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
+        "the precision of float32 matmuls": (
             torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
         ),
         **{path: _attribute(torch, path) for path in _TORCH_ATTRIBUTES},
-        "the mode of deterministic algorithms": Switch(
+        "the mode of deterministic algorithms": (
             torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode
         ),
-        "the grad mode": Switch(torch.is_grad_enabled, torch.set_grad_enabled),
-        "the flushing of denormals": Switch(_flushes_denormals, torch.set_flush_denormal),
-        "the kernels that SDPA may use": Switch(_sdpa_kernels, _allow_sdpa_kernels, "own"),
-        "the environment": Switch(_environment, _set_environment, "process"),
-        "torch's random numbers": Switch(
+        "the grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+        # A denormal product becomes zero where they are flushed.
+        "the flushing of denormals": (
+            lambda: float(np.finfo(np.float64).smallest_normal) * 0.5 == 0.0, torch.set_flush_denormal
+        ),
+        SDPA: (_sdpa_kernels, _allow_sdpa_kernels),
+        ENVIRONMENT: (_environment, _set_environment),
+        RANDOM[0]: (
             lambda: torch.get_rng_state().numpy().tobytes(),
             lambda bits: torch.set_rng_state(torch.frombuffer(bytearray(bits), dtype=torch.uint8)),
-            "random",
         ),
-        "Python's random numbers": Switch(random.getstate, random.setstate, "random"),
-        "NumPy's random numbers": Switch(
+        RANDOM[1]: (random.getstate, random.setstate),
+        RANDOM[2]: (
             lambda: pickle.dumps(np.random.get_state()),
             lambda pickled: np.random.set_state(pickle.loads(pickled)),
-            "random",
         ),
-    }
-
-
-@cache
-def state_at_start() -> State:
-    """Return the state at the first call of this function: when a server starts."""
-    return read_state()
+    }  # fmt: skip
 
 
 def read_state() -> State:
     """Return the value of every switch now."""
-    return {name: _read(switch) for name, switch in switches().items()}
+    return {name: _read(read) for name, (read, _) in switches().items()}
 
 
-def changes(before: State, after: State, *, leave: Collection[str] = ()) -> dict[str, str]:
-    """Return the switches that changed, by name, with a description; without those of the kinds ``leave``."""
-    return {
-        name: _description(name, before[name], after[name])
-        for name, switch in switches().items()
-        if before[name] != after[name] and switch.kind not in leave
-    }
-
-
-def restore(before: State, names: Collection[str]) -> None:
-    """Set these switches back to their values in ``before`` where torch allows it."""
-    for name in names:
+def put_back(before: State, leave: Collection[str] = ()) -> list[str]:
+    """Restore every changed switch whose name is not in ``leave``; return descriptions of the changes."""
+    after = read_state()
+    changed = [name for name in before if before[name] != after[name] and name not in leave]
+    for name in changed:
+        # torch refuses some.
         with contextlib.suppress(Exception):
-            switches()[name].write(before[name])
+            switches()[name][1](before[name])
+    return [_description(name, before[name], after[name]) for name in changed]
 
 
 @contextlib.contextmanager
-def nothing_changed(who: str, *, draws: bool = False) -> Iterator[None]:
+def nothing_changed(doing: str, *, draws: bool = False) -> Iterator[None]:
     """Check that the code inside leaves every switch alone, and restore what it changed.
 
-    draws: whether it may draw random numbers. These are not restored, since the next call must draw others.
+    draws: allow it to draw random numbers. These are not restored, since the next call must draw others.
 
     Raises:
-        WrongOutput: ``who`` ("the call") changed something.
+        WrongOutput: something changed while ``doing`` ("the call").
     """
     before = read_state()
     yield
-    changed = changes(before, read_state(), leave=("random",) if draws else ())
+    changed = put_back(before, RANDOM if draws else ())
     if changed:
-        restore(before, changed)
-        raise WrongOutput(f"{who} {'; '.join(changed.values())}", "state")
+        raise WrongOutput(f"{doing} {'; '.join(changed)}", "state")
 
 
-def put_back_after_preparation() -> tuple[str, ...]:
-    """Restore what preparation changed for other code, and return notes for the record."""
-    changed = changes(state_at_start(), read_state(), leave=("own", "random"))
-    restore(state_at_start(), changed)
-    return tuple(f"preparation {description}; put back" for description in changed.values())
+def put_back_after_preparation(before: State) -> list[str]:
+    """Restore what preparation changed for other code, and return notes for the record.
+
+    A backend may choose SDPA's kernels for its own calls.
+    """
+    return [f"preparation {change}; put back" for change in put_back(before, (SDPA, *RANDOM))]
 
 
 def _description(name: str, before: Any, after: Any) -> str:
-    if switches()[name].kind == "random":
+    if name in RANDOM:
         return f"drew from {name}"
     if isinstance(before, dict):
         variables = sorted(each for each in before | after if before.get(each) != after.get(each))
@@ -145,9 +133,9 @@ def _description(name: str, before: Any, after: Any) -> str:
     return f"changed {name} from {before} to {after}"
 
 
-def _read(switch: Switch) -> Any:
+def _read(read: Callable[[], Any]) -> Any:
     try:
-        return switch.read()
+        return read()
     except Exception as failure:
         # torch's old TF32 switches raise once the new ones are set. That is a change too.
         return f"unreadable ({type(failure).__name__})"
@@ -155,7 +143,7 @@ def _read(switch: Switch) -> Any:
 
 def _attribute(torch: Any, path: str) -> Switch:
     owner, _, name = path.removeprefix("torch.").rpartition(".")
-    return Switch(
+    return (
         lambda: getattr(attrgetter(owner)(torch), name),
         lambda value: setattr(attrgetter(owner)(torch), name, value),
     )
@@ -174,11 +162,6 @@ def _allow_sdpa_kernels(names: Collection[str]) -> None:
         getattr(cuda, f"enable_{name}_sdp")(name in names)
 
 
-def _flushes_denormals() -> bool:
-    """Return whether a product that is denormal becomes zero."""
-    return float(np.finfo(np.float64).smallest_normal) * 0.5 == 0.0
-
-
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_OF_COMPILERS)}
 
@@ -187,3 +170,115 @@ def _set_environment(before: dict[str, str]) -> None:
     for name in _environment().keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+
+
+_TASKS = Path("/proc/self/task")
+_LOOKS, _LOOK_S = 500, 0.001
+"""A busy machine delays the last step of a thread that was joined, so its end is waited for."""
+
+OTHERS_SHARE, OTHERS_LEAST_NS = 0.2, 1_000_000
+"""In a case of one thread, other threads may use this share of a call's CPU time, plus these ns. Wall time
+would not do: a busy machine stretches it."""
+IDLE_SHARE, IDLE_LEAST_NS = 0.5, 5_000_000
+"""Between two calls other threads may use this share of the CPU time of the call before, or these ns."""
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Ids of the running threads and children, and the CPU time of this thread and of all others so far."""
+
+    threads: frozenset[int]
+    children: frozenset[int]
+    own_ns: int
+    others_ns: int
+
+
+@dataclass(frozen=True)
+class Past:
+    """The checked calls of this process so far: their number, and when the last one returned, its times.
+
+    cpu_ns: CPU time of the last call, of all threads. others_ns: CPU time that other threads had used then.
+    """
+
+    calls: int = 0
+    cpu_ns: int = 0
+    others_ns: int = 0
+
+
+def with_call(past: Past, before: Activity) -> Past:
+    """Return the past with the call that has just returned."""
+    own, others = _used()
+    return Past(past.calls + 1, own - before.own_ns + others - before.others_ns, others)
+
+
+def read_activity() -> Activity:
+    """Return the activity now."""
+    threads = frozenset(map(int, os.listdir(_TASKS))) if _TASKS.exists() else frozenset()  # noqa: PTH208
+    return Activity(threads, _children(threads), *_used())
+
+
+def check_idle(past: Past, now: Activity) -> None:
+    """Raise :class:`WrongOutput` if other threads went on working after the call before had returned."""
+    used = now.others_ns - past.others_ns
+    if past.calls and used > max(IDLE_LEAST_NS, IDLE_SHARE * past.cpu_ns):
+        raise WrongOutput(
+            f"other threads kept working after the call before: {used / 1e6:.1f} ms of CPU time, "
+            f"after a call of {past.cpu_ns / 1e6:.1f} ms",
+            "activity",
+        )
+
+
+def check_company(before: Activity, past: Past, threads: int) -> None:
+    """Check what a call that has just returned left running, and what it computed on other threads.
+
+    A child that the call started may have ended by now. Libraries start thread pools and compilers at the
+    first call of a process, so that call may leave threads, unless Python started them and the case allows
+    one thread; and it may compute on other threads. past: before the call. threads: how many the case allows.
+
+    Raises:
+        WrongOutput: it left a process or a thread, or computed on threads that the case does not allow.
+    """
+    own, others = _used()
+    used = others - before.others_ns
+    spent = own - before.own_ns + used
+    for _ in range(_LOOKS):
+        left = _left_running(before, read_activity(), past, threads)
+        if not left:
+            break
+        time.sleep(_LOOK_S)
+    else:
+        raise WrongOutput(f"the call left {left}", "activity")
+    if past.calls and threads == 1 and used > OTHERS_SHARE * spent + OTHERS_LEAST_NS:
+        raise WrongOutput(
+            f"the call computes on other threads: {used / 1e6:.1f} ms of its {spent / 1e6:.1f} ms of CPU "
+            "time, with one thread allowed",
+            "activity",
+        )
+
+
+def _left_running(before: Activity, now: Activity, past: Past, threads: int) -> str:
+    """Describe what a call started and left running against the rules; "" for nothing."""
+    if now.children - before.children:
+        return "a process running that it started"
+    new = now.threads - before.threads
+    if not past.calls:
+        # Threads of a library's pool are unknown to Python.
+        new &= {each.native_id for each in threading.enumerate()} if threads == 1 else frozenset()
+    if not new:
+        return ""
+    return f"{f'{len(new)} threads' if len(new) > 1 else 'a thread'} running"
+
+
+def _used() -> tuple[int, int]:
+    """Return the CPU time of the calling thread and of all others."""
+    own = time.thread_time_ns()
+    return own, time.process_time_ns() - own
+
+
+def _children(threads: frozenset[int]) -> frozenset[int]:
+    """Return the children that still run, where the kernel tells; zombies have ended."""
+    found: set[int] = set()
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            found.update(map(int, (_TASKS / f"{thread}/children").read_text().split()))
+    return frozenset(pid for pid in found if not has_ended(pid))

@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from attnbench.types.words import clean, one_line
 
 NOTHING = "no torch operation: computes elsewhere"
-"""Stands for what ran where a call has none of torch's operations that compute."""
+"""Stands for a call without any operation of torch that computes."""
 COMPILED = "compiled code"
-"""Stands for what torch.compile generated: on a CPU its kernels have no names that could be told."""
+"""Stands for what torch.compile generated: on a CPU its kernels have no names."""
 KERNEL = "cuda:"
-"""Before the name of a kernel of the device."""
+"""The prefix of the name of a kernel of the device."""
 MOST_NAMES, LONGEST_NAME = 64, 100
 
-# They move no numbers: other shapes of the same memory, memory without values, questions.
+# They compute nothing: other shapes of the same memory, memory without values, queries.
 _VIEWS = frozenset(
     (
         "adjoint", "alias", "as_strided", "broadcast_tensors", "broadcast_to", "chunk", "contiguous",
@@ -32,7 +31,7 @@ _VIEWS = frozenset(
         "unsqueeze", "unsqueeze_", "view", "view_as",
     )
 )  # fmt: skip
-# They have no kernel of their own: what they call stands for them.
+# They have no kernel of their own: the operations that they call stand for them.
 _WRAPPERS = frozenset(
     (
         "bilinear", "clone", "concat", "dropout", "einsum", "full", "full_like", "inner", "linear",
@@ -40,31 +39,23 @@ _WRAPPERS = frozenset(
         "scaled_dot_product_attention", "softmax", "stack", "tensordot", "zeros", "zeros_like",
     )
 )  # fmt: skip
-# Inside another operation they are its own affair.
+# Inside another operation they are left out.
 _PLUMBING = frozenset(("copy_", "fill_", "zero_", "clone", "full", "zeros", "ones"))
 _OPERATION = re.compile(r"\w+::\w+")
 _REGION = "Torch-Compiled Region"
-
-
-@dataclass(frozen=True)
-class Op:
-    """An operation as torch names it, and those that it called, in order."""
-
-    name: str
-    inside: list[Op] = field(default_factory=list)
 
 
 def what_ran(call: Callable[[], object], device: str) -> tuple[tuple[str, ...], str]:
     """Return the operations of one call, names with counts (``bmm x2``), in order of first appearance.
 
     The second value says which names are unknown and why, or "". The trace has the operations of the calling
-    thread, and of those that torch starts for a backward pass. On a CUDA device the call is made a second
-    time, for the names of kernels.
+    thread, and of those that torch starts for a backward pass. On a CUDA device a second call gives the names
+    of kernels.
 
     Raises:
         Exception: whatever the call raises.
     """
-    ran, problem = shown(recorded(call)), ""
+    ran, problem = recorded(call), ""
     if device == "cuda":
         try:
             ran += [KERNEL + kernel_name(name) for name in kernels(call)]
@@ -73,12 +64,12 @@ def what_ran(call: Callable[[], object], device: str) -> tuple[tuple[str, ...], 
     return signature(ran), problem
 
 
-def recorded(call: Callable[[], object]) -> list[Op]:
-    """The operations of one call, as torch calls them.
+def recorded(call: Callable[[], object]) -> list[str]:
+    """Return the operations of one call that compute, by torch's older recorder.
 
-    By torch's older recorder, which starts no thread, writes nothing and takes 1 ms. Its successor takes
-    1.5 s at first and leaves a thread behind; a dispatch mode makes torch.compile refuse its own code, and
-    sees nothing beneath scaled_dot_product_attention while no graph is built.
+    It starts no thread, writes nothing and takes 1 ms. Its successor takes 1.5 s at first and leaves a thread
+    behind. A dispatch mode makes torch.compile refuse its own code, and sees nothing inside of
+    scaled_dot_product_attention while no graph is built.
     """
     from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy
     from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
@@ -89,47 +80,41 @@ def recorded(call: Callable[[], object]) -> list[Op]:
         call()
     finally:
         threads = _disable_profiler_legacy()
-    return [op for events in threads for op in nested((str(event.kind()), event.name()) for event in events)]
+    return [name for events in threads for name in _shown((str(e.kind()), e.name()) for e in events)]
 
 
-def nested(events: Iterable[tuple[str, str]]) -> list[Op]:
-    """Operations from when they began (``push``) and ended (``pop``); other events are none."""
-    outermost = Op("")
-    open_ops = [outermost]
-    for kind, name in events:
-        if kind == "push":
-            op = Op(name)
-            open_ops[-1].inside.append(op)
-            open_ops.append(op)
-        elif kind == "pop" and len(open_ops) > 1:
-            open_ops.pop()
-    return outermost.inside
+def _shown(events: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the names of the operations that compute, in the order in which they began (``push``).
 
-
-def shown(ops: Sequence[Op], within: str = "") -> list[str]:
-    """Names of what computes, in order: no views, and what an operation calls instead of a mere wrapper.
-
-    within: the operation that is shown and that called these.
+    Views are left out. A wrapper stands only for itself if nothing that it calls is shown.
     """
     names: list[str] = []
-    for op in ops:
-        if op.name.startswith(_REGION):
-            names += [COMPILED, *shown(op.inside)]
-            continue
-        name = op.name.removeprefix("aten::")
-        is_operation = _OPERATION.fullmatch(op.name) and not op.name.startswith("profiler::")
-        hidden = name in _VIEWS or name == within or (within and name in _PLUMBING)
-        if not is_operation or hidden:
-            names += shown(op.inside, within)
-        elif name in _WRAPPERS:
-            names += shown(op.inside, within) or [name]
-        else:
-            names += [name, *shown(op.inside, name)]
+    # For each operation under way: the shown one that it is part of, its name if a wrapper, names before it.
+    running: list[tuple[str, str, int]] = []
+    for kind, full_name in events:
+        if kind == "push":
+            within = running[-1][0] if running else ""
+            name = full_name.removeprefix("aten::")
+            is_operation = _OPERATION.fullmatch(full_name) and not full_name.startswith("profiler::")
+            if full_name.startswith(_REGION):
+                names.append(COMPILED)
+                running.append(("", "", 0))
+            elif not is_operation or name in _VIEWS or name == within or (within and name in _PLUMBING):
+                running.append((within, "", 0))
+            elif name in _WRAPPERS:
+                running.append((within, name, len(names)))
+            else:
+                names.append(name)
+                running.append((name, "", 0))
+        elif kind == "pop" and running:
+            _, wrapper, before = running.pop()
+            if wrapper and len(names) == before:
+                names.append(wrapper)
     return names
 
 
 def signature(names: Sequence[str]) -> tuple[str, ...]:
-    """Each name once, with how often; in words where there is none, and bounded."""
+    """Return each name once with its count; :data:`NOTHING` for no name, and a bounded number of names."""
     if not names:
         return (NOTHING,)
     counts = Counter(_short(name) for name in names)
@@ -144,7 +129,7 @@ def _short(name: str) -> str:
 
 
 def kernels(call: Callable[[], object]) -> list[str]:
-    """The names of the kernels that one call ran on a CUDA device, as the compiler wrote them."""
+    """Return the names of the kernels that one call ran on a CUDA device, as the compiler wrote them."""
     import torch
     from torch._C._autograd import DeviceType, _disable_profiler, _enable_profiler, _prepare_profiler
     from torch._C._profiler import ProfilerActivity, ProfilerConfig, ProfilerState, _ExperimentalConfig
@@ -165,7 +150,7 @@ def kernels(call: Callable[[], object]) -> list[str]:
 
 
 def kernel_name(text: str) -> str:
-    """The name of a kernel without its type, prepared worker arguments and parameters."""
+    """Return the name of a kernel without its type, template arguments and parameters."""
     text = text.replace("(anonymous namespace)::", "")
     bare, depth = "", 0
     for letter in text:
@@ -173,5 +158,5 @@ def kernel_name(text: str) -> str:
         if depth == 0 and letter != ">":
             bare += letter
     bare = bare.partition("(")[0].strip()
-    # A copy's name has blanks of its own; of a function the type stands before the name.
+    # A copy's name has blanks of its own; the type of a function stands before its name.
     return bare if bare.startswith("Mem") else bare.rpartition(" ")[2] or clean(text)

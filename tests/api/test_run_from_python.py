@@ -109,9 +109,9 @@ def test_progress_tells_cases_in_order_and_each_step_of_them(
     assert run.unfinished == ()
     for number, case in enumerate(run.manifests[0].cases, start=1):
         doing = [moment.doing for moment in moments if moment.number == number]
-        assert doing[:2] == ["a case beside it", "oracle"]
+        assert doing[:2] == ["variant case", "oracle"]
         assert set(doing[2:4]) == {"check eager", "check bmm"}
-        assert doing[4:] == ["set 1 of 2", "set 2 of 2", "memory"]
+        assert doing[4:] == ["repetition 1 of 2", "repetition 2 of 2", "memory"]
         assert {moment.case for moment in moments if moment.number == number} == {case}
     assert [moment.number for moment in moments] == sorted(moment.number for moment in moments)
     assert {moment.cases for moment in moments} == {2}
@@ -123,7 +123,7 @@ def test_a_name_ending_in_jsonl_is_the_file_and_is_not_overwritten(tmp_path: Pat
     done = attnbench.run(CASE, ["eager"], timed=False, out=path)
     assert done.path == path
     data = path.read_bytes()
-    with pytest.raises(attnbench.BadInput, match=r"exists; go on with it by --resume, or name another file"):
+    with pytest.raises(attnbench.BadInput, match=r"exists; continue it with --resume, or name another file"):
         attnbench.run(CASE, ["eager"], timed=False, out=path)
     assert path.read_bytes() == data
 
@@ -150,16 +150,16 @@ def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path)
         ({"backends": "eagre"}, "no backend 'eagre'; did you mean 'eager'?"),
         (
             {"backends": []},
-            "no backends: name at least one, or leave them out for all that are installed",
+            "no backends: name at least one, or leave the argument out for all that are installed",
         ),
         ({"baseline": "eagre"}, "no backend 'eagre'; did you mean 'eager'?"),
         ({"cases": []}, "nothing to run: no cases"),
         ({"cases": Path("no.toml")}, "can't read the suite 'no.toml': No such file or directory"),
-        *(({"cases": cases}, f"{word} is no case: {CASE_WORDS}") for cases, word in NO_CASES),
-        ({"budget": 0}, "a budget of 0 s: give a positive number of seconds"),
-        ({"budget": float("nan")}, "a budget of nan s: give a positive number of seconds"),
-        ({"budget": -1}, "a budget of -1 s: give a positive number of seconds"),
-        ({"sets": 0}, "0 sets: at least 1 is needed, and 9 for a verdict"),
+        *(({"cases": cases}, f"{word} is not a case: {CASE_WORDS}") for cases, word in NO_CASES),
+        ({"budget": 0}, "a budget of 0 s: give a positive number of seconds, 1000000 at most"),
+        ({"budget": float("nan")}, "a budget of nan s: give a positive number of seconds, 1000000 at most"),
+        ({"budget": -1}, "a budget of -1 s: give a positive number of seconds, 1000000 at most"),
+        ({"sets": 0}, "0 sets: give at least 1; a verdict needs 9"),
         ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": "2%"}, "a delta of '2%': give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"threads": 0}, f"case '{ID}' with the options applied: threads = 0: sizes are 1 or more"),
@@ -177,7 +177,7 @@ def test_what_can_not_be_is_one_sentence_before_anything_is_written(
 
 def test_more_threads_than_cores_are_refused(tmp_path: Path) -> None:
     many = cpu_quota() + 1
-    with pytest.raises(attnbench.BadInput, match=rf"^{many} threads: this process has \d+ cores?; ask for "):
+    with pytest.raises(attnbench.BadInput, match=rf"^{many} threads: this process has \d+ cores?; use "):
         attnbench.run(CASE, ["eager"], threads=many, out=tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -9,7 +9,6 @@ import pytest
 
 import attnbench
 from attnbench.results.format import RunWriter
-from attnbench.runner.options import Options, make_options, sets_for
 from attnbench.types.errors import BadFile
 from attnbench.types.record import EndLine, Manifest, Record
 
@@ -67,15 +66,3 @@ def test_so_are_they_in_the_frame(two: list[Path]) -> None:
     assert slow["p_adjusted"].tolist() == pytest.approx([0.0039, 0.0039 * 61])
     assert slow["verdict"].tolist() == ["slower", "unclear"]
     assert frame[frame["backend"] == "eager"]["verdict"].tolist() == ["baseline"] * 2
-
-
-@pytest.mark.parametrize("budget", [None, 0.01, 0.25, 1, 30.0])
-def test_as_many_sets_as_suit_the_budget_unless_said(budget: float | None) -> None:
-    assert make_options(budget_s=budget).sets == sets_for(budget or Options.budget_s)
-    assert make_options(budget_s=budget, sets=2).sets == 2
-
-
-def test_dials_that_are_not_said_are_those_of_the_protocol() -> None:
-    assert make_options() == Options()
-    assert make_options(delta=0.05).delta == 0.05
-    assert make_options(allocator_pinned=False).allocator_pinned is False

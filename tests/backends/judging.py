@@ -19,17 +19,21 @@ def errors_of(backend: Backend, draws: list[Solved]) -> Errors:
 
 def problem(name: str, text: str, draws: int) -> str:
     """The problem that the check finds in a backend, "" for none."""
-    cases = [solved(text, draw) for draw in range(draws)]
+    return problem_of(BACKENDS[name], [solved(text, draw) for draw in range(draws)])
+
+
+def problem_of(backend: Backend, cases: list[Solved]) -> str:
+    """The problem that the check finds on draws of one case, "" for none."""
     case = cases[0].case
     _, words = verdict(
-        errors_of(BACKENDS[name], cases),
+        errors_of(backend, cases),
         errors_of(PLAIN, cases),
         output=scale_of([each.expected for each in cases]),
         values=scale_of([each.inputs[2].double().numpy() for each in cases]),
         dtype=case.dtype,
         rows=case.Lq,
         rows_of=case.Lq,
-        draws=draws,
+        draws=len(cases),
     )
     return words
 

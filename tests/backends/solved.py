@@ -84,6 +84,14 @@ def solved_by(
     return _solve(case, RULES[case.rule], Parameters(*given), (a, b, c))
 
 
+def magnified(text: str, times: float) -> Solved:
+    """The case of an id with drawn queries and keys multiplied by a number."""
+    drawn = solved(text)
+    q, k, v = (x.double().numpy() for x in drawn.inputs)
+    own = {name: x.double().numpy() for name, x in drawn.setup.rule_parameters.items()}
+    return solved_by(text, (times * q, times * k, v), own)
+
+
 def refusal(backend: Backend, case: Case) -> str | None:
     """Why a backend doesn't run a case, by what it declares and by its word."""
     rule = RULES[case.rule]

@@ -1,9 +1,7 @@
-"""What a worker takes for granted of a backend, besides the right numbers."""
+"""Properties that a worker assumes of every backend, besides right numbers."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +16,6 @@ from attnbench.kit import masks as kit_masks
 from attnbench.timing.memory import peak_extra_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import PASSES
-
-NAMES = (
-    "eager", "sdpa_flash", "sdpa_math", "sdpa_efficient", "sdpa_cudnn", "bmm", "weighted_sum",
-    "per_head_loop", "fused_multihead", "nn_multihead_attention", "chunked",
-    "flex", "compiled", "numpy",
-)  # fmt: skip
 
 FORMS = (
     "attention/{}/B2-H4-L12-D8/none/float32",
@@ -46,21 +38,9 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
-def test_registration_order_and_names() -> None:
-    assert tuple(BACKENDS) == NAMES
+def test_summaries_fit_a_line() -> None:
+    assert len(BACKENDS) == 14
     assert all(len(backend.summary) < 90 for backend in BACKENDS.values())
-
-
-def test_listing_backends_imports_no_torch() -> None:
-    program = (
-        "import sys\n"
-        "from attnbench.backends import attnbench_backends\n"
-        "from attnbench.kit import attention, dtypes, layer, masks, scores\n"
-        "assert len(list(attnbench_backends())) == 14\n"
-        "print([m for m in ('torch', 'pandas', 'rich') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("name", QUICK)

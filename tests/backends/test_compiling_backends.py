@@ -112,18 +112,6 @@ def test_compiled_is_not_torchs_own_attention() -> None:
         assert attention_in(BACKENDS["compiled"].prepare(case.setup), case.fresh_inputs()) == set()
 
 
-@pytest.mark.parametrize("matches", [True, False])
-def test_the_pattern_matcher_is_what_rewrites_attention(matches: bool) -> None:
-    def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return ((q @ k.mT) * 0.125).softmax(-1) @ v
-
-    inputs = solved("attention/scaled_dot/B2-H4-L64-D64/none/float32").inputs
-    with torch.inference_mode():
-        call = torch.compile(textbook, fullgraph=True, dynamic=False, options={"pattern_matcher": matches})
-        call(*inputs)
-        assert bool(attention_in(call, inputs)) == matches
-
-
 def test_no_compiler_is_said_in_words() -> None:
     from torch._inductor import config
 

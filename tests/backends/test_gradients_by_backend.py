@@ -1,52 +1,47 @@
-"""Gradients of every backend that gives them, against the plain reference's in float64."""
+"""Gradients of every backend that has them, against the plain reference in float64; and their verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 from judging import upstream_of, wide
-from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved
+from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved, stored_of
 
+from attnbench.check.errors import compare, pool, verdict
 from attnbench.check.gradients import (
-    Backward,
-    Both,
+    GradientPass,
     NoGradient,
+    gradient_scale,
     leaf_inputs,
     leaves,
     passed,
+    plain_errors,
     plain_gradients,
     with_gradients,
 )
-from attnbench.kit.scores import derived
-from attnbench.types.backend import Backend, Setup
+from attnbench.inputs.kinds import family_draws
+from attnbench.types.backend import Backend
 from attnbench.types.case import PASSES, Case
-from attnbench.types.rule import DotForm, Rule, Scoring
+from attnbench.types.rule import DotForm, Scoring
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
 
 GIVE = [name for name in QUICK if "backward" in BACKENDS[name].passes]
-FORWARD_ONLY = {"chunked", "numpy", "flex"}
-SIZES = ("B2-H4-Hkv2-Lq17-Lk9-D8", "B2-H4-L12-D8", "B1-H3-Lq3-Lk11-D8-Dv5")
+SIZES = ("B2-H4-Hkv2-Lq9-Lk17-D8", "B2-H4-L12-D8", "B1-H3-Lq3-Lk11-D8-Dv5")
 LAYERS = ("-E32-bias", "-E32-bias", "-E24-noout")
-MASKS = ("none", "causal", "causal:lower_right+window:4", "padding", "padding:0", "bool", "float+causal")
+MASKS = ("none", "causal:lower_right+window:4", "padding", "padding:0", "bool", "float+causal")
+ODD = ("H1-L1-D1", "B2-H3-Lq1-Lk33-D13", "H2-Lq32-Lk1-D8", "B3-H2-L2-D3-Dv7")
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5}
-"""Of the largest element of all gradients: some are 0 but for rounding, as of the bias of keys."""
+"""Relative to the largest element of all gradients: some are 0 up to rounding, such as of the keys' bias."""
 
 
-def texts(operation: str, mask: str, dtype: str) -> list[str]:
-    found = []
-    for shape, layer in zip(SIZES, LAYERS, strict=True):
-        sizes = shape + (layer if operation == "multihead" else "")
-        lengths = mask if mask != "padding:0" or shape.startswith("B1") else "padding:0,9"
-        found += [f"{operation}/{rule}/{sizes}/{lengths}/{dtype}/both" for rule in RULES]
-    return found
-
-
-def timed(case: Solved, backend: Backend, pass_: str = "both") -> tuple[Both | Backward, tuple]:  # type: ignore[type-arg]
+def timed(case: Solved, backend: Backend, pass_: str = "both") -> tuple[GradientPass, tuple]:  # type: ignore[type-arg]
     """A backend's pass and the inputs it is renewed with."""
     setup = with_gradients(case.setup)
     setup = replace(setup, case=replace(setup.case, pass_=pass_))
@@ -56,96 +51,86 @@ def timed(case: Solved, backend: Backend, pass_: str = "both") -> tuple[Both | B
     return call, inputs
 
 
-def check(name: str, text: str) -> None:
-    case = solved(text)
-    exact = wide(case)
-    upstream = upstream_of(case, case.inputs[0].dtype)
-    expected = plain_gradients(exact.setup, exact.inputs, upstream.double())
-    largest = max(float(x.abs().max()) for x in expected.values())
-    call, inputs = timed(case, BACKENDS[name])
-    found = dict(zip(call.names, call(*inputs), strict=True))
-    assert list(found) == ["out", *expected]
-    for part, gradient in expected.items():
-        assert found[part].shape == gradient.shape
-        assert found[part].dtype == case.inputs[0].dtype
-        error = float((found[part].double() - gradient).abs().max())
-        assert error <= TOLERANCE[case.case.dtype] * max(1.0, largest), f"{name}, {part}: off by {error:.3g}"
+def check(name: str, form: str) -> int:
+    """Compare the gradients of all rules that a backend supports; return how many."""
+    cases = [solved(form.format(rule)) for rule in RULES]
+    supported = [case for case in cases if refusal(BACKENDS[name], case.case) is None]
+    for case in supported:
+        exact, upstream = wide(case), upstream_of(case, case.inputs[0].dtype)
+        expected = plain_gradients(exact.setup, exact.inputs, upstream.double())
+        most = TOLERANCE[case.case.dtype] * max(1.0, *(float(x.abs().max()) for x in expected.values()))
+        call, inputs = timed(case, BACKENDS[name])
+        found = dict(zip(call.names, call(*inputs), strict=True))
+        assert list(found) == ["out", *expected]
+        for part, gradient in expected.items():
+            assert found[part].shape == gradient.shape
+            assert found[part].dtype == case.inputs[0].dtype
+            error = float((found[part].double() - gradient).abs().max())
+            assert error <= most, f"{name}, {part}: off by {error:.3g}"
+    return len(supported)
 
 
 @pytest.mark.parametrize(
     ("mask", "dtype"), [(mask, "float64") for mask in MASKS] + [(mask, "float32") for mask in MASKS[::3]]
 )
-@pytest.mark.parametrize("operation", ["attention", "multihead"])
 @pytest.mark.parametrize("name", GIVE)
-def test_gradients_are_those_of_the_plain_reference(name: str, operation: str, mask: str, dtype: str) -> None:
-    ran = 0
-    for text in texts(operation, mask, dtype):
-        if refusal(BACKENDS[name], solved(text).case) is None:
-            check(name, text)
-            ran += 1
-    assert ran > 0 or operation not in BACKENDS[name].operations
+def test_gradients_are_those_of_the_plain_reference(name: str, mask: str, dtype: str) -> None:
+    for operation in BACKENDS[name].operations:
+        ran = 0
+        for shape, layer in zip(SIZES, LAYERS, strict=True):
+            sizes = shape + (layer if operation == "multihead" else "")
+            lengths = mask if mask != "padding:0" or shape.startswith("B1") else "padding:0,9"
+            ran += check(name, f"{operation}/{{}}/{sizes}/{lengths}/{dtype}/both")
+        assert ran > 0
 
 
+@pytest.mark.parametrize("sizes", ODD)
 @pytest.mark.parametrize("name", GIVE)
-@pytest.mark.parametrize("sizes", ["H1-L1-D1", "B2-H3-Lq1-Lk65-D13", "H2-Lq64-Lk1-D8", "B3-H2-L2-D3-Dv7"])
 def test_odd_sizes(name: str, sizes: str) -> None:
     for operation, layer in (("attention", ""), ("multihead", "-E6")):
-        for rule in RULES:
-            for mask in ("none", "causal:lower_right"):
-                text = f"{operation}/{rule}/{sizes}{layer}/{mask}/float64/both"
-                if refusal(BACKENDS[name], solved(text).case) is None:
-                    check(name, text)
+        check(name, f"{operation}/{{}}/{sizes}{layer}/causal:lower_right/float64/both")
 
 
-def supported(name: str, dtype: str = "float32") -> list[Solved]:
-    forms = ("attention/{}/B2-H4-L12-D8/bool/{}/both", "multihead/{}/B2-H4-L12-D8-E32/causal/{}/both")
-    cases = [solved(form.format(rule, dtype)) for form in forms for rule in RULES]
+def supported(name: str) -> list[Solved]:
+    forms = (
+        "attention/{}/B2-H4-L12-D8/bool/float32/both",
+        "multihead/{}/B2-H4-L12-D8-E32/causal/float32/both",
+    )
+    cases = [solved(form.format(rule)) for form in forms for rule in RULES]
     return [case for case in cases if refusal(BACKENDS[name], case.case) is None]
 
 
 @pytest.mark.parametrize("name", GIVE)
-def test_nothing_accumulates_and_a_retained_backward_repeats(name: str) -> None:
+def test_passes_repeat_agree_and_accumulate_nothing(name: str) -> None:
     for case in supported(name):
+        found = {}
         for pass_ in ("both", "backward"):
             call, inputs = timed(case, BACKENDS[name], pass_)
             first, second = call(*inputs), call(*inputs)
-            assert len(first) == len(call.names)
-            assert call.names[0] == ("out" if pass_ == "both" else next(iter(leaves(call.setup, inputs))))
+            parts = leaves(call.setup, inputs)
+            assert call.names == (("out", *parts) if pass_ == "both" else tuple(parts))
             for one, other in zip(first, second, strict=True):
                 assert torch.equal(one, other)
                 assert one.data_ptr() != other.data_ptr()
                 assert not one.requires_grad
-            assert all(leaf.grad is None for leaf in leaves(call.setup, inputs).values())
+            assert all(leaf.grad is None for leaf in parts.values())
             for given, before in zip(inputs, case.inputs, strict=True):
                 assert torch.equal(given, before)
-
-
-@pytest.mark.parametrize("name", GIVE)
-def test_backward_alone_gives_what_both_give(name: str) -> None:
-    for case in supported(name):
-        both, inputs = timed(case, BACKENDS[name], "both")
-        backward, others = timed(case, BACKENDS[name], "backward")
-        for one, other in zip(both(*inputs)[1:], backward(*others), strict=True):
+            found[pass_] = first
+        for one, other in zip(found["both"][1:], found["backward"], strict=True):
             assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("name", GIVE)
-@pytest.mark.parametrize("pass_", ["both", "backward"])
-def test_an_upstream_gradient_written_anew_is_used_at_once(name: str, pass_: str) -> None:
-    """Without a forward in between: one that keeps gradients gives old ones. A sign goes through exactly."""
-    for case in supported(name):
-        call, inputs = timed(case, BACKENDS[name], pass_)
-        before = call(*inputs)[-len(leaves(call.setup, inputs)) :]
-        call.upstream.neg_()
-        for one, other in zip(before, call(*inputs)[-len(before) :], strict=True):
-            assert torch.equal(one, -other)
-
-
-@pytest.mark.parametrize("name", GIVE)
-def test_inputs_written_anew_need_a_forward_and_then_count(name: str) -> None:
+def test_new_upstream_gradients_and_new_inputs_are_used(name: str) -> None:
+    """A changed upstream gradient counts at once, new inputs after a forward pass."""
     for case in supported(name):
         call, inputs = timed(case, BACKENDS[name], "backward")
         before = call(*inputs)
+        call.upstream.neg_()
+        for one, other in zip(before, call(*inputs), strict=True):
+            assert torch.equal(one, -other)
+        call.upstream.neg_()
         with torch.no_grad():
             for x in {id(x): x for x in inputs}.values():
                 x.mul_(0.5)
@@ -157,15 +142,6 @@ def test_inputs_written_anew_need_a_forward_and_then_count(name: str) -> None:
         assert not all(torch.equal(one, old) for one, old in zip(after, before, strict=True))
 
 
-def test_without_a_forward_on_new_inputs_torch_refuses_what_was_kept() -> None:
-    case = solved("attention/scaled_dot/B2-H4-L12-D8/none/float32/backward")
-    call, inputs = timed(case, BACKENDS["eager"], "backward")
-    with torch.no_grad():
-        inputs[2].mul_(2)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        call(*inputs)
-
-
 def test_several_inputs_are_renewed_together() -> None:
     case = solved("attention/scaled_dot/B2-H4-L12-D8/none/float32/backward")
     call, inputs = timed(case, BACKENDS["eager"], "backward")
@@ -175,53 +151,42 @@ def test_several_inputs_are_renewed_together() -> None:
     call.renew(inputs, other)
     assert not torch.equal(call(*inputs)[0], call(*other)[0])
     assert torch.equal(call(*inputs)[0], call(*inputs)[0])
+    with torch.no_grad():
+        inputs[2].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        call(*inputs)
 
 
-def test_backends_without_gradients_say_so() -> None:
-    assert {name for name in BACKENDS if BACKENDS[name].passes == ("forward",)} == FORWARD_ONLY
-    others = [backend for name, backend in BACKENDS.items() if name not in FORWARD_ONLY]
-    assert all(backend.passes == PASSES for backend in others)
-
-
-def test_flash_on_a_cpu_refuses_what_needs_a_gradient_of_its_mask() -> None:
-    def said(rule: str, pass_: str) -> str | None:
-        return refusal(BACKENDS["sdpa_flash"], solved(f"attention/{rule}/H2-L8-D8/none/float32/{pass_}").case)
-
+def test_flash_on_a_cpu_refuses_gradients_of_its_mask() -> None:
     words = "torch's kernel computes no gradient of its mask, which carries the {}"
-    assert said("sinks", "both") == words.format("sink of sinks")
-    assert said("alibi", "backward") == words.format("bias of alibi")
-    assert said("sinks", "forward") is None
-    assert said("scaled_dot", "both") is None
+    for rule, pass_, reason in (
+        ("sinks", "both", words.format("sink of sinks")),
+        ("alibi", "backward", words.format("bias of alibi")),
+        ("sinks", "forward", None),
+        ("scaled_dot", "both", None),
+    ):
+        case = solved(f"attention/{rule}/H2-L8-D8/none/float32/{pass_}").case
+        assert refusal(BACKENDS["sdpa_flash"], case) == reason
 
 
-def backend_of(call: Call) -> Backend:
-    return Backend("mine", "a test", prepare=lambda setup: call, passes=PASSES)
-
-
-def test_what_no_gradient_reaches_is_told_by_name() -> None:
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda q, k, v: (q @ k.detach().mT) @ v, r"^no gradient reaches k, rule\.w$"),
+        (lambda q, k, v: (q @ k.mT @ v).detach(), "no graph"),
+    ],
+)
+def test_inputs_that_no_gradient_reaches_are_named(call: Call, words: str) -> None:
     case = solved("attention/general/H2-L3-D4/none/float64/both")
-    call, inputs = timed(case, backend_of(lambda q, k, v: (q @ k.detach().mT) @ v))
-    with pytest.raises(NoGradient, match=r"^no gradient reaches k, rule\.w$"):
-        call(*inputs)
-    call, inputs = timed(case, backend_of(lambda q, k, v: (q @ k.mT @ v).detach()))
-    with pytest.raises(NoGradient, match="no graph"):
-        call(*inputs)
+    detached, inputs = timed(case, Backend("mine", "a test", prepare=lambda setup: call, passes=PASSES))
+    with pytest.raises(NoGradient, match=words):
+        detached(*inputs)
 
 
-def _bind(case: Case, parameters: dict[str, torch.Tensor]) -> Scoring:
-    # The exponential keeps its result for the way back, which the first backward uses up.
+def _bind(case: Case, parameters: Mapping[str, torch.Tensor]) -> Scoring:
+    # The exponential saves its result for the backward pass, which the first one frees.
     scale = parameters["slope"].exp()[:, None, None]
     return Scoring(dot=DotForm(map_q=lambda q: q * scale))
-
-
-EXPONENTIAL = Rule(
-    name="alibi",
-    formula="exp(slope) q·k",
-    source="a test",
-    reference=RULES["alibi"].reference,
-    bind=_bind,  # type: ignore[arg-type]
-    parameters=RULES["alibi"].parameters,
-)
 
 
 @pytest.mark.parametrize("name", [name for name in GIVE if BACKENDS[name].rules is None])
@@ -229,8 +194,8 @@ def test_a_rule_may_compute_from_parameters_when_it_is_bound(name: str) -> None:
     operation = BACKENDS[name].operations[0]
     layer = "-E8" if operation == "multihead" else ""
     case = solved(f"{operation}/alibi/B2-H2-L5-D4{layer}/none/float64/both")
-    setup = replace(case.setup, rule=EXPONENTIAL)
-    setup = replace(setup, scoring=_bind(setup.case, dict(setup.rule_parameters)))
+    setup = replace(case.setup, rule=replace(case.setup.rule, bind=_bind))
+    setup = replace(setup, scoring=_bind(setup.case, setup.rule_parameters))
     case = replace(case, setup=setup)
     expected = plain_gradients(setup, case.inputs, upstream_of(case, torch.float64))
     call, inputs = timed(case, BACKENDS[name])
@@ -240,22 +205,83 @@ def test_a_rule_may_compute_from_parameters_when_it_is_bound(name: str) -> None:
             torch.testing.assert_close(found[part], gradient, rtol=1e-10, atol=1e-12)
 
 
-def test_a_forward_pass_derives_once_and_calls_nothing_between() -> None:
-    case = solved("attention/scaled_dot/H2-L3-D4/none/float32")
-    made: list[Setup] = []
+Gradients = Mapping[str, torch.Tensor]
 
-    def make(setup: Setup) -> Call:
-        made.append(setup)
-        return lambda q, k, v: v
 
-    call = derived(case.setup, make)
-    assert call.__qualname__.endswith("make.<locals>.<lambda>")
-    call(*case.inputs)
-    assert made == [case.setup]
-    setup = replace(case.setup, case=replace(case.case, pass_="both"))
-    call = derived(setup, make)
-    assert len(made) == 1
-    for count in (2, 3):
-        call(*case.inputs)
-        assert len(made) == count
-    assert made[1].scoring is not made[2].scoring is not setup.scoring
+def gradients_of(backend: Backend, case: Solved) -> Gradients:
+    call, inputs = timed(case, backend)
+    return dict(zip(call.names[1:], call(*inputs)[1:], strict=True))
+
+
+def refused(text: str, answer: Callable[[Solved], Gradients], draws: int | None = None) -> set[str]:
+    """The parts whose errors are above their limits, over as many draws as a check takes."""
+    case = solved(text).case
+    cases = [solved(text, draw) for draw in range(draws or family_draws(case, "normal"))]
+    answers = [answer(each) for each in cases]
+    exact, held, plain = [], [], []
+    for each in cases:
+        upstream, double = upstream_of(each, each.inputs[0].dtype), wide(each)
+        exact.append(plain_gradients(double.setup, double.inputs, upstream.double()))
+        held.append(plain_gradients(double.setup, double.inputs, upstream.double(), held=True))
+        plain.append(plain_errors(each.setup, each.inputs, upstream))
+    found = set()
+    for part in exact[0]:
+        truth = [gradient[part].numpy() for gradient in exact]
+        errors = pool(
+            [compare(stored_of(x[part]), y, case.dtype) for x, y in zip(answers, truth, strict=True)]
+        )
+        reference = pool([compare(x[part].numpy(), np.zeros(x[part].shape), "float64") for x in plain])
+        scale = gradient_scale(truth, [gradient[part].numpy() for gradient in held], case.dtype)
+        # The reason names axes of an output, which a parameter does not have.
+        accuracy, _ = verdict(
+            replace(errors, worst=(0, 0, 0, 0)), reference, output=scale, values=scale, dtype=case.dtype,
+            rows=1, rows_of=1, draws=1,
+        )  # fmt: skip
+        fine = errors.rms <= accuracy.rms_limit and errors.max_abs <= accuracy.max_limit
+        if errors.not_finite or not fine:
+            found.add(part)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["eager", "sdpa_flash", "fused_multihead"])
+def test_no_part_of_a_right_backend_is_refused(name: str, dtype: str) -> None:
+    """With one key dq and dk cancel to rounding, and the gradient of the keys' bias always does."""
+    for text in (
+        "multihead/scaled_dot/B2-H4-L16-D8-E24-bias/causal",
+        "multihead/dot/H2-Lq5-Lk1-D8-E16-bias/none",
+        "multihead/cosine/H2-Lq5-Lk12-D8-E16-bias/float",
+    ):
+        assert refused(f"{text}/{dtype}/both", lambda case: gradients_of(BACKENDS[name], case)) == set()
+
+
+WRONG: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor] | None]] = {
+    "dk 0.1 % off": ("k", lambda x: x * 1.001),
+    "dq of another head": ("q", lambda x: x.roll(1, dims=1)),
+    "dv without its last key": ("v", lambda x: torch.cat([x[:, :, :-1], 0 * x[:, :, -1:]], dim=2)),
+    "dk as if nothing were subtracted": ("k", None),
+    "dv not a number": ("v", lambda x: x / 0),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_one_wrong_part_is_refused_and_no_other(wrong: str) -> None:
+    part, change = WRONG[wrong]
+
+    def answer(case: Solved) -> Gradients:
+        right = gradients_of(BACKENDS["eager"], case)
+        if change is None:
+            upstream = upstream_of(case, case.inputs[0].dtype)
+            return {**right, part: plain_gradients(case.setup, case.inputs, upstream, held=True)[part]}
+        return {**right, part: change(right[part])}
+
+    text = "attention/softcap/B2-H4-Hkv2-Lq17-Lk9-D8/causal:lower_right/float32/both"
+    assert refused(text, answer) == {part}
+
+
+def test_in_half_precision_five_percent_are_seen() -> None:
+    def answer(case: Solved) -> Gradients:
+        return {name: gradient * 0.95 for name, gradient in gradients_of(BACKENDS["eager"], case).items()}
+
+    text = "attention/scaled_dot/B2-H4-Hkv2-Lq17-Lk9-D8/none/bfloat16/both"
+    assert refused(text, answer) == {"q", "k", "v"}

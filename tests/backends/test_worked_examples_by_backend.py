@@ -16,9 +16,6 @@ from solved import BACKENDS, QUICK, Solved, refusal, solved_by
 
 Array = NDArray[np.float64]
 
-SCORE_OF_NOTHING = -1e4
-"""Its weight is exactly 0 beside a score of common size."""
-
 
 def outputs(case: Solved, fewest: int) -> Iterator[Array]:
     """The output of every backend that supports the case, (B, H, Lq, Dv) or (B, Lq, E)."""
@@ -74,22 +71,6 @@ def test_3_unscaled_with_projections(dtype: str) -> None:
         assert_allclose(out[0], expected, atol=1e-6)
 
 
-def test_3_its_weights() -> None:
-    q, k = heads(X @ W_Q), heads(X @ W_K)
-    assert_allclose(q @ k.swapaxes(2, 3), heads([[2, 4, 4], [4, 16, 12], [4, 12, 10]]))
-    for out in outputs(solved_by("attention/dot/H1-L3-D3/float64", (q, k, heads(np.eye(3)))), fewest=7):
-        assert_allclose(out[0, 0, 0], [6.3379e-2, 4.6831e-1, 4.6831e-1], atol=6e-6)
-
-
-def test_3_with_rounded_weights() -> None:
-    weights = np.array([[0, 0.5, 0.5], [0, 1, 0], [0, 0.9, 0.1]])
-    scores = np.where(weights > 0, np.log(np.where(weights > 0, weights, 1)), SCORE_OF_NOTHING)
-    # Against unit vectors as keys, the queries are the scores.
-    case = solved_by("attention/dot/H1-L3-D3/float64", (heads(scores), heads(np.eye(3)), heads(X @ W_V)))
-    for out in outputs(case, fewest=7):
-        assert_allclose(out[0, 0], [[2, 7, 1.5], [2, 8, 0], [2, 7.8, 0.3]], atol=1e-14)
-
-
 def test_4_concatenate_and_project_with_a_combine_layer() -> None:
     rng = np.random.default_rng(4)
     shapes = (1, 1, 32), (1, 1, 32), (1, 32, 64)
@@ -122,18 +103,6 @@ def test_4_concatenate_and_project_with_a_combine_layer() -> None:
         assert out[0, 0].shape == (1, 32)
         assert out.sum() == pytest.approx(1)
         assert_allclose(out[0, 0], weights.numpy(), atol=1e-15)
-
-
-def test_5_batched_product() -> None:
-    rng = np.random.default_rng(5)
-    weights, values = rng.dirichlet(np.ones(4), (10, 3)), rng.standard_normal((10, 4, 5))
-    keys = np.broadcast_to(np.eye(4), (10, 1, 4, 4))
-    case = solved_by(
-        "attention/dot/B10-H1-Lq3-Lk4-D4-Dv5/float64", (np.log(weights)[:, None], keys, values[:, None])
-    )
-    for out in outputs(case, fewest=6):
-        assert out[:, 0].shape == (10, 3, 5)
-        assert_allclose(out[:, 0], weights @ values, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

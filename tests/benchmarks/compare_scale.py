@@ -1,7 +1,8 @@
-"""What comparing two runs of 20,000 records takes: time and peak memory. Usage: compare_scale.py [RECORDS]
+"""Print the time and the peak memory of comparing two runs of 50,000 records.
 
-The runs are made up, in a temporary folder: lines as real ones, of cases that don't exist, with ten backends,
-nine sets of two stretches of eight samples, as a run with the default budget has them.
+Usage: compare_scale.py [RECORDS], where RECORDS is the number of records a side. The runs are made up, in a
+temporary folder of up to 810 MiB. Their lines are those of a run with the default budget: ten backends, nine
+sets of two stretches of eight samples.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from attnbench.types.record import (
 
 BACKENDS = [f"backend_{i}" for i in range(10)]
 SETS, STRETCHES, SAMPLES = 9, 2, 8
-MOST_S, MOST_GIB = 20.0, 2.0
+RECORDS = 50_000
+MOST_CPU_S, MOST_GIB = 15.0, 0.7
 
 
 def write_run(path: Path, cases: list[str], seed: int) -> None:
@@ -81,7 +83,7 @@ def main() -> None:
     begun = time.process_time()
     sum(1 for _ in range(10_000_000))
     print(f"this core counts to ten million in {time.process_time() - begun:.2f} s")
-    records = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    records = int(sys.argv[1]) if len(sys.argv) > 1 else RECORDS
     cases = [f"attention/dot/B1-H4-Lq{i}-Lk{i}-D64/none/float32/cpu/forward" for i in range(records // 10)]
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / "base.jsonl", Path(folder) / "new.jsonl"]
@@ -106,8 +108,9 @@ def main() -> None:
             )
             if done.returncode not in (0, 1):
                 sys.exit("not compared")
-            if records == 20_000 and (took > MOST_S or peak > MOST_GIB) and format_ != "table":
-                sys.exit(f"beyond {MOST_S} s or {MOST_GIB} GiB")
+            # CPU time: other work on the machine adds to the wall time.
+            if records <= RECORDS and (cpu_s > MOST_CPU_S or peak > MOST_GIB):
+                sys.exit(f"beyond {MOST_CPU_S} s or {MOST_GIB} GiB")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Usage: python tests/benchmarks/overhead.py [SUITE OR CASE ...]    (default: smok
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -19,13 +20,20 @@ from unittest import mock
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
 
+import torch  # noqa: F401 - as a server has it
+
 import attnbench
+from attnbench.plugins.load import load
+from attnbench.plugins.sources import named
 from attnbench.results.format import StoredRun, read_run
 from attnbench.runner.repetitions import RepetitionUnderWay
 from attnbench.timing.sample import take_sample
+from attnbench.types.extensions import Source
+from attnbench.worker.server import load_what_backends_share
 
 CALLS = 20_000
 PAIRS = 200
+IMPORTS = 15
 
 
 def no_op(a: Any, b: Any, c: Any) -> None:
@@ -67,6 +75,32 @@ class Readiness:
         return answer
 
 
+def import_ms(source: Source) -> float:
+    """Return the CPU time of importing a plugin in a fork of a process that has what a server has."""
+    taken = []
+    for _ in range(IMPORTS):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            start = time.thread_time()
+            loaded = load(source)
+            os.write(writer, b"" if loaded.faults else f"{time.thread_time() - start}".encode())
+            os._exit(0)
+        os.wait()
+        os.close(writer)
+        with os.fdopen(reader) as answer:
+            taken.append(float(answer.read() or "nan"))
+    return 1e3 * median(taken)
+
+
+def print_imports() -> None:
+    """Print what the import in each worker costs, for the built-in backends and the plugins beside them."""
+    load_what_backends_share()
+    gc.freeze()
+    sys.path += [str(path) for path in (Path(__file__).parents[2] / "plugins").iterdir()]
+    for module in ("attnbench.backends", "attnbench_numba", "attnbench_jax"):
+        print(f"importing {module}: {import_ms(named(module)):.1f} ms of CPU time in each worker")
+
+
 def productive_share(stored: StoredRun) -> tuple[float, float]:
     """Share of the time after start-up in turns, warm-up and checks; and the same without the checks."""
     assert stored.finished is not None
@@ -81,6 +115,7 @@ def productive_share(stored: StoredRun) -> tuple[float, float]:
 
 def main(words: list[str]) -> None:
     """Measure and print."""
+    print_imports()
     print(f"a no-op's reported time above an inline loop's: {per_call_overhead_ns():.1f} ns a call")
     watch = Readiness()
     with (

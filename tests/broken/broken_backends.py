@@ -194,13 +194,13 @@ def remember_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tens
     return lambda q, k, v: (remembering if timed() else honest)(q, k, v)
 
 
-def compute_every_second(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Where it is timed, give each answer twice."""
+def compute_every_eighth(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Where it is timed, give each answer eight times."""
     honest, kept, calls = right(setup), [], [0]
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         calls[0] += 1
-        if not kept or not timed() or calls[0] % 2:
+        if not kept or not timed() or calls[0] % 8 == 0:
             kept[:] = [honest(q, k, v)]
         return kept[0].clone()
 
@@ -298,7 +298,7 @@ PREPARES = {
     f.__name__: f
     for f in (
         only_when_timed, crash_when_timed, fail_to_prepare, record_process, remember_by_address,
-        remember_when_timed, compute_every_second, keep_weights, change_inputs, slow_the_clock,
+        remember_when_timed, compute_every_eighth, keep_weights, change_inputs, slow_the_clock,
         spoil_shared_memory, leave_a_child_when_timed,
     )
 }  # fmt: skip

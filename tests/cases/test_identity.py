@@ -30,28 +30,15 @@ def test_golden_ids(text: str, case: Case) -> None:
     assert parse_case(text) == case
 
 
-@given(cases())
-def test_case_to_id_to_case_is_the_identity(case: Case) -> None:
-    assert parse_case(case_id(case)) == case
-
-
-@given(cases())
-def test_id_to_case_to_id_is_the_identity(case: Case) -> None:
-    text = case_id(case)
-    assert case_id(parse_case(text)) == text
-
-
-@given(cases(), cases())
-def test_different_cases_have_different_ids(left: Case, right: Case) -> None:
-    assert (case_id(left) == case_id(right)) == (left == right)
-
-
 @given(cases(), st.randoms())
-def test_what_follows_the_sizes_may_stand_in_any_order(case: Case, random: st.DataObject) -> None:
+def test_every_case_has_an_id_that_parses_back_in_any_order_of_its_tail(
+    case: Case, random: st.DataObject
+) -> None:
     segments = case_id(case).split("/")
-    head, tail = segments[:3], segments[3:]
+    assert parse_case("/".join(segments)) == case
+    tail = segments[3:]
     random.shuffle(tail)
-    assert parse_case("/".join(head + tail)) == case
+    assert parse_case("/".join([*segments[:3], *tail])) == case
 
 
 @pytest.mark.parametrize(
@@ -73,45 +60,36 @@ def test_only_sizes_and_rule_are_needed() -> None:
 FORM = "an id has the form operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/device/pass"
 BAD = [
     ("atention/dot/H1-L3-D4", "no operation 'atention'; did you mean 'attention'?"),
-    ("attention", FORM),
     ("attention/dot", FORM),
-    ("attention//H1-L3-D4", FORM),
     ("attention/dot/H1-L3", "the size D is missing: how many features a head has, as D64"),
     ("attention/dot/L3-D4", "the size H is missing: how many query heads there are, as H8"),
     (
         "attention/dot/H1-Lk3-D4",
         "the size Lq is missing: how many queries there are, as Lq128, or L128 for queries and keys alike",
     ),
-    ("attention/dot/H1-L3-Lk3-D4", "L and Lk: L stands for both Lq and Lk: give either"),
-    ("attention/dot/H1-H2-L3-D4", "sizes 'H1-H2-L3-D4': 'H2' says H a second time"),
+    ("attention/dot/H1-L3-Lk3-D4", "L and Lk: L sets both Lq and Lk: give one or the other"),
+    ("attention/dot/H1-H2-L3-D4", "sizes 'H1-H2-L3-D4': 'H2' gives H a second time"),
     ("attention/dot/Hx-L3-D4", "sizes 'Hx-L3-D4': no size 'Hx'; did you mean 'H'?"),
     ("attention/dot/H8x-L3-D4", "sizes 'H8x-L3-D4': '8x' is not a whole number for H; write it as in 'H8'"),
     (f"attention/dot/H{10**30}-L3-D4", f"H = {10**30}: sizes are 2147483647 or less"),
-    ("attention/dot/H-L3-D4", "sizes 'H-L3-D4': '' is not a whole number for H; write it as in 'H8'"),
-    ("attention/dot/H1.5-L3-D4", "sizes 'H1.5-L3-D4': '1.5' is not a whole number for H; write it as in 'H8'"),
     ("attention/dot/H-2-L3-D4", "H = -2: sizes are 1 or more"),
-    ("attention/dot/H0-L3-D4", "H = 0: sizes are 1 or more"),
     ("attention/dot/H1-L3-D4-X2", "sizes 'H1-L3-D4-X2': no size 'X'; there are B, H, Hkv, L, Lq, Lk, D, Dv, E, bias, cross, noout."),
     (
         "attention/dot/H8-Hkv3-L3-D4",
         "H = 8 is not a multiple of Hkv = 3: each key/value head serves the same number of query heads",
     ),
     ("attention/dot/H1-L3-D4-E8", "attention has no model width E: that belongs to multihead"),
-    ("multihead/dot/H1-L3-D4", "multihead needs a model width E"),
     ("multihead/dot/H1-L3-D4-bias", "bias belongs to multihead, which needs a model width E"),
     ("attention/dot/H1-L3-D4/flot32", "no mask, dtype, device or pass 'flot32'; did you mean 'float32'?"),
-    ("attention/dot/H1-L3-D4/casual", "no mask, dtype, device or pass 'casual'; did you mean 'causal'?"),
-    ("attention/dot/H1-L3-D4/causal/none", "'none' says mask a second time"),
-    ("attention/dot/H1-L3-D4/both/forward", "'forward' says pass a second time"),
+    ("attention/dot/H1-L3-D4/causal/none", "'none' gives mask a second time"),
     ("attention/dot/H1-L3-D4/threads0", "threads = 0: sizes are 1 or more"),
     ("attention/dot/H1-L3-D4/seed-1", "seed = -1: a seed is 0 or more"),
     ("attention/dot/B2-H1-L3-D4/padding:1", "padding gives 1 lengths for a batch of 2: give one length for each batch element"),
-    ("attention/dot/H1-L3-D4/padding:4", "padding length 4 is more than Lk = 3"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "sentence"), BAD)
-def test_what_is_no_case_is_said_in_a_sentence(text: str, sentence: str) -> None:
+def test_a_wrong_id_is_explained_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(BadCase) as caught:
         parse_case(text)
     assert str(caught.value) == f"case {text!r}: {sentence}"

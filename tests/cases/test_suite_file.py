@@ -8,7 +8,7 @@ from case_strategies import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.ids import case_id
 from attnbench.cases.suites import parse_suite, read_suite
 from attnbench.types.case import Case
 from attnbench.types.errors import BadFile
@@ -60,30 +60,12 @@ def test_a_file_has_its_own_name_and_compiles_everywhere_unless_it_says_otherwis
 
 
 def test_every_field_arrives() -> None:
-    text = """
-        [[cases]]
-        operation = "multihead"
-        rule = "additive"
-        B = 2
-        H = 4
-        Hkv = 2
-        Lq = 5
-        Lk = 7
-        D = 3
-        Dv = 6
-        E = 11
-        bias = true
-        cross = true
-        out = false
-        mask = "causal:lower_right+padding:3,4"
-        dtype = "float16"
-        device = "cuda"
-        pass = "both"
-        cache = "rotating"
-        threads = 2
-        seed = 7
-    """
-    assert ids(text) == [
+    fields = (
+        "operation='multihead' rule='additive' B=2 H=4 Hkv=2 Lq=5 Lk=7 D=3 Dv=6 E=11 bias=true cross=true "
+        "out=false mask='causal:lower_right+padding:3,4' dtype='float16' device='cuda' pass='both' "
+        "cache='rotating' threads=2 seed=7"
+    )
+    assert ids("[[cases]]\n" + "\n".join(fields.split())) == [
         "multihead/additive/B2-H4-Hkv2-Lq5-Lk7-D3-Dv6-E11-bias-cross-noout"
         "/causal:lower_right+padding:3,4/float16/cuda/both/rotating/threads2/seed7"
     ]
@@ -109,46 +91,27 @@ def test_ids_in_a_file_are_the_cases(some: list[Case]) -> None:
     assert list(parse_suite(text, "mine").cases) == some
 
 
-@given(
-    st.lists(st.integers(1, 99), min_size=1, max_size=3, unique=True),
-    st.lists(st.sampled_from(["none", "causal", "window:3"]), min_size=1, max_size=3, unique=True),
-)
-def test_lists_are_a_product_in_order(lengths: list[int], masks: list[str]) -> None:
-    text = f"[[cases]]\nrule = 'dot'\nH = 1\nL = {lengths}\nD = 4\nmask = {masks}\n"
-    expected = [parse_case(f"attention/dot/H1-L{L}-D4/{mask}") for L in lengths for mask in masks]
-    assert list(parse_suite(text, "mine").cases) == expected
-
-
 BAD = [
     ("", "it has no [[cases]]: give at least one, by an id or by fields"),
-    ("cases = []", "it has no [[cases]]: give at least one, by an id or by fields"),
-    ("name = 3", "name = 3: a text is needed"),
-    ("cases = 3", "cases = 3: an array of tables, [[cases]] is needed"),
-    ("check_only = 1", "check_only = 1: true or false is needed"),
+    ("cases = 3", "cases = 3: give an array of tables, [[cases]]"),
+    ("check_only = 1", "check_only = 1: give true or false"),
     ("cases = [3]", "case 1: 3 is not a table: write [[cases]] above an id or fields"),
     ("sumary = 'x'", "no key 'sumary'; did you mean 'summary'?"),
     ("[default]\nH = 1", "no key 'default'; did you mean 'defaults'?"),
     ("[defaults]\nHvk = 1", "defaults: no key 'Hvk'; did you mean 'Hkv'?"),
     (f"[[cases]]\n{FIELDS}dtpye = 'float32'", "case 1: no key 'dtpye'; did you mean 'dtype'?"),
-    (f"[[cases]]\n{FIELDS}dtype = 'flot32'", "case 1: no dtype 'flot32'; did you mean 'float32'?"),
     (f"[[cases]]\n{FIELDS}mask = 'casual'", "case 1: mask 'casual': no mask 'casual'; did you mean 'causal'?"),
     (
         f"[[cases]]\n{FIELDS}B = {list(range(1, 401))}\nseed = {list(range(400))}",
         "case 1: its lists make 160000 cases; 100000 at most",
     ),
-    (f"[[cases]]\n{FIELDS}B = '2'", "case 1: B = '2': a whole number is needed"),
-    (f"[[cases]]\n{FIELDS}B = true", "case 1: B = True: a whole number is needed"),
-    (f"[[cases]]\n{FIELDS}B = 1.5", "case 1: B = 1.5: a whole number is needed"),
+    (f"[[cases]]\n{FIELDS}B = '2'", "case 1: B = '2': give a whole number"),
     (f"[[cases]]\n{FIELDS}B = []", "case 1: B = []: give at least one value"),
-    (f"[[cases]]\n{FIELDS}B = 0", "case 1: B = 0: sizes are 1 or more"),
-    (f"[[cases]]\n{FIELDS}bias = 'yes'", "case 1: bias = 'yes': true or false is needed"),
-    (f"[[cases]]\n{FIELDS}bias = true", "case 1: bias belongs to multihead, which needs a model width E"),
-    (f"[[cases]]\n{FIELDS}mask = 3", "case 1: mask = 3: a text is needed"),
-    (f"[[cases]]\n{FIELDS}compiled = 1", "case 1: compiled = 1: true or false is needed"),
-    (f"[[cases]]\n{FIELDS}Lq = 3", "case 1: L and Lq: L stands for both Lq and Lk: give either"),
+    (f"[[cases]]\n{FIELDS}bias = 'yes'", "case 1: bias = 'yes': give true or false"),
+    (f"[[cases]]\n{FIELDS}mask = 3", "case 1: mask = 3: give a text"),
     ("[[cases]]\nH = 1", "case 1: the rule is missing, as in rule = 'scaled_dot'"),
     ("[[cases]]\nid = 'attention/dot/H1-L1-D1'\nB = 2", "case 1: an id is complete: leave out B"),
-    ("[[cases]]\nid = 3", "case 1: id = 3: a text is needed"),
+    ("[[cases]]\nid = 3", "case 1: id = 3: give a text"),
     (
         f"[[cases]]\n{FIELDS}[[cases]]\nid = 'attention/dot/H8-Hkv3-L1-D1'",
         "case 2: case 'attention/dot/H8-Hkv3-L1-D1': H = 8 is not a multiple of Hkv = 3: "
@@ -158,7 +121,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "sentence"), BAD)
-def test_what_is_wrong_is_said_in_a_sentence_that_names_the_file(
+def test_a_mistake_is_explained_in_one_sentence_that_names_the_file(
     tmp_path: Path, text: str, sentence: str
 ) -> None:
     path = tmp_path / "mine.toml"
@@ -181,14 +144,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path, sentence in (
         (tmp_path / "none.toml", f"can't read the suite '{tmp_path}/none.toml': No such file or directory"),
         (tmp_path, f"can't read the suite '{tmp_path}': Is a directory"),
-        (binary, f"the suite '{binary}' is no text: byte 8 isn't UTF-8"),
+        (binary, f"the suite '{binary}' is not text: byte 8 isn't UTF-8"),
     ):
         with pytest.raises(BadFile) as caught:
             read_suite(path)
         assert str(caught.value) == sentence
-
-
-@given(st.text(max_size=80))
-def test_any_text_is_a_suite_or_a_bad_file(text: str) -> None:
-    with pytest.raises(BadFile):
-        parse_suite(text, "mine")

@@ -1,4 +1,4 @@
-"""Run the main job as a user would and fail if its table lacks what must be there.
+"""Run the main job as a user would and fail if a rule, a backend or a status is missing.
 
 Usage: python tests/ci/main_job.py FOLDER
 """
@@ -25,7 +25,7 @@ FINE = {"ok", "unsupported", "unavailable", "suspect"}
 
 
 def main(folder: str) -> None:
-    """Run smoke, look at every record."""
+    """Run smoke and check every record."""
     start = time.monotonic()
     done = subprocess.run(
         ["attnbench", "run", "--out", folder, "--format", "json"], stdout=subprocess.PIPE, check=False

@@ -3,8 +3,8 @@
 Usage: python tests/ci/plugins_job.py FOLDER PACKAGE...
 
 Each package has a file ``smoke.toml`` with a table for each of its backends: ``refuses``, the cases that it
-can't run, or ``runs``, those it can, as words of their ids that no other case has; and ``dtype``, that of all
-cases where it isn't theirs. What it can run must be ``ok``, what it can't ``unsupported``.
+can't run, or ``runs``, those it can, as words of their ids that no other case has; and ``dtype``, where all
+cases must have another dtype. Cases that it can run must be ``ok``, the others ``unsupported``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 
 
 def declared(packages: list[str]) -> dict[str, dict[str, Any]]:
-    """What the packages say of their backends, by name."""
+    """Return the declarations of the packages about their backends, by name."""
     return {
         name: table
         for package in packages
@@ -34,14 +34,14 @@ def declared(packages: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def brought(packages: list[str]) -> tuple[set[str], list[str]]:
-    """The names of the backends that the packages bring, as installed, and what is wrong with that."""
+    """Return the names of the installed backends of the packages, and problems with them."""
     registry = load_registry(source for source in installed() if source.distribution in packages)
     missing = set(packages) - {entry.source.distribution for entry in registry.backends.values()}
     return set(registry.backends), [*registry.faults, *(f"{name} brings no backend" for name in missing)]
 
 
 def checked(folder: str, backends: list[str], dtype: str | None) -> list[dict[str, Any]]:
-    """The records of smoke with these backends."""
+    """Return the records of smoke with these backends."""
     words = [f"--backend={name}" for name in backends] + ([f"--dtype={dtype}"] if dtype else [])
     done = subprocess.run(
         ["attnbench", "check", "smoke", *words, "--out", folder, "--format", "json"],
@@ -52,40 +52,43 @@ def checked(folder: str, backends: list[str], dtype: str | None) -> list[dict[st
     return records
 
 
-def wrong_with(records: list[dict[str, Any]], said: dict[str, dict[str, Any]]) -> list[str]:
-    """What isn't as it is declared, in words."""
+def wrong_with(records: list[dict[str, Any]], declarations: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the differences between records and declarations, one sentence each."""
     found = []
-    for backend, table in said.items():
+    for backend, table in declarations.items():
         own = [record for record in records if record["backend"] == backend]
         words = table["runs" if "runs" in table else "refuses"]
         for word in words:
             hits = sum(word in record["case"] for record in own)
             if hits != 1:
-                found.append(f"{backend} speaks of {word!r}, which is in {hits} cases")
+                found.append(f"{backend} names {word!r}, which is in {hits} cases; it must be in one")
         for record in own:
             named = any(word in record["case"] for word in words)
             wanted = "ok" if named == ("runs" in table) else "unsupported"
             if record["status"] != wanted:
-                told = f"{record['status']}, not {wanted}: {record['reason']}"
-                found.append(f"{backend} on {record['case']}: {told}")
+                seen = f"{record['status']}, not {wanted}: {record['reason']}"
+                found.append(f"{backend} on {record['case']}: {seen}")
     return found
 
 
 def main(folder: str, *packages: str) -> None:
-    """Check, once for each dtype that is asked for."""
+    """Check once for each dtype."""
     start = time.monotonic()
-    said = declared(list(packages))
+    declarations = declared(list(packages))
     backends, problems = brought(list(packages))
-    problems += [f"no smoke.toml speaks of {name}" for name in sorted(backends - set(said))]
-    problems += [f"{name} is spoken of, and nobody brings it" for name in sorted(set(said) - backends)]
+    problems += [f"no smoke.toml has a table for {name}" for name in sorted(backends - set(declarations))]
+    problems += [
+        f"smoke.toml has a table for {name}, but no package brings it"
+        for name in sorted(set(declarations) - backends)
+    ]
     by_dtype: defaultdict[str | None, list[str]] = defaultdict(list)
-    for name in sorted(backends & set(said)):
-        by_dtype[said[name].get("dtype")].append(name)
+    for name in sorted(backends & set(declarations)):
+        by_dtype[declarations[name].get("dtype")].append(name)
     ok = 0
     for dtype, names in by_dtype.items():
         records = checked(folder, names, dtype)
         ok += sum(record["status"] == "ok" for record in records)
-        problems += wrong_with(records, {name: said[name] for name in names})
+        problems += wrong_with(records, {name: declarations[name] for name in names})
     print(f"{ok} ok with {len(backends)} backends of plugins in {time.monotonic() - start:.0f} s")
     for problem in problems:
         print(f"FAILED: {problem}")

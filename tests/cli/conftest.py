@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,10 +11,16 @@ from click.testing import CliRunner, Result
 from attnbench.cli import attnbench
 
 
-@pytest.fixture
-def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run a command line in this process: ``invoke("list", "rules")``."""
+@pytest.fixture(autouse=True)
+def own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load no plugins but attnbench's own, whatever is installed beside it."""
+    monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", "attnbench")
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def invoke() -> Callable[..., Result]:
+    """Run a command line in this process: ``invoke("list", "rules")``."""
     return lambda *words: CliRunner().invoke(attnbench, list(words), prog_name="attnbench")
 
 
@@ -42,6 +49,7 @@ def add_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         for file, text in files.items():
             (site / file).write_text(text)
         monkeypatch.syspath_prepend(site)
+        monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", f"{os.environ['ATTNBENCH_LOAD_PLUGINS']},{name}")
 
     yield add
     for module in set(sys.modules) - before:

@@ -1,9 +1,8 @@
-"""``--benchmark-json``, and what report says of such files: refused at once or whole, and nothing is lost."""
+"""Files that run and report write beside their records: pytest-benchmark's JSON, Markdown, a page."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from attnbench.results.format import RunWriter
 from attnbench.types.record import Block, CaseLine, EndLine, Manifest, Record, SetLine
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
-GOLDEN = Path(__file__).parents[1] / "stored" / "golden"
 MANIFEST = Manifest(
     format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
     backends=["eager", "bmm"], named=[], compiled_on=None, protocol={}, plugins=[],
@@ -67,8 +65,7 @@ def test_a_run_is_written_as_the_medians_of_its_processes(
     (other,) = data["attnbench"]["left_out"]
     assert (other["backend"], other["status"], other["reason"]) == ("bmm", "unsupported", "no masks yet")
     assert result.stderr.endswith(
-        "1 benchmark written to bench.json; no benchmarks, but listed in it with their reasons: "
-        "1 unsupported\n"
+        "1 benchmark written to bench.json\nleft out, with their reasons in the file: 1 unsupported\n"
     )
 
 
@@ -97,7 +94,7 @@ def test_pytest_benchmark_opens_what_a_run_wrote(tmp_path: Path) -> None:
     [
         ("a/b.json", "can't write 'a/b.json': there is no folder 'a'"),
         (".", "'.' is a folder; name a file for pytest-benchmark's JSON"),
-        ("a.jsonl", "'a.jsonl' exists and is no file of pytest-benchmark; name another file"),
+        ("a.jsonl", "'a.jsonl' exists and is not a file of pytest-benchmark; name another file"),
     ],
 )
 def test_a_file_that_can_not_be_written_is_said_before_anything_is_measured(
@@ -110,18 +107,6 @@ def test_a_file_that_can_not_be_written_is_said_before_anything_is_measured(
         assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"attnbench: {sentence}\n")
 
 
-def test_report_writes_what_has_no_time_as_a_list_with_reasons(invoke: Callable[..., Result]) -> None:
-    result = invoke("report", str(stored("a")), "--benchmark-json", "bench.json")
-    assert result.exit_code == 0
-    assert result.stderr == (
-        "0 benchmarks written to bench.json; no benchmarks, but listed in it with their reasons: "
-        "1 without a time, 1 unsupported\n"
-    )
-    assert [one["status"] for one in json.loads(Path("bench.json").read_text())["attnbench"]["left_out"]] == [
-        "ok", "unsupported",
-    ]  # fmt: skip
-
-
 def test_a_run_that_was_gone_on_with_is_written_too(
     invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,45 +115,33 @@ def test_a_run_that_was_gone_on_with_is_written_too(
     assert Path("bench.json").exists()
 
 
-def test_several_runs_are_no_one_file(invoke: Callable[..., Result]) -> None:
-    result = invoke("report", str(stored("a")), str(stored("b")), "--benchmark-json", "bench.json")
-    assert result.exit_code == 2
-    assert result.stderr.endswith("--benchmark-json: a file of pytest-benchmark is one run, and here are 2\n")
-    assert not Path("bench.json").exists()
-
-
-def test_report_prints_the_times_of_files_of_pytest_benchmark(invoke: Callable[..., Result]) -> None:
-    for name in ("v4-json.json", "v5-save.json"):
-        shutil.copy(GOLDEN / name, name)
-    result = invoke("report", "v4-json.json", "v5-save.json")
-    assert result.exit_code == 0
-    lines = result.stdout.splitlines()
-    assert lines[0] == "v4-json.json: 2026-11-22T01:31:22+00:00, AMD EPYC"
-    assert lines[2].split() == ["case", "backend", "status", "time", "quartiles"]
-    assert sum(line.startswith("test_tiny.py::test_sum ") for line in lines) == 2
-    rows = json.loads(invoke("report", "v5-save.json", "--format", "json").stdout)
-    medians = [one["stats"]["median"] for one in json.loads(Path("v5-save.json").read_text())["benchmarks"]]
-    assert [row["median_ms"] for row in rows] == pytest.approx([1e3 * median for median in medians])
-    assert len(invoke("report", "v5-save.json", "--format", "csv").stdout.splitlines()) == 7
-
-
-def test_report_does_not_mix_runs_and_files_of_pytest_benchmark(invoke: Callable[..., Result]) -> None:
-    shutil.copy(GOLDEN / "v5-save.json", "theirs.json")
-    for words, sentence in (
-        ([str(stored("a"))], "'theirs.json' is pytest-benchmark's, others are runs: report either alone"),
-        (["--benchmark-json", "x.json"], "--benchmark-json: 'theirs.json' is pytest-benchmark's already"),
-    ):
-        result = invoke("report", "theirs.json", *words)
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr == f"attnbench: {sentence}\n"
-
-
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"my": "notes"}', '{"benchmarks": [{}]}'])
-def test_json_that_is_no_file_of_pytest_benchmark_is_a_sentence(
-    invoke: Callable[..., Result], text: str
-) -> None:
+def test_json_of_another_kind_is_refused(invoke: Callable[..., Result], text: str) -> None:
     Path("x.json").write_text(text)
     result = invoke("report", "x.json")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("attnbench: 'x.json'")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_page_of_several_runs(invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnbench.reports.html import page
+
+    monkeypatch.setattr(page, "vega", lambda: "window.vegaEmbed = null;")
+    stored("a")
+    stored("b")
+    printed = invoke("report", ".", "--format", "markdown", "--html", "both.html", "--markdown", "both.md")
+    assert printed.exit_code == 0
+    assert Path("both.md").read_text().strip() == printed.stdout.strip()
+    assert "Run 2: b.jsonl on Zen" in Path("both.html").read_text()
+
+
+def test_a_page_without_its_packages_says_what_to_install(
+    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    result = invoke("report", str(stored("a")), "--html", "run.html")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "needs jinja2 and vl-convert-python: pip install 'attnbench[html]'" in result.stderr
+    assert not Path("run.html").exists()

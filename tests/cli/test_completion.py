@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
-import sys
 from contextlib import redirect_stderr
 from pathlib import Path
 
@@ -71,18 +68,6 @@ def test_a_plugin_that_can_not_be_loaded_is_no_word_on_the_terminal() -> None:
     with redirect_stderr(told):
         assert "eager" in completed("attnbench run --plugin no_such.py --backend ea")
     assert told.getvalue() == ""
-
-
-def test_names_are_completed_without_torch() -> None:
-    line = {VARIABLE: "zsh_complete", "COMP_WORDS": "attnbench run --backend e", "COMP_CWORD": "3"}
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "attnbench"],
-        env=os.environ | line, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert "\neager\n" in done.stdout
-    modules = {told.rpartition("|")[2].strip().partition(".")[0] for told in done.stderr.splitlines()}
-    assert "attnbench" in modules
-    assert modules & {"torch", "pandas", "rich", "scipy"} == set()
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -63,14 +63,7 @@ def test_ctrl_c_takes_the_line_away_that_said_what_was_done(
         tell("watching cores")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(progress, "tell_doing", told.append)
+    monkeypatch.setattr(progress, "show_step", told.append)
     monkeypatch.setattr(readings, "read_machine", stopped)
     assert invoke("doctor").exit_code == 130
     assert told == ["watching cores", ""]
-
-
-def test_the_table_has_the_remedy(invoke: Invoke, says: Callable[..., None]) -> None:
-    says(BAD)
-    lines = invoke("doctor").stdout.splitlines()
-    assert lines[0].split() == ["level", "name", "what", "effect", "remedy"]
-    assert lines[1].split() == ["bad", "threads", "4", "threads", "×4", "ask", "for", "2"]

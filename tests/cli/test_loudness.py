@@ -13,7 +13,7 @@ from click.testing import Result
 
 from attnbench.cli import attnbench
 from attnbench.cli import output as loudness
-from attnbench.cli.progress import progress, tell_doing
+from attnbench.cli.progress import progress, show_step
 from attnbench.plugins import calling as tracing
 from attnbench.runner.progress import Moment
 
@@ -54,9 +54,9 @@ def test_quiet_tells_no_progress(capsys: pytest.CaptureFixture[str], monkeypatch
     with said("--quiet"):
         with progress() as tell:
             tell(moment("oracle"))
-        tell_doing("looking")
+        show_step("looking")
     assert capsys.readouterr().err == ""
-    tell_doing("looking")
+    show_step("looking")
     assert "looking" in capsys.readouterr().err
 
 
@@ -97,13 +97,7 @@ def test_verbose_shows_where_a_failure_came_from_and_the_status_stays(
     assert verbose.stderr.endswith(plain.stderr)
 
 
-def test_one_of_both(invoke: Invoke) -> None:
-    result = invoke("-q", "-v", "list", "suites")
-    assert result.exit_code == 2
-    assert result.stderr == "attnbench: --quiet and --verbose: say one of them. Try attnbench --help.\n"
-
-
-def test_from_python_nothing_is_asked_for() -> None:
+def test_outside_of_a_command_line_it_is_normal() -> None:
     assert click.get_current_context(silent=True) is None
     assert loudness.loudness() == "normal"
     assert loudness._TRACE == tracing.TRACE

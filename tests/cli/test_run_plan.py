@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -12,7 +11,6 @@ from click.testing import Result
 import attnbench.api
 from attnbench.cli.progress import plan_words
 from attnbench.runner import machine
-from attnbench.runner import machine as busy
 from attnbench.runner.forecast import CaseForecast, Forecast
 from attnbench.runner.options import Options
 from attnbench.types.errors import BadInput
@@ -27,26 +25,26 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
             (CaseForecast("a", 90, 16.2, 35.1, 12.4, 12.0), CaseForecast("b", 6, 0.8, 0.2, 0.1, 0.0)),
             Options(),
             "2 cases, 96 cells: about 80 s: 3 s starting up, 17 s timing (9 sets of 5.6 ms a cell), "
-            "35 s starting processes, 12 s checking, 12 s compiling; --budget and --sets set it",
+            "35 s starting processes, 12 s checking, 12 s compiling; change it by --budget and --sets",
         ),
         (
             (CaseForecast("a", 1, 600.0, 0.2, 0.3, 0.0),),
             Options(budget_s=600, sets=1),
             "1 case, 1 cell: about 10 min: 3 s starting up, 10 min timing (1 set of 10 min a cell); "
-            "--budget and --sets set it",
+            "change it by --budget and --sets",
         ),
         (
             (CaseForecast("a", 4, 40.0, 2.0, 3.0, 0.0, over_budget=True), CaseForecast("b", 1, 1, 1, 1)),
             Options(sets=20),
             "2 cases, 5 cells: about 51 s: 3 s starting up, 41 s timing (20 sets of 2.5 ms a cell), "
-            "3 s starting processes, 4 s checking; --budget and --sets set it; "
-            "in 4 cells the fewest calls take longer than the budget",
+            "3 s starting processes, 4 s checking; change it by --budget and --sets; "
+            "4 cells will take longer than the budget, even with the fewest calls",
         ),
         (
             (CaseForecast("a", 1, 3.0),),
             Options(budget_s=3, sets=30),
             "1 case, 1 cell: about 6 s: 3 s starting up, 3 s timing (30 sets of 100 ms a cell); "
-            "--budget and --sets set it",
+            "change it by --budget and --sets",
         ),
         ((CaseForecast("a", 0),), Options(), "1 case, 0 cells: about 3 s"),
     ],
@@ -65,40 +63,6 @@ def test_plan_prints_what_would_be_run_and_runs_nothing(
     assert (row["case"], row["cells"], row["compiling_s"]) == (CASE, 2, 0)
     assert row["about_s"] >= row["timing_s"] >= 0.2
     assert result.stderr.startswith("1 case, 2 cells: about ")
-    table = invoke("run", CASE, "--plan").stdout.splitlines()
-    assert table[0].split() == ["case", "cells", "about_s", "timing_s"]
-    assert table[1].split()[0] == CASE
-
-
-def test_a_check_has_a_plan_too(invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attnbench.api, "start", lambda *_: pytest.fail("it was run"))
-    result = invoke("check", CASE, "--plan", "--backend", "eager", "--backend", "compiled")
-    assert result.exit_code == 0
-    head, row = result.stdout.splitlines()
-    assert head.split() == ["case", "cells", "about_s", "compiling_s"]
-    assert row.split()[1] == "2"
-    assert result.stderr.startswith("1 case, 2 cells: about ")
-    assert "--budget" not in result.stderr
-    assert "timing" not in result.stderr
-
-
-def test_what_a_plugin_brings_is_checked_on_cases_that_no_plan_foresees(
-    invoke: Callable[..., Result], tmp_path: Path
-) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from attnbench import hookimpl\n@hookimpl\ndef attnbench_backends():\n    return []\n"
-    )
-    result = invoke("check", "--plugin", str(tmp_path / "mine.py"), "--plan")
-    assert result.exit_code == 2
-    assert "--plan is of cases: name some, or a --backend, beside --plugin" in result.stderr
-
-
-def test_what_can_not_be_run_has_no_plan(invoke: Callable[..., Result]) -> None:
-    result = invoke("run", CASE, "--plan", "--threads", "4096")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("attnbench: 4096 threads: ")
-    assert invoke("run", CASE, "--plan", "--backend", "nosuch").exit_code == 2
 
 
 def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
@@ -108,7 +72,7 @@ def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
         raise BadInput("enough")
 
     monkeypatch.setattr(attnbench.api, "start", started)
-    monkeypatch.setattr(busy, "watch_cores", lambda: dict.fromkeys(range(4096), 1.0))
+    monkeypatch.setattr(machine, "watch_cores", lambda: dict.fromkeys(range(4096), 1.0))
     monkeypatch.setattr(machine, "allowed_cpus", lambda: (0, 1, 2, 3))
     plan, warning, _ = invoke("run", CASE, "--threads", "2").stderr.splitlines()
     assert plan.startswith("1 case, ")

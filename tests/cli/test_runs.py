@@ -106,7 +106,7 @@ def test_run_without_words_is_smoke_with_all_backends_into_results(
     assert (options.budget_s, options.sets) == (0.05, 9)
 
 
-@pytest.mark.parametrize("budget", ["0.01", "0.25", "1", "4"])
+@pytest.mark.parametrize("budget", ["0.01", "4"])
 def test_sets_follow_the_budget_unless_said(
     invoke: Callable[..., Result], started: Started, budget: str
 ) -> None:
@@ -114,14 +114,6 @@ def test_sets_follow_the_budget_unless_said(
     assert started.given["options"].sets == sets_for(float(budget)) >= 9
     assert invoke("run", CASE, "--budget", budget, "--sets", "3").exit_code == 0
     assert started.given["options"].sets == 3
-
-
-@pytest.mark.parametrize(("word", "delta"), [("2%", 0.02), ("0.02", 0.02), ("0.5 %", 0.005), (".1", 0.1)])
-def test_a_least_effect_is_a_fraction_or_a_percentage(
-    invoke: Callable[..., Result], started: Started, word: str, delta: float
-) -> None:
-    assert invoke("run", CASE, "--delta", word).exit_code == 0
-    assert started.given["options"].delta == pytest.approx(delta)
 
 
 def test_check_is_not_timed_and_takes_edges(invoke: Callable[..., Result], started: Started) -> None:
@@ -171,7 +163,7 @@ def test_after_ctrl_c_what_was_measured_is_printed(
     result = invoke("run", CASE, "--format", "json")
     assert result.exit_code == 130
     assert [row["backend"] for row in json.loads(result.stdout)] == ["eager"]
-    assert result.stderr.endswith(f"\nattnbench: interrupted; go on with --resume {path}\n")
+    assert result.stderr.endswith(f"\nattnbench: interrupted; continue with --resume {path}\n")
 
 
 @pytest.mark.parametrize(
@@ -225,24 +217,12 @@ def test_resume_prints_the_whole_run_and_says_what_it_dropped(
     assert result.stderr == f"{path}: its last line was cut off and is dropped\nstored in {path}\n"
 
 
-def test_report_reads_files_and_folders_and_says_what_is_unfinished(
-    invoke: Callable[..., Result], store: Callable[..., Path], tmp_path: Path
-) -> None:
-    store(record(), name="a.jsonl")
-    unfinished = store(record(backend="bmm"), name="b.jsonl", finished=False)
-    result = invoke("report", str(tmp_path), "--format", "csv")
-    assert [line.split(",")[2] for line in result.stdout.splitlines()] == ["backend", "eager", "bmm"]
-    assert result.stderr == (
-        f"{unfinished}: the run was cut off; go on with attnbench run --resume {unfinished}\n"
-    )
-
-
 def test_nobody_is_told_to_go_on_with_a_live_comparison(
     invoke: Callable[..., Result], tmp_path: Path
 ) -> None:
     path = tmp_path / "live.jsonl"
     RunWriter.create(path, msgspec.structs.replace(MANIFEST, sides={"base": {}, "head": {}})).close()
-    assert invoke("report", str(path)).stderr == f"{path}: the run was cut off; compare anew\n"
+    assert invoke("report", str(path)).stderr == f"{path}: the run was cut off; compare again\n"
 
 
 def test_report_prints_the_table_that_run_printed(invoke: Callable[..., Result], started: Started) -> None:

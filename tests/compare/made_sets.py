@@ -77,6 +77,6 @@ def random_sets(seed: int, count: int) -> list[SetLine]:
     ]
 
 
-def many_sets(most: int = 12) -> st.SearchStrategy[list[SetLine]]:
+def many_sets(most: int = 6) -> st.SearchStrategy[list[SetLine]]:
     """None to ``most`` random sets."""
     return st.builds(random_sets, st.integers(0, 2**32), st.integers(0, most))

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sets import block, blocks
 
-from attnbench.stats.pairs import set_log_ratios
-from attnbench.stats.samples import samples_of
+from attnbench.stats.pairs import samples_of, set_log_ratios
 from attnbench.types.record import Block
 
 STRETCHES = st.tuples(blocks(0), blocks(1)).map(list)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from made_sets import block, many_sets, set_line, simple_sets
-from noise import MILD, Plan, draw_sets
 
 from attnbench.stats.summary import Timing, summarise, timed_calls
 from attnbench.types.record import SetLine
@@ -77,13 +73,6 @@ def test_two_speeds_of_its_own_are_told() -> None:
     assert not summed(sets, "base").bimodal
 
 
-def test_a_slow_call_of_one_sample_in_a_stretch_is_summed_up() -> None:
-    sets = draw_sets(np.random.default_rng(6), MILD, Plan({"mine": 1, "base": 20}))
-    found = summed(sets)
-    assert (found.sets, found.timed_calls, found.bimodal) == (9, 18, False)
-    assert found.interval is not None
-
-
 @given(many_sets())
 def test_the_median_lies_in_its_interval_and_within_the_samples(sets: list[SetLine]) -> None:
     found = summarise(sets, "mine")
@@ -94,37 +83,3 @@ def test_the_median_lies_in_its_interval_and_within_the_samples(sets: list[SetLi
     assert found.sets <= len(sets)
     if found.interval is not None:
         assert found.interval.low <= found.median_ms <= found.interval.high
-
-
-@given(many_sets(), st.integers(2, 1000))
-def test_samples_of_as_many_more_calls_are_the_same_time(sets: list[SetLine], times: int) -> None:
-    longer = [
-        set_line(
-            line.index,
-            **{
-                name: [
-                    msgspec.structs.replace(
-                        b,
-                        calls=b.calls * times,
-                        wall_ns=[w * times for w in b.wall_ns],
-                        cpu_ns=[c * times for c in b.cpu_ns],
-                    )
-                    for b in blocks
-                ]
-                for name, blocks in line.blocks.items()
-            },
-        )
-        for line in sets
-    ]
-    before, after = summarise(sets, "mine"), summarise(longer, "mine")
-    if before is None or after is None:
-        assert before is after
-        return
-    assert after.median_ms == pytest.approx(before.median_ms)
-    assert after.timed_calls == times * before.timed_calls
-    assert (after.contended, after.bimodal) == (before.contended, before.bimodal)
-
-
-@given(many_sets())
-def test_the_order_of_sets_is_of_no_account(sets: list[SetLine]) -> None:
-    assert summarise(sets[::-1], "mine") == summarise(sets, "mine")

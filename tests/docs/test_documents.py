@@ -11,7 +11,9 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.suites import read_suite
 from attnbench.cli import attnbench as attnbench_cli
 
@@ -32,11 +34,6 @@ def shell_lines(path: Path) -> list[str]:
     return [part.strip() for part in parts if part.strip().startswith("attnbench ")]
 
 
-def run_attnbench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "attnbench", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
 def test_the_first_python_block_runs_as_it_stands(tmp_path: Path) -> None:
     script = blocks(ROOT / "README.md", "python")[0]
     done = subprocess.run(
@@ -46,26 +43,11 @@ def test_the_first_python_block_runs_as_it_stands(tmp_path: Path) -> None:
     assert "bmm" in done.stdout
 
 
-def test_the_plugin_of_the_readme_stands_in_the_table(
-    tmp_path: Path,
-) -> None:
+def test_the_plugin_of_the_readme_is_right_and_declines_masks(tmp_path: Path) -> None:
     (tmp_path / "my_kernel.py").write_text(blocks(ROOT / "README.md", "python")[1])
-    words = ["attention/scaled_dot/H2-L16-D8", "attention/scaled_dot/H2-L16-D8/causal"]
-    done = run_attnbench(
-        "run",
-        *words,
-        "--plugin",
-        "my_kernel.py",
-        "--backend",
-        "mine",
-        "--budget",
-        "0.01",
-        "--sets",
-        "2",
-        "--format",
-        "json",
-        cwd=tmp_path,
-    )
+    cases = ["attention/scaled_dot/H2-L16-D8", "attention/scaled_dot/H2-L16-D8/causal"]
+    words = ["--plugin", str(tmp_path / "my_kernel.py"), "--backend", "mine", "--format", "json"]
+    done = CliRunner().invoke(attnbench_cli, ["check", *cases, *words, "--out", str(tmp_path)])
     plain, causal = json.loads(done.stdout)
     assert (plain["status"], causal["status"]) == ("ok", "unsupported"), done.stderr
     assert causal["reason"] == "no masks yet"
@@ -80,8 +62,7 @@ def test_the_suite_of_the_readme_is_one(tmp_path: Path) -> None:
 
 PRINTED = (
     "Your output equals the known mistake",  # by a check
-    '"""All that the backend `my_kernel` declares',  # by attnbench new, as are the next two
-    '    """Cases are made of what `Backend` declares',
+    '"""All that the backend `my_kernel` declares',  # by attnbench new, as is the next one
     "attnbench run attention/scaled_dot/H8-L1024-D64 --backend eager",
     "q·k / √D − slope·|p − j|",  # a formula
 )
@@ -110,11 +91,11 @@ def test_shell_lines_name_commands_and_options_that_exist(line: str) -> None:
     assert parsed.params
 
 
-def test_the_ids_of_the_readme_are_the_same_case(tmp_path: Path) -> None:
+def test_the_ids_of_the_readme_are_the_same_case() -> None:
     short, whole = "attention/dot/H1-L16-D8", "attention/dot/B1-H1-Lq16-Lk16-D8/none/float32/cpu/forward"
     assert short in (ROOT / "README.md").read_text()
     assert whole in (ROOT / "README.md").read_text()
-    assert run_attnbench("list", "cases", short, cwd=tmp_path).stdout.split() == [whole]
+    assert case_id(parse_case(short)) == whole
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -133,10 +114,6 @@ def rows_of_tables(text: str) -> list[list[str]]:
 def test_tables_have_as_many_cells_in_each_row(path: Path) -> None:
     """GitHub ends a cell at each bar that has no backslash, within code as well: a formula would be cut."""
     for table in rows_of_tables(path.read_text()):
+        assert table[0].strip("| "), "it begins with an empty line"
         cells = [len(re.split(r"(?<!\\)\|", line)) for line in table]
         assert set(cells) == {cells[0]}, table[cells.index(next(n for n in cells if n != cells[0]))]
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_no_table_begins_with_an_empty_line(path: Path) -> None:
-    assert not [table for table in rows_of_tables(path.read_text()) if not table[0].strip("| ")]

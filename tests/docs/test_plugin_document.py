@@ -20,9 +20,7 @@ from attnbench.plugins.registry import load_wanted
 from attnbench.starter.package import names_of, next_lines, package
 from attnbench.types.record import Record
 
-sys.path.insert(0, str(Path(__file__).parent))
-from hook_table import DOCUMENT, with_table
-
+DOCUMENT = Path(__file__).parents[2] / "docs" / "plugins.md"
 TEXT = DOCUMENT.read_text()
 COMMAND = "attnbench_shapes.py"
 
@@ -37,11 +35,6 @@ def files() -> dict[str, str]:
 
 
 PLUGINS = [name for name in files() if name != COMMAND and not name.startswith("test_")]
-
-
-def test_the_table_of_hooks_is_what_the_code_has() -> None:
-    """Where it isn't: python tests/docs/hook_table.py."""
-    assert with_table(TEXT) == TEXT
 
 
 def test_every_hook_has_an_example() -> None:
@@ -147,7 +140,7 @@ FAULTY = {
     "gives a record that can't be": BACKEND.replace("=print", '=print, dtypes=("float8",)'),
     "brings a name that is there": BACKEND.replace("mine", "eager"),
     "is slow to import": BACKEND
-    + "import time\nend = time.process_time() + 0.7\nwhile time.process_time() < end: 1",
+    + "import time\nend = time.process_time() + 1.3\nwhile time.process_time() < end: 1",
 }
 
 

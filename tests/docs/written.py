@@ -1,11 +1,13 @@
 """The parts of docs/ that are made from the code. Usage: python tests/docs/written.py
 
-It writes the page of all commands, the tables of rules, columns, statuses and checks, the output of commands
-that a page shows, and the picture (this needs vl-convert-python). test_written.py compares the documents.
+It writes the page of all commands, the tables of rules, columns, statuses, checks and hooks, the output
+of commands that a page shows, and the picture (this needs vl-convert-python). test_written.py compares the
+documents.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import sys
@@ -16,20 +18,22 @@ from unittest.mock import patch
 import click
 from click.testing import CliRunner
 
+from attnbench import hookspecs
 from attnbench.cases.ids import parse_case
 from attnbench.cli import attnbench
-from attnbench.cli.plugins_here import load_plugins
+from attnbench.cli.parameters import load_plugins
 from attnbench.doctor.readings import Readings
+from attnbench.explain.examples import example_for
+from attnbench.explain.picture import draw, heatmap_spec
+from attnbench.explain.steps import Step, explain
 from attnbench.plugins.commands import PluginCommands
+from attnbench.plugins.kinds import KINDS
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
 from attnbench.reports.columns import COLUMNS
 from attnbench.types.checks import CHECKS
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
-from attnbench.worked.examples import example_for
-from attnbench.worked.picture import draw, heatmap_spec
-from attnbench.worked.steps import Step, worked
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
@@ -120,6 +124,17 @@ def checks() -> str:
     )
 
 
+def hooks() -> str:
+    """A row for each hook."""
+    rows = []
+    for kind in KINDS:
+        specification = getattr(hookspecs, kind.hook)
+        signature = str(inspect.signature(specification)).replace("'", "")
+        brought = " ".join((inspect.getdoc(specification) or "").split())
+        rows.append((f"`{kind.hook}{signature}`", brought, f"`attnbench list {kind.listed}`"))
+    return _table(("hook", "what it brings", "listed by"), rows)
+
+
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -161,7 +176,7 @@ def _printed(line: str, *, arranged: bool) -> str:
 
 def pictured() -> tuple[Step, ...]:
     """The steps whose weights the picture shows."""
-    return worked(load_plugins().rule("scaled_dot"), example_for("scaled_dot").make())
+    return explain(load_plugins().rule("scaled_dot"), example_for("scaled_dot"))
 
 
 def documents() -> dict[Path, str]:
@@ -172,6 +187,7 @@ def documents() -> dict[Path, str]:
         DOCS / "reports.md": with_part("reports.md", "columns", columns()),
         DOCS / "concepts.md": with_part("concepts.md", "statuses", statuses()),
         DOCS / "files.md": with_part("files.md", "checks", checks()),
+        DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),
     }
     return made | {DOCS / name: with_outputs((DOCS / name).read_text()) for name in PAGES_WITH_OUTPUT}
 

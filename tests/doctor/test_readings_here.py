@@ -42,8 +42,8 @@ def test_a_core_that_is_kept_busy_is_named(disturbed: Readings) -> None:
 def test_threads_over_the_quota_are_named_with_their_effect(disturbed: Readings) -> None:
     finding = next(f for f in examine(disturbed) if f.name == "threads")
     assert finding.level == "bad"
-    assert finding.remedy == f"ask for --threads {cpu_quota()} or fewer"
-    assert "the time with one" in finding.effect
+    assert finding.remedy == f"use --threads {cpu_quota()} or fewer"
+    assert "as long as one" in finding.effect
 
 
 def test_default_thresholds_fault_and_pinned_ones_do_not(disturbed: Readings) -> None:
@@ -124,9 +124,9 @@ def test_gpus_as_the_driver_tells_of_them(tmp_path: Path, monkeypatch: pytest.Mo
     assert read_gpus() == ((), "")
     monkeypatch.setattr(readings, "_NVIDIA", tmp_path)
     monkeypatch.setattr(readings, "find_spec", lambda name: None)
-    assert read_gpus() == ((), "could not be looked at: nvidia-ml-py is not installed")
+    assert read_gpus() == ((), "can't be examined: nvidia-ml-py is not installed")
     monkeypatch.setattr(readings, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**NVML))  # type: ignore[arg-type]
     assert read_gpus() == ((Gpu("NVIDIA H200", 345, 1980, None, 97, 1, 2, 4),), "")
     monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**NVML | {"nvmlInit": unsupported}))  # type: ignore[arg-type]
-    assert read_gpus() == ((), "could not be looked at: the driver says 'Not Supported'")
+    assert read_gpus() == ((), "can't be examined: the driver reports 'Not Supported'")

@@ -48,7 +48,7 @@ def cases(draw: st.DrawFn, square: bool = False, **fields: object) -> Case:
 
 
 def keeps(case: Case, b: int, i: int, j: int) -> bool:
-    """Whether causal, window and padding keep a pair, word by word."""
+    """Return whether causal, window and padding keep a pair, word by word."""
     mask = case.mask
     at = i if mask.causal == "upper_left" else i + case.Lk - case.Lq
     if mask.causal is not None and j > at:

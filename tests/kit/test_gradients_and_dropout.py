@@ -1,4 +1,4 @@
-"""What a backend gets from the kit besides values: gradients that are numbers, graphs, dropout."""
+"""Gradients without NaN, a graph for each backward pass, and dropout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_row_that_keeps_nothing_makes_no_gradient_nan() -> None:
 
 
 def squared(setup: Setup) -> Call:
-    """What is made of a parameter once has one graph."""
+    """A product that is made of a parameter once has one graph."""
     weight = setup.projections["w_q"] ** 2
     return lambda q, k, v: q @ weight
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small import cases, keeps
 
 from attnbench.kit import masks
-from attnbench.kit.masks import additive_mask, empty_rows, is_plain_causal, keep_mask, mask_rows, plus_bias
+from attnbench.kit.masks import additive_mask, empty_rows, is_plain_causal, keep_mask, mask_rows
 from attnbench.masks import added_rows
 from attnbench.types.case import Case
 from attnbench.types.mask import Mask
@@ -43,8 +43,12 @@ def test_a_random_part_only_takes_pairs_away(case: Case) -> None:
 
 
 @given(cases(), st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]))
-def test_what_is_added_agrees_with_what_is_kept(case: Case, dtype: torch.dtype) -> None:
+def test_added_numbers_and_empty_rows_agree_with_what_is_kept(case: Case, dtype: torch.dtype) -> None:
     kept = whole(keep_mask(case, "cpu"), case, 1).bool()
+    empty = empty_rows(case, "cpu")
+    assert empty is None or empty.any()
+    without_keys = torch.zeros(case.B, case.Lq, 1, dtype=torch.bool) if empty is None else empty[:, 0]
+    assert torch.equal(without_keys.expand(case.B, case.Lq, 1), ~kept.any(-1, keepdim=True))
     mask = additive_mask(case, dtype, "cpu")
     assert mask is None or mask.dtype == dtype
     added = whole(mask, case, 0)
@@ -59,19 +63,6 @@ def test_what_is_added_agrees_with_what_is_kept(case: Case, dtype: torch.dtype) 
         assert np.array_equal(added, np.broadcast_to(drawn[:, 0], added.shape))
 
 
-@given(cases())
-def test_rows_without_a_key_are_empty(case: Case) -> None:
-    kept = whole(keep_mask(case, "cpu"), case, 1).bool()
-    empty = empty_rows(case, "cpu")
-    expected = ~kept.any(-1, keepdim=True)
-    if empty is None:
-        assert not expected.any()
-    else:
-        assert empty.dtype == torch.bool
-        assert torch.equal(empty[:, 0].expand(case.B, case.Lq, 1), expected)
-        assert empty.any()
-
-
 @given(cases(), st.data())
 def test_some_rows_are_those_of_the_whole(case: Case, data: st.DataObject) -> None:
     rows = np.array(data.draw(st.lists(st.integers(0, case.Lq - 1), min_size=1, unique=True).map(sorted)))
@@ -83,29 +74,20 @@ def test_some_rows_are_those_of_the_whole(case: Case, data: st.DataObject) -> No
 
 @given(cases(), st.integers(1, 40))
 def test_a_mask_made_in_pieces_is_the_same(case: Case, pairs_at_once: int) -> None:
-    once = [f(case) for f in (keeping, adding, emptying)]
+    def made() -> list[torch.Tensor | None]:
+        return [keep_mask(case, "cpu"), additive_mask(case, torch.float32, "cpu"), empty_rows(case, "cpu")]
+
+    once = made()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masks, "_PAIRS_AT_ONCE", pairs_at_once)
-        pieces = [f(case) for f in (keeping, adding, emptying)]
+        pieces = made()
     for one, other in zip(once, pieces, strict=True):
         assert (one is None) == (other is None)
         assert one is None or (one.shape == other.shape and torch.equal(one, other))
 
 
-def keeping(case: Case) -> torch.Tensor | None:
-    return keep_mask(case, "cpu")
-
-
-def adding(case: Case) -> torch.Tensor | None:
-    return additive_mask(case, torch.float32, "cpu")
-
-
-def emptying(case: Case) -> torch.Tensor | None:
-    return empty_rows(case, "cpu")
-
-
 @pytest.mark.parametrize(
-    ("Lq", "mask", "said"),
+    ("Lq", "mask", "plain"),
     [
         (4, Mask(causal="upper_left"), True),
         (4, Mask(causal="lower_right"), True),
@@ -116,9 +98,9 @@ def emptying(case: Case) -> torch.Tensor | None:
         (4, Mask(), False),
     ],
 )
-def test_which_masks_are_plain_causal(Lq: int, mask: Mask, said: bool) -> None:
+def test_which_masks_are_plain_causal(Lq: int, mask: Mask, plain: bool) -> None:
     case = Case("attention", "dot", 1, 1, 1, Lq, 4, 3, 3, mask=mask)
-    assert is_plain_causal(case, Scoring()) == said
+    assert is_plain_causal(case, Scoring()) == plain
     assert not is_plain_causal(case, bias_of(case))
     assert not is_plain_causal(case, Scoring(sink=torch.zeros(case.H)))
 
@@ -145,13 +127,3 @@ def test_a_bias_is_added_by_head_and_never_fills_what_is_dropped(case: Case) -> 
     for b, h, i, j in np.ndindex(case.B, case.H, case.Lq, case.Lk):
         of_batch = b if len(mask) > 1 else 0
         assert float(mask[of_batch, h, i, j]) == float(plain[b, i, j]) + 100 * h + 10 * i + j
-
-
-def test_the_bias_of_a_part_is_added_to_that_part() -> None:
-    case = Case("attention", "dot", 1, 2, 2, 4, 5, 3, 3)
-    added = torch.zeros(1, 1, 2, 3)
-    part = plus_bias(added, bias_of(case), slice(1, 3), slice(2, 5), torch.float32)
-    assert part is not None
-    assert part.dtype == torch.float32
-    assert part[0, 1].tolist() == [[112, 113, 114], [122, 123, 124]]
-    assert not added.any()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
@@ -34,14 +37,8 @@ def plugin(*names: str, which: str = "a test", above: str = "") -> str:
 def run_git(folder: Path, *words: str) -> str:
     """git without the configuration of whoever runs the tests."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    settings = [
-        "-c",
-        "user.name=Nobody",
-        "-c",
-        "user.email=nobody@example.org",
-        "-c",
-        "init.defaultBranch=main",
-    ]
+    names = ("user.name=Nobody", "user.email=nobody@example.org", "init.defaultBranch=main")
+    settings = [word for name in names for word in ("-c", name)]
     done = subprocess.run(
         ["git", *settings, *words],
         cwd=folder,
@@ -81,3 +78,30 @@ class Project:
 
 
 Install = Callable[..., Project]
+
+
+def installed_project(
+    folder: Path, modules: Sequence[str], roots: Sequence[str], patch: pytest.MonkeyPatch
+) -> Iterator[Project]:
+    """Make a repository and install it; forget what was imported from it when the iterator ends.
+
+    modules: those that its entry points name. roots: its folders on the import path.
+    """
+    before = set(sys.modules)
+    repo, site = folder / "kernels", folder / "site"
+    info = site / "mini_live-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mini-live\nVersion: 1.0\n")
+    lines = "".join(f"{module.replace('.', '_')} = {module}\n" for module in modules)
+    (info / "entry_points.txt").write_text(f"[attnbench]\n{lines}")
+    repo.mkdir()
+    run_git(repo, "init", "--quiet")
+    paths = [str(site), *(str(repo / root) for root in roots)]
+    for path in reversed(paths):
+        patch.syspath_prepend(path)
+    there = os.environ.get("PYTHONPATH")
+    patch.setenv("PYTHONPATH", os.pathsep.join([*paths, *([there] if there else [])]))
+    yield Project(repo.resolve(), site)
+    for name in set(sys.modules) - before:
+        if name.startswith("mini_"):
+            del sys.modules[name]

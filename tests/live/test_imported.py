@@ -11,7 +11,7 @@ import pytest
 from kernel_project import Install, run_git
 
 from attnbench.live.imported import imported, measured_modules
-from attnbench.live.worktree import repository_of
+from attnbench.live.repository import repository_of
 from attnbench.types.errors import BadInput
 
 

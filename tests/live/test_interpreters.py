@@ -13,7 +13,7 @@ import pytest
 from kernel_project import Install, plugin
 
 import attnbench
-from attnbench.live.sides import Side, ask_all, interpreter, side_of_python, two_sides
+from attnbench.live.sides import Side, ask, interpreter, side_of_python, two_sides
 from attnbench.types.errors import BadInput
 
 HERE = (sysconfig.get_path("purelib"), str(Path(attnbench.__file__).parents[1]))
@@ -54,7 +54,6 @@ def test_two_environments_are_measured_each_with_what_it_has(
         assert (sides.base.name, sides.base.python) == (str(old), f"{old}/bin/python")
         versions = sides.base_facts.versions["mini_v"], sides.head_facts.versions["mini_v"]
         assert versions == ("1.0", "2.0")
-        assert "one" not in sides.alike()
         assert sides.head_facts.versions["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
@@ -72,7 +71,7 @@ def test_an_interpreter_without_attnbench_is_refused(tmp_path: Path, monkeypatch
     environment(tmp_path / "bare", paths=())
     side = side_of_python("head", str(tmp_path / "bare"))
     with pytest.raises(BadInput, match=r"the head side, .* has no attnbench: .*pip install attnbench"):
-        ask_all([side], ())
+        ask(side, ())
 
 
 ANSWERS = {
@@ -92,7 +91,7 @@ def test_what_answers_something_else_is_refused(tmp_path: Path, code: str) -> No
     (tmp_path / "attnbench" / "live" / "facts.py").write_text(code)
     side = Side("base", "old", sys.executable, (str(tmp_path),), tree=str(tmp_path))
     with pytest.raises(BadInput, match=f"the base side, old, .*{ANSWERS[code]}"):
-        ask_all([side], ())
+        ask(side, ())
 
 
 def test_an_attnbench_from_before_there_were_sides_is_refused(tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_an_attnbench_from_before_there_were_sides_is_refused(tmp_path: Path) ->
     (tmp_path / "attnbench" / "__init__.py").write_text("")
     side = Side("base", "old", sys.executable, (str(tmp_path),), tree=str(tmp_path))
     with pytest.raises(BadInput, match="has an attnbench that can't be asked what it has"):
-        ask_all([side], ())
+        ask(side, ())
 
 
 def test_one_that_never_answers_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +107,7 @@ def test_one_that_never_answers_is_ended(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
     (tmp_path / "python").chmod(0o755)
     with pytest.raises(BadInput, match=r"did not load within 0\.2 s"):
-        ask_all([Side("base", "slow", str(tmp_path / "python"))], ())
+        ask(Side("base", "slow", str(tmp_path / "python")), ())
 
 
 def test_what_a_side_leaves_running_is_waited_for_by_nobody_and_ended(tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_what_a_side_leaves_running_is_waited_for_by_nobody_and_ended(tmp_path: 
     (tmp_path / "python").write_text(f"#!/bin/sh\n{leave}")
     (tmp_path / "python").chmod(0o755)
     with pytest.raises(BadInput, match="exit status 3"):
-        ask_all([Side("base", "leaves", str(tmp_path / "python"))], ())
+        ask(Side("base", "leaves", str(tmp_path / "python")), ())
     with alive.open() as all_are_gone:
         fcntl.flock(all_are_gone, fcntl.LOCK_EX)
     assert not late.exists()
@@ -127,7 +126,7 @@ def test_what_can_not_be_started_is_refused(tmp_path: Path) -> None:
     (tmp_path / "python").write_bytes(b"\x7fELF")
     (tmp_path / "python").chmod(0o755)
     with pytest.raises(BadInput, match="can't be started"):
-        ask_all([Side("base", "bent", str(tmp_path / "python"))], ())
+        ask(Side("base", "bent", str(tmp_path / "python")), ())
 
 
 def test_an_interpreter_is_a_path_an_environment_or_a_command(

@@ -10,7 +10,7 @@ import pytest
 
 from attnbench.ipc.messages import protocol_fingerprint
 from attnbench.live.facts import Facts
-from attnbench.live.sides import Side, TwoSides, notes, refuse_what_misleads
+from attnbench.live.sides import Side, notes, refuse_what_misleads
 from attnbench.types.errors import BadInput
 
 BASE = Side("base", "main (1a2b3c4)", "/usr/bin/python", ("/b/src",), "1a2b3c4", tree="/b", own=("fast",))
@@ -41,14 +41,6 @@ def refused(base: Facts, head: Facts, *, one: Side = BASE, other: Side = HEAD) -
 
 def test_two_sides_with_their_own_code_are_fine() -> None:
     refuse_what_misleads(BASE, HEAD, {"base": has("/b"), "head": has("/h")})
-
-
-def test_the_same_file_is_alike_beside_the_same_libraries_alone() -> None:
-    same = has("/b")
-    assert TwoSides(BASE, HEAD, same, same).alike() == {"quick"}
-    assert TwoSides(BASE, HEAD, same, has("/h")).alike() == set()
-    assert TwoSides(BASE, HEAD, same, has("/b", versions={"torch": "2.13.0"})).alike() == set()
-    assert TwoSides(BASE, HEAD, same, has("/b", backends={"quick": "slow"})).alike() == set()
 
 
 def test_a_side_whose_workers_say_something_else_is_named() -> None:
@@ -103,12 +95,12 @@ def test_notes_say_what_a_side_lacks_and_what_fails_there_alone() -> None:
         elsewhere={"later": "", "old": "/site/old.py"},
         faults=(
             "x (x): fails everywhere",
-            "fast (fast): does not import: ModuleNotFoundError: _version",
+            "fast (fast): cannot be imported: ModuleNotFoundError: _version",
         ),
     )
     assert list(notes(BASE, facts, ["x (x): fails everywhere"])) == [
         "the base side, main (1a2b3c4), has no module later",
         "the base side, main (1a2b3c4), has no module old; /site/old.py is not it",
-        "the base side, main (1a2b3c4), has a plugin with a fault: fast (fast): does not import: "
-        "ModuleNotFoundError: _version; a worktree has no files that git ignores",
+        "the base side, main (1a2b3c4), has a plugin with a fault: fast (fast): cannot be imported: "
+        "ModuleNotFoundError: _version; a checkout has no files that git ignores",
     ]

@@ -1,4 +1,4 @@
-"""``attnbench compare --ref``: what it refuses, and one comparison from the repository to the exit status."""
+"""``attnbench compare --ref`` from the repository to the exit status: once with a change, once without."""
 
 from __future__ import annotations
 
@@ -9,23 +9,33 @@ import sys
 from pathlib import Path
 
 import pytest
-from kernel_project import Install, Project
+from kernel_project import Install, plugin
 
 CASE = "attention/dot/B1-H2-L16-D8"
 KERNEL = """
 from attnbench import Backend, hookimpl
 
-def prepare(setup):
-    def call(q, k, v):
-        for _ in range({times}):
-            out = (q @ k.transpose(-1, -2)).softmax(-1) @ v
-        return out
-    return call
+def attend(setup):
+    return lambda q, k, v: (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+def slow(setup):
+    call = attend(setup)
+    return lambda q, k, v: [call(q, k, v) for _ in range({times})][-1]
+
+def off(setup):
+    call = attend(setup)
+    return lambda q, k, v: call(q, k, v) * {factor}
 
 @hookimpl
 def attnbench_backends():
-    yield Backend(name="mine", summary="mine", prepare=prepare, rules=("dot",))
+    for name in {names!r}:
+        prepare = {{"slow": slow, "off": off}}.get(name, attend)
+        yield Backend(name=name, summary=name, prepare=prepare, rules=("dot",))
 """
+
+
+def source(*names: str, times: int = 1, factor: float = 1.0) -> str:
+    return KERNEL.format(names=names, times=times, factor=factor)
 
 
 def attnbench(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -36,61 +46,55 @@ def attnbench(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--ref", "HEAD", "--baseline", "eager"), "--baseline and --force are for stored runs"),
-        (("--ref", "HEAD", "--force"), "--baseline and --force are for stored runs"),
-        (("a", "b", "--budget", "1"), "--budget is for sides that are measured now: give --ref with it"),
-        (("a", "b", "--backend", "eager"), "--backend is for sides that are measured now"),
-        (("--ref", "HEAD", "--resume", "x"), "No such option '--resume'"),
-        (("--ref", ".",), "both sides would be the user's tree"),
-        (("--ref", "nowhere"), "no commit 'nowhere' in "),
-        (("--ref", "HEAD", "smok"), "did you mean 'smoke'"),
-        (("--ref", "HEAD", "--backend", "eagr", CASE), "no backend 'eagr'; did you mean 'eager'?"),
-        (("--head-python", "/nowhere/python"), "no interpreter '/nowhere/python'"),
-    ],
-)  # fmt: skip
-def test_what_can_not_be_is_one_sentence(words: tuple[str, ...], sentence: str, project: Install) -> None:
-    there = project("mini_q")
-    there.commit(mini_q=KERNEL.format(times=1))
-    done = attnbench(there.repo, "compare", *words)
-    assert done.returncode == 2, done.stderr
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-
-
-def compare(there: Project, *words: str) -> subprocess.CompletedProcess[str]:
-    words = (
-        "--backend",
-        "mine",
-        "--budget",
-        "0.02",
-        "--sets",
-        "9",
-        "--out",
-        str(there.repo / "out.jsonl"),
-        *words,
-    )
-    return attnbench(there.repo, "compare", "--ref", "HEAD", CASE, *words)
-
-
 @pytest.mark.slow
-def test_a_slower_kernel_in_the_tree_fails_the_gate_and_can_be_looked_at_again(project: Install) -> None:
-    there = project("mini_r")
-    there.commit(mini_r=KERNEL.format(times=1))
-    there.write(mini_r=KERNEL.format(times=8))
-    done = compare(there, "--format", "json")
+def test_what_a_commit_changed_is_measured_told_and_can_be_looked_at_again(project: Install) -> None:
+    there = project("mini_m", "mini_n")
+    there.commit(mini_m=source("slow", "off"), mini_n=plugin("same"))
+    there.commit(mini_m=source("slow", "off", "new", "hidden", times=6, factor=1.5))
+    in_the_tree = source("slow", "off", "new", times=99)
+    there.write(mini_m=in_the_tree)
+    done = attnbench(
+        there.repo, "compare", "--ref", "HEAD~", "--head", "HEAD", CASE, "--budget", "0.02", "--sets", "9",
+        "--out", "out.jsonl", "--format", "json",
+    )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    (cell,) = json.loads(done.stdout)["cells"]
-    assert (cell["backend"], cell["verdict"]) == ("mine", "slower")
-    assert 2 < cell["ratio"] < 30
-    assert "uncommitted work on " in done.stderr
+    found = json.loads(done.stdout)
+    cells = {cell["backend"]: cell for cell in found["cells"]}
+    assert set(cells) == {"slow", "off", "new"}
+    assert cells["slow"]["verdict"] == "slower"
+    assert 2 < cells["slow"]["ratio"] < 25
+    assert [cells["off"][name] for name in ("verdict", "base_status", "new_status")] == [
+        "mismatch", "ok", "mismatch",
+    ]  # fmt: skip
+    assert (cells["new"]["verdict"], cells["new"]["reason"]) == ("none", "only in new")
+    assert (found["base"][:7], found["new"][:6]) == ("HEAD~ (", "HEAD (")
+    assert found["differences"] == []
+    assert found["warnings"] == [
+        "backend 'hidden' of the head side is not measured: the user's tree doesn't have it"
+    ]
+    assert {"same", "eager"} <= set(found["left_out"])
+    assert (there.repo / "mini_m.py").read_text() == in_the_tree
     again = attnbench(there.repo, "compare", "out.jsonl", "--format", "json")
-    assert (again.returncode, json.loads(again.stdout)["cells"]) == (1, [cell])
+    assert (again.returncode, json.loads(again.stdout)) == (1, found)
     larger = attnbench(there.repo, "compare", "out.jsonl", "--delta", "0.99", "--format", "json")
     assert json.loads(larger.stdout)["cells"][0]["delta"] == 0.99
     resumed = attnbench(there.repo, "run", "--resume", "out.jsonl")
     assert resumed.returncode == 2
-    assert "is a live comparison, whose sides are gone: compare anew" in resumed.stderr
+    assert "is a live comparison, which can't be resumed: compare again" in resumed.stderr
+
+
+def test_where_no_code_differs_nothing_is_measured(project: Install) -> None:
+    there = project("mini_o")
+    there.commit(mini_o=source("one"))
+    there.commit(other="new = 1")
+    words = ("compare", "--ref", "HEAD~", "--out", "out.jsonl", CASE)
+    done = attnbench(there.repo, *words)
+    assert done.returncode == 0, done.stderr
+    assert "gate holds: nothing was measured" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("left out")]
+    assert line.endswith("more; --all measures them too")
+    assert not (there.repo / "out.jsonl").exists()
+    (there.site / "filed.py").write_text(source("filed"))
+    refused = attnbench(there.repo, *words, "--all", "--plugin", str(there.site / "filed.py"))
+    assert refused.returncode == 2
+    assert "is a file, which would be the same on both sides" in refused.stderr

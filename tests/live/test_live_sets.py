@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from attnbench.live.measure import FEWEST_SETS, sets_for
-from attnbench.stats.interval import sign_test
-from attnbench.stats.verdict import FALSE_DISCOVERIES, LEVEL
+from attnbench.stats.sign_test import LEVEL, sign_test
+from attnbench.stats.verdict import FALSE_DISCOVERIES
 
 
 @pytest.mark.parametrize(("cells", "sets"), [(1, 25), (1_000, 25), (32_000, 25), (33_000, 26)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kernel_project import Install, Project, run_git
 
-from attnbench.live.worktree import GitFailed, commit_of, git, repository_of
+from attnbench.live.repository import GitFailed, commit_of, git, repository_of
 from attnbench.types.errors import BadInput
 
 
@@ -76,7 +76,7 @@ def test_a_shallow_clone_is_told_what_it_lacks(there: Project, tmp_path: Path) -
 
 
 def test_outside_of_a_repository(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="in no git repository"):
+    with pytest.raises(BadInput, match="is not in a git repository"):
         repository_of(tmp_path)
 
 

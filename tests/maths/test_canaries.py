@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from judged import Judge
@@ -16,12 +13,8 @@ from attnbench.inputs.draw import draw_activations, widen
 from attnbench.inputs.kinds import draw_family, families_of
 from attnbench.masks import keep_rows
 from attnbench.oracle.solve import solve, solve_weights
-from attnbench.suites import attnbench_suites
 from attnbench.types.case import Case, Layer, output_shape
 from attnbench.types.mask import Mask
-
-SHORT = 40
-"""The longest that cases of the suites are made here, so that all can be judged."""
 
 
 def given_away(case: Case, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -43,21 +36,6 @@ def passing(case: Case) -> set[str]:
         if not left:
             break
     return left
-
-
-def shortened(case: Case) -> Case:
-    """The same kind of case with few heads and short lengths, in proportion."""
-    factor = max(1, math.ceil(max(case.Lq, case.Lk) / SHORT))
-    Lq, Lk = (max(min(length, 6), length // factor) for length in (case.Lq, case.Lk))
-    Hkv, window = min(case.Hkv, 2), case.mask.window
-    H = Hkv * min(case.group, 3)
-    mask = case.mask if window is None else replace(case.mask, window=max(2, window // factor))
-    return replace(case, B=min(case.B, 2), H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=min(case.D, 64), mask=mask)
-
-
-def cases_of_suites() -> list[Case]:
-    cases = {shortened(case) for suite in attnbench_suites() for case in suite.cases}
-    return sorted(cases, key=repr)
 
 
 def test_what_they_are_without_a_mask() -> None:
@@ -120,12 +98,3 @@ def test_they_equal_the_answer_where_there_is_one_key() -> None:
 def test_none_passes_where_queries_see_several_keys(rule: str, dtype: str) -> None:
     for mask in (Mask(), Mask(causal="upper_left"), Mask(padding="seeded")):
         assert passing(small_case(rule, dtype=dtype, mask=mask)) == set(), mask
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
-def test_none_passes_in_any_case_of_the_built_in_suites(part: int) -> None:
-    cases = cases_of_suites()[part::8]
-    assert len(cases) > 5
-    for case in cases:
-        assert passing(case) == set(), case

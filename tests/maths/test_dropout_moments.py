@@ -11,7 +11,7 @@ import pytest
 from maths_tools import RULES, small_case, wide_activations, wide_parameters
 from scipy import stats
 
-from attnbench.check.dropout import Dropping, keep_chances, spread_limits
+from attnbench.check.dropout import Dropping, Tally, judge_tally, keep_chances, spread_limits
 from attnbench.oracle.moments import in_groups, solve_moments
 from attnbench.oracle.solve import finish, heads_for, solve, solve_weights
 from attnbench.types.case import Layer
@@ -93,3 +93,25 @@ def test_bytes_that_kernels_draw_count_as_right() -> None:
     assert keep_chances(0.5) == [0.5]
     assert keep_chances(0.1) == [0.9, 230 / 256, 231 / 256]
     assert keep_chances(1e-4) == [1 - 1e-4]
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_masks_that_calls_share_are_named_whatever_they_are_and_right_ones_pass(p: float) -> None:
+    """One mask also shifts the mean by chance. The reason must not depend on that."""
+    case = replace(small_case(), Lq=16, Lk=16, dropout=p)
+    args = (case, RULES[case.rule], wide_parameters(case), wide_activations(case))
+    mean, weights = solve(*args), solve_weights(*args).astype(float)
+    moments = solve_moments(*args, mean)
+    values = np.repeat(args[-1][2], case.group, axis=1)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        reasons = []
+        for masks in (1, 3, 48):
+            kept = rng.random((masks, *weights.shape)) >= p
+            tally = Tally(case, moments)
+            for call in range(48):
+                tally.add(weights * kept[call % masks] / (1 - p) @ values)
+            reasons.append(judge_tally(tally, rms_limit=1e-6, max_limit=1e-5)[1])
+        assert reasons[0].startswith("different calls do not drop weights independently"), seed
+        assert reasons[1].startswith("different calls do not drop weights independently"), seed
+        assert reasons[2] == "", seed

@@ -109,19 +109,6 @@ def test_features_with_the_smallest_numbers_stay_exact(dtype: Dtype) -> None:
     np.testing.assert_array_equal(widen(after_k, dtype)[..., 1], widen(k, dtype)[..., 1] * 2)
 
 
-@pytest.mark.parametrize("rule", EVERY)
-def test_inputs_come_out_that_nobody_has_seen(rule: str) -> None:
-    """From one draw as many as are asked for, with hardly a row of any array as it was."""
-    case = small_case(rule, B=1, H=1, Hkv=1, Lq=8, Lk=8, D=8, Dv=8)
-    rng, inputs = np.random.default_rng(0), drawn(case)
-    seen = set()
-    for _ in range(50):
-        after = apply(case, draw_transform(case, RULES[rule], rng), inputs)
-        seen.add(b"".join(array.tobytes() for array in after))
-        assert not np.array_equal(after[2], inputs[2])
-    assert len(seen) == 50
-
-
 @pytest.mark.parametrize(
     ("mask", "free"),
     [
@@ -144,14 +131,6 @@ def test_nothing_changes_places_where_the_mask_tells_places_apart(mask: Mask, fr
             if not np.array_equal(order, np.arange(len(order))):
                 moved.add(name)
     assert moved == free
-
-
-def test_heads_with_parameters_of_their_own_stay() -> None:
-    case = small_case("cosine", B=2, H=8, Hkv=8)
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        change = draw_transform(case, RULES["cosine"], rng)
-        np.testing.assert_array_equal(change.heads, np.arange(8))
 
 
 @pytest.mark.parametrize(
@@ -196,14 +175,14 @@ def test_a_change_says_what_it_changes() -> None:
     assert str(some) == "queries permuted, signs of features of q and k flipped"
 
 
-def test_a_wrong_answer_is_wrong_after_it_was_undone() -> None:
-    """Undoing hides nothing: an error of one element is an error of one element."""
-    case = small_case()
-    change = draw_transform(case, RULES["scaled_dot"], np.random.default_rng(3))
-    inputs = drawn(case)
-    right = solved(case, apply(case, change, inputs))
-    wrong = right.copy()
-    wrong[1, 2, 3, 0] += 4.0
-    off = invert(case, change, wrong) - invert(case, change, right)
-    assert np.count_nonzero(off) == 1
-    assert abs(off).max() == 4.0 / abs(change.values[0])
+@pytest.mark.parametrize("rule", EVERY)
+def test_inputs_come_out_that_nobody_has_seen(rule: str) -> None:
+    """From one draw as many as are asked for, with hardly a row of any array as it was."""
+    case = small_case(rule, B=1, H=1, Hkv=1, Lq=8, Lk=8, D=8, Dv=8)
+    rng, inputs = np.random.default_rng(0), drawn(case)
+    seen = set()
+    for _ in range(50):
+        after = apply(case, draw_transform(case, RULES[rule], rng), inputs)
+        seen.add(b"".join(array.tobytes() for array in after))
+        assert not np.array_equal(after[2], inputs[2])
+    assert len(seen) == 50

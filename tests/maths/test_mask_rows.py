@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maths_tools import masks, small_case
 
+import attnbench.masks as masks_module
 from attnbench.inputs.draw import store, widen
 from attnbench.masks import KEPT_SHARE, added_rows, keep_rows, kept_pairs, kept_rows, key_lengths
 from attnbench.types.case import Case
@@ -101,22 +102,13 @@ def test_rows_are_what_the_words_say(case: Case) -> None:
 
 
 @given(masked_cases())
-def test_kept_pairs_counts_them_one_by_one(case: Case) -> None:
-    assert kept_pairs(case) == case.H * by_hand(case).sum()
-
-
-@given(masked_cases())
-def test_kept_rows_are_those_with_a_pair(case: Case) -> None:
+def test_pairs_and_rows_are_counted_one_by_one_in_chunks_too(case: Case) -> None:
     pairs = by_hand(case)
-    assert kept_rows(case) == (pairs.any(axis=2).sum(), pairs.any(axis=1).sum())
-
-
-@given(masked_cases())
-def test_kept_rows_do_not_depend_on_how_many_are_looked_at_at_once(case: Case) -> None:
-    whole = kept_rows(case)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attnbench.masks._ROWS_AT_ONCE", 2 * case.B * case.Lk)
-        assert kept_rows(case) == whole
+    for at_once in (masks_module._ROWS_AT_ONCE, 2 * case.B * case.Lk):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(masks_module, "_ROWS_AT_ONCE", at_once)
+            assert kept_pairs(case) == case.H * pairs.sum()
+            assert kept_rows(case) == (pairs.any(axis=2).sum(), pairs.any(axis=1).sum())
 
 
 @given(masked_cases(), st.data())
@@ -173,13 +165,6 @@ def test_random_masks_follow_the_seed_and_nothing_else() -> None:
     np.testing.assert_array_equal(keep_rows(case, rows), keep_rows(same, rows))
     other = keep_rows(small_case(Lq=9, mask=mask, seed=4), rows)
     assert not np.array_equal(keep_rows(case, rows), other)
-
-
-def test_seeded_lengths_reach_from_one_key_to_all() -> None:
-    lengths = key_lengths(small_case(B=400, Lk=5, mask=Mask(padding="seeded")))
-    assert lengths is not None
-    assert set(lengths) == {1, 2, 3, 4, 5}
-    assert key_lengths(small_case()) is None
 
 
 def test_the_bits_do_not_change() -> None:

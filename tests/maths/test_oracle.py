@@ -38,15 +38,6 @@ def test_some_rows_are_those_of_all_rows(case: Case, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-@pytest.mark.parametrize("layer", [None, Layer(8)], ids=["attention", "multihead"])
-def test_every_rule_solves_rows_out_of_the_middle(rule: str, layer: Layer | None) -> None:
-    case = small_case(rule, layer=layer, mask=Mask(explicit="float"))
-    rows = np.array([1, 3, 4])
-    expected = np.take(solved(case), rows, axis=2 if layer is None else 1)
-    np.testing.assert_allclose(solved(case, rows), expected, rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("rule", sorted(RULES))
 def test_chunks_change_nothing(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = small_case(rule, Lq=9, mask=Mask(explicit="float", padding="seeded"))
     whole = solved(case)
@@ -123,10 +114,3 @@ def test_a_sink_of_any_size_takes_its_share(sink: float, share: float) -> None:
     inputs = (np.zeros((1, 1, 1, 1)), np.ones((1, 1, 1, 1)), np.full((1, 1, 1, 1), 8.0))
     out = solve(case, RULES["sinks"], Parameters({"sink": np.array([sink])}, {}), inputs)
     assert out.item() == 8 * share
-
-
-def test_a_head_reads_the_key_head_of_its_group() -> None:
-    case = small_case("dot", B=1, H=4, Hkv=2, Lq=1, Lk=1, D=1, Dv=1)
-    v = np.array([10.0, 20.0]).reshape(1, 2, 1, 1)
-    out = solve(case, RULES["dot"], Parameters({}, {}), (np.ones((1, 4, 1, 1)), np.ones((1, 2, 1, 1)), v))
-    assert out.ravel().tolist() == [10, 10, 20, 20]

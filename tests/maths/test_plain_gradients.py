@@ -131,15 +131,15 @@ def test_large_logits(rule: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("mask", ["padding:0", "causal:lower_right", "bool"])
-@pytest.mark.parametrize("factor", [1.0, 1000.0])
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_no_mask_and_no_logit_gives_nan(rule: str, factor: float, mask: str, dtype: str) -> None:
-    case = parse_case(f"attention/{rule}/H2-Lq6-Lk3-D4/{mask}/{dtype}/both")
-    a, b, c = (tensor(x, dtype) for x in draw_activations(case, RULES[rule], 1, 0))
-    upstream = torch.ones(1, 2, 6, 4, dtype=a.dtype)
-    for name, gradient in plain_gradients(setup_of(case), (a * factor, b, c), upstream).items():
-        assert torch.isfinite(gradient).all(), name
+def test_no_mask_and_no_logit_gives_nan(rule: str, dtype: str) -> None:
+    for mask in ("padding:0", "causal:lower_right", "bool"):
+        case = parse_case(f"attention/{rule}/H2-Lq6-Lk3-D4/{mask}/{dtype}/both")
+        a, b, c = (tensor(x, dtype) for x in draw_activations(case, RULES[rule], 1, 0))
+        upstream = torch.ones(1, 2, 6, 4, dtype=a.dtype)
+        for factor in (1.0, 1000.0):
+            for name, gradient in plain_gradients(setup_of(case), (a * factor, b, c), upstream).items():
+                assert torch.isfinite(gradient).all(), (mask, factor, name)
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
@@ -183,18 +183,6 @@ def test_held_denominators_change_gradients_of_scores_alone(rule: str, mask: str
         torch.testing.assert_close(moved["q"], exact["q"])
     else:
         assert not torch.allclose(moved["q"], exact["q"])
-
-
-def test_one_key_leaves_a_gradient_of_nothing_but_two_terms() -> None:
-    case = parse_case("attention/scaled_dot/H2-Lq5-Lk1-D4/float64/both")
-    inputs = tuple(tensor(x, "float64") for x in draw_activations(case, RULES["scaled_dot"], 1, 0))
-    upstream = torch.randn(1, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    exact = plain_gradients(setup_of(case), inputs, upstream)
-    held = plain_gradients(setup_of(case), inputs, upstream, held=True)
-    assert not exact["q"].any()
-    assert not exact["k"].any()
-    of_scores = (upstream * inputs[2]).sum(-1, keepdim=True)
-    torch.testing.assert_close(held["q"], of_scores * inputs[1] / 2)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])

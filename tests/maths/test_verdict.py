@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,17 +7,17 @@ import pytest
 import torch
 from judged import Judge
 from maths_tools import RULES, small_case
-from right_kernels import kernels, online, scores_of, unfused
+from right_kernels import Kernel, scores_of, unfused
 
+from attnbench.cases.ids import parse_case
 from attnbench.check.errors import MOST_RMS, Errors, Scale, verdict
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import EPS
 from attnbench.types.backend import Setup
-from attnbench.types.case import DTYPES, Case, Layer
+from attnbench.types.case import DTYPES, Layer
 from attnbench.types.mask import Mask
 
 OUTPUT, VALUES = Scale(0.5, 2.0), Scale(1.0, 3.0)
-SIZES = [1, 2, 3, 4, 5, 7, 8, 12, 16, 17]
 
 
 def errors(rms: float, largest: float, not_finite: str = "") -> Errors:
@@ -87,38 +85,9 @@ def test_a_rule_whose_torch_form_says_something_else_lets_nobody_through() -> No
     assert "forms agree" in problem
 
 
-# What a wrong kernel might do: each must be refused.
-Wrong = Callable[[Setup, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def zeros(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
-
-
 def mean_of_values(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     means = v.mean(dim=2, keepdim=True).repeat_interleave(setup.case.group, dim=1)
     return means.expand(*q.shape[:-1], v.shape[-1])
-
-
-def running_mean(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    counts = torch.arange(1, v.shape[2] + 1)[:, None]
-    means = (v.double().cumsum(dim=2) / counts).to(q.dtype)
-    return means.repeat_interleave(setup.case.group, dim=1)[:, :, : q.shape[2]]
-
-
-def own_value(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return v.repeat_interleave(setup.case.group, dim=1)[:, :, : q.shape[2]]
-
-
-@pytest.mark.parametrize("wrong", [zeros, mean_of_values, running_mean, own_value])
-@pytest.mark.parametrize("rule", sorted(RULES))
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("causal", [None, "lower_right"])
-def test_trivial_answers_are_refused(wrong: Wrong, rule: str, dtype: str, causal: str | None) -> None:
-    D = 16 if rule.startswith("additive") else 64
-    sizes = {"B": 1, "H": 2, "Hkv": 2, "Lq": 128, "Lk": 128, "D": D, "Dv": 64}
-    case = small_case(rule, **sizes, dtype=dtype, mask=Mask(causal=causal))
-    assert Judge(case, draws=1).of(wrong)[1]
 
 
 def test_the_mean_of_the_values_is_refused_in_bfloat16_however_many_keys_there_are() -> None:
@@ -159,63 +128,17 @@ def test_a_kernel_without_the_cap_is_refused_even_in_bfloat16() -> None:
     assert not judge.of(unfused)[1]
 
 
-@pytest.mark.parametrize("heads", ["sharing heads another way", "a head too far"])
-def test_values_of_another_head_are_refused(heads: str) -> None:
-    case = small_case(Lq=16, Lk=16, D=16, Dv=16)
-
-    def mixed(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if heads == "a head too far":
-            return online(setup, q, k, v.roll(1, dims=1))
-        order = torch.arange(4) % 2
-        plain = replace(setup, case=replace(setup.case, Hkv=4))
-        return online(plain, q, k[:, order], v[:, order])
-
-    assert Judge(case).of(mixed)[1]
-
-
-def random_case(rng: random.Random) -> Case:
-    B, Hkv = rng.choice([1, 2]), rng.choice([1, 2])
-    mask = Mask(
-        causal=rng.choice([None, None, "upper_left", "lower_right"]),
-        window=rng.choice([None, None, 3]),
-        padding=rng.choice([None, None, "seeded"]),
-        explicit=rng.choice([None, None, "bool", "float"]),
-    )
-    return small_case(
-        rng.choice(sorted(RULES)),
-        B=B,
-        Hkv=Hkv,
-        H=Hkv * rng.choice([1, 2]),
-        Lq=rng.choice(SIZES),
-        Lk=rng.choice(SIZES),
-        D=rng.choice([1, 2, 4, 8, 16, 64]),
-        Dv=rng.choice([1, 2, 8, 16]),
-        mask=mask,
-        dtype=rng.choice(DTYPES),
-        seed=rng.randrange(2**32),
-    )
-
-
-# Of 12,000 such verdicts (seeds of 2,000 cases, six kernels each) none was a refusal; the nearest to its
-# limit stood at 0.77 of it. Here 40 cases stand for them.
-NEAREST_TO_ITS_LIMIT = 0.8
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_right_kernels_are_not_refused_on_tiny_shapes(seed: int) -> None:
-    case = random_case(random.Random(seed))
-    judge = Judge(case)
-    for kernel in kernels():
-        accuracy, problem = judge.of(kernel)
-        assert problem == "", (kernel.__name__, case)
-        assert accuracy.rms_error <= NEAREST_TO_ITS_LIMIT * accuracy.rms_limit, (kernel.__name__, case)
-        assert accuracy.max_error <= NEAREST_TO_ITS_LIMIT * accuracy.max_limit, (kernel.__name__, case)
-
-
 @pytest.mark.parametrize("rule", sorted(RULES))
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "layer", [None, Layer(12), Layer(12, bias=True, cross=True), Layer(12, out=False)], ids=str
+    ("dtype", "layer"),
+    [
+        *((dtype, None) for dtype in DTYPES),
+        ("float64", Layer(12)),
+        ("float32", Layer(12, bias=True, cross=True)),
+        ("bfloat16", Layer(12, bias=True)),
+        ("float16", Layer(12, out=False)),
+    ],
+    ids=str,
 )
 def test_the_plain_reference_is_no_further_off_than_rounding(
     rule: str, dtype: str, layer: Layer | None
@@ -244,3 +167,22 @@ def test_scores_are_the_rule_s_own_in_every_right_kernel() -> None:
     k = k.repeat_interleave(2, dim=1)
     first, second = (scores_of(judge.setup, q, k, slice(0, 16), scale_queries=s) for s in (True, False))
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_forgives_rounding_but_no_key_that_is_left_out(dtype: str) -> None:
+    length = 1024
+    judge = Judge(parse_case(f"attention/scaled_dot/H1-L{length}-D32/none/{dtype}"), draws=1)
+
+    def first(kept: int) -> Kernel:
+        def kernel(setup: Setup, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            scores = (q @ k[:, :, :kept].mT).float() * setup.case.D**-0.5
+            return scores.softmax(-1).to(q.dtype) @ v[:, :, :kept]
+
+        return kernel
+
+    accuracy, problem = judge.of(first(length))
+    assert problem == ""
+    assert accuracy.error_budget < 1.5
+    for share in (0.01, 0.05, 0.2):
+        assert "is above" in judge.of(first(length - round(share * length)))[1]

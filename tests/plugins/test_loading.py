@@ -64,32 +64,24 @@ LONG = f"the name '{'x' * 64}'…: 10000000 characters; 64 are"
     [
         (RULES + "return [rule('one'), rule('two')]\n" + MINI, "", "one two", "mini"),
         ("raise ValueError('no such\\n  instruction')",
-         "does not import: ValueError: no such instruction", "", ""),
-        ("raise KeyError('x')", "does not import: KeyError: 'x'", "", ""),
-        ("raise RuntimeError", "does not import: RuntimeError", "", ""),
-        ("import sys; sys.exit(3)", "does not import: SystemExit: 3", "", ""),
+         "cannot be imported: ValueError: no such instruction", "", ""),
+        ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3", "", ""),
         ("import no_such_module",
-         "does not import: ModuleNotFoundError: No module named 'no_such_module'", "", ""),
-        ("def (", "does not import: SyntaxError: invalid syntax (mini.py, line 13)", "", ""),
-        ("class E(BaseException): pass\nraise E('base')", "does not import: E: base", "", ""),
+         "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'", "", ""),
+        ("def (", "cannot be imported: SyntaxError: invalid syntax (mini.py, line 13)", "", ""),
+        ("class E(BaseException): pass\nraise E('base')", "cannot be imported: E: base", "", ""),
         (RULES + "yield rule('kept'); raise OSError('half way')\n" + MINI,
          "attnbench_rules raised OSError: half way", "kept", "mini"),
-        (RULES + "yield rule('kept'); raise SystemExit(1)",
-         "attnbench_rules raised SystemExit: 1", "kept", ""),
         (RULES + "yield 3; yield rule('kept')", "attnbench_rules gave 3, which is not a Rule", "kept", ""),
         (RULES + "return None\n" + MINI, f"attnbench_rules gave None: {YIELD}", "", "mini"),
         (RULES + "return rule('lost')", f"attnbench_rules gave a Rule: {YIELD}", "", ""),
-        (RULES + "yield rule('x'); yield rule('x')", "brings a rule 'x' twice; the first is used", "x", ""),
+        (RULES + "yield rule('x'); yield rule('x')", "brings a rule 'x' twice; this one is ignored", "x", ""),
         (MINI.replace("backends", "rules"),
          "attnbench_rules gave Backend(name='mini', summary='a test', ", "", ""),
-        (BACKENDS + "yield backend(Evil('x'))",
-         f"{UNUSABLE}testing it raised ValueError: shown", "", ""),
         (BACKENDS + "yield backend('x', dtypes=(Evil('x'),))",
          f"{UNUSABLE}testing it raised ValueError: comp", "", ""),
         (BACKENDS + "yield backend('x' * 10**7)",
          f"{UNUSABLE}{LONG}", "", ""),
-        (BACKENDS + "yield backend('x', dtypes=('y' * 10**7,))",
-         f"{UNUSABLE}x: dtypes = ('yyyy", "", ""),
         (BACKENDS + "return (backend('x') for i in iter(int, 1))",
          "attnbench_backends gave more than 1000 records; these are used", "", "x"),
         (MINI + MINI.replace("_backends", "_backend"),
@@ -118,12 +110,6 @@ def test_what_a_plugin_gives(
     for fault in registry.faults[:1]:
         assert fault.startswith(f"{source}: {words}")
         assert len(fault) < 800
-
-
-def test_a_hook_that_never_ends_is_left_after_a_thousand_records(write: Write) -> None:
-    text = f"{HEAD}{BACKENDS}number = 0\n    while True: number += 1; yield backend(f'x{{number}}')"
-    registry = load_registry([named(str(write(text)))])
-    assert list(registry.backends) == [f"x{number}" for number in range(1, 1001)]
 
 
 def test_the_time_to_load_excludes_other_threads(write: Write) -> None:
@@ -165,7 +151,7 @@ def attnbench_environment_facts():
     names = ("backend 'mini'", "verdict rule 'mini'", "metric with the head 'J'", "reporter 'one'")
     assert registry.faults == tuple(
         f"attnbench-b 2.0 (mini_b): brings {article} {name}, as attnbench-a 1.0 (mini_a) does; "
-        "the first is used"
+        "this one is ignored"
         for article, name in (*(("a", name) for name in names), ("an", "environment fact 'one'"))
     )
     for word, sentence in (
@@ -180,7 +166,7 @@ def attnbench_environment_facts():
 
 def test_an_unknown_name_mentions_the_plugin_that_failed(install: Install) -> None:
     registry = both(install, "raise ValueError('boom')", MINI)
-    fault = "attnbench-a 1.0 (mini_a): does not import: ValueError: boom"
+    fault = "attnbench-a 1.0 (mini_a): cannot be imported: ValueError: boom"
     assert registry.faults == (fault,)
     assert registry.backends["mini"].source.distribution == "attnbench-b"
     with pytest.raises(BadInput) as wrong:
@@ -207,19 +193,9 @@ def test_a_plugin_may_change_the_working_folder_for_itself_alone(write: Write) -
     assert Path.cwd() == before
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "words"),
-    [
-        ("import os; os._exit(0)", 2, "does not import: SystemExit: os._exit(0)"),
-        (f"import os{HEAD}{BACKENDS}os._exit(0)", 2, "raised SystemExit: os._exit(0)"),
-        # A child that the plugin forks ends as usual.
-        (f"import os\nif not os.fork(): os._exit(0)\nos.wait(){HEAD}{BACKENDS}pass", 2, "gave None"),
-        # A crash ends the command; the hook in which it happened stands on stderr.
-        (f"{HEAD}{BACKENDS}import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "in attnbench_backends"),
-    ],
-)
-def test_a_plugin_that_ends_the_process(write: Write, text: str, status: int, words: str) -> None:
-    command = [sys.executable, "-m", "attnbench", "plugins", "--plugin", str(write(text))]
+def test_a_crash_while_loading_names_the_hook_on_stderr(write: Write) -> None:
+    plugin = write(f"{HEAD}{BACKENDS}import ctypes; ctypes.string_at(0)")
+    command = [sys.executable, "-m", "attnbench", "plugins", "--plugin", str(plugin)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == status
-    assert done.stderr.count(words) == 1
+    assert done.returncode == -signal.SIGSEGV
+    assert done.stderr.count("in attnbench_backends") == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnbench.plugins.registry import load_wanted
-from attnbench.plugins.sources import chosen, import_plugin, installed, named, wanted
+from attnbench.plugins.sources import import_plugin, installed, named
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 
@@ -98,21 +98,17 @@ NAMES = "name a file (my_kernel.py) or a module (package.module)"
     ("word", "sentence"),
     [
         ("nowhere.py", "no plugin 'nowhere.py': No such file or directory"),
-        (".", f"no plugin '.': {NAMES}"),
         ("", f"no plugin '': {NAMES}"),
         ("my kernel", f"no plugin 'my kernel': {NAMES}"),
         ("./", "no plugin '.': not a file; name one of its files, or a module"),
-        ("./package", "no plugin 'package': not a file; name one of its files, or a module"),
         ("pipe.py", "no plugin 'pipe.py': not a file; name a file"),
-        ("/dev/zero", "no plugin '/dev/zero': not a file; name a file"),
         (
             "mini_kernel_here",
             "no plugin 'mini_kernel_here' that can be imported; did you mean the file 'mini_kernel_here.py'?",
         ),
-        ("mini_x.pyc", "no plugin 'mini_x.pyc' that can be imported; did you mean the file './mini_x.pyc'?"),
         (
             "mini_no_such",
-            "plugin mini_no_such uninstalled (mini_no_such): does not import: ModuleNotFoundError: "
+            "plugin mini_no_such uninstalled (mini_no_such): cannot be imported: ModuleNotFoundError: "
             "No module named 'mini_no_such'",
         ),
         (
@@ -127,8 +123,6 @@ def test_a_word_that_names_no_plugin(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mini_kernel_here.py").touch()
-    (tmp_path / "mini_x.pyc").touch()
-    (tmp_path / "package").mkdir()
     os.mkfifo("pipe.py")
     with pytest.raises(BadInput) as wrong:
         load_wanted([word])
@@ -194,14 +188,3 @@ def test_tracing_prints_imports_and_hooks_with_their_times(
         f"attnbench: trace: attnbench_backends of {source}",
     ]
     assert all(float(line.split(" after ")[1].removesuffix(" ms")) >= 0 for line in lines)
-
-
-def test_installed_and_named_sources_are_separate(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", "")
-    kept, more, warnings = wanted([str(kernel)])
-    assert {source.distribution for source in kept} == {"attnbench"}
-    assert [source.name for source in more] == ["my_kernel"]
-    assert warnings == []
-    sources = [Source(name, name, f"d-{name}", "1") for name in ("c", "a", "b")]
-    monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", "d-b,c")
-    assert [source.name for source in chosen(sources)[0]] == ["c", "b"]

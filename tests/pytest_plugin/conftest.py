@@ -3,18 +3,32 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import _pytest.pytester
 import pytest
-from in_process import InProcess
+import torch  # noqa: F401  # pytester has modules imported anew that are first imported in its sessions
 
 from attnbench.plugins.registry import load_registry
 from attnbench.pytest_plugin import session_verifier
 from attnbench.pytest_plugin.session_verifier import SessionVerifier
 
 SLY = Path(__file__).parent / "sly"
+
+
+class InProcess:
+    """Run a session with some arguments; warnings are errors."""
+
+    def __init__(self, pytester: pytest.Pytester, plugin_words: list[str]) -> None:
+        self.pytester = pytester
+        self._words = [*plugin_words, "-p", "no:xdist", "-p", "no:cacheprovider", "-rs", "--strict-markers"]
+        # pytest-benchmark warns if there is nothing to store.
+        self._words += ["-W", "error", "-W", "ignore:Not saving anything"]
+
+    def __call__(self, *words: str) -> pytest.RunResult:
+        return self.pytester.runpytest_inprocess(*self._words, *words)
 
 
 class OwnModulesOnly:
@@ -41,8 +55,8 @@ class SharedVerifier(SessionVerifier):
         pass
 
 
-@pytest.fixture(scope="session")
-def sly_plugin() -> Iterator[None]:
+@contextmanager
+def sly_installed() -> Iterator[None]:
     """Install the distribution ``attnbench-sly``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(SLY)
@@ -50,10 +64,18 @@ def sly_plugin() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def sly_plugin() -> Iterator[None]:
+    """For one test, since others in this process must not find the plugin."""
+    with sly_installed():
+        yield
+
+
 @pytest.fixture(scope="session")
-def shared_verifier(sly_plugin: None) -> Iterator[SessionVerifier]:
+def shared_verifier() -> Iterator[SessionVerifier]:
     """The verifier of all sessions."""
-    verifier = SharedVerifier(load_registry())
+    with sly_installed():
+        verifier = SharedVerifier(load_registry())
     yield verifier
     verifier.end()
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from in_process import InProcess
 
 pytest_plugins = ("pytester",)
 pytestmark = pytest.mark.usefixtures("not_in_xdist")
@@ -22,7 +21,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "pytest.md"
 class Sessions:
     """Runs a test module; gives the result, and the stored benchmarks by backend."""
 
-    def __init__(self, in_process: InProcess) -> None:
+    def __init__(self, in_process: Any) -> None:
         self._in_process = in_process
 
     def run(self, text: str, *words: str) -> tuple[pytest.RunResult, dict[str, dict[str, Any]]]:
@@ -35,7 +34,7 @@ class Sessions:
 
 
 @pytest.fixture
-def sessions(in_process: InProcess) -> Sessions:
+def sessions(in_process: Any) -> Sessions:
     return Sessions(in_process)
 
 
@@ -55,11 +54,24 @@ def documented_keys() -> set[str]:
     return set(re.findall(r"`(\w+)`", re.sub(r"\|[^|]*\|$", "|", table, flags=re.MULTILINE))) - {"ok"}
 
 
-def test_right_backends_are_timed_and_described_in_the_json(sessions: Sessions) -> None:
+RIGHT = ("honest", "bmm", "chooses_its_kernel")
+WRONG_LAST = {
+    "wrong_after_a_while": "in the last output of the test: ",
+    "remembers": "in the output of a call after the inputs changed in place: ",
+    "gives_no_tensor": "in the last output of the test: the output is a NoneType, not a torch.Tensor",
+}
+NOT_TIMED = {
+    "wrong_from_the_start": f"{SENTENCE}mismatch: ",
+    "cant_prepare_here": f"{SENTENCE}error: in the process of the tests: preparation raised",
+}
+
+
+def test_right_backends_are_timed_and_wrong_ones_fail(sessions: Sessions) -> None:
     threads = torch.get_num_threads()
-    result, stored = sessions.run(marked("honest", "bmm", "chooses_its_kernel"), *FAST)
-    result.assert_outcomes(passed=3)
-    for backend in ("honest", "bmm", "chooses_its_kernel"):
+    result, stored = sessions.run(marked(*RIGHT, *WRONG_LAST, *NOT_TIMED, "raises_here"), *FAST)
+    result.assert_outcomes(passed=3, failed=6)
+    lines = result.stdout.str()
+    for backend in RIGHT:
         info = stored[backend]["extra_info"]
         assert (info["status"], info["reason"], info["rule"]) == ("ok", "", "dot")
         assert info["case"] == "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
@@ -73,52 +85,27 @@ def test_right_backends_are_timed_and_described_in_the_json(sessions: Sessions) 
         assert stored[backend]["group"] == "dot/H2-L16-D8"
         assert stored[backend]["name"] == f"test_it[dot/H2-L16-D8-{backend}]"
         assert set(info) | {"notes", "kernel_of"} == documented_keys()
+    for backend, reason in WRONG_LAST.items():
+        assert f"{backend} {SENTENCE}mismatch: {reason}" in lines
+        info = stored[backend]["extra_info"]
+        assert (info["status"], info["verified_calls"]) == ("mismatch", 0)
+        assert info["reason"].startswith(reason)
+        assert "tflops" not in info
+    for backend, sentence in NOT_TIMED.items():
+        assert f"{backend} {sentence}" in lines
+    assert "ValueError: not so often" in lines
+    assert set(stored) == {*RIGHT, *WRONG_LAST}
     # Settings that a test needs do not stay for the next one.
     assert torch.get_num_threads() == threads
     assert torch.backends.cuda.math_sdp_enabled()
     assert not torch.is_inference_mode_enabled()
 
 
-def test_a_wrong_last_output_fails_the_test_and_is_in_the_json(sessions: Sessions) -> None:
-    wrong = {
-        "wrong_after_a_while": "in the last output of the test: ",
-        "remembers": "in the output of a call after the inputs changed in place: ",
-        "gives_no_tensor": "in the last output of the test: the output is a NoneType, not a torch.Tensor",
-    }
-    result, stored = sessions.run(marked(*wrong, "honest"), *FAST)
-    result.assert_outcomes(passed=1, failed=3)
-    lines = result.stdout.str()
-    assert "Traceback" not in lines
-    for backend, reason in wrong.items():
-        assert f"{backend} {SENTENCE}mismatch: {reason}" in lines
-        info = stored[backend]["extra_info"]
-        assert (info["status"], info["verified_calls"]) == ("mismatch", 0)
-        assert info["reason"].startswith(reason)
-        assert "tflops" not in info
-    assert stored["honest"]["extra_info"]["status"] == "ok"
-
-
 def test_outputs_are_checked_without_timing_too(sessions: Sessions) -> None:
     result, _ = sessions.run(untimed("remembers"))
     result.assert_outcomes(failed=1)
     assert "in the output of a call after the inputs changed in place" in result.stdout.str()
-
-
-def test_a_backend_that_is_wrong_in_the_check_is_not_timed(sessions: Sessions) -> None:
-    result, stored = sessions.run(marked("wrong_from_the_start", "cant_prepare_here"), *FAST)
-    result.assert_outcomes(failed=2)
-    lines = result.stdout.str()
-    assert f"wrong_from_the_start {SENTENCE}mismatch: " in lines
-    assert f"cant_prepare_here {SENTENCE}error: in the process of the tests: preparation raised" in lines
-    assert "Traceback" not in lines
-    assert stored == {}
-
-
-def test_an_exception_of_the_backend_fails_the_test(sessions: Sessions) -> None:
-    result, stored = sessions.run(marked("raises_here"), *FAST)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ValueError: not so often"])
-    assert stored == {}
+    assert "Traceback" not in result.stdout.str()
 
 
 def test_ctrl_c_while_a_backend_prepares_ends_the_session(sessions: Sessions) -> None:
@@ -180,24 +167,29 @@ def test_without_fixtures():
     assert stored[2]["extra_info"]["mine"] == 1
 
 
-@pytest.mark.parametrize("call", ["attnbench_backend(q, k, v + 1)", "attnbench_backend(q)"])
-def test_a_call_on_other_tensors_is_an_error(sessions: Sessions, call: str) -> None:
-    body = f"q, k, v = attnbench_backend.inputs; benchmark(attnbench_backend); {call}"
-    result, stored = sessions.run(marked("honest", body=body), *FAST)
-    result.assert_outcomes(failed=1)
-    assert "the test passed its own tensors, so the output cannot be verified" in result.stdout.str()
-    assert stored["honest"]["extra_info"]["status"] == "error"
+OTHER = "the test passed its own tensors, so the output cannot be verified"
 
 
-def test_a_test_that_fails_or_calls_nothing_is_not_ok(sessions: Sessions) -> None:
-    failing = marked("honest", body="benchmark(attnbench_backend); assert 1 == 2")
-    result, stored = sessions.run(failing, *FAST)
-    result.assert_outcomes(failed=1)
-    assert "assert 1 == 2" in result.stdout.str()
+@pytest.mark.parametrize(
+    ("body", "outcome", "reason"),
+    [
+        ("attnbench_backend(*(x + 1 for x in attnbench_backend.inputs))", "failed", OTHER),
+        ("attnbench_backend(attnbench_backend.inputs[0])", "failed", OTHER),
+        ("assert 1 == 2", "failed", "the test did not finish: AssertionError"),
+    ],
+)
+def test_a_test_that_does_not_finish_is_an_error_in_the_json(
+    sessions: Sessions, body: str, outcome: str, reason: str
+) -> None:
+    result, stored = sessions.run(marked("honest", body=f"benchmark(attnbench_backend); {body}"), *FAST)
+    result.assert_outcomes(**{outcome: 1})
     info = stored["honest"]["extra_info"]
     assert (info["status"], info["verified_calls"]) == ("error", 0)
-    assert "the test did not finish: AssertionError" in info["reason"]
-    result, stored = sessions.run(marked("honest", body="benchmark(lambda: 1)"), *FAST)
+    assert reason in info["reason"]
+
+
+def test_a_test_that_calls_nothing_is_not_ok(sessions: Sessions) -> None:
+    _, stored = sessions.run(marked("honest", body="benchmark(lambda: 1)"), *FAST)
     assert stored["honest"]["extra_info"]["reason"] == "the test did not call the backend"
 
 
@@ -233,15 +225,34 @@ def test_it(attnbench_backend):
     assert not torch.is_inference_mode_enabled()
 
 
-def test_an_impossible_use_is_one_sentence(sessions: Sessions) -> None:
-    result, _ = sessions.run('@pytest.mark.attnbench("smok")\ndef test_it(attnbench_case): pass\n')
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["the marker attnbench of test_it: no suite 'smok'; did you mean 'smoke'?"])
-    result, _ = sessions.run('@pytest.mark.attnbench("smoke")\ndef test_it(): pass\n')
-    result.stdout.fnmatch_lines(["test_it is marked attnbench, but takes neither*"])
-    result, _ = sessions.run("def test_it(attnbench_backend): pass\n")
-    result.stdout.fnmatch_lines(["attnbench_case and attnbench_backend need a marker*"])
-    result.assert_outcomes(errors=1)
-    result, _ = sessions.run(marked("honest").replace("L16-D8", "L16-D8/threads250"), *FAST)
-    result.assert_outcomes(failed=1)
-    assert "250 threads: this process has" in result.stdout.str()
+@pytest.mark.parametrize(
+    ("text", "outcome", "sentence"),
+    [
+        (
+            '@pytest.mark.attnbench("smok")\ndef test_it(attnbench_case): pass\n',
+            "errors",
+            "the marker attnbench of test_it: no suite 'smok'; did you mean 'smoke'?",
+        ),
+        (
+            '@pytest.mark.attnbench("smoke")\ndef test_it(): pass\n',
+            "errors",
+            "test_it is marked attnbench, but takes neither*",
+        ),
+        (
+            "def test_it(attnbench_backend): pass\n",
+            "errors",
+            "attnbench_case and attnbench_backend need a marker*",
+        ),
+        (
+            marked("honest").replace("L16-D8", "L16-D8/threads250"),
+            "failed",
+            "*250 threads: this process has*",
+        ),
+    ],
+)
+def test_an_impossible_use_is_one_sentence(
+    sessions: Sessions, text: str, outcome: str, sentence: str
+) -> None:
+    result, _ = sessions.run(text)
+    result.assert_outcomes(**{outcome: 1})
+    result.stdout.fnmatch_lines([sentence])

@@ -13,47 +13,48 @@ import attnbench.pytest_plugin
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "numpy", "pandas", "scipy", "msgspec", "rich", "click")
-TELL = """
+CONFTEST = """
 import json, sys
-
-def test_something(): pass
-
-class TestInside:
-    def test_something(self, tmp_path): pass
-
 def pytest_unconfigure(config):
-    names = [name for name in sys.modules if name.partition(".")[0] in {kinds}]
-    (config.rootpath / "told.json").write_text(json.dumps(sorted(names)))
+    names = [name for name in sys.modules if name.partition(".")[0] in KINDS]
+    (config.rootpath / "imported.json").write_text(json.dumps(sorted(names)))
+""".replace("KINDS", repr((*HEAVY, "attnbench")))
+USED = """
+import pytest
+@pytest.mark.attnbench("attention/dot/H1-L4-D4")
+def test_it(attnbench_case): assert attnbench_case.rule == 'dot'
 """
 
 
-def modules_of(folder: Path, *words: str) -> list[str]:
-    """Heavy modules, and attnbench's own, that are there at the end of a session with no other plugins."""
-    kinds = repr((*HEAVY, "attnbench"))
-    (folder / "test_any.py").write_text(TELL.split("def pytest_unconfigure")[0])
-    (folder / "conftest.py").write_text(TELL.replace("{kinds}", kinds))
+def imported(folder: Path, tests: str) -> list[str]:
+    """Return the heavy modules and attnbench's own that a session without other plugins has imported."""
+    (folder / "test_any.py").write_text(tests)
+    (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "attnbench.pytest_plugin",
+    ]
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found: list[str] = json.loads((folder / "told.json").read_text())
+    found: list[str] = json.loads((folder / "imported.json").read_text())
     return found
 
 
-def test_unused_it_imports_nothing(tmp_path: Path) -> None:
-    assert modules_of(tmp_path, "-p", "attnbench.pytest_plugin") == ["attnbench", "attnbench.pytest_plugin"]
+def test_an_unused_plugin_imports_nothing(tmp_path: Path) -> None:
+    assert imported(tmp_path, "def test_it(): pass\n") == ["attnbench", "attnbench.pytest_plugin"]
 
 
-def test_this_test_notices_what_is_used(tmp_path: Path) -> None:
-    (tmp_path / "test_used.py").write_text(
-        "import pytest\n"
-        '@pytest.mark.attnbench("attention/dot/H1-L4-D4")\n'
-        "def test_it(attnbench_case): assert attnbench_case.rule == 'dot'\n"
-    )
-    found = modules_of(tmp_path, "-p", "attnbench.pytest_plugin")
+def test_collecting_cases_imports_no_torch(tmp_path: Path) -> None:
+    found = imported(tmp_path, USED)
     assert {"attnbench.pytest_plugin.pairs", "attnbench.plugins.registry", "numpy"} <= set(found)
-    # To collect cases takes no torch.
     assert "torch" not in found
 
 

@@ -1,4 +1,4 @@
-"""What a plugin's reporter is given, and what happens where it fails."""
+"""Reporters of plugins: their input, and their failures."""
 
 from __future__ import annotations
 

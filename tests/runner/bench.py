@@ -1,18 +1,18 @@
-"""Children of contenders as a set has them, for tests of stretches without the rest of a run."""
+"""Workers as a repetition has them, for tests of segments without the rest of a run."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from run_parts import LESS_CHECKED, PLAIN
 
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.check import give_draw
-from attnbench.runner.context import CaseContext, open_context
-from attnbench.runner.examine import prepare_worker
+from attnbench.runner.context import CaseContext, open_context, prepare_worker
 from attnbench.runner.handoff import Segment, take_segment
 from attnbench.runner.link import WorkerLink
 from attnbench.runner.pool import WorkerPool
@@ -28,16 +28,26 @@ def plan(samples: int, calls: int = 1, warm_calls: int = 0) -> CandidatePlan:
 
 
 class Bench:
-    """Templates of backends, and children of them on the measured core."""
+    """Prepared workers of backends, and forks of them on the measured core."""
 
     def __init__(self, pool: WorkerPool, context: CaseContext) -> None:
         self._pool, self._context = pool, context
         self._registry = load_registry()
-        self._templates: dict[str, WorkerLink] = {}
+        self._prepared: dict[str, WorkerLink] = {}
 
-    def children(self, *names: str) -> dict[str, WorkerLink]:
-        """A child of each, with inputs."""
-        return {name: self._child(name) for name in names}
+    @contextmanager
+    def children(self, *names: str) -> Iterator[dict[str, WorkerLink]]:
+        """A fork of each prepared worker, with inputs; ended afterwards, with every descriptor closed."""
+        for name in names:
+            self.prepared_worker(name)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        links = {name: self._child(name) for name in names}
+        try:
+            yield links
+        finally:
+            for link in links.values():
+                link.kill()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
 
     def _child(self, name: str) -> WorkerLink:
         timed = self.prepared_worker(name).fork(timed=True, cpus=self._pool.measured_cpus(1))
@@ -46,7 +56,7 @@ class Bench:
         return timed
 
     def kept(self, *names: str) -> dict[str, WorkerLink]:
-        """The templates themselves with inputs, for what can't be forked."""
+        """The prepared workers themselves with inputs, for backends that cannot be forked."""
         links = {name: self.prepared_worker(name) for name in names}
         for link in links.values():
             give_draw(link, self._context.draws[0], ENOUGH_S, fresh=True)
@@ -55,14 +65,14 @@ class Bench:
         return links
 
     def prepared_worker(self, name: str) -> WorkerLink:
-        """The template of a backend, made once."""
-        if name not in self._templates:
+        """The prepared worker of a backend, made once."""
+        if name not in self._prepared:
             entry = self._registry.backends[name]
-            self._templates[name], _ = prepare_worker(self._pool, self._context, entry, self._pool.all_cpus)
-        return self._templates[name]
+            self._prepared[name], _ = prepare_worker(self._pool, self._context, entry)
+        return self._prepared[name]
 
     def close(self) -> None:
-        for prepared_worker in self._templates.values():
+        for prepared_worker in self._prepared.values():
             prepared_worker.kill()
 
 
@@ -90,7 +100,7 @@ def take(
     warm_calls: int = 0,
     patience_s: float = ENOUGH_S,
 ) -> Segment:
-    """A stretch in this order."""
+    """Take a segment in this order."""
     turns = Counter(order)
     plans = {name: plan(turns[name], calls, warm_calls) for name in links}
     return take_segment(number, order, links, plans, patience_s)

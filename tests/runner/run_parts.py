@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Entry, Registry, load_registry
 from attnbench.results.format import StoredRun, read_run
-from attnbench.runner import plan as turns
+from attnbench.runner import plan as plan_module
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import CHECKS, Options
 from attnbench.runner.progress import Moment
@@ -21,10 +21,12 @@ from attnbench.stats.protocol import STRETCHES
 from attnbench.types.record import Record
 
 PLAIN = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
+CAUSAL = "attention/dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/forward"
 LESS_CHECKED = tuple(word for word in CHECKS if word not in ("guards", "canaries", "renewal"))
 """Checks that take most of a small run's time, left out in tests of something else."""
 
-CAUSAL = "attention/dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/forward"
+Asked = Mapping[str, tuple[str, ...]]
+"""By the id of a case, its backends."""
 
 
 def declared(registry: Registry, name: str, **limits: Any) -> Registry:
@@ -36,8 +38,8 @@ def declared(registry: Registry, name: str, **limits: Any) -> Registry:
 
 def run_of(
     out: Path,
-    cases: tuple[str, ...],
-    backends: tuple[str, ...],
+    cases: tuple[str, ...] | Asked,
+    backends: tuple[str, ...] = (),
     *,
     registry: Registry | None = None,
     named: tuple[str, ...] = (),
@@ -47,25 +49,30 @@ def run_of(
 ) -> StoredRun:
     """Run, and read what was written. Little is checked unless ``without`` is given.
 
-    options: of the run; also ``turn_s`` and ``warm_s`` in place of the constants of the protocol.
+    cases: ids, all with ``backends``; or the backends of each. options: of the run; also ``turn_s`` and
+    ``warm_s`` in place of the constants of the protocol.
     """
+    if isinstance(cases, Mapping):
+        backends = tuple(dict.fromkeys(name for names in cases.values() for name in names))
     with pytest.MonkeyPatch.context() as patch:
         for name in ("turn_s", "warm_s"):
             if name in options:
-                patch.setattr(turns, name.upper(), options.pop(name))
+                patch.setattr(plan_module, name.upper(), options.pop(name))
         small = {"budget_s": 0.01, "sets": 2, "timeout_s": 60, "without": LESS_CHECKED}
-        parsed = tuple(parse_case(text) for text in cases)
         plan = RunPlan(
-            parsed, backends, registry or load_registry(), Options(**(small | options)), named, compiled_on
-        )
+            tuple(parse_case(text) for text in cases), backends, registry or load_registry(),
+            Options(**(small | options)), named, compiled_on,
+            asked=cases if isinstance(cases, Mapping) else None,
+        )  # fmt: skip
         run = start_run(plan, out, progress)
     stored = read_run(run.path)
     assert run == stored, "what a run hands on is what its file holds"
+    assert stored.finished is not None
     return stored
 
 
 def six_turns(sets: int) -> dict[str, Any]:
-    """Options by which everyone takes six turns in a stretch, whatever noise makes of its warm-up."""
+    """Options by which everyone takes six slots of 2 ms in a segment, however noisy its warm-up."""
     turn_s = 0.002
     return {"sets": sets, "turn_s": turn_s, "budget_s": 6.5 * turn_s * sets * STRETCHES}
 
@@ -74,6 +81,16 @@ def by_backend(stored: StoredRun, case: str = PLAIN) -> dict[str, Record]:
     found = {record.backend: record for record in stored.records if record.case == case}
     assert len(found) == sum(record.case == case for record in stored.records), "two records of one backend"
     return found
+
+
+def assert_records(records: Mapping[str, Record], expected: Mapping[str, tuple[str, str, str]]) -> None:
+    """Assert the status, the failed check and words of the reason of records by backend."""
+    for name, (status, check, words) in expected.items():
+        record = records[name]
+        assert (record.status, record.failed_check) == (status, check), (name, record.reason)
+        assert words.lower() in record.reason.lower(), name
+        assert "\n" not in record.reason
+        assert (record.median_ms is None) or status in ("ok", "suspect"), name
 
 
 def parent_of(pid: int) -> int:

@@ -1,7 +1,8 @@
-"""How long a run will take: what it is made of, and what makes it longer."""
+"""The forecast of a run, the time left while it goes on, and its command in the manifest."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,112 +10,208 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_parts import CAUSAL, PLAIN
 
-from attnbench.cases.ids import case_id, parse_case
-from attnbench.plugins.registry import Registry, load_registry
-from attnbench.runner import forecast as module
-from attnbench.runner.forecast import CHILD_S, COMPILE_S, Forecast, RunPlan, call_s, forecast
+from attnbench.cases.ids import parse_case
+from attnbench.plugins.registry import load_registry
+from attnbench.runner import progress
+from attnbench.runner.forecast import (
+    COMPILE_S,
+    FLOPS_PER_S,
+    WORKER_S,
+    CaseForecast,
+    Forecast,
+    RunPlan,
+    call_s,
+    command_line,
+    forecast,
+)
 from attnbench.runner.options import Options
+from attnbench.runner.progress import Clock, Moment
 
-LONG = "attention/dot/B1-H32-L4096-D128/none"
+LONG = "attention/dot/B1-H32-Lq4096-Lk4096-D128/none/float32/cpu/forward"
 PLENTY = 2**60
 REGISTRY = load_registry()
 
 
-@pytest.fixture(scope="module")
-def registry() -> Registry:
-    return REGISTRY
-
-
-def order(*cases: str, backends: tuple[str, ...] = ("eager", "bmm"), **more: object) -> RunPlan:
+def plan(*cases: str, backends: tuple[str, ...] = ("eager", "bmm"), **more: object) -> RunPlan:
     return RunPlan(tuple(parse_case(case) for case in cases), backends, REGISTRY, Options(), **more)  # type: ignore[arg-type]
 
 
-def of(_: Registry, asked: RunPlan, cores: int = 2, free: int = PLENTY, **dials: object) -> Forecast:
-    return forecast(replace(asked, options=Options(**dials)), cores=cores, free_bytes=free)  # type: ignore[arg-type]
+def of(planned: RunPlan, cores: int = 2, free: int = PLENTY, **options: object) -> Forecast:
+    return forecast(replace(planned, options=Options(**options)), cores=cores, free_bytes=free)  # type: ignore[arg-type]
 
 
-def test_a_case_is_its_budgets_and_its_processes(registry: Registry) -> None:
-    whole = of(registry, order(PLAIN), budget_s=2.0, sets=20)
+def of_case(*words: str, **options: object) -> CaseForecast:
+    return of(plan(*words), **options).cases[0]  # type: ignore[arg-type]
+
+
+def test_a_case_is_its_budgets_and_its_processes() -> None:
+    whole = of(plan(PLAIN), budget_s=2.0, sets=20)
     (case,) = whole.cases
     assert (case.case, case.cells, case.over_budget) == (PLAIN, 2, False)
-    # Two cells of 2 s each, warm calls and batons in between.
+    # Two cells of 2 s each, with warm calls and handoffs.
     assert 2 * 2.0 < case.timing_s < 2 * 2.0 * 2.5
-    assert case.processes_s > 2 * 20 * CHILD_S
+    assert case.processes_s > 2 * 20 * WORKER_S
     assert case.compiling_s == 0
     assert whole.total_s == whole.start_s + case.total_s
     assert case.total_s == case.timing_s + case.processes_s + case.checking_s
 
 
 @given(st.floats(0.01, 100), st.integers(1, 50))
-def test_time_grows_with_the_dials(budget_s: float, sets: int) -> None:
-    registry = REGISTRY
-    base = of(registry, order(PLAIN), budget_s=budget_s, sets=sets)
-    assert of(registry, order(PLAIN, CAUSAL), budget_s=budget_s, sets=sets).total_s > base.total_s
-    assert of(registry, order(PLAIN), budget_s=budget_s, sets=sets + 1).cases[0].processes_s > (
-        base.cases[0].processes_s
+def test_time_grows_with_budget_repetitions_and_cases(budget_s: float, sets: int) -> None:
+    base = of(plan(PLAIN), budget_s=budget_s, sets=sets)
+    assert of(plan(PLAIN, CAUSAL), budget_s=budget_s, sets=sets).total_s > base.total_s
+    more, doubled = (
+        of_case(PLAIN, budget_s=budget_s, sets=sets + 1),
+        of_case(PLAIN, budget_s=2 * budget_s, sets=sets),
     )
-    doubled = of(registry, order(PLAIN), budget_s=2 * budget_s, sets=sets)
-    # Not always longer: of small budgets one sample a stretch is the least.
-    assert doubled.cases[0].timing_s >= base.cases[0].timing_s
-    assert doubled.cases[0].processes_s == base.cases[0].processes_s
+    assert more.processes_s > base.cases[0].processes_s == doubled.processes_s
+    # Not always longer: of small budgets one sample a segment is the least.
+    assert doubled.timing_s >= base.cases[0].timing_s
 
 
-def test_calls_longer_than_their_share_of_the_budget_take_the_fewest_calls(registry: Registry) -> None:
-    """68 GFLOP are seconds a call on one core, and a tenth of a second is asked for."""
-    (case,) = of(registry, order(LONG), budget_s=0.1, sets=9).cases
-    each_s = call_s(parse_case(LONG), registry.rule("dot"))
-    assert each_s == pytest.approx(4 * 32 * 4096**2 * 128 / module.FLOPS_PER_S["cpu"])
-    # Fewer sets (three), two stretches of one call, two cells.
+def test_calls_longer_than_their_share_of_the_budget_take_the_fewest_calls() -> None:
+    """68 GFLOP are seconds a call on one core; with threads nothing is forked, so servers start twice."""
+    case = of_case(LONG, budget_s=0.1, sets=9)
+    each_s = call_s(parse_case(LONG), REGISTRY.rule("dot"))
+    assert each_s == pytest.approx(4 * 32 * 4096**2 * 128 / FLOPS_PER_S["cpu"])
+    # Three repetitions, two segments of one call, two cells.
     assert case.timing_s == pytest.approx(2 * 3 * 2 * each_s, rel=0.05)
     assert case.over_budget
+    threaded = of(plan(f"{LONG}/threads4"), budget_s=0.1, sets=9)
+    assert threaded.cases[0].timing_s == pytest.approx(case.timing_s / 4, rel=0.05)
+    assert threaded.start_s == 2 * of(plan(LONG)).start_s
 
 
-def test_decoding_takes_as_long_as_its_memory(registry: Registry) -> None:
-    """Sixteen times the keys and values for as many operations; it was told to take as long."""
-    few, many = of(
-        registry, order(*(f"attention/dot/B32-H16-Hkv{n}-Lq1-Lk256-D128/none" for n in (1, 16)))
-    ).cases
+def test_decoding_takes_as_long_as_its_memory() -> None:
+    """Sixteen times the keys and values for as many operations."""
+    few, many = of(plan(*(f"attention/dot/B32-H16-Hkv{n}-Lq1-Lk256-D128/none" for n in (1, 16)))).cases
     assert few.timing_s == many.timing_s
     assert many.checking_s > 5 * few.checking_s
     assert many.processes_s > 2 * few.processes_s
 
 
-def test_threads_shorten_calls_and_keep_processes(registry: Registry) -> None:
-    """With threads a prepared process can't be forked: three templates take the place of children."""
-    threaded = f"{case_id(parse_case(LONG))}/threads4"
-    (one,), (four,) = of(registry, order(LONG)).cases, of(registry, order(threaded)).cases
-    assert four.timing_s == pytest.approx(one.timing_s / 4, rel=0.05)
-    assert of(registry, order(threaded)).start_s == 2 * of(registry, order(LONG)).start_s
-
-
-def test_what_is_refused_before_it_starts_is_no_cell() -> None:
-    def cells(plan: RunPlan, free: int = PLENTY) -> int:
-        return forecast(plan, cores=2, free_bytes=free).cells
-
-    assert cells(order(PLAIN, backends=("eager", "bmm", "fused_multihead"))) == 2, "it computes layers only"
-    # Compiling backends run where the suite lets them, or where they are named.
+def test_cells_are_those_that_are_not_refused_before_they_start() -> None:
     names = ("eager", "compiled", "flex")
-    assert cells(order(PLAIN, backends=names)) == 3
-    elsewhere = order(PLAIN, backends=names, compiled_on=frozenset({CAUSAL}))
-    assert cells(elsewhere) == 1
-    assert cells(replace(elsewhere, named=("flex",))) == 2
-    # Without memory only what holds no array by pair could run, and not even that.
-    assert cells(order(PLAIN, backends=names), free=100) == 0
+    elsewhere = plan(PLAIN, backends=names, compiled_on=frozenset({CAUSAL}))
+    assert of(plan(PLAIN, backends=("eager", "bmm", "fused_multihead"))).cells == 2
+    assert of(plan(PLAIN, backends=names)).cells == 3
+    assert of(elsewhere).cells == 1
+    assert of(replace(elsewhere, named=("flex",))).cells == 2
+    assert of(plan(PLAIN, backends=names), free=100).cells == 0
+    assert of(plan(PLAIN, backends=("fused_multihead",))).cases[0].total_s == 0
 
 
-def test_compiling_is_shared_by_the_cores(registry: Registry) -> None:
-    both = order(PLAIN, backends=("eager", "compiled", "flex"))
-    assert of(registry, both, cores=1).cases[0].compiling_s == 2 * COMPILE_S
-    assert of(registry, both, cores=2).cases[0].compiling_s == COMPILE_S
-    assert of(registry, both, cores=1).cases[0].checking_s > of(registry, both, cores=2).cases[0].checking_s
+def test_compiling_is_shared_by_the_cores() -> None:
+    both = plan(PLAIN, backends=("eager", "compiled", "flex"))
+    (one,), (two,) = of(both, cores=1).cases, of(both, cores=2).cases
+    assert (one.compiling_s, two.compiling_s) == (2 * COMPILE_S, COMPILE_S)
+    assert one.checking_s > two.checking_s
 
 
-def test_a_case_that_every_backend_is_refused_on_takes_no_time(registry: Registry) -> None:
-    asked = order(PLAIN, backends=("fused_multihead",))
-    assert of(registry, asked).cases[0].total_s == 0
-
-
-def test_checking_alone_is_neither_timed_nor_repeated(registry: Registry) -> None:
-    (case,) = of(registry, order(PLAIN), timed=False).cases
+def test_checking_alone_is_neither_timed_nor_repeated() -> None:
+    case = of_case(PLAIN, timed=False)
     assert case.timing_s == case.processes_s == 0
-    assert 0 < case.checking_s < of(registry, order(PLAIN)).cases[0].checking_s
+    assert 0 < case.checking_s <= of_case(PLAIN).checking_s
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [
+        ("/home/somebody/venv/bin/attnbench", "attnbench"),
+        ("/home/somebody/attnbench/__main__.py", "attnbench"),
+        ("/home/somebody/study.py", "study.py"),
+    ],
+)
+def test_the_command_in_the_manifest_names_no_folder(
+    monkeypatch: pytest.MonkeyPatch, program: str, shown: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "run", "smoke"])
+    assert command_line() == (shown, "run", "smoke")
+
+
+# --- the time left --------------------------------------------------------------------------------
+
+
+class Time:
+    """A monotonic clock that goes forward only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    stopped = Time()
+    monkeypatch.setattr(progress, "time", stopped)
+    return stopped
+
+
+def test_moments_say_the_case_the_step_and_the_time_left(time: Time) -> None:
+    moments: list[Moment] = []
+    clock = Clock(moments.append, [10, 2])
+    clock.notify("start")
+    time.now += 5
+    clock.begin_case("a")
+    clock.notify("oracle")
+    time.now += 4
+    clock.notify("check")
+    time.now += 6
+    clock.begin_case("b")
+    clock.notify("oracle")
+    # The start is not part of the estimate, and so far each case took as long as expected.
+    assert moments == [
+        Moment(0, 2, "", "start", 0.0, None),
+        Moment(1, 2, "a", "oracle", 5.0, 12.0),
+        Moment(1, 2, "a", "check", 9.0, 8.0),
+        Moment(2, 2, "b", "oracle", 15.0, 2.0),
+    ]
+
+
+def test_a_machine_half_as_fast_as_expected_is_believed_more_with_each_case(time: Time) -> None:
+    moments: list[Moment] = []
+    clock = Clock(moments.append, [2.0] * 100)
+    for _ in range(100):
+        clock.begin_case("a")
+        clock.notify("oracle")
+        time.now += 4
+    left = [moment.left_s for moment in moments]
+    assert left[:2] == pytest.approx([200, 1.5 * 2 * 99])
+    assert left[50] == pytest.approx(4 * 50, rel=0.02)
+    assert left[99] == pytest.approx(4, rel=0.02)
+
+
+def test_a_case_that_takes_longer_than_expected_counts_at_once(time: Time) -> None:
+    moments: list[Moment] = []
+    clock = Clock(moments.append, [2.0] * 10)
+    clock.begin_case("a")
+    for _ in range(3):
+        time.now += 2
+        clock.notify("oracle")
+    assert [moment.left_s for moment in moments] == pytest.approx([18, 1.5 * 18, 2 * 18])
+
+
+def test_cases_that_take_no_time_have_none_left(time: Time) -> None:
+    """Every backend is refused on them."""
+    moments: list[Moment] = []
+    clock = Clock(moments.append, [0.0, 0.0])
+    for name in "ab":
+        clock.begin_case(name)
+        clock.notify("oracle")
+    assert [moment.left_s for moment in moments] == [0, 0]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000)), max_size=20))
+def test_phases_add_up_to_the_time_elapsed(spent: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        time = Time()
+        patch.setattr(progress, "time", time)
+        clock = Clock()
+        for phase, seconds in spent:
+            time.now += seconds
+            clock.spend(phase)
+        assert sum(clock.phases_s.values()) == clock.elapsed_s
+    for phase in "abc":
+        assert clock.phases_s.get(phase, 0) == sum(s for name, s in spent if name == phase)

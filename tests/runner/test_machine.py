@@ -17,7 +17,19 @@ from hypothesis import strategies as st
 
 from attnbench.runner import machine
 from attnbench.runner.link import oom_kills, wait_until_ended
-from attnbench.runner.machine import allowed_cpus, check_threads, cpu_quota, environment, split_cpus
+from attnbench.runner.machine import (
+    CoreTime,
+    allowed_cpus,
+    busy_shares,
+    busy_warning,
+    check_threads,
+    core_times,
+    cpu_quota,
+    environment,
+    sharing_note,
+    split_cpus,
+    watch_cores,
+)
 from attnbench.types.errors import BadInput
 
 
@@ -35,86 +47,72 @@ def groups(proc: Path, text: str) -> None:
     (proc / "self" / "cgroup").write_text(text)
 
 
-def tell(folder: Path, **files: str) -> None:
+def write(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / f"cpu.{name}").write_text(text)
 
 
 @pytest.mark.parametrize(
-    ("told", "cores"),
+    ("text", "cores"),
     [
         ("max 100000\n", 8),
         ("300000 100000\n", 3),
-        ("250000 100000\n", 2),  # half a core is no core to pin to
+        ("250000 100000\n", 2),  # nothing can be pinned to half a core
         ("50000 100000\n", 1),  # but there is always one
-        ("6400000 100000\n", 8),  # a quota of more than there are gives no more
+        ("6400000 100000\n", 8),  # a larger quota gives no more cores
         ("200000 50000\n", 4),
         ("", 8),
         ("nonsense\n", 8),
         ("100000 0\n", 8),
     ],
 )
-def test_the_quota_of_the_control_group_counts(system: tuple[Path, Path], told: str, cores: int) -> None:
+def test_the_quota_of_the_control_group_counts(system: tuple[Path, Path], text: str, cores: int) -> None:
     proc, cgroup = system
-    groups(proc, "0::/\n")
-    tell(cgroup, max=told)
+    # A container may see the name that the host gave its group, and only the root.
+    groups(proc, "0::/system.slice/docker-abc.scope\n" if cores == 3 else "0::/\n")
+    write(cgroup, max=text)
     assert cpu_quota(proc, cgroup) == cores
-
-
-def test_systems_that_pin_nothing_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("os.sched_getaffinity")
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    with pytest.raises(BadInput, match=r"^Darwin: attnbench measures on Linux alone$"):
-        allowed_cpus()
-
-
-def test_without_control_groups_affinity_alone_counts(system: tuple[Path, Path]) -> None:
-    assert cpu_quota(*system) == 8
 
 
 def test_the_least_quota_of_all_groups_around_this_process_counts(system: tuple[Path, Path]) -> None:
     """The root has no cpu.max; a service's is on a slice above the group it runs in."""
     proc, cgroup = system
-    groups(proc, "0::/a.slice/b.service/c\n")
-    tell(cgroup / "a.slice" / "b.service" / "c", max="max 100000\n")
     assert cpu_quota(proc, cgroup) == 8
-    tell(cgroup / "a.slice", max="300000 100000\n")
-    assert cpu_quota(proc, cgroup) == 3
-    tell(cgroup / "a.slice" / "b.service", max="500000 100000\n")
-    assert cpu_quota(proc, cgroup) == 3
-    tell(cgroup / "a.slice" / "b.service" / "c", max="200000 100000\n")
-    assert cpu_quota(proc, cgroup) == 2
-    tell(cgroup / "another.slice", max="100000 100000\n")
-    assert cpu_quota(proc, cgroup) == 2
-
-
-def test_a_group_named_by_the_host_falls_back_to_the_root(system: tuple[Path, Path]) -> None:
-    proc, cgroup = system
-    groups(proc, "0::/system.slice/docker-abc.scope\n")
-    tell(cgroup, max="400000 100000\n")
-    assert cpu_quota(proc, cgroup) == 4
+    groups(proc, "0::/a.slice/b.service/c\n")
+    service = cgroup / "a.slice" / "b.service"
+    steps = [(service / "c", "max", 8), (cgroup / "a.slice", "300000", 3), (service, "500000", 3)]
+    steps += [(service / "c", "200000", 2), (cgroup / "another.slice", "100000", 2)]
+    for folder, quota, cores in steps:
+        write(folder, max=f"{quota} 100000\n")
+        assert cpu_quota(proc, cgroup) == cores
 
 
 @pytest.mark.parametrize("folder", ["cpu,cpuacct", "cpu"])
 def test_version_1_has_its_quota_in_two_files(system: tuple[Path, Path], folder: str) -> None:
     proc, cgroup = system
     groups(proc, "7:memory:/box\n4:cpu,cpuacct:/box/inner\n0::/\n")
-    tell(cgroup / folder, cfs_quota_us="-1\n", cfs_period_us="100000\n")
-    tell(cgroup / folder / "box" / "inner", cfs_quota_us="-1\n", cfs_period_us="100000\n")
+    write(cgroup / folder, cfs_quota_us="-1\n", cfs_period_us="100000\n")
+    write(cgroup / folder / "box" / "inner", cfs_quota_us="-1\n", cfs_period_us="100000\n")
     assert cpu_quota(proc, cgroup) == 8
-    tell(cgroup / folder / "box", cfs_quota_us="250000\n", cfs_period_us="50000\n")
-    assert cpu_quota(proc, cgroup) == 5
-    tell(cgroup / "memory" / "box", cfs_quota_us="100000\n", cfs_period_us="100000\n")
+    write(cgroup / folder / "box", cfs_quota_us="250000\n", cfs_period_us="50000\n")
+    write(cgroup / "memory" / "box", cfs_quota_us="100000\n", cfs_period_us="100000\n")
     assert cpu_quota(proc, cgroup) == 5
 
 
 def test_version_2_beside_version_1_is_read_where_it_is(system: tuple[Path, Path]) -> None:
     proc, cgroup = system
     groups(proc, "1:cpu:/\n0::/x\n")
-    tell(cgroup / "cpu", cfs_quota_us="-1\n", cfs_period_us="100000\n")
-    tell(cgroup / "unified" / "x", max="600000 100000\n")
+    write(cgroup / "cpu", cfs_quota_us="-1\n", cfs_period_us="100000\n")
+    write(cgroup / "unified" / "x", max="600000 100000\n")
     assert cpu_quota(proc, cgroup) == 6
+
+
+def test_systems_that_pin_nothing_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    with pytest.raises(BadInput, match=r"^Darwin: attnbench measures on Linux only$"):
+        allowed_cpus()
 
 
 def test_affinity_limits_the_quota() -> None:
@@ -131,8 +129,8 @@ def test_affinity_limits_the_quota() -> None:
 @pytest.mark.parametrize(
     ("quota", "threads", "sentence"),
     [
-        (1, 2, "2 threads: this process has 1 core; ask for 1 or fewer"),
-        (4, 9, "9 threads: this process has 4 cores; ask for 4 or fewer"),
+        (1, 2, "2 threads: this process has 1 core; use 1 or fewer"),
+        (4, 9, "9 threads: this process has 4 cores; use 4 or fewer"),
     ],
 )
 def test_more_threads_than_cores_are_refused(
@@ -194,19 +192,68 @@ def test_a_zombie_has_ended_and_a_living_process_has_not() -> None:
     assert wait_until_ended(process.pid, 0.0)
 
 
-def test_a_process_with_a_confusing_name_is_read_right(tmp_path: Path) -> None:
-    """The name in /proc/PID/stat may hold spaces and brackets, and here it looks like a zombie's."""
-    sleeper = tmp_path / "a) Z 1 (b"
-    sleeper.symlink_to("/bin/sleep")
-    process = subprocess.Popen([str(sleeper), "3600"])
-    try:
-        assert not wait_until_ended(process.pid, 0.0)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_processes_killed_for_want_of_memory_are_counted_as_the_system_does() -> None:
+def test_processes_killed_for_lack_of_memory_are_counted_as_the_system_does() -> None:
     lines = Path("/proc/vmstat").read_text().splitlines()
-    told = dict(line.split() for line in lines)
-    assert oom_kills() >= int(told.get("oom_kill", "0"))
+    counts = dict(line.split() for line in lines)
+    assert oom_kills() >= int(counts.get("oom_kill", "0"))
+
+
+# --- cores that other work uses -------------------------------------------------------------------
+
+STAT = """\
+cpu  300 0 60 900 40 0 0 20 7 0
+cpu0 100 10 20 600 30 1 2 3 50 5
+cpu12 200 0 40 300 10 0 0 17 0 0
+intr 5 cpu3 1 1
+ctxt 1
+"""
+
+
+def test_a_core_is_as_busy_as_between_two_readings() -> None:
+    """Without guests twice, and with the time that a host took."""
+    assert core_times(STAT) == {0: CoreTime(136, 766), 12: CoreTime(257, 567)}
+    assert core_times("") == {}
+    before = {0: CoreTime(100, 1000), 1: CoreTime(0, 1000), 2: CoreTime(5, 5)}
+    after = {0: CoreTime(125, 1100), 1: CoreTime(100, 1100), 3: CoreTime(1, 1)}
+    assert busy_shares(before, after) == {0: 0.25, 1: 1.0}
+    assert busy_shares(before, before) == {0: 0, 1: 0, 2: 0}
+
+
+def test_cores_are_watched_only_where_the_system_counts_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = watch_cores(0.02)
+    assert set(allowed_cpus()) <= set(shares)
+    assert all(0 <= share <= 1 for share in shares.values())
+    slept: list[float] = []
+    monkeypatch.setattr(machine.time, "sleep", slept.append)
+    assert watch_cores(7, tmp_path / "nothing") == {}
+    assert slept == []
+
+
+@pytest.mark.parametrize(
+    ("threads", "shares", "words"),
+    [
+        (1, {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}, ""),  # samples that lost time are left out
+        (2, {0: 1.0, 1: 0.9, 2: 0.19, 3: 0.0}, ""),  # the last two are measured
+        (2, {}, ""),  # it is not known
+        (
+            3, {0: 1.0, 1: 0.634, 2: 0.0, 3: 0.21},
+            "3 threads are going to share cores with other work (core 1 is 63% busy, core 3 is 21%",
+        ),
+    ],
+)  # fmt: skip
+def test_several_threads_on_busy_cores_are_warned_of(
+    threads: int, shares: dict[int, float], words: str
+) -> None:
+    warning = busy_warning(threads, (0, 1, 2, 3), shares)
+    assert warning.startswith(words)
+    assert bool(warning) == bool(words)
+
+
+def test_a_record_says_where_no_core_is_left_for_attnbench() -> None:
+    assert sharing_note((0, 1, 2), 2) == ""
+    assert sharing_note((0, 1), 2) == (
+        "measured on all 2 cores of this process, which attnbench's own process shares"
+    )
+    assert sharing_note((5,), 1).startswith("measured on the only core of this process")

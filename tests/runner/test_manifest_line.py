@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attnbench.results.format import read_runs
-from attnbench.results.ours import read_ours
+from attnbench.results.read import read_ours
 from attnbench.types.errors import BadFile
 
 READERS: tuple[Callable[[Path], Any], ...] = (read_runs, read_ours)
@@ -19,16 +19,16 @@ READERS: tuple[Callable[[Path], Any], ...] = (read_runs, read_ours)
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (b"not json", "is no run of attnbench: its first line is no JSON"),
-        (b"\xff\xfe{", "is no run of attnbench: its first line is no JSON"),
-        (b'{"kind":"manifest","format":1,"run_id":"\xff"}', "its first line is no JSON"),
-        (b"\xef\xbb\xbf{}", "its first line is no JSON"),
-        (b"[" * 200_000, "its first line is no JSON"),
-        (b'"manifest"', "its first line is no manifest"),
-        (b'{"kind":"manifest"}', "its first line is no manifest"),
-        (b'{"kind":"manifest","format":true}', "its first line is no manifest"),
-        (b'{"kind":"manifest","format":1.0}', "its first line is no manifest"),
-        (b'{"kind":"manifest","format":0}', "is no run of attnbench: there is no format 0"),
+        (b"not json", "is not a run of attnbench: its first line is not JSON"),
+        (b"\xff\xfe{", "is not a run of attnbench: its first line is not JSON"),
+        (b'{"kind":"manifest","format":1,"run_id":"\xff"}', "its first line is not JSON"),
+        (b"\xef\xbb\xbf{}", "its first line is not JSON"),
+        (b"[" * 200_000, "its first line is not JSON"),
+        (b'"manifest"', "its first line is not a manifest"),
+        (b'{"kind":"manifest"}', "its first line is not a manifest"),
+        (b'{"kind":"manifest","format":true}', "its first line is not a manifest"),
+        (b'{"kind":"manifest","format":1.0}', "its first line is not a manifest"),
+        (b'{"kind":"manifest","format":0}', "is not a run of attnbench: there is no format 0"),
         (b'{"kind":"manifest","format":99}', "has format 99; this attnbench reads up to 1: install a newer"),
         (b'{"kind":"manifest","format":1}', "its manifest is damaged (Object missing required field"),
     ],

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.cli import attnbench
-from attnbench.inputs.kinds import FAMILIES
-from attnbench.runner.options import CHECKS, Options, make_options, options_of
+from attnbench.runner.options import CHECKS, Options, keyword_options, make_options, options_of
 from attnbench.stats.protocol import PROTOCOL
 from attnbench.types.errors import BadFile, BadInput
 
@@ -22,11 +21,11 @@ from attnbench.types.errors import BadFile, BadInput
 @pytest.mark.parametrize(
     ("dials", "sentence"),
     [
-        ({"budget_s": 0}, "a budget of 0 s: give a positive number of seconds"),
-        ({"budget_s": -1.5}, "a budget of -1.5 s: give a positive number of seconds"),
-        ({"budget_s": math.inf}, "a budget of inf s: give a positive number of seconds"),
-        ({"budget_s": math.nan}, "a budget of nan s: give a positive number of seconds"),
-        ({"sets": 0}, "0 sets: at least 1 is needed, and 9 for a verdict"),
+        ({"budget_s": 0}, "a budget of 0 s: give a positive number of seconds, 1000000 at most"),
+        ({"budget_s": -1.5}, "a budget of -1.5 s: give a positive number of seconds, 1000000 at most"),
+        ({"budget_s": math.inf}, "a budget of inf s: give a positive number of seconds, 1000000 at most"),
+        ({"budget_s": math.nan}, "a budget of nan s: give a positive number of seconds, 1000000 at most"),
+        ({"sets": 0}, "0 sets: give at least 1; a verdict needs 9"),
         ({"timeout_s": 0}, "a timeout of 0 s: give a positive number of seconds, 1000000 at most"),
         ({"timeout_s": math.nan}, "a timeout of nan s: give a positive number of seconds, 1000000 at most"),
         ({"timeout_s": 1e300}, "a timeout of 1e+300 s: give a positive number of seconds, 1000000 at most"),
@@ -34,8 +33,8 @@ from attnbench.types.errors import BadFile, BadInput
             {"memory_limit_bytes": 0},
             "a memory limit of 0 bytes: a worker needs 67108864 (0.0625 GiB) at least",
         ),
-        ({"budget_s": 1e300}, "a budget of 1e+300 s: 1000000 at most"),
-        ({"sets": 10**9}, "1000000000 sets: 10000 at most"),
+        ({"budget_s": 1e300}, "a budget of 1e+300 s: give a positive number of seconds, 1000000 at most"),
+        ({"sets": 10**9}, "1000000000 sets: give at most 10000"),
         ({"delta": 0}, "a delta of 0: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": math.nan}, "a delta of nan: give a fraction between 0 and 1, as 0.02 for 2 %"),
@@ -77,8 +76,8 @@ def test_a_run_of_another_protocol_is_refused_by_a_sentence() -> None:
     with pytest.raises(BadFile) as caught:
         options_of(told)
     assert str(caught.value) == (
-        "the run was begun by another protocol, with stretches 3, lockstep False; this attnbench can't go on "
-        "with it: begin anew"
+        "the run follows another protocol (stretches 3, lockstep False), so this attnbench cannot go on with "
+        "it: begin anew"
     )
 
 
@@ -91,19 +90,22 @@ def test_each_option_of_the_command_line_is_a_field() -> None:
         assert sum(f"--{word} " in text for word in asked.values()) == count
 
 
-def test_checks_are_left_out_by_their_names_alone() -> None:
-    assert {"strided", "graded", "weights"} <= set(CHECKS)
-    assert {family.name for family in FAMILIES} - {"normal"} <= set(CHECKS)
-    assert Options(without=CHECKS).without == CHECKS
-    with pytest.raises(
-        BadInput, match=r"^no check 'stride' to leave out; there are near, .*strided, graded, renewal$"
-    ):
-        Options(without=("strided", "stride"))
-
-
 def test_what_is_not_said_is_the_default() -> None:
     assert make_options() == Options()
     assert make_options(sets=2, timed=False) == Options(sets=2, timed=False)
+    assert make_options(budget_s=None, delta=0.05) == Options(delta=0.05)
+    assert make_options(budget_s=1).sets == 22, "as many sets as suit the budget"
+    assert make_options(budget_s=1, sets=2).sets == 2
+
+
+def test_each_option_is_a_keyword_of_run() -> None:
+    chosen = {"budget": 1, "sets": 5, "baseline": "bmm", "delta": 0.1, "timeout": 9, "memory_limit": 2**27}
+    assert keyword_options(chosen | {"allocator_pinned": False, "timed": False}) == Options(
+        budget_s=1, sets=5, baseline="bmm", delta=0.1, timeout_s=9, memory_limit_bytes=2**27,
+        allocator_pinned=False, timed=False,
+    )  # fmt: skip
+    with pytest.raises(BadInput, match=r"^no option 'without'; there are "):
+        keyword_options({"without": ("near",)})
 
 
 @pytest.mark.parametrize("dial", ["budget_s", "sets", "timeout_s", "memory_limit_bytes"])

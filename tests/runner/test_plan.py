@@ -1,6 +1,10 @@
-"""How often a contender is called follows from its warm-up and the budget, before measuring."""
+"""The number of calls follows from warm-up and budget; orders favour no candidate."""
 
 from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,55 +16,46 @@ from attnbench.runner.plan import (
     LONGEST_SAMPLE_CALLS,
     MOST_SAMPLES,
     WARM_CALL_BELOW_S,
-    call_time_ns,
+    balanced_orders,
+    order_of_slots,
     plan_all,
     plan_calls,
+    plan_candidates,
 )
-from attnbench.stats.interval import printed_interval
 from attnbench.stats.protocol import STRETCHES, TURN_S
-from attnbench.stats.verdict import LEVEL
+from attnbench.stats.sign_test import LEVEL, printed_interval
+from attnbench.types.compared import BASE, HEAD, baseline_of, parts_of, sided
+from attnbench.types.record import CandidatePlan
 
 DEFAULT = Options(budget_s=0.16, sets=8)
-
 TRACES = st.lists(st.integers(0, 10**11), min_size=1, max_size=20)
+SEEDS = st.integers(0, 2**32)
+SAMPLES = st.dictionaries(st.sampled_from([f"backend{i}" for i in range(9)]), st.integers(1, 30))
 
 
-def test_quick_calls_share_a_sample() -> None:
-    plan = plan_calls(10_000, DEFAULT)
-    assert (plan.calls, plan.samples, plan.warm_calls, plan.sets) == (40, 25, 20, 8)
-
-
-def test_a_call_longer_than_a_turn_is_a_sample() -> None:
-    plan = plan_calls(5_000_000, DEFAULT)
-    assert (plan.calls, plan.samples, plan.warm_calls, plan.sets) == (1, 2, 0, 8)
-
-
-def test_a_call_that_breaks_the_budget_takes_part_in_fewer_sets() -> None:
-    plan = plan_calls(2_000_000_000, DEFAULT)
-    assert (plan.calls, plan.samples, plan.sets) == (1, 1, FEWEST_SETS)
-    few = plan_calls(2_000_000_000, Options(budget_s=0.16, sets=2))
-    assert few.sets == 2, "not in more sets than there are"
-
-
-def test_one_call_a_stretch_that_the_budget_nearly_pays_for_keeps_all_sets() -> None:
-    """2 x 8 calls of 15 ms for a budget of 0.16 s."""
-    assert plan_calls(15_000_000, DEFAULT).sets == 8
-
-
-def test_warm_calls_last_as_long_as_they_should_and_are_one_at_least() -> None:
-    assert plan_calls(10_000, DEFAULT).warm_calls == 20
-    assert plan_calls(WARM_CALL_BELOW_S * 1e9 - 1, DEFAULT).warm_calls == 1
-    assert plan_calls(WARM_CALL_BELOW_S * 1e9, DEFAULT).warm_calls == 0
-
-
-def test_a_contender_is_as_fast_as_the_quickest_call_of_its_warm_up() -> None:
-    assert call_time_ns([10**9, 10_000, 20_000, 11_000]) == 10_000
-    assert call_time_ns([0]) == 1
+@pytest.mark.parametrize(
+    ("call_ns", "sets", "expected"),
+    [
+        (10_000, 8, (40, 25, 20, 8)),
+        (5_000_000, 8, (1, 2, 0, 8)),
+        # Two segments of one call of 15 ms in 8 repetitions, for a budget of 0.16 s.
+        (15_000_000, 8, (1, 1, 0, 8)),
+        (2_000_000_000, 8, (1, 1, 0, FEWEST_SETS)),
+        (2_000_000_000, 2, (1, 1, 0, 2)),
+        (WARM_CALL_BELOW_S * 1e9 - 1, 8, (1, 5, 1, 8)),
+        (WARM_CALL_BELOW_S * 1e9, 8, (1, 5, 0, 8)),
+    ],
+)
+def test_calls_by_the_time_of_one(call_ns: float, sets: int, expected: tuple[int, ...]) -> None:
+    plan = plan_calls(call_ns, Options(budget_s=0.16, sets=sets))
+    found = (plan.calls, plan.samples, plan.warm_calls, plan.sets)
+    assert (found[0], found[2:]) == (expected[0], expected[2:])
+    assert abs(found[1] - expected[1]) <= 1
 
 
 @given(TRACES, st.floats(1e-3, 100), st.integers(1, 50))
 def test_there_is_always_something_to_measure(trace: list[int], budget_s: float, sets: int) -> None:
-    plan = plan_calls(call_time_ns(trace), Options(budget_s=budget_s, sets=sets))
+    plan = plan_all({"a": trace}, Options(budget_s=budget_s, sets=sets))["a"]
     assert 1 <= plan.calls <= LONGEST_SAMPLE_CALLS
     assert 1 <= plan.samples <= MOST_SAMPLES
     assert plan.warm_calls >= 0
@@ -68,21 +63,11 @@ def test_there_is_always_something_to_measure(trace: list[int], budget_s: float,
 
 
 @given(st.integers(1_000, 10**7), st.floats(0.05, 100))
-def test_the_budget_is_kept_where_calls_are_short_enough(call_ns: int, budget_s: float) -> None:
-    options = Options(budget_s=budget_s)
-    plan = plan_calls(call_ns, options)
+def test_the_budget_is_kept_and_used_where_calls_are_short_enough(call_ns: int, budget_s: float) -> None:
+    plan = plan_calls(call_ns, Options(budget_s=budget_s))
     spent_s = plan.calls * plan.samples * STRETCHES * plan.sets * call_ns / 1e9
     least_s = STRETCHES * plan.sets * max(call_ns / 1e9, 1.5 * TURN_S)
-    assert spent_s <= max(1.01 * budget_s, least_s)
-    # Nor is much of it left over.
-    assert spent_s >= 0.4 * budget_s
-
-
-@given(st.integers(100, 10**8), st.floats(0.05, 100))
-def test_samples_are_of_a_turn_or_one_call_until_there_are_enough_of_them(
-    call_ns: int, budget_s: float
-) -> None:
-    plan = plan_calls(call_ns, Options(budget_s=budget_s))
+    assert 0.4 * budget_s <= spent_s <= 1.000001 * max(1.01 * budget_s, least_s)
     sample_s = plan.calls * call_ns / 1e9
     assert plan.calls == 1 or sample_s >= TURN_S / 1.5
     if plan.samples < MOST_SAMPLES // 2:
@@ -95,7 +80,7 @@ def test_samples_are_of_a_turn_or_one_call_until_there_are_enough_of_them(
     st.floats(0.01, 10),
     st.integers(1, 25),
 )
-def test_contenders_about_as_fast_as_the_baseline_have_its_very_plan(
+def test_candidates_about_as_fast_as_the_baseline_have_its_very_plan(
     baseline_ns: int, times: list[float], budget_s: float, sets: int
 ) -> None:
     """Another number of calls would itself make one look faster than the other."""
@@ -106,45 +91,131 @@ def test_contenders_about_as_fast_as_the_baseline_have_its_very_plan(
     assert set(plans.values()) == {plan_calls(baseline_ns, options)}
 
 
-@pytest.mark.parametrize("by", [0.2, 5.0])
-def test_a_contender_far_from_the_baseline_has_a_plan_of_its_own(by: float) -> None:
+def test_candidates_far_from_the_baseline_have_a_plan_of_their_own() -> None:
     options = Options(baseline="base")
-    plans = plan_all({"base": [50_000], "other": [round(50_000 * by)]}, options)
-    assert plans == {
-        "base": plan_calls(50_000, options),
-        "other": plan_calls(round(50_000 * by), options),
-    }
-    assert plans["base"].calls != plans["other"].calls
-
-
-def test_without_the_baseline_the_fastest_is_what_others_are_held_against() -> None:
-    options = Options(baseline="absent")
+    for other_ns in (10_000, 250_000):
+        plans = plan_all({"base": [50_000], "other": [other_ns]}, options)
+        assert plans == {"base": plan_calls(50_000, options), "other": plan_calls(other_ns, options)}
+    # Without the baseline, the fastest takes its place.
     plans = plan_all({"a": [90_000], "b": [30_000], "c": [900_000]}, options)
     assert plans["a"] == plans["b"] == plan_calls(30_000, options)
     assert plans["c"] == plan_calls(900_000, options)
     assert plan_all({}, options) == {}
+    # A side is held against the base of the baseline.
+    sides = plan_all({"eager@base": [50_000], "eager@head": [40_000]}, Options())
+    assert set(sides.values()) == {plan_calls(50_000, Options())}
 
 
-@given(st.dictionaries(st.sampled_from("abcd"), TRACES), st.floats(1e-3, 100))
-def test_the_plan_of_all_is_a_plan_for_each(traces: dict[str, list[int]], budget_s: float) -> None:
-    plans = plan_all(traces, Options(budget_s=budget_s, baseline="a"))
-    assert list(plans) == list(traces)
-    assert all(plan.calls >= 1 and plan.samples >= 1 for plan in plans.values())
+def test_plans_say_how_a_candidate_is_started_and_why() -> None:
+    def found(prepare_ms: float, call_ms: float = 0.1, *, fresh: bool = True) -> CandidatePlan:
+        return CandidatePlan(0, 0, 0, 0, None, prepare_ms, 1.0, [call_ms], fresh, ["found"])
+
+    checked = {"quick": found(99), "long": found(99.1), "kept": found(1, fresh=False), "slow": found(1, 9e3)}
+    plans = plan_candidates(checked, Options(), compared_live=False, note="shared")
+    assert {name: plan.anew for name, plan in plans.items()} == {
+        "quick": True, "long": False, "kept": False, "slow": True,
+    }  # fmt: skip
+    assert plans["quick"].notes == ["shared", "found"]
+    assert plans["kept"].notes[1].startswith("can't be forked once prepared")
+    assert plans["slow"].notes[1] == f"slow: measured in {FEWEST_SETS} of 9 sets"
+    # Sides that are compared live never share the memory layout of one process.
+    assert plan_candidates(checked, Options(), compared_live=True, note="")["long"].anew
 
 
 @pytest.mark.parametrize(
     ("budget_s", "sets"),
-    [(1e-9, 9), (0.1, 9), (0.249, 9), (0.25, 22), (1.999, 22), (2, 30), (3.9, 30), (4, 40), (1000, 40)],
+    [(1e-9, 9), (0.249, 9), (0.25, 22), (1.999, 22), (2, 30), (3.9, 30), (4, 40), (1000, 40)],
 )
-def test_how_many_sets_a_budget_is_divided_into(budget_s: float, sets: int) -> None:
+def test_repetitions_follow_from_the_budget_and_are_enough_for_a_verdict(budget_s: float, sets: int) -> None:
     assert sets_for(budget_s) == sets
-
-
-@pytest.mark.parametrize("sets", sorted({sets_for(s) for s in (0.1, 0.25, 2, 4)}))
-def test_sets_are_enough_for_a_verdict_and_a_narrow_interval(sets: int) -> None:
-    """A sign test of all on one side, and an interval that, but for the fewest, leaves the outermost out."""
     assert 2 * 0.5**sets <= LEVEL
     interval = printed_interval([float(i) for i in range(sets)])
     assert interval is not None
     assert 0.95 <= interval.confidence <= 0.997
     assert interval.low > 0 or sets == 9
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+def names(size: int) -> list[str]:
+    return [f"backend{i}" for i in range(size)]
+
+
+@given(st.integers(1, 9), st.integers(0, 40), SEEDS)
+def test_every_round_has_every_candidate_once_and_none_follows_itself(
+    size: int, rounds: int, seed: int
+) -> None:
+    orders = balanced_orders(names(size), rounds, Random(seed))
+    assert len(orders) == rounds
+    assert all(sorted(order) == names(size) for order in orders)
+    assert size == 1 or all(before[-1] != after[0] for before, after in pairwise(orders))
+    assert orders == balanced_orders(names(size), rounds, Random(seed))
+
+
+@given(st.integers(2, 8), SEEDS)
+def test_places_are_balanced_over_a_whole_design(size: int, seed: int) -> None:
+    rounds = size if size % 2 == 0 else 2 * size
+    orders = balanced_orders(names(size), rounds, Random(seed))
+    places = Counter((name, place) for order in orders for place, name in enumerate(order))
+    # An order is reversed where a candidate would follow itself, which unbalances places a little.
+    assert max(places.values()) <= 2 * rounds // size
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_each_candidate_follows_each_other_about_equally_often(size: int) -> None:
+    follows: Counter[tuple[str, str]] = Counter()
+    first: Counter[str] = Counter()
+    for seed in range(300):
+        order = order_of_slots(dict.fromkeys(names(size), 6), Random(seed))
+        follows.update(pairwise(order))
+        first[order[0]] += 1
+    assert len(follows) == size * (size - 1)
+    assert max(follows.values()) < 1.25 * min(follows.values())
+    assert max(first.values()) < 2 * min(first.values())
+
+
+@given(SAMPLES, SEEDS)
+def test_every_candidate_has_as_many_slots_as_samples_spread_evenly(
+    samples: dict[str, int], seed: int
+) -> None:
+    """One with every slot counts the rounds; another is never two rounds from where it belongs."""
+    rounds = max(samples.values(), default=0) + 1
+    order = order_of_slots({**samples, "clock": rounds}, Random(seed))
+    assert Counter(order) == {**samples, "clock": rounds}
+    so_far: Counter[str] = Counter()
+    for name in order:
+        so_far[name] += 1
+        for other, count in samples.items():
+            due = so_far["clock"] * count / rounds
+            assert abs(so_far[other] - due) <= 1.5 + count / rounds, (other, so_far)
+
+
+def test_two_candidates_alternate_and_either_may_begin() -> None:
+    orders = {tuple(order_of_slots({"a": 5, "b": 5}, Random(seed))) for seed in range(40)}
+    assert orders == {("a", "b") * 5, ("b", "a") * 5}
+    assert order_of_slots({}, Random(0)) == []
+    assert order_of_slots({"a": 3}, Random(0)) == ["a"] * 3
+
+
+@given(st.lists(st.sampled_from("abcdef"), min_size=1, unique=True), st.integers(1, 12), SEEDS)
+def test_sides_follow_each_other_in_every_round_and_go_first_as_often(
+    backends: list[str], rounds: int, seed: int
+) -> None:
+    samples = {sided(name, side): rounds for name in backends for side in (BASE, HEAD)}
+    order = order_of_slots(samples, Random(seed))
+    assert len(order) == len(samples) * rounds
+    assert all(before != after for before, after in pairwise(order))
+    firsts = Counter(order[::2])
+    for first, second in zip(order[::2], order[1::2], strict=True):
+        assert parts_of(first)[0] == parts_of(second)[0]
+        assert parts_of(first)[1] != parts_of(second)[1]
+    if len(backends) > 1:
+        assert all(abs(firsts[f"{name}@base"] - firsts[f"{name}@head"]) <= 1 for name in backends)
+
+
+def test_the_names_of_sides() -> None:
+    assert (sided("eager", HEAD), sided("eager", "")) == ("eager@head", "eager")
+    assert (parts_of("eager@head"), parts_of("eager")) == (("eager", "head"), ("eager", ""))
+    assert baseline_of("bmm@head", "eager") == baseline_of("bmm@base", "eager") == "bmm@base"
+    assert baseline_of("bmm", "eager") == "eager"

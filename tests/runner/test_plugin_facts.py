@@ -38,10 +38,6 @@ def test_facts_stand_under_the_distribution_that_reads_them() -> None:
     assert msgspec.json.decode(msgspec.json.encode(stated)) == stated
 
 
-def test_no_plugins_state_nothing() -> None:
-    assert plugin_facts([]) == {}
-
-
 class Odd(float):
     pass
 

@@ -1,4 +1,4 @@
-"""Every limit that a backend declares refuses what is beyond it, in one exact sentence."""
+"""Consequences of a backend's declarations: refusals in one exact sentence, forking, and kernels."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.case import refusal
+from attnbench.runner.check import kernel_of
+from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
-from attnbench.types.case import DTYPES, Case, Layer
+from attnbench.types.case import Case, Layer
 
 CASE = Case("attention", "dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
 RULES = {name: entry.record for name, entry in load_registry().rules.items()}
@@ -68,9 +68,6 @@ def test_without_a_gpu_nothing_runs_on_it_whatever_else_is_wrong() -> None:
     says = ("unavailable", "this machine has no CUDA device")
     assert refused(ON_CUDA, cuda=()) == says
     assert refused(ON_CUDA, cuda=(), devices=("cpu",), rules=("cosine",)) == says
-
-
-def test_without_a_gpu_the_cpu_still_runs() -> None:
     assert refused(CASE, cuda=()) is None
 
 
@@ -78,31 +75,6 @@ def test_without_a_gpu_the_cpu_still_runs() -> None:
 def test_what_needs_a_dot_product_is_refused_exactly_the_rules_without_one(rule: str) -> None:
     said = refused(replace(CASE, rule=rule), needs_dot_form=True)
     assert (said is None) == RULES[rule].has_dot_form
-
-
-@given(
-    dtypes=st.lists(st.sampled_from(DTYPES), min_size=1, unique=True),
-    rules=st.none() | st.lists(st.sampled_from(sorted(RULES)), min_size=1, unique=True),
-    operations=st.lists(st.sampled_from(("attention", "multihead")), min_size=1, unique=True),
-    dtype=st.sampled_from(DTYPES),
-    rule=st.sampled_from(sorted(RULES)),
-)
-def test_none_exactly_where_every_limit_holds_the_case(
-    dtypes: list[str], rules: list[str] | None, operations: list[str], dtype: str, rule: str
-) -> None:
-    case = replace(CASE, rule=rule, dtype=dtype)
-    said = refused(
-        case,
-        dtypes=tuple(dtypes),
-        rules=None if rules is None else tuple(rules),
-        operations=tuple(operations),
-    )
-    within = dtype in dtypes and (rules is None or rule in rules) and "attention" in operations
-    assert (said is None) == within
-    if said is not None:
-        status, sentence = said
-        assert status == "unsupported"
-        assert sentence.split(" ")[-1] in (dtype, rule, "attention")
 
 
 @pytest.mark.parametrize("name", sorted(load_registry().backends))
@@ -129,3 +101,47 @@ def test_gradients_that_tell_nothing_are_asked_of_nobody() -> None:
     assert sentence.startswith("one feature has no direction: the gradients of q and k are 0")
     assert refused(replace(one, pass_="forward"), passes=("forward", "both")) is None
     assert refused(replace(one, D=2), passes=("forward", "both")) is None
+
+
+# --- forking, and whose kernel ran ----------------------------------------------------------------
+
+
+def test_neither_a_device_nor_threads_nor_what_says_no_is_forked_when_prepared() -> None:
+    case = CASE
+    eager = load_registry().backends["eager"].record
+    assert can_be_forked(eager, case)
+    assert not can_be_forked(eager, replace(case, device="cuda"))
+    assert not can_be_forked(eager, replace(case, threads=2))
+    assert not can_be_forked(replace(eager, forkable=False), case)
+
+
+def marked(name: str, *marks: str) -> Backend:
+    return Backend(name, "a test", lambda setup: lambda q, k, v: v, marks=marks)
+
+
+THEIRS = marked("theirs", "_their_kernel", "_their_other_kernel")
+MINE = marked("mine")
+
+
+AS_THEIRS = marked("mine", "_their_kernel")
+OTHERS = [marked("a", "_a"), marked("b", "_b")]
+
+
+@pytest.mark.parametrize(
+    ("ran", "backend", "others", "owner"),
+    [
+        (["mul", "_their_kernel"], MINE, [MINE, THEIRS], "theirs"),
+        (["mul", "_their_other_kernel x12"], MINE, [MINE, THEIRS], "theirs"),
+        (["mul", "_their_kernel_too", "the _their_kernel"], MINE, [MINE, THEIRS], ""),
+        ([], MINE, [MINE, THEIRS], ""),
+        # A declared kernel is the backend's own; among several others, the one that ran first counts.
+        (["_their_kernel"], THEIRS, [MINE, THEIRS], ""),
+        (["_their_kernel"], AS_THEIRS, [AS_THEIRS, THEIRS], ""),
+        (["_their_kernel", "_their_other_kernel"], AS_THEIRS, [AS_THEIRS, THEIRS], "theirs"),
+        (["_b", "_a"], MINE, OTHERS, "b"),
+    ],
+)
+def test_a_kernel_is_known_by_a_name_that_ran(
+    ran: list[str], backend: Backend, others: list[Backend], owner: str
+) -> None:
+    assert kernel_of(ran, backend, others) == owner

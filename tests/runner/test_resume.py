@@ -1,7 +1,8 @@
-"""A run killed at any moment goes on where it stopped; no worker outlives its parent."""
+"""A run that was cut off anywhere goes on where it stopped, with the code that it was begun with."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -9,23 +10,160 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from run_parts import CAUSAL, PLAIN, run_of
 
+import attnbench
+from attnbench.plugins.registry import Registry, load_registry, load_wanted
 from attnbench.results.format import StoredRun, read_run
-from attnbench.types.errors import BadFile
-from attnbench.types.record import SetLine
+from attnbench.runner.progress import Moment
+from attnbench.runner.run import check_same_plugins, resume_run
+from attnbench.types.case import Case
+from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.record import Manifest, PluginLine, SetLine
 
+NAMES = ("eager", "bmm", "fused_multihead")
+SETS = 2
 KILLS = 20
-CASES = (
-    "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward",
-    "attention/scaled_dot/B1-H2-Lq16-Lk16-D8/causal/float32/cpu/forward",
-    "attention/additive/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward",
+ONE_CASE = ["record", "case", "set", "set", "record", "record"]
+KERNEL = """
+from attnbench import Backend, hookimpl
+@hookimpl
+def attnbench_backends():
+    yield Backend("own_kernel", "a test", prepare=print)
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+    return run_of(tmp_path_factory.mktemp("whole"), (PLAIN, CAUSAL), NAMES, named=NAMES, sets=SETS)
+
+
+def cut(run: StoredRun, lines: int, path: Path) -> bytes:
+    """Write the first lines of a run to a file."""
+    data = b"".join(run.path.read_bytes().splitlines(keepends=True)[:lines])
+    path.write_bytes(data)
+    return data
+
+
+def kinds(path: Path) -> list[str]:
+    return [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+
+
+def outcome(stored: StoredRun) -> set[tuple[str, str, str, str, int]]:
+    return {(r.case, r.backend, r.status, r.reason, r.sets) for r in stored.records}
+
+
+def test_the_lines_of_a_run_come_in_this_order(whole: StoredRun) -> None:
+    """The cuts below rely on it."""
+    assert kinds(whole.path) == ["manifest", *ONE_CASE, *ONE_CASE, "end"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "sets_measured"),
+    [
+        pytest.param(1, 4, id="only the manifest"),
+        pytest.param(5, 2, id="all sets of a case and none of its records"),
+        pytest.param(6, 2, id="some of the records"),
+        pytest.param(13, 0, id="everything but the end"),
+    ],
 )
-BACKENDS = ("eager", "bmm", "weighted_sum", "sdpa_math")
-SETS = 3
+def test_it_goes_on_from_there(whole: StoredRun, tmp_path: Path, kept: int, sets_measured: int) -> None:
+    path = tmp_path / "run.jsonl"
+    data = cut(whole, kept, path)
+    moments: list[Moment] = []
+    assert attnbench.load(path).unfinished == (path,)
+    run = attnbench.resume(path, progress=moments.append)
+    again = read_run(path)
+    assert path.read_bytes().startswith(data), "what was there is as it was"
+    assert outcome(again) == outcome(whole)
+    assert len(again.records) == len(NAMES) * 2
+    assert [(line.case, line.index) for line in again.sets] == [(s.case, s.index) for s in whole.sets]
+    assert sum(moment.doing.startswith("repetition ") for moment in moments) == sets_measured
+    assert (run.unfinished, run.records) == ((), again.records)
+    assert kinds(path)[-1] == "end"
+    if kept == 5:
+        # With all repetitions there the record follows from them, though checks and memory are done anew.
+        first = {r.backend: r for r in whole.records if r.case == PLAIN}
+        for record in again.records:
+            if record.case == PLAIN and record.status == "ok":
+                for name in ("median_ms", "ratio", "timed_calls", "tflops", "accuracy", "warmup_ms"):
+                    assert getattr(record, name) == getattr(first[record.backend], name), name
+    if kept == 13:
+        data = path.read_bytes()
+        attnbench.resume(path)
+        assert path.read_bytes() == data, "a finished run resumes to itself"
+
+
+def test_a_check_goes_on_too(whole: StoredRun, tmp_path: Path) -> None:
+    path = tmp_path / "check.jsonl"
+    path.write_bytes(cut(whole, 2, path).replace(b'"timed":true', b'"timed":false', 1))
+    run = attnbench.resume(path)
+    assert [(r.case, r.backend, r.status, r.median_ms) for r in run.records] == [
+        (case, name, status, None)
+        for case in (PLAIN, CAUSAL)
+        for name, status in (("fused_multihead", "unsupported"), ("eager", "ok"), ("bmm", "ok"))
+    ]
+
+
+def without(kind: str, name: str) -> Registry:
+    registry = load_registry()
+    return replace(registry, **{kind: {k: v for k, v in getattr(registry, kind).items() if k != name}})
+
+
+@pytest.mark.parametrize(
+    ("registry", "old", "new", "begins"),
+    [
+        (without("backends", "bmm"), b"", b"", "no backend 'bmm'; "),
+        (without("rules", "dot"), b"", b"", "no rule 'dot'; "),
+        (load_registry(), b'"baseline":"eager"', b'"baseline":"nosuch"', "no backend 'nosuch'; "),
+        (
+            load_registry(),
+            b'"protocol":{',
+            b'"protocol":{"unheard_of":1,',
+            "the run follows another protocol (un",
+        ),
+        (load_registry(), b'"sets":2', b'"sets":0', "the protocol in the manifest can't be used: 0 sets"),
+        (load_registry(), b'"sets":2', b'"sets":"many"', "the protocol in the manifest can't be used: "),
+    ],
+)
+def test_a_run_that_cannot_go_on_is_a_sentence_and_leaves_the_file_alone(
+    whole: StoredRun, tmp_path: Path, registry: Registry, old: bytes, new: bytes, begins: str
+) -> None:
+    path = tmp_path / "run.jsonl"
+    data = cut(whole, 4, path).replace(old, new, 1)
+    path.write_bytes(data)
+    with pytest.raises((BadFile, BadInput)) as caught:
+        resume_run(path, registry, None)
+    assert begins in str(caught.value)
+    assert path.read_bytes() == data
+
+
+def test_a_run_goes_on_only_with_the_code_that_it_was_begun_with(tmp_path: Path) -> None:
+    file, cases = tmp_path / "own_kernel.py", (Case("attention", "dot", 1, 1, 1, 4, 4, 4, 4),)
+    file.write_text(KERNEL)
+    begun = load_wanted([str(file)])
+    manifest = Manifest(
+        format=1, run_id="r", started="", attnbench="0", command=[], cases=[], backends=[], named=[],
+        compiled_on=None, protocol={}, environment={},
+        plugins=[PluginLine(s.name, s.distribution, s.version) for s in begun.plugins],
+    )  # fmt: skip
+    check_same_plugins(("own_kernel",), cases, manifest, load_wanted([str(file)]))
+    with pytest.raises(BadInput, match=r"not loaded here: own_kernel of own_kernel\.py \w{12}; install"):
+        check_same_plugins(("own_kernel",), cases, manifest, load_wanted())
+    file.write_text(KERNEL + "# faster now\n")
+    with pytest.raises(BadInput, match=r"begun with own_kernel\.py \w{12}, and here it is \w{12}"):
+        check_same_plugins(("own_kernel",), cases, manifest, load_wanted([str(file)]))
+    # A plugin that the run does not need may be another.
+    check_same_plugins(("eager",), cases, manifest, load_wanted([str(file)]))
+    check_same_plugins(("eager",), cases, manifest, load_wanted())
+
+
+# --- processes that are killed --------------------------------------------------------------------
 
 
 def start(*words: str) -> subprocess.Popen[bytes]:
@@ -33,17 +171,12 @@ def start(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def fresh(path: Path) -> list[str]:
-    chosen = [word for name in BACKENDS for word in ("--backend", name)]
-    return [*CASES, *chosen, "--budget", "0.01", "--sets", str(SETS), "--out", str(path)]
-
-
 def begin(path: Path) -> subprocess.Popen[bytes]:
-    """The same run with fewer checks, which has no words on the command line."""
+    """The run of :func:`whole`, which has fewer checks than any on the command line."""
     code = (
         "from pathlib import Path\n"
         "from run_parts import run_of\n"
-        f"run_of(Path({str(path)!r}), {CASES}, {BACKENDS}, sets={SETS}, timeout_s=120)"
+        f"run_of(Path({str(path)!r}), {(PLAIN, CAUSAL)}, {NAMES}, sets={SETS}, timeout_s=120)"
     )
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
@@ -59,30 +192,16 @@ def workers_of(pid: int) -> list[psutil.Process]:
         return []
 
 
-def outcome(stored: StoredRun) -> dict[tuple[str, str], tuple[str, str, int]]:
-    return {(r.case, r.backend): (r.status, r.reason, r.sets) for r in stored.records}
-
-
 def set_keys(sets: tuple[SetLine, ...]) -> Counter[tuple[str, int]]:
     return Counter((line.case, line.index) for line in sets)
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
-    path = tmp_path_factory.mktemp("unbroken") / "run.jsonl"
-    assert begin(path).wait(120) == 0
-    stored = read_run(path)
-    assert stored.finished is not None
-    assert len(stored.records) == len(CASES) * len(BACKENDS)
-    return stored
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(
-    unbroken: StoredRun, tmp_path: Path
+    whole: StoredRun, tmp_path: Path
 ) -> None:
-    assert unbroken.finished is not None
+    assert whole.finished is not None
     path = tmp_path / "run.jsonl"
     rng = random.Random(20260101)
     kills = 0
@@ -92,7 +211,7 @@ def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(
     while kills < KILLS:
         process = start("--resume", str(path)) if resumed else begin(path)
         # Anywhere from the import to a little beyond the end of an unbroken run.
-        end = time.monotonic() + rng.uniform(0, 1.1 * unbroken.finished.wall_s + 1)
+        end = time.monotonic() + rng.uniform(0, 1.1 * whole.finished.wall_s + 1)
         while time.monotonic() < end and process.poll() is None:
             left_behind = workers_of(process.pid) or left_behind
             time.sleep(0.01)
@@ -110,26 +229,25 @@ def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(
         sets_before = stored.sets
         if stored.finished is not None:
             path.rename(tmp_path / f"finished{kills}.jsonl")
-            assert outcome(stored) == outcome(unbroken)
+            assert outcome(stored) == outcome(whole)
             sets_before = ()
             resumed = False
         else:
             resumed = True
     last = start("--resume", str(path)) if resumed and path.exists() else begin(path)
     assert last.wait(120) == 0
-    whole = read_run(path)
-    assert outcome(whole) == outcome(unbroken)
-    assert set_keys(whole.sets) == set_keys(unbroken.sets)
-    assert max(set_keys(whole.sets).values()) == 1
-    assert Counter((r.case, r.backend) for r in whole.records).most_common(1)[0][1] == 1
+    ended = read_run(path)
+    assert outcome(ended) == outcome(whole)
+    assert set_keys(ended.sets) == set_keys(whole.sets)
+    assert max(set_keys(ended.sets).values()) == 1
+    assert max(Counter((r.case, r.backend) for r in ended.records).values()) == 1
 
 
-@pytest.mark.parametrize("attempt", [1, 2])
 def test_what_a_backend_has_left_behind_ends_with_a_parent_that_is_killed(
-    broken_plugin: str, tmp_path: Path, attempt: int
+    broken_plugin: str, tmp_path: Path
 ) -> None:
-    """It's of the group of a process that was forked by another than the server."""
-    words = [CASES[0], "--backend", "leave_a_child_when_timed", "--budget", "1", "--out", str(tmp_path)]
+    """It belongs to the group of a process that was forked by another than the server."""
+    words = [PLAIN, "--backend", "leave_a_child_when_timed", "--budget", "1", "--out", str(tmp_path)]
     process = start(*words)
     seen: dict[int, psutil.Process] = {}
     while len(seen) < 20:
@@ -140,16 +258,9 @@ def test_what_a_backend_has_left_behind_ends_with_a_parent_that_is_killed(
     assert psutil.wait_procs(seen.values(), timeout=60)[1] == []
 
 
-def test_a_finished_run_resumes_to_itself(unbroken: StoredRun, tmp_path: Path) -> None:
-    path = tmp_path / "copy.jsonl"
-    path.write_bytes(unbroken.path.read_bytes())
-    assert start("--resume", str(path)).wait(60) == 0
-    assert path.read_bytes() == unbroken.path.read_bytes()
-
-
 @pytest.mark.slow
 def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
-    words = [CASES[0], "--backend", "eager", "--budget", "0.01", "--sets", "2", "--out", str(tmp_path)]
+    words = [PLAIN, "--backend", "eager", "--budget", "0.01", "--sets", "2", "--out", str(tmp_path)]
     both = [start(*words), start(*words)]
     assert [process.wait(120) for process in both] == [0, 0]
     files = sorted(tmp_path.glob("*.jsonl"))
@@ -159,10 +270,15 @@ def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_cleanly_with_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    # Long enough that the second case still goes on when the first has its records, however busy the machine.
-    long = ("--budget", "0.5", "--format", "json")
-    command = [sys.executable, "-m", "attnbench", "run", *fresh(path), *long]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # The second case takes so long that it still goes on when the first has its records.
+    words = [PLAIN, "attention/dot/B1-H8-L1024-D64", "--backend", "eager", "--backend", "bmm"]
+    words += ["--out", str(path), "--format", "json"]
+    command = [sys.executable, "-m", "attnbench", "run", *words]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell that runs the tests in the background has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     workers: list[psutil.Process] = []
     while process.poll() is None and (not path.exists() or b'"kind":"record"' not in path.read_bytes()):
         workers = workers_of(process.pid) or workers

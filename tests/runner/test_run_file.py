@@ -101,7 +101,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     data = written(path, RECORD)
-    with pytest.raises(BadInput, match=r"exists; go on with it by --resume"):
+    with pytest.raises(BadInput, match=r"exists; continue it with --resume"):
         RunWriter.create(path, MANIFEST)
     assert path.read_bytes() == data
 
@@ -109,14 +109,14 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "holds no complete line"),
-        (b"not json\n", "its first line is no JSON"),
-        (b'{"some": "json"}\n', "its first line is no manifest"),
-        (b"[1, 2]\n", "its first line is no manifest"),
+        (b"", "has no complete line"),
+        (b"not json\n", "its first line is not JSON"),
+        (b'{"some": "json"}\n', "its first line is not a manifest"),
+        (b"[1, 2]\n", "its first line is not a manifest"),
         (b'{"kind":"manifest","format":99}\n', "has format 99; this attnbench reads up to 1"),
         (b'{"kind":"manifest","format":1}\n', "its manifest is damaged"),
         (b'{"kind":"manifest","format":-5}\n', "there is no format -5"),
-        (b"[" * 200_000 + b"\n", "its first line is no JSON"),
+        (b"[" * 200_000 + b"\n", "its first line is not JSON"),
     ],
 )
 def test_files_that_are_not_ours(tmp_path: Path, data: bytes, says: str) -> None:
@@ -148,17 +148,20 @@ WHOLE = Block(0, [0, 2], 1, [5, 5], [4, 4], [0, 0], [0, 0], [6, 6])
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ((RECORD, RECORD), "stands here a second time"),
-        ((one_set(WHOLE), one_set(WHOLE)), "the set 0 of .* stands here a second time"),
-        ((STRANGE,), "a case that the manifest doesn't name"),
-        ((ODD,), "a backend that the manifest doesn't name"),
+        ((RECORD, RECORD), "a second line for eager of"),
+        ((one_set(WHOLE), one_set(WHOLE)), "a second line for the set 0 of"),
+        ((STRANGE,), "the manifest does not name the case"),
+        ((ODD,), "the manifest does not name the backend"),
         ((RECORD, MANIFEST), "a second manifest"),
-        ((one_set(WHOLE, Block(1, [], 1, [], [], [], [], [])),), "a block without samples"),
+        (
+            (one_set(WHOLE, Block(1, [], 1, [], [], [], [], [])),),
+            "a block without samples, or with impossible ones",
+        ),
         ((one_set(replace(WHOLE, wall_ns=[5, 0])),), "a block without samples, or with impossible ones"),
-        ((one_set(replace(WHOLE, calls=0)),), "or with impossible ones"),
-        ((one_set(replace(WHOLE, turns=[0])),), "or with impossible ones"),
-        ((one_set(replace(WHOLE, cpu_ns=[4, 4, 4])),), "or with impossible ones"),
-        ((one_set(replace(WHOLE, asked_ns=[])),), "or with impossible ones"),
+        ((one_set(replace(WHOLE, calls=0)),), "a block without samples, or with impossible ones"),
+        ((one_set(replace(WHOLE, turns=[0])),), "a block without samples, or with impossible ones"),
+        ((one_set(replace(WHOLE, cpu_ns=[4, 4, 4])),), "a block without samples, or with impossible ones"),
+        ((one_set(replace(WHOLE, asked_ns=[])),), "a block without samples, or with impossible ones"),
     ],
 )
 def test_lines_that_do_not_belong_are_named(tmp_path: Path, lines: tuple[Any, ...], says: str) -> None:
@@ -177,16 +180,16 @@ def test_a_set_with_whole_blocks_is_read(tmp_path: Path) -> None:
 
 def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(BadFile, match="it is no file"):
+    with pytest.raises(BadFile, match="it is not a regular file"):
         read_run(tmp_path / "pipe.jsonl")
-    with pytest.raises(BadFile, match="it is no file"):
+    with pytest.raises(BadFile, match="it is not a regular file"):
         read_run(Path("/dev/zero"))
 
 
 def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path: Path) -> None:
     (tmp_path / "plain.txt").write_text("mine")
     (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(BadInput, match=r"is no folder; give a folder, or a file whose name ends in \.jsonl"):
+    with pytest.raises(BadInput, match=r"is not a folder; give a folder, or a file whose name ends in"):
         check_new(new_run_path(tmp_path / "plain.txt", "id"))
     with pytest.raises(BadInput, match="is a folder"):
         check_new(tmp_path / "folder.jsonl")
@@ -232,7 +235,7 @@ def test_nobody_is_told_to_go_on_with_a_live_comparison(tmp_path: Path) -> None:
     live = msgspec.structs.replace(MANIFEST, sides={"base": {}, "head": {}})
     with RunWriter.create(tmp_path / "run.jsonl", live) as writer:
         os.close(writer._fd)
-        with pytest.raises(MeasuringFailed, match=r"is kept, compare anew$"):
+        with pytest.raises(MeasuringFailed, match=r"is kept, compare again$"):
             writer.append(RECORD)
         writer._fd = os.open(os.devnull, os.O_RDONLY)
 

@@ -173,7 +173,7 @@ def test_no_descriptor_is_left_open(pool: WorkerPool, end: Callable[[WorkerLink]
 
 def test_a_server_that_does_not_start_says_its_last_words() -> None:
     started = start_process("attnbench.worker.server", ["many"], {})
-    failed = failure_of(WorkerLink(started.sock, started.process.pid, None, started))
+    failed = failure_of(WorkerLink(started.sock, started.process.pid, started))
     assert failed.status == "crashed"
     assert failed.reason == (
         "exited with status 1 during Facts: ValueError: invalid literal for int() with base 10: 'many'"

@@ -1,4 +1,4 @@
-"""What a cell is that has no two times, and what is said of it."""
+"""Verdicts, reasons and warnings for cells without two times."""
 
 from __future__ import annotations
 
@@ -105,14 +105,6 @@ def test_a_benchmark_without_a_backend_is_named_by_its_case_alone() -> None:
     assert warned(found, "1 cell only in base: test_a.py::test_one")
 
 
-def test_many_are_counted_and_the_first_are_named() -> None:
-    base = side(*(cell(case=f"case {i}") for i in range(9)))
-    assert warned(
-        compare_sides([base], [side()]), "9 cells only in base: mine on case 0, mine on case 1, mine on"
-    )
-    assert warned(compare_sides([base], [side()]), " and 6 more")
-
-
 def test_what_failed_on_both_sides_is_warned_of_and_what_can_t_be_is_not() -> None:
     there = side(cell("a", status="crashed"), cell("b", status="unsupported"))
     again = side(cell("a", status="crashed"), cell("b", status="unsupported"), started="later")
@@ -145,7 +137,3 @@ def test_a_cell_that_both_tools_measured_is_warned_of() -> None:
     other = side(cell(), origin="pytest-benchmark")
     found = compare_sides([side(cell()), other], [side(cell()), other])
     assert warned(found, f"1 cell measured by attnbench and by pytest-benchmark: mine on {SHORT}")
-
-
-def test_problems_of_runs_are_warnings() -> None:
-    assert warned(compare_sides([side(cell(), problems=("cut off",))], [side(cell())]), "cut off")

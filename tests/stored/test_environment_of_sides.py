@@ -1,4 +1,4 @@
-"""What isn't alike on two sides, and whether it matters."""
+"""Differences between the environments of two sides, and those that matter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_sides import beside, cell, side
 
-from attnbench.compare.environment import check_alike, differences, untold
+from attnbench.compare.environment import check_alike, differences, one_sided
 from attnbench.compare.stored import compare_sides
 from attnbench.types.compared import Measured
 from attnbench.types.errors import BadInput
@@ -73,8 +73,8 @@ def test_what_matters_comes_first_and_is_refused_by_name() -> None:
     with pytest.raises(BadInput) as refused:
         compare_sides(base, new)
     assert str(refused.value) == (
-        "the sides were not measured alike, so their times can't be compared: cpu (A in base, B in new); "
-        "--force compares them all the same, and says so"
+        "the sides were measured under different conditions, so their times can't be compared: "
+        "cpu (A in base, B in new); --force compares them anyway"
     )
     forced = compare_sides(base, new, force=True)
     assert forced.forced
@@ -96,7 +96,7 @@ def test_a_fact_that_one_side_does_not_tell_is_listed_and_warned_of() -> None:
         ("numpy", "not told", False),
         ("system", "not told", False),
     ]
-    assert untold(found) == ["numpy is told by one side alone (not told in base, 2.0 in new)"]
+    assert one_sided(found) == ["numpy is told by one side alone (not told in base, 2.0 in new)"]
     check_alike(found)
 
 

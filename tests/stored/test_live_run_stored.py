@@ -1,4 +1,4 @@
-"""A stored live run as a comparison, from its records, with nothing measured."""
+"""A stored live run as a comparison of its two sides."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def test_notes_and_flaws_are_warnings() -> None:
     noted = SIDES | {"head": SIDES["head"] | {"notes": ["something to know"]}}
     assert compared_live(run(base(), head(), sides=noted)).warnings == ("something to know",)
     (cut,) = compared_live(run(base(), head(), ended=False)).warnings
-    assert cut == "live.jsonl: the run was cut off, 0 of its records are missing; compare anew"
+    assert cut == "live.jsonl: the run was cut off, 0 of its records are missing; compare again"
     (torn,) = compared_live(run(base(), head(), torn=True)).warnings
     assert torn == "live.jsonl: its last line was cut off and is left out"
     (lost,) = compared_live(run(base(), head(), backends=["mine@base", "mine@head", "gone@head"])).warnings
-    assert lost == "live.jsonl: 1 of its records are missing, though it says that it went to its end"
+    assert lost == "live.jsonl: 1 of its records are missing, although the run is marked as finished"
     (sets,) = compared_live(run(base(), replace(head(), sets=25))).warnings
-    assert sets == f"live.jsonl: sets are missing that were measured, on {SHORT}"
+    assert sets == f"live.jsonl: sets that were measured are missing, on {SHORT}"
 
 
 @pytest.mark.parametrize("sides", [{"base": {}}, {"head": {}}, {"one": {}, "other": {}}])

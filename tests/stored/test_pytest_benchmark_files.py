@@ -1,37 +1,52 @@
-"""Files of pytest-benchmark: those that it wrote are read, damaged ones are named and never a time."""
+"""Files of pytest-benchmark: reading those of both tools, and writing files that its own tools open."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from measured_runs import GOLDEN, golden
+from made_sides import CASES, GOLDEN, golden, measured, ok, run_of
+from pytest_benchmark.stats import Stats
 
-from attnbench.results.pytest_benchmark import is_pytest_benchmark, read_pytest_benchmark
-from attnbench.types.compared import Measured
-from attnbench.types.errors import BadFile
+from attnbench.results.pytest_benchmark import (
+    check_target,
+    read_pytest_benchmark,
+    stats_of,
+    to_pytest_benchmark,
+    write_pytest_benchmark,
+)
+from attnbench.types.compared import Cell, Measured
+from attnbench.types.errors import BadFile, BadInput
 
 FILES = sorted(path.name for path in GOLDEN.glob("*.json"))
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
-PATH = Path("bench.json")
 
 
 def read(data: Any) -> Measured:
-    return read_pytest_benchmark(PATH, data)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bench.json"
+        path.write_text(json.dumps(data))
+        return read_pytest_benchmark(path)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_pytest_benchmark_writes_is_read(name: str) -> None:
+def test_files_of_both_versions_are_read(name: str) -> None:
     data = golden(name)
-    run = read_pytest_benchmark(GOLDEN / name, data)
-    assert is_pytest_benchmark(data)
+    run = read(data)
     assert [cell.key for cell in run.cells] == [
         ("test_tiny.py::test_sum", ""),
         ("test_tiny.py::test_sorted[10]", ""),
@@ -45,17 +60,10 @@ def test_what_pytest_benchmark_writes_is_read(name: str) -> None:
     for cell, benchmark in zip(run.cells, data["benchmarks"], strict=True):
         stats = benchmark["stats"]
         assert cell.processes_ns == (stats["median"] * 1e9,)
-        least, lower, middle, upper, most = cell.calls_ns
-        assert least <= lower <= middle <= upper <= most
-        assert (least, most) == (stats["min"] * 1e9, stats["max"] * 1e9)
+        assert cell.calls_ns == tuple(1e9 * stats[key] for key in ("min", "q1", "median", "q3", "max"))
     assert run.origin == "pytest-benchmark"
     assert run.version == {"v4": "4.0.0", "v5": "5.3.1"}[name[:2]]
     assert run.problems == ()
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_machine_and_commit_have_the_names_that_runs_of_ours_have(name: str) -> None:
-    run = read(golden(name))
     assert run.commit == "29d97642b20b9b70d9b03616ab8c5c81ec066cea"
     assert re.fullmatch(r"2026-11-22T01:31:\d\d\+00:00", run.started)
     assert run.environment == {
@@ -71,116 +79,90 @@ def test_machine_and_commit_have_the_names_that_runs_of_ours_have(name: str) -> 
     assert run.protocol["min_rounds"] == 5
 
 
-def test_the_same_moment_is_the_same_date_in_both_versions() -> None:
-    data = golden("v5-save.json")
-    dates = ["2026-01-02T03:04:05.678", "2026-01-02T03:04:05+00:00", "2026-01-02T05:04:05+02:00"]
-    assert {read(data | {"datetime": date}).started for date in dates} == {"2026-01-02T03:04:05+00:00"}
-    assert read(data | {"datetime": "yesterday"}).started == "yesterday"
-    assert read(data | {"datetime": 7}).started == ""
-
-
 @pytest.mark.parametrize(
-    ("info", "commit"),
+    ("change", "field", "value"),
     [
-        ({"id": "abc", "dirty": True}, "abc-dirty"),
-        ({"id": "unversioned", "dirty": False}, ""),
-        ({"id": "unknown", "error": "CalledProcessError"}, ""),
-        ({"id": None}, ""),
-        ({}, ""),
-        (None, ""),
+        ({"datetime": "2026-01-02T03:04:05.678"}, "started", "2026-01-02T03:04:05+00:00"),
+        ({"datetime": "2026-01-02T05:04:05+02:00"}, "started", "2026-01-02T03:04:05+00:00"),
+        ({"datetime": "yesterday"}, "started", "yesterday"),
+        ({"commit_info": {"id": "abc", "dirty": True}}, "commit", "abc-dirty"),
+        ({"commit_info": {"id": "unversioned", "dirty": False}}, "commit", ""),
+        ({"commit_info": {"id": "unknown", "error": "CalledProcessError"}}, "commit", ""),
+        ({"commit_info": {"id": None}}, "commit", ""),
+        ({"commit_info": {}}, "commit", ""),
+        ({"machine_info": {"processor": "i386", "cpu": None}}, "environment", {"cpu": "i386"}),
+        (
+            {"machine_info": {"node": "runner-17", "torch": "2.6.0", "gpu": {"name": "x"}, "cuda": None}},
+            "environment",
+            {"torch": "2.6.0"},
+        ),
+        ({"benchmarks": []}, "cells", ()),
     ],
 )
-def test_commits_that_are_none(info: Any, commit: str) -> None:
-    assert read(golden("v4-save.json") | {"commit_info": info}).commit == commit
+def test_facts_of_a_file(change: dict[str, Any], field: str, value: Any) -> None:
+    assert getattr(read(golden("v5-json.json") | change), field) == value
 
 
-def test_what_a_project_adds_to_the_machine_is_kept_and_the_host_is_not() -> None:
-    data = golden("v4-save.json")
-    data["machine_info"] |= {"node": "runner-17", "torch": "2.6.0", "gpu": {"name": "x"}, "cuda": None}
-    environment = read(data).environment
-    assert environment["torch"] == "2.6.0"
-    assert "runner-17" not in str(environment)
-    assert not {"gpu", "cuda"} & environment.keys()
-    data["machine_info"] = {"processor": "i386", "cpu": None}
-    assert read(data).environment == {"cpu": "i386"}
-
-
-def test_options_that_benchmarks_do_not_share_are_said_so() -> None:
+def test_options_that_differ_between_benchmarks_are_marked() -> None:
     data = golden("v5-save.json")
     data["benchmarks"][1]["options"]["timer"] = "process_time"
     assert read(data).protocol["timer"] == "per benchmark"
     assert read(data).protocol["disable_gc"] is False
 
 
-def damaged(change: Callable[[dict[str, Any]], Any]) -> tuple[str, str, tuple[float, ...]]:
-    """What becomes of the first benchmark, changed; the others stay."""
-    data = golden("v5-json.json")
-    change(data["benchmarks"][0])
-    first, *others = read(data).cells
-    assert others == [*read(golden("v5-json.json")).cells[1:]]
-    return first.status, first.reason, first.processes_ns
-
-
 NAN, INF = float("nan"), float("inf")
+MINE = {"case": CASE, "backend": "mine"}
 
 
 @pytest.mark.parametrize(
-    "stats",
+    "change",
     [
         *({"median": value} for value in (NAN, INF, 0.0, -1e-6, "fast", True, None, 10**400, 1e9)),
         *({"rounds": value} for value in (0, -3, 2.5)),
         {"min": NAN},
+        *({"stats": value} for value in (None, {}, [1, 2], "x")),
+        *({"extra_info": MINE | extra} for extra in ({"processes_ns": [10**400]}, {"ratio": 10**400})),
     ],
-    ids=str,
+    ids=lambda change: str(change)[:40],
 )
-def test_numbers_that_can_not_be_damage_their_benchmark_alone(stats: dict[str, Any]) -> None:
-    status, reason, times = damaged(lambda found: found["stats"].update(stats))
-    assert (status, times) == ("error", ())
-    assert reason.startswith("its stats are damaged: ")
+def test_impossible_numbers_damage_their_benchmark_alone(change: dict[str, Any]) -> None:
+    data = golden("v5-json.json")
+    whole = change.keys() & {"stats", "extra_info"}
+    (data["benchmarks"][0] if whole else data["benchmarks"][0]["stats"]).update(change)
+    first, *others = read(data).cells
+    assert others == [*read(golden("v5-json.json")).cells[1:]]
+    assert (first.status, first.processes_ns) == ("error", ())
+    assert re.match("its (stats are|extra_info is) damaged: ", first.reason)
 
 
-@pytest.mark.parametrize("extra", [{"processes_ns": [10**400]}, {"processes_ns": [1.0], "ratio": 10**400}])
-def test_so_do_whole_numbers_that_no_float_holds(extra: dict[str, Any]) -> None:
-    mine = {"case": CASE, "backend": "mine"} | extra
-    status, reason, times = damaged(lambda found: found.update(extra_info=mine))
-    assert (status, times) == ("error", ())
-    assert reason.startswith("its extra_info is damaged: ")
-
-
-@pytest.mark.parametrize("stats", [None, {}, [1, 2], "x"])
-def test_so_do_stats_that_are_none(stats: Any) -> None:
-    assert damaged(lambda found: found.update(stats=stats))[0] == "error"
-    assert damaged(lambda found: found.pop("stats"))[0] == "error"
-
-
-def test_rounding_of_quartiles_is_no_contradiction() -> None:
-    same = 1.234567e-05
+def test_rounding_of_quartiles_is_accepted() -> None:
+    data, same = golden("v5-json.json"), 1.234567e-05
     stats = dict.fromkeys(("min", "median", "max"), same) | {"q1": same * (1 - 1e-15), "q3": same}
-    status, _, times = damaged(lambda found: found["stats"].update(stats))
-    assert (status, times) == ("ok", (same * 1e9,))
+    data["benchmarks"][0]["stats"].update(stats)
+    assert read(data).cells[0].processes_ns == (same * 1e9,)
 
 
-def test_what_our_plugin_says_of_a_benchmark_counts() -> None:
+def test_the_status_that_our_pytest_plugin_wrote_counts() -> None:
     data = golden("v5-json.json")
     data["benchmarks"][3]["extra_info"] |= {"status": "mismatch", "reason": "rms error"}
     data["benchmarks"][4]["extra_info"] |= {"status": "splendid"}
     wrong, odd = read(data).cells[3:5]
     assert (wrong.status, wrong.reason, wrong.processes_ns) == ("mismatch", "rms error", ())
     assert (odd.status, odd.processes_ns) == ("error", ())
-    assert odd.reason == "its status is 'splendid', which attnbench hasn't"
+    assert odd.reason == "its status is 'splendid', which attnbench does not know"
 
 
 @pytest.mark.parametrize(
     "extra", [{"case": "large"}, {"case": 3, "backend": "x"}, {"backend": "x"}, None, [1]]
 )
-def test_extra_info_of_others_is_theirs(extra: Any) -> None:
+def test_extra_info_of_other_tools_is_ignored(extra: Any) -> None:
     data = golden("v5-json.json")
     data["benchmarks"][0]["extra_info"] = extra
     cell = read(data).cells[0]
     assert (cell.key, cell.status) == (("test_tiny.py::test_sum", ""), "ok")
 
 
-def test_two_benchmarks_of_one_case_and_backend_keep_both_under_their_names() -> None:
+def test_two_benchmarks_of_one_case_and_backend_both_stay() -> None:
     data = golden("v5-json.json")
     data["benchmarks"][0]["extra_info"] = data["benchmarks"][3]["extra_info"]
     assert [cell.key for cell in read(data).cells if cell.backend] == [
@@ -201,19 +183,27 @@ def _nameless(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda data: data.pop("benchmarks"), "is no file of pytest-benchmark: it has no list of benchmarks"),
-        (lambda data: data.update(benchmarks={}), "it has no list of benchmarks"),
-        (lambda data: data.update(benchmarks=[3]), "damaged: benchmark 1 of the list has no name"),
+        (lambda data: data.pop("benchmarks"), "is neither a run of attnbench nor JSON of pytest-benchmark"),
+        (
+            lambda data: data.update(benchmarks=[3]),
+            "damaged: Expected `object`, got `int` - at `$.benchmarks",
+        ),
+        (lambda data: data.update(datetime=7), "damaged: Expected `str`, got `int` - at `$.datetime`"),
         (_nameless, "damaged: benchmark 2 of the list has no name"),
-        (_twice, "damaged: the benchmark 'test_tiny.py::test_sum' stands here 2 times"),
-        (lambda data: data.update(attnbench={"left_out": 3}), "attnbench.left_out is no list of cells"),
-        (lambda data: data.update(attnbench={"left_out": [{}]}), "cell 1 of attnbench.left_out has no name"),
+        (_twice, "damaged: the benchmark 'test_tiny.py::test_sum' is there 2 times"),
+        (lambda data: data.update(attnbench={"left_out": 3}), "at `$.attnbench.left_out`"),
+        (
+            lambda data: data.update(attnbench={"left_out": [{}]}),
+            "an entry of attnbench.left_out has no case",
+        ),
     ],
 )
-def test_files_whose_benchmarks_have_no_names_are_refused(change: Callable[..., Any], sentence: str) -> None:
+def test_files_without_names_or_of_another_shape_are_refused(
+    change: Callable[..., Any], sentence: str
+) -> None:
     data = golden("v5-json.json")
     change(data)
-    with pytest.raises(BadFile, match=r"^'bench\.json'") as refused:
+    with pytest.raises(BadFile, match=r"^'.*bench\.json'") as refused:
         read(data)
     assert sentence in str(refused.value)
 
@@ -221,17 +211,15 @@ def test_files_whose_benchmarks_have_no_names_are_refused(change: Callable[..., 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"version": "6.0"}, "bench.json: was written by pytest-benchmark 6.0; known are versions 4 and 5"),
-        (
-            {"version": "3.4.1"},
-            "bench.json: was written by pytest-benchmark 3.4.1; known are versions 4 and 5",
-        ),
-        ({"version": None}, "bench.json: doesn't say which version of pytest-benchmark wrote it"),
-        ({"benchmarks": []}, "bench.json: holds no benchmarks"),
+        ({"version": "6.0"}, "pytest-benchmark 6.0 wrote it; attnbench knows versions 4 and 5"),
+        ({"version": "3.4.1"}, "pytest-benchmark 3.4.1 wrote it; attnbench knows versions 4 and 5"),
+        ({"version": ""}, "does not name the version of pytest-benchmark that wrote it"),
+        ({"benchmarks": []}, "has no benchmarks"),
     ],
 )
-def test_what_a_reader_must_know_is_said(change: dict[str, Any], problem: str) -> None:
-    assert read(golden("v5-json.json") | change).problems == (problem,)
+def test_problems_of_a_file_are_sentences(change: dict[str, Any], problem: str) -> None:
+    (found,) = read(golden("v5-json.json") | change).problems
+    assert found.endswith(f"bench.json: {problem}")
 
 
 json_values = st.recursive(
@@ -242,8 +230,7 @@ json_values = st.recursive(
 
 
 @given(data=st.data())
-def test_whatever_is_damaged_is_a_sentence_or_no_time(data: st.DataObject) -> None:
-    """Any value of a file replaced by any other: a refusal, or cells whose times can be times."""
+def test_any_damage_is_a_refusal_or_leaves_no_time(data: st.DataObject) -> None:
     found = golden("v5-json.json")
     del found["machine_info"]["cpu"]["flags"], found["benchmarks"][2:]
     place: Any = found
@@ -255,10 +242,106 @@ def test_whatever_is_damaged_is_a_sentence_or_no_time(data: st.DataObject) -> No
         place = place[key]
     place[key] = data.draw(json_values)
     try:
-        run = read(json.loads(json.dumps(found)))
+        run = read(found)
     except BadFile:
         return
     for cell in run.cells:
         assert bool(cell.processes_ns) == (cell.status == "ok")
         assert all(0 < time < INF for time in (*cell.processes_ns, *cell.calls_ns))
         assert bool(cell.reason) == (cell.status != "ok")
+
+
+@settings(max_examples=50)
+@given(run=measured())
+def test_reading_restores_a_written_run(run: Measured) -> None:
+    data = to_pytest_benchmark(run)
+    names = [(one["group"], one["name"]) for one in data["benchmarks"]]
+    assert names == [cell.key for cell in run.cells if cell.status == "ok" and cell.processes_ns]
+    again = read(data)
+    assert {cell.key: cell for cell in again.cells} == {cell.key: cell for cell in run.cells}
+    nothing = () if run.cells else (f"{again.path}: has no benchmarks",)
+    assert replace(again, cells=run.cells, path=run.path) == replace(run, problems=(*nothing, *run.problems))
+
+
+def test_the_fields_are_those_that_pytest_benchmark_writes() -> None:
+    theirs = golden("v5-json.json")
+    ours = to_pytest_benchmark(run_of(ok("eager", 1.0, 2.0)))
+    assert ours.keys() - theirs.keys() == {"attnbench"}
+    assert theirs.keys() <= ours.keys()
+    (one,) = ours["benchmarks"]
+    assert one.keys() == theirs["benchmarks"][0].keys()
+    assert one["stats"].keys() == theirs["benchmarks"][0]["stats"].keys()
+    assert ours["commit_info"].keys() == theirs["commit_info"].keys()
+    assert one["fullname"] == f"{CASES[0]}[eager]"
+
+
+@given(times=st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=30))
+def test_stats_are_those_of_pytest_benchmark(times: list[float]) -> None:
+    theirs = Stats()
+    theirs.data = list(times)
+    ours = stats_of(times)
+    for name in ("min", "max", "mean", "stddev", "rounds", "median", "ops", "total"):
+        assert ours[name] == pytest.approx(getattr(theirs, name), rel=1e-6, abs=1e-12), name
+    assert ours["data"] == times
+    low, *middle, high = (ours[name] for name in ("min", "q1", "median", "q3", "max"))
+    assert all(low * (1 - 1e-9) <= value <= high * (1 + 1e-9) for value in middle)
+    assert ours["iqr"] == ours["q3"] - ours["q1"]
+    assert ours["outliers"] == f"{ours['stddev_outliers']};{ours['iqr_outliers']}"
+    inside = [time for time in times if ours["ld15iqr"] <= time <= ours["hd15iqr"]]
+    assert len(inside) == len(times) - ours["iqr_outliers"]
+
+
+def test_pytest_benchmark_compare_opens_our_files(tmp_path: Path) -> None:
+    other = CASES[1]
+    fast = run_of(ok("eager", 1.0, 1.1, 1.2), ok("bmm", 2.0, 2.0, 2.0), ok("eager", 5.0, case=other))
+    slow = run_of(ok("eager", 2.0, 2.2, 2.4), Cell(CASES[0], "dot", "bmm", "crashed", reason="signal 11"))
+    write_pytest_benchmark(fast, tmp_path / "fast.json")
+    write_pytest_benchmark(slow, tmp_path / "slow.json")
+    shutil.copy(GOLDEN / "v4-save.json", tmp_path / "theirs.json")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("pytest-benchmark"), "compare",
+         "fast.json", "slow.json", "theirs.json", "--columns=median,rounds,outliers,ops", "--sort=name"],
+        cwd=tmp_path, env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    heads = [
+        line.strip("- ") for line in done.stdout.splitlines() if f"benchmark {'attention'!r}"[:-1] in line
+    ]
+    assert heads == [f"benchmark {CASES[0]!r}: 3 tests", f"benchmark {other!r}: 1 tests"]
+    rows = [line.split()[:3] for line in done.stdout.splitlines() if line.startswith(("eager", "bmm"))]
+    assert rows == [
+        ["bmm", "(fast)", "2.0000"], ["eager", "(fast)", "1.1000"], ["eager", "(slow)", "2.2000"],
+        ["eager", "(fast)", "5.0000"],
+    ]  # fmt: skip
+    assert "test_sorted[100]" in done.stdout
+
+
+def test_only_a_file_of_pytest_benchmark_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bench.json"
+    one, two = run_of(ok("eager", 1.0)), run_of(ok("eager", 2.0))
+    write_pytest_benchmark(one, path)
+    write_pytest_benchmark(two, path)
+    assert read_pytest_benchmark(path).cells == two.cells
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    for text in ("", '{"kind":"manifest"}\n{"kind":"end"}\n', '{"my": "notes"}', "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(BadInput, match="exists and is not a file of pytest-benchmark; name another file"):
+            write_pytest_benchmark(one, path)
+        assert path.read_text() == text
+    path.unlink()
+    write_pytest_benchmark(one, path)
+
+    def full(_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BadInput, match="No space left on device"):
+        write_pytest_benchmark(two, path)
+    assert read_pytest_benchmark(path).cells == one.cells
+    assert [entry.name for entry in tmp_path.iterdir()] == ["bench.json"]
+    for target, says in ((tmp_path, "is a folder"), (tmp_path / "none" / "bench.json", "there is no folder")):
+        with pytest.raises(BadInput, match=says):
+            check_target(target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_sides import LONG, SHORT, run_lines, times, write_run
+from made_sides import LONG, SHORT, times, write_run
 
 from attnbench.compare.paired import compare_within
 from attnbench.types.errors import BadInput
@@ -73,8 +73,3 @@ def test_cases_without_the_baseline_are_counted(tmp_path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(x for x in lines if not ('"backend":"a"' in x and f'"case":"{LONG}"' in x)))
     assert "no record of a on 1 case" in compare_within(path, "a").warnings
-
-
-def test_a_run_that_was_cut_off_is_warned_of(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "a.jsonl", run_lines(CELLS, ended=False))
-    assert "the run was cut off" in compare_within(path, "fast").warnings[0]

@@ -36,6 +36,8 @@ def test_they_come_in_by_the_entry_point_the_default_first(registry: Registry) -
     ours = [name for name, entry in registry.suites.items() if entry.source.distribution == "attnbench"]
     assert ours == PROMISED
     assert all(registry.suite(name).summary for name in ours)
+    assert [name for name in ours if registry.suite(name).check_only] == ["edges"]
+    assert {case.rule for case in registry.suite("edges").cases} == RULES == {*registry.rules} & RULES
 
 
 def test_every_case_makes_sense_to_its_rule(registry: Registry) -> None:
@@ -75,12 +77,6 @@ def test_a_call_in_smoke_takes_milliseconds(registry: Registry) -> None:
     assert max(map(operations, registry.suite("smoke").cases)) < 3e-3 * 70e9
 
 
-def test_edges_knows_every_rule_that_is_built_in(registry: Registry) -> None:
-    built_in = {name for name, entry in registry.rules.items() if entry.source.distribution == "attnbench"}
-    assert built_in == RULES
-    assert {case.rule for case in registry.suite("edges").cases} == RULES
-
-
 def test_published_shapes(registry: Registry) -> None:
     assert shapes(suite(registry, "gpt2")) == {(1, H, H, 1024, 1024, 64, 64) for H in (12, 16, 20, 25)}
     assert shapes(suite(registry, "deepseek-v3")) == {(1, 128, 128, 4096, 4096, 192, 128)}
@@ -91,12 +87,6 @@ def test_published_shapes(registry: Registry) -> None:
     assert {(c.Lq, c.Lk, c.D) for c in suite(registry, "stable-diffusion-1").cases} == {
         (4096, 4096, 40), (4096, 77, 40), (1024, 1024, 80), (1024, 77, 80), (256, 256, 160), (256, 77, 160),
     }  # fmt: skip
-
-
-def test_chunked_prefill_aligns_to_the_lower_right(registry: Registry) -> None:
-    (chunk,) = [c for c in suite(registry, "llama3-8b").cases if c.Lq == 512]
-    assert chunk.mask.causal == "lower_right"
-    assert chunk.query_offset == 4096 - 512
 
 
 def test_the_grid_of_the_papers(registry: Registry) -> None:
@@ -112,7 +102,3 @@ def test_the_sweep_over_caches(registry: Registry) -> None:
     assert {(c.B, c.Lk, c.Hkv) for c in cases} == {
         (max(1, 2 ** (16 - i)), 2**i, Hkv) for i in range(8, 18) for Hkv in (1, 2, 16)
     }
-
-
-def test_only_edges_is_not_for_timing(registry: Registry) -> None:
-    assert [name for name in PROMISED if registry.suite(name).check_only] == ["edges"]

@@ -12,6 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(scope="session")
 def plugin_words() -> list[str]:
-    """What a command line needs so that the pytest plugin is there: nothing where it's installed."""
+    """The arguments that load the pytest plugin if it is not installed."""
     names = {point.value for point in entry_points(group="pytest11")}
     return [] if "attnbench.pytest_plugin" in names else ["-p", "attnbench.pytest_plugin"]

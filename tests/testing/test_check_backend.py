@@ -2,27 +2,87 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch  # here, since pytester has those modules imported anew that are first imported in its tests
 import wrong_first_tries as tries
+from click.testing import CliRunner, Result
 
-from attnbench.plugins.registry import load_wanted
-from attnbench.runner.options import make_options
+from attnbench import Backend
+from attnbench.cli import attnbench
+from attnbench.testing import BackendConformance, NotConforming, check_backend, conformance_cases, judge
 from attnbench.testing.findings import Finding, Report
-from attnbench.testing.judge import plan, records_of, reported
+from attnbench.testing.judge import reported
+from attnbench.types.errors import BadInput
+
+pytest_plugins = ("pytester",)
 
 FILE = Path(tries.__file__)
 HERE = FILE.relative_to(Path.cwd()) if FILE.is_relative_to(Path.cwd()) else FILE
 
+TESTS = """
+from attnbench.testing import BackendConformance
+class TestMine(BackendConformance):
+    backend = {backend!r}
+    large = False
+class TestAbsent(BackendConformance):
+    backend = "sdpa_cudnn"
+"""
+
+ONE_CASE = """
+from attnbench import Backend, hookimpl
+def prepare(setup):
+    return lambda q, k, v: (q @ k.mT).softmax(-1) @ v
+def supports(case, rule):
+    if (case.B, case.Lq, case.D, case.Dv, case.group) == (2, 17, 16, 16, 1) and case.mask.is_none:
+        return None
+    return "is for one case"
+@hookimpl
+def attnbench_backends():
+    yield Backend("one_case", "a test", prepare, supports, rules=("scaled_dot",), dtypes=("float32",))
+"""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of ``attnbench check --plugin``, and the report that it printed."""
+
+    result: Result
+    report: Report
+
 
 @pytest.fixture(scope="module")
-def report() -> Report:
-    """All of them in one run, since they share inputs and exact answers."""
-    registry = load_wanted([str(FILE)])
-    planned = plan(registry, tries.JUDGED)
-    records = records_of(planned.cases(large=False), registry, make_options(timed=False))
-    return reported(planned, records, registry)
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
+    """All of them in one run of the command, since they share inputs and exact answers."""
+    reports: list[Report] = []
+
+    def kept(*args: Any) -> Report:
+        reports.append(reported(*args))
+        return reports[0]
+
+    words = ["check", "--plugin", str(FILE), "--out", str(tmp_path_factory.mktemp("check") / "run.jsonl")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "reported", kept)
+        result = CliRunner().invoke(attnbench, words, prog_name="attnbench")
+    return Checked(result, reports[0])
+
+
+@pytest.fixture
+def report(checked: Checked) -> Report:
+    return checked.report
+
+
+def test_the_command_prints_the_report(checked: Checked) -> None:
+    assert checked.result.exit_code == 1
+    assert checked.result.stdout == f"{checked.report}\n"
+    assert "run.jsonl" in checked.result.stderr
+    assert "problem: wrong answers: RMS error" in checked.result.stdout
+    command = f"attnbench check CASE --backend no_scale --plugin {HERE}"
+    assert f"  one of these cases again: {command}\n" in checked.result.stdout
 
 
 def only(report: Report, backend: str) -> Finding:
@@ -35,26 +95,16 @@ def test_a_right_one_passes(report: Report) -> None:
     counts = next(counts for counts in report.counts if counts.backend == "right_one")
     assert counts.right == counts.judged > 1
     assert counts.declined == counts.asked - counts.judged > 100
-    assert counts.command == f"attnbench check CASE --backend right_one --plugin {HERE}"
 
 
 @pytest.mark.parametrize(
     ("backend", "about", "check", "mistake", "words"),
     [
-        (
-            "no_scale",
-            "answers",
-            "values",
-            "scale_omitted",
-            "multiply the products by setup.scoring.dot.scale",
-        ),
+        ("no_scale", "answers", "values", "scale_omitted", "products by setup.scoring.dot.scale"),
         ("in_place", "answers", "inputs_changed", "", "no operation in place (add_, masked_fill_, out=)"),
         ("keeps_answers", "answers", "values", "", "compute it anew in each call"),
         ("by_last", "steadiness", "repeatability", "", "nothing for all cases in a global"),
         ("square_only", "answers", "", "", "another width than keys (case.Dv != case.D)"),
-        ("raising_supports", "declarations", "supports", "", "return None, or the reason as a string"),
-        ("true_supports", "declarations", "supports", "", "return None, or the reason as a string"),
-        ("no_half", "declarations", "supports", "", "Remove 'bfloat16' from dtypes"),
     ],
 )
 def test_a_wrong_one_has_one_finding(
@@ -63,6 +113,8 @@ def test_a_wrong_one_has_one_finding(
     found = only(report, backend)
     assert (found.about, found.check, found.mistake) == (about, check, mistake), str(found)
     assert words in found.do
+    assert found.problem in str(report)
+    assert found.do in str(report)
 
 
 def test_a_case_that_supports_let_through(report: Report) -> None:
@@ -71,8 +123,78 @@ def test_a_case_that_supports_let_through(report: Report) -> None:
     assert "Inputs were q (2, " in found.do
 
 
-def test_the_report_contains_every_finding(report: Report) -> None:
-    text = str(report)
-    assert not report.ok
-    assert all(finding.problem in text and finding.do in text for finding in report.findings)
-    assert f"one of these cases again: attnbench check CASE --backend no_scale --plugin {HERE}" in text
+def test_a_test_for_each_case(
+    pytester: pytest.Pytester, not_in_xdist: None, plugin_words: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "one_case.py").write_text(ONE_CASE)
+    pytester.makepyfile(test_mine=TESTS.format(backend=str(tmp_path / "one_case.py")))
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v", "-rs", *plugin_words)
+    result.assert_outcomes(passed=2, failed=1, skipped=0 if torch.cuda.is_available() else 3)
+    result.stdout.fnmatch_lines(
+        [
+            "*TestMine::test_what_it_declares PASSED*",
+            "*TestMine::test_case?attention/scaled_dot/B2-H*-Lq17-Lk65-D16/none/float32/cpu/forward? FAILED*",
+            "*TestMine::test_answers_stay_the_same PASSED*",
+            "problem: wrong answers: RMS error *",
+            "*“not divided by √D”: multiply the products by setup.scoring.dot.scale.",
+            "SKIPPED*this machine has no CUDA device",
+        ]
+    )
+
+
+class Unknown(BackendConformance):
+    backend = "no_such_kernel"
+
+
+class Unsaid(BackendConformance):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("tests", "words"),
+    [
+        (Unknown, r"Unknown: no backend 'no_such_kernel'.* Name a file as my_kernel\.py\."),
+        (Unsaid, "Unsaid: it names no backend: add backend = 'name'"),
+    ],
+)
+def test_a_class_whose_backend_can_not_be_found(tests: type[BackendConformance], words: str) -> None:
+    asked: Any = SimpleNamespace(fixturenames=["conformance_case"])
+    with pytest.raises(pytest.fail.Exception, match=words):
+        tests().pytest_generate_tests(asked)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it can run here")
+def test_a_backend_that_can_not_run_here_does_not_conform() -> None:
+    with pytest.raises(
+        NotConforming, match="nothing was checked, since it can't run here: this machine has no"
+    ):
+        check_backend("sdpa_cudnn")
+
+
+HOOK = "from attnbench import Backend, hookimpl\n@hookimpl\ndef attnbench_backends():\n    return "
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        ("[]", "brings no backend and no rule: add a function attnbench_backends"),
+        (
+            "[Backend(name, 'a test', prepare=print) for name in ('one', 'two')]",
+            r"brings 2 backends \(one, two\): name one of them",
+        ),
+    ],
+)
+def test_a_file_that_brings_no_backend_or_several(tmp_path: Path, hook: str, words: str) -> None:
+    (tmp_path / "mine.py").write_text(HOOK + hook)
+    with pytest.raises(BadInput, match=words):
+        conformance_cases(tmp_path / "mine.py")
+
+
+def test_cases_by_name() -> None:
+    cases = conformance_cases("numpy", large=False)
+    assert 20 < len(cases) <= 31
+    assert not any(one.large for one in cases)
+    with pytest.raises(BadInput, match=r"no backend 'bmn'; did you mean 'bmm'\? Name a file as my_kernel"):
+        conformance_cases("bmn")
+    with pytest.raises(BadInput, match="Backend: give the name of an installed backend or the file"):
+        conformance_cases(Backend("mine", "a test", prepare=print))  # type: ignore[arg-type]

@@ -1,24 +1,23 @@
-"""The diagnosis of a wrong answer, in this process: the known mistake that gives the same, or its place."""
+"""The diagnosis of a wrong answer: the known mistake that gives the same answer, or the place of errors."""
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import numpy as np
 import pytest
-import wrong_first_tries as tries
+import wrong_answers as tries
 
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
-from attnbench.testing.advice import ADVICE, BY_CHECK
-from attnbench.testing.diagnose import Diagnosis, diagnose, places
-from attnbench.testing.mistakes import GRADIENTS, VALUES
-from attnbench.testing.trial import unsteady
-from attnbench.types.checks import CHECKS
+from attnbench.testing.apart import Asked, Diagnosed, Look, Unsteady, look
+from attnbench.testing.diagnose import diagnose, places, unsteady
 
 SOURCE = named(tries.__file__)
 PLAIN = "attention/scaled_dot/B2-H2-Lq17-Lk17-D16/none/float32/cpu/forward"
+SMALL = "attention/scaled_dot/H2-L12-D8"
 
 
 @pytest.fixture(scope="module")
@@ -26,37 +25,50 @@ def registry() -> Registry:
     return load_wanted([str(Path(tries.__file__))])
 
 
-def found(registry: Registry, backend: str, case: str, *families: str) -> Diagnosis:
-    return diagnose(case, backend, SOURCE, registry.rules["scaled_dot"].source, families or ("normal",))
+def found(registry: Registry, backend: str, case: str, *families: str) -> Diagnosed:
+    source = registry.rules[parse_case(case).rule].source
+    return diagnose(Look(case, source, families or ("normal",)), backend, SOURCE)
 
 
 @pytest.mark.parametrize(
-    ("backend", "case", "mistake"),
+    ("backend", "case", "mistake", "advice"),
     [
-        ("no_scale", PLAIN, "scale_omitted"),
-        ("no_scale", PLAIN.replace("forward", "both"), "scale_omitted"),
-        ("other_layout", PLAIN, "scale_omitted"),
-        ("other_layout", PLAIN.replace("forward", "both"), "scale_omitted"),
-        ("tiles_heads", "attention/scaled_dot/H4-Hkv2-L9-D8", "heads_modulo"),
+        ("no_scale", PLAIN, "scale_omitted", "multiply the products by setup.scoring.dot.scale"),
+        ("other_layout", PLAIN, "scale_omitted", "multiply the products"),
+        ("other_layout", PLAIN.replace("forward", "both"), "scale_omitted", "multiply the products"),
+        ("tiles_heads", "attention/scaled_dot/H4-Hkv2-L9-D8", "heads_modulo", "don't tile them"),
         (
             "other_corner",
             "attention/scaled_dot/H2-Lq9-Lk14-D8/causal:lower_right",
             "causal_from_the_other_corner",
+            "look at case.mask.causal",
         ),
-        ("nan_rows", "attention/scaled_dot/H2-Lq20-Lk9-D8/causal:lower_right", "nan_in_empty_rows"),
-        ("inverted", "attention/scaled_dot/H2-L12-D8/bool", "mask_inverted"),
-        ("over_queries", PLAIN, "softmax_over_queries"),
-        ("viewed", PLAIN, "heads_viewed_not_transposed"),
+        (
+            "nan_rows",
+            "attention/scaled_dot/H2-Lq20-Lk9-D8/causal:lower_right",
+            "nan_in_empty_rows",
+            "set rows of queries that keep no key to 0",
+        ),
+        ("inverted", f"{SMALL}/bool", "mask_inverted", "invert it"),
+        ("over_queries", PLAIN, "softmax_over_queries", "dim=-1"),
+        ("viewed", PLAIN, "heads_viewed_not_transposed", "not by view"),
+        ("float_16", PLAIN, "softmax_in_float16", "in float32"),
+        ("no_gradient_scale", PLAIN.replace("forward", "both"), "dq_without_scale", "gradients of q and k"),
         # All that ignores a mask gives the same answer here: the particular mistake counts.
-        ("ignores_masks", "attention/scaled_dot/B2-H2-L12-D8/padding", "padding_ignored"),
-        ("two_mistakes", "attention/scaled_dot/H2-L12-D8/causal", "causal_ignored"),
+        (
+            "ignores_masks",
+            "attention/scaled_dot/B2-H2-L12-D8/padding",
+            "padding_ignored",
+            "apply the padding",
+        ),
+        ("two_mistakes", f"{SMALL}/causal", "causal_ignored", "apply the causal mask"),
     ],
 )
-def test_a_known_mistake(registry: Registry, backend: str, case: str, mistake: str) -> None:
+def test_a_known_mistake(registry: Registry, backend: str, case: str, mistake: str, advice: str) -> None:
     diagnosis = found(registry, backend, case)
     assert diagnosis.mistake == mistake, diagnosis
     assert diagnosis.do.startswith("Your output equals the known mistake ")
-    assert ADVICE[mistake] in diagnosis.do
+    assert advice in diagnosis.do
 
 
 @pytest.mark.parametrize(
@@ -74,9 +86,10 @@ def test_a_right_answer_is_explained_by_the_family(registry: Registry, family: s
     assert diagnosis.mistake == ""
 
 
-def test_advice_is_for_existing_mistakes_and_checks() -> None:
-    assert set(ADVICE) <= {mutant.name for mutant in (*VALUES, *GRADIENTS)}
-    assert set(BY_CHECK) <= set(CHECKS)
+def test_an_unknown_mistake_is_placed(registry: Registry) -> None:
+    assert found(registry, "odd_row", PLAIN).do == "All errors are in row 3 of 17."
+    both = found(registry, "odd_gradient", PLAIN.replace("forward", "both"))
+    assert both.do == "Wrong: the gradients of v; right: out, q, k."
 
 
 def test_places_of_errors() -> None:
@@ -97,3 +110,35 @@ def test_answers_that_change_and_answers_that_stay(registry: Registry) -> None:
     cases = [(PLAIN, rule), (PLAIN.replace("D16", "D8"), rule)]
     assert unsteady(cases, "right_one", SOURCE) == []
     assert [parse_case(case).D for case, _ in unsteady(cases, "by_last", SOURCE)] == [16]
+
+
+LEAVES = """
+import fcntl, os, time
+from pathlib import Path
+from attnbench import Backend, hookimpl
+
+def prepare(setup):
+    alive = open({alive!r}, "a")
+    fcntl.flock(alive, fcntl.LOCK_SH)
+    if not os.fork():
+        # Not for ever: if nothing ends it, the test must fail and not hang.
+        time.sleep(200)
+        Path({late!r}).touch()
+        os._exit(0)
+    raise ValueError('no')
+
+@hookimpl
+def attnbench_backends():
+    return [Backend("leaves", "a test", prepare=prepare)]
+"""
+
+
+def test_what_a_backend_leaves_running_ends_with_the_close_look(registry: Registry, tmp_path: Path) -> None:
+    file, alive, late = tmp_path / "leaves.py", tmp_path / "alive", tmp_path / "late"
+    file.write_text(LEAVES.format(alive=str(alive), late=str(late)))
+    rule = registry.rules["scaled_dot"].source
+    replies = look(Asked("leaves", named(str(file)), (Look(SMALL, rule, ("normal",)),), ((SMALL, rule),)))
+    assert [type(reply) for reply in replies] == [Diagnosed, Unsteady]
+    with alive.open() as all_are_gone:
+        fcntl.flock(all_are_gone, fcntl.LOCK_EX)
+    assert not late.exists()

@@ -1,4 +1,4 @@
-"""From records to findings; nothing is judged here."""
+"""Findings made of records; nothing is judged here."""
 
 from __future__ import annotations
 
@@ -34,22 +34,13 @@ def found(*records: Record, backend: Backend = MINE, **diagnoses: str) -> list[F
     return findings_of(records, by_case, backend, RULES)
 
 
-def test_only_failures_are_problems() -> None:
-    assert found(record("none", "ok"), record("bool", "unsupported"), record("float", "unavailable")) == []
-
-
-def test_cases_of_one_mistake_are_one_finding() -> None:
-    wrong = [
-        record(mask, check="values", reason=f"RMS error {i}") for i, mask in enumerate(("none", "causal"))
-    ]
-    (finding,) = found(*wrong, none="Do this.", causal="Do this.")
-    assert finding.cases == tuple(CASE.format(mask) for mask in ("none", "causal"))
-    assert (finding.check, finding.do) == ("values", "Do this.")
-
-
-def test_an_unknown_mistake_refers_to_the_known_one() -> None:
-    known, other = found(record("bool", check="values"), record("none", check="values"), none="Do this.")
-    assert known.do == "Do this."
+def test_cases_of_one_mistake_are_one_finding_and_others_refer_to_it() -> None:
+    same = [record(mask, check="values", reason=f"RMS error {mask}") for mask in ("none", "causal")]
+    declined = [record("window:3", "unsupported"), record("float", "unavailable")]
+    assert found(record("padding", "ok"), *declined) == []
+    known, other = found(*same, record("bool", check="values"), *declined, none="Do this.", causal="Do this.")
+    assert known.cases == tuple(CASE.format(mask) for mask in ("none", "causal"))
+    assert (known.check, known.do) == ("values", "Do this.")
     assert other.do == "Fix the problems above first: this may be one of them."
 
 
@@ -110,7 +101,7 @@ def test_dropout_and_weights_have_advice_of_their_own() -> None:
         assert found(wrong)[0].do.startswith(words)
 
 
-def test_plain_wrong_answers_get_a_close_look() -> None:
+def test_plain_cases_of_wrong_values_get_a_close_look() -> None:
     near = Record(
         CASE.format("bool+padding"), "dot", "mine", "mismatch", "x", failed_check="values", failed_case=NEAR,
         failed_on=["near:normal", "near:loud"],
@@ -138,7 +129,7 @@ def test_common_features_of_failing_cases() -> None:
     assert "case.dtype == 'bfloat16'" in shared([plain + "/bfloat16"], [plain])
 
 
-def test_the_words_of_a_report() -> None:
+def test_the_text_of_a_report() -> None:
     counts = Counts("mine", 1, 2, 3, 4, command="attnbench check CASE --backend mine")
     report = Report((counts,), merged(Finding("mine", "wrong", "Fix it.", (case,)) for case in "abcde"))
     assert str(report) == (

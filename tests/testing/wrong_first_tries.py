@@ -1,4 +1,4 @@
-"""A plugin of backends as a first try may be: each is wrong in one way, or right."""
+"""Backends as a first try may be: each is wrong in one way, or right. All take the same few cases."""
 
 from __future__ import annotations
 
@@ -17,56 +17,12 @@ def right(q: Any, k: Any, v: Any, scale: float | None = None, keep: Any = None) 
     return scores.softmax(-1) @ v
 
 
-def keep_of(case: Any) -> Any:
-    import numpy as np
-    import torch
-
-    from attnbench.masks import keep_rows
-
-    keep = keep_rows(case, np.arange(case.Lq))
-    return None if keep is None else torch.from_numpy(keep)
-
-
 def _right(setup: Any) -> Any:
     return lambda q, k, v: right(q, k, v)
 
 
 def _no_scale(setup: Any) -> Any:
     return lambda q, k, v: right(q, k, v, scale=1.0)
-
-
-def _tiles_heads(setup: Any) -> Any:
-    group = setup.case.group
-    return lambda q, k, v: right(q, k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1))
-
-
-def _other_corner(setup: Any) -> Any:
-    import torch
-
-    keep = torch.ones(setup.case.Lq, setup.case.Lk, dtype=torch.bool).tril()
-    return lambda q, k, v: right(q, k, v, keep=keep)
-
-
-def _nan_rows(setup: Any) -> Any:
-    keep = keep_of(setup.case)
-    return lambda q, k, v: right(q, k, v, keep=keep)
-
-
-def _inverted(setup: Any) -> Any:
-    keep = keep_of(setup.case)
-    return lambda q, k, v: right(q, k, v, keep=~keep).nan_to_num(0)
-
-
-def _over_queries(setup: Any) -> Any:
-    return lambda q, k, v: (q @ k.mT * setup.case.D**-0.5).softmax(-2) @ v
-
-
-def _viewed(setup: Any) -> Any:
-    def call(q: Any, k: Any, v: Any) -> Any:
-        out = right(q, k, v)
-        return out.transpose(1, 2).reshape(out.shape)
-
-    return call
 
 
 def _keeps_answers(setup: Any) -> Any:
@@ -81,11 +37,6 @@ def _keeps_answers(setup: Any) -> Any:
 
 def _in_place(setup: Any) -> Any:
     return lambda q, k, v: right(q.mul_(setup.case.D**-0.5), k, v, scale=1.0)
-
-
-def _other_layout(setup: Any) -> Any:
-    """Without the scale, on inputs and output of (B, L, H, D)."""
-    return lambda q, k, v: right(*(x.transpose(1, 2) for x in (q, k, v)), scale=1.0).transpose(1, 2)
 
 
 def _by_last(setup: Any) -> Any:
@@ -106,55 +57,24 @@ def _plain(case: Any, rule: Any) -> str | None:
         return "has no masks"
     if case.group > 1:
         return "shares no heads"
+    if case.D not in (8, 16):
+        return "is for 8 or 16 features"
     return None if case.Lq == 17 and case.B == 2 else "is for two times 17 queries"
 
 
-def _any(case: Any, rule: Any) -> str | None:
-    return None
-
-
-def _raising(case: Any, rule: Any) -> str | None:
-    return _plain(case, rule) or f"shares {1 / (case.group - 1)} heads"
-
-
-def _true(case: Any, rule: Any) -> Any:
-    return _plain(case, rule) is not None or None
-
-
-def _not_half(case: Any, rule: Any) -> str | None:
-    return "has no kernel for bfloat16" if case.dtype == "bfloat16" else _plain(case, rule)
-
-
-PARTS: dict[str, tuple[Any, Any]] = {
-    "right_one": (_right, _plain),
-    "no_scale": (_no_scale, _plain),
-    "in_place": (_in_place, _plain),
-    "keeps_answers": (_keeps_answers, _plain),
-    "by_last": (_by_last, _plain),
-    "square_only": (_square_only, _plain),
-    "raising_supports": (_right, _raising),
-    "true_supports": (_right, _true),
-    # Of these answers are looked at, and not judged.
-    "tiles_heads": (_tiles_heads, _any),
-    "other_corner": (_other_corner, _any),
-    "nan_rows": (_nan_rows, _any),
-    "inverted": (_inverted, _any),
-    "over_queries": (_over_queries, _any),
-    "viewed": (_viewed, _any),
-    "two_mistakes": (_no_scale, _any),
-    "ignores_masks": (_right, _any),
+PREPARES = {
+    "right_one": _right,
+    "no_scale": _no_scale,
+    "in_place": _in_place,
+    "keeps_answers": _keeps_answers,
+    "by_last": _by_last,
+    "square_only": _square_only,
 }
-JUDGED = (*list(PARTS)[:8], "no_half")
 
 
 @hookimpl
 def attnbench_backends() -> list[Backend]:
-    made = [
-        Backend(name, "a first try", prepare, supports, rules=("scaled_dot",), dtypes=("float32",))
-        for name, (prepare, supports) in PARTS.items()
+    return [
+        Backend(name, "a first try", prepare, _plain, rules=("scaled_dot",), dtypes=("float32",))
+        for name, prepare in PREPARES.items()
     ]
-    half = Backend(
-        "no_half", "a first try", _right, _not_half, rules=("scaled_dot",), dtypes=("float32", "bfloat16")
-    )
-    blhd = Backend("other_layout", "a first try", _other_layout, layout="BLHD", passes=("forward", "both"))
-    return [*made, half, blhd]

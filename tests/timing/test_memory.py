@@ -1,63 +1,48 @@
-"""Peak extra memory, against allocations whose size is known."""
+"""Peak extra memory, against allocations whose size is known, in a process of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import subprocess
+import sys
 
+PROGRAM = """
+import json
 import numpy as np
-import pytest
-
 from attnbench.timing.memory import peak_extra_bytes
 
 MIB = 1024 * 1024
+kept = {}
 
-TOLERANCE = 2.5 * MIB
-"""The kernel counts resident pages in batches for each core, and other threads of the process that runs the
-tests have heaps of their own; what it tells is right to about this much."""
+def ones(mib):
+    return np.ones(mib * MIB, dtype=np.uint8)
 
+def freed_within():
+    return int(ones(64).size)
 
-def is_about(mib: int, call: Callable[[], object]) -> bool:
-    """Once in three times at least: what other tests left behind may be freed meanwhile."""
-    peaks = [peak_extra_bytes(call) for _ in range(3)]
-    assert None not in peaks
-    return any(peak is not None and abs(peak - mib * MIB) <= TOLERANCE for peak in peaks)
+def in_turn():
+    for _ in range(2):
+        block = ones(32)
+        del block
 
+def kept_from_the_first_call():
+    if "weights" not in kept:
+        kept["weights"] = ones(64)
 
-@pytest.mark.parametrize("mib", [8, 32, 100])
-def test_a_known_allocation(mib: int) -> None:
-    assert is_about(mib, lambda: np.ones(mib * MIB, dtype=np.uint8))
-
-
-def test_what_is_freed_within_the_call_counts_at_its_peak() -> None:
-    def call() -> int:
-        big = np.ones(64 * MIB, dtype=np.uint8)
-        size = int(big.size)
-        del big
-        return size
-
-    assert is_about(64, call)
-
-
-def test_two_at_once_count_twice_and_one_after_the_other_once() -> None:
-    def together() -> object:
-        return np.ones(32 * MIB, dtype=np.uint8), np.ones(32 * MIB, dtype=np.uint8)
-
-    def in_turn() -> None:
-        for _ in range(2):
-            block = np.ones(32 * MIB, dtype=np.uint8)
-            del block
-
-    assert is_about(64, together)
-    assert is_about(32, in_turn)
+calls = {
+    "8": lambda: ones(8), "100": lambda: ones(100), "freed within": freed_within,
+    "together": lambda: (ones(32), ones(32)), "in turn": in_turn, "kept": kept_from_the_first_call,
+}
+print(json.dumps({name: peak_extra_bytes(call) / MIB for name, call in calls.items()}))
+"""
+EXPECTED_MIB = {"8": 8, "100": 100, "freed within": 64, "together": 64, "in turn": 32, "kept": 0}
+TOLERANCE_MIB = 2.5
+"""The kernel counts resident pages in batches for each core."""
 
 
-def test_what_is_kept_from_an_earlier_call_is_not_counted() -> None:
-    kept: dict[str, object] = {}
-
-    def call() -> None:
-        if "weights" not in kept:
-            kept["weights"] = np.ones(64 * MIB, dtype=np.uint8)
-
-    peak = peak_extra_bytes(call)
-    assert peak is not None
-    assert peak <= TOLERANCE
+def test_peaks_of_known_allocations() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    peaks = json.loads(done.stdout)
+    wrong = {name: peak for name, peak in peaks.items() if abs(peak - EXPECTED_MIB[name]) > TOLERANCE_MIB}
+    assert set(peaks) == set(EXPECTED_MIB)
+    assert wrong == {}

@@ -9,7 +9,7 @@ import pytest
 
 from attnbench.timing import warmup
 from attnbench.timing.sample import Sample
-from attnbench.timing.warmup import ALIKE, FAULT_NS, calm, settled, warm_up
+from attnbench.timing.warmup import FAULT_NS, Limits, calm, settled, warm_up
 
 
 def calls(*ns: int, faults: tuple[int, ...] = ()) -> Callable[[], Sample]:
@@ -25,7 +25,7 @@ def calls(*ns: int, faults: tuple[int, ...] = ()) -> Callable[[], Sample]:
 
 
 def test_a_steady_trace_settles_as_soon_as_there_is_evidence() -> None:
-    trace, done = warm_up(calls(*[100] * 20), 20, 10)
+    trace, done = warm_up(calls(*[100] * 20), Limits(20, 10))
     assert done
     assert trace == [100] * 4
 
@@ -36,13 +36,13 @@ def test_a_slow_first_call_does_not_count_as_settled() -> None:
 
 
 def test_times_that_keep_falling_do_not_settle() -> None:
-    trace, done = warm_up(calls(*[int(1000 * 0.8**i) for i in range(30)]), 20, 10)
+    trace, done = warm_up(calls(*[int(1000 * 0.8**i) for i in range(30)]), Limits(20, 10))
     assert not done
     assert len(trace) == 20
 
 
 def test_time_is_up_after_one_call_that_takes_it_all() -> None:
-    trace, done = warm_up(calls(5), 20, 0.0)
+    trace, done = warm_up(calls(5), Limits(20, 0.0))
     assert trace == [5]
     assert not done
 
@@ -50,45 +50,48 @@ def test_time_is_up_after_one_call_that_takes_it_all() -> None:
 def test_agreement_settles_nothing_before_the_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which a call takes a microsecond and nothing else does."""
     monkeypatch.setattr(warmup, "perf_counter_ns", count(step=1_000).__next__)
-    trace, done = warm_up(lambda: Sample(1, 1_000, 1_000, 0, 0), most_calls=10**9, most_s=10.0, least_s=0.005)
+    trace, done = warm_up(
+        lambda: Sample(1, 1_000, 1_000, 0, 0), Limits(most_calls=10**9, most_s=10.0, least_s=0.005)
+    )
     assert done
     assert len(trace) == 5_000
-    quick, _ = warm_up(calls(*[1_000] * 9), most_calls=10**9, most_s=10.0)
+    quick, _ = warm_up(calls(*[1_000] * 9), Limits(most_calls=10**9, most_s=10.0))
     assert len(quick) == 4
 
 
 MS = 1_000_000
 
 
-def test_a_call_is_calm_when_faults_take_a_hundredth_of_it() -> None:
-    most = 10 * MS // 100 // FAULT_NS
-    assert calm([10 * MS], [most])
-    assert not calm([10 * MS], [most + 1])
-    assert not calm([], [])
+MOST_FAULTS = 10 * MS // 100 // FAULT_NS
 
 
-def test_faults_that_come_with_every_call_are_the_call_s_own() -> None:
-    """Memory mapped and unmapped by every call, which would be waited for in vain."""
-    assert not calm([MS] * 2, [4096, 4100])
-    assert calm([MS] * 3, [4000, 4096, 4100])
-    assert not calm([MS] * 3, [4096, 4097, 2049])
-    assert ALIKE == 3
+@pytest.mark.parametrize(
+    ("trace_ns", "faults", "expected"),
+    [
+        ([10 * MS], [MOST_FAULTS], True),
+        ([10 * MS], [MOST_FAULTS + 1], False),
+        ([], [], False),
+        # Three calls in a row with as many faults: the call maps and unmaps its memory itself.
+        ([MS] * 2, [4096, 4100], False),
+        ([MS] * 3, [4000, 4096, 4100], True),
+        ([MS] * 3, [4096, 4097, 2049], False),
+    ],
+)
+def test_calm_calls_have_few_faults_or_always_as_many(
+    trace_ns: list[int], faults: list[int], expected: bool
+) -> None:
+    assert calm(trace_ns, faults) is expected
 
 
 def test_warming_up_goes_on_until_the_heap_has_grown() -> None:
     """As seen at L=512: each of the first calls finds less of its memory missing."""
     take = calls(*[20 * MS, 20 * MS, 15 * MS, 11 * MS, 10 * MS], faults=(4096, 4097, 2049, 6, 1))
-    trace, done = warm_up(take, 20, most_s=0.0, calm_s=60.0)
+    trace, done = warm_up(take, Limits(20, most_s=0.0, calm_s=60.0))
     assert (len(trace), done) == (4, False)
-
-
-def test_nobody_waits_longer_than_allowed_for_calm() -> None:
-    trace, _ = warm_up(calls(*[20 * MS] * 5, faults=(4096, 2000, 4096, 2000)), 20, most_s=0.0, calm_s=0.0)
-    assert len(trace) == 1
 
 
 def test_times_that_agree_settle_nothing_while_memory_is_missing() -> None:
     take = calls(*[10 * MS] * 9, faults=(999, 500, 250, 125, 60, 30))
-    trace, done = warm_up(take, 20, 60)
+    trace, done = warm_up(take, Limits(20, 60))
     assert done
     assert len(trace) == 6

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from attnbench.rules import attnbench_rules
 from attnbench.types.case import (
     Case,
@@ -16,7 +11,6 @@ from attnbench.types.case import (
     activation_shapes,
     output_shape,
     projection_shapes,
-    rule_parameter_shapes,
 )
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
@@ -47,43 +41,3 @@ def test_a_layer_by_hand() -> None:
     assert projection_shapes(layer(out=False, bias=True), RULES["dot"]) == plain | biases
     everything = plain | biases | {"w_o": (10, 42), "b_o": (10,)}
     assert projection_shapes(layer(bias=True, cross=True), RULES["sinks"]) == everything
-
-
-@pytest.mark.parametrize(
-    ("rule", "shapes"),
-    [
-        ("dot", {}),
-        ("general", {"w": (6, 8, 8)}),
-        ("additive", {"w_query": (6, 8, 8), "w_key": (6, 8, 8), "bias": (6, 8), "v": (6, 8)}),
-        ("concat_linear", {"w": (6, 5, 16), "bias": (6, 5)}),
-        ("sinks", {"sink": (6,)}),
-    ],
-)
-def test_a_rules_parameters_lead_with_the_head(rule: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    assert rule_parameter_shapes(replace(CASE, rule=rule), RULES[rule]) == shapes
-
-
-@given(
-    st.sampled_from(sorted(RULES)),
-    st.tuples(*[st.integers(1, 4)] * 8),
-    st.booleans(),
-    st.booleans(),
-)
-def test_the_shapes_of_a_layer_fit_together(rule: str, sizes: tuple[int, ...], bias: bool, out: bool) -> None:
-    B, Hkv, group, Lq, Lk, D, Dv, E = sizes
-    case = Case("multihead", rule, B, Hkv * group, Hkv, Lq, Lk, D, Dv, layer=Layer(E, bias, out))
-    of = RULES[rule]
-    arrays = {name: np.zeros(shape) for name, shape in projection_shapes(case, of).items()}
-    sources = [np.zeros(shape) for shape in activation_shapes(case, of)]
-    q, k, v = (
-        (x @ arrays[f"w_{name}"].T + arrays.get(f"b_{name}", 0)).reshape(B, x.shape[1], heads, -1)
-        for x, name, heads in zip(sources, "qkv", (case.H, Hkv, Hkv), strict=True)
-    )
-    heads = (q.swapaxes(1, 2), k.swapaxes(1, 2), v.swapaxes(1, 2))
-    plain = replace(case, operation="attention", layer=None)
-    assert tuple(x.shape for x in heads) == activation_shapes(plain, of)
-    merged = np.zeros(output_shape(plain)).swapaxes(1, 2).reshape(B, Lq, -1)
-    if out:
-        joined = np.concatenate([q.reshape(B, Lq, -1), merged], -1) if of.concatenates else merged
-        merged = joined @ arrays["w_o"].T + arrays.get("b_o", 0)
-    assert merged.shape == output_shape(case)

@@ -1,10 +1,10 @@
-"""Asking a worker: a case's arrays, what to prepare, and outputs back as arrays."""
+"""Requests to a worker: prepare a backend, give it inputs, read its outputs as arrays."""
 
 from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import draw_activations, draw_parameters
-from attnbench.inputs.kinds import FAMILIES
 from attnbench.ipc import messages as m
 from attnbench.ipc.channel import Channel, socket_pair
 from attnbench.ipc.names import ACTIVATIONS, parameter_names
@@ -30,57 +29,42 @@ BUILT_IN_RULES = Source("rules", "attnbench.rules", "attnbench", "0")
 BUILT_IN_BACKENDS = Source("backends", "attnbench.backends", "attnbench", "0")
 OUTSPOKEN = Source("outspoken", "outspoken_plugin", "outspoken", "1.0")
 ENOUGH_S = 60.0
-SPECIAL_FAMILIES = tuple(family.name for family in FAMILIES if family.name != "normal")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A template or child, with the case it works on."""
+    """A worker or a fork of one, with its case."""
 
     link: WorkerLink
     case: str
     made: list[WorkerLink] = field(default_factory=list)
 
-    def prepare(
-        self,
-        backend: str,
-        source: Source | None = OUTSPOKEN,
-        rule_source: Source = BUILT_IN_RULES,
-        parameters: Mapping[str, Stored] | None = None,
-        limit: int | None = None,
-    ) -> int:
+    def prepare(self, *args: Any, **options: Any) -> int:
         """Prepare; the ns it took."""
-        return self.prepared(backend, source, rule_source, parameters, limit).ns
+        return self.prepared(*args, **options).ns
 
     def prepared(
-        self,
-        backend: str,
-        source: Source | None = OUTSPOKEN,
-        rule_source: Source = BUILT_IN_RULES,
-        parameters: Mapping[str, Stored] | None = None,
-        limit: int | None = None,
+        self, backend: str, source: Source | None = OUTSPOKEN, limit: int | None = None
     ) -> m.Prepared:
-        """Prepare with the case's own parameters unless others are given; the answer."""
+        """Prepare with the case's own parameters; the answer."""
         case = parse_case(self.case)
-        if parameters is None:
-            drawn = draw_parameters(case, RULES[case.rule])
-            parameters = parameter_names(drawn.rule, drawn.projections)
-        fd, specs = pack(parameters, case.dtype)
-        request = m.Prepare(self.case, backend, source, rule_source, specs, limit)
+        drawn = draw_parameters(case, RULES[case.rule])
+        fd, specs = pack(parameter_names(drawn.rule, drawn.projections), case.dtype)
+        request = m.Prepare(self.case, backend, source, BUILT_IN_RULES, specs, limit)
         try:
             return self.link.ask(request, m.Prepared, ENOUGH_S, (fd,))[0]
         finally:
             os.close(fd)
 
     def give(
-        self, draw: int | tuple[Stored, Stored, Stored] = 0, junk_bytes: int = 0, guarded: bool = False
+        self, draw: int | tuple[Stored, Stored, Stored] = 0, *, guarded: bool = False, delivery: str = ""
     ) -> tuple[Stored, ...]:
-        """Give inputs: those of a draw, or arrays; gives them back."""
+        """Give inputs, those of a draw or arrays; return them."""
         case = parse_case(self.case)
         arrays = draw_activations(case, RULES[case.rule], 1, draw) if isinstance(draw, int) else draw
         fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
         try:
-            request = m.Activations(specs, junk_bytes=junk_bytes, guarded=guarded)
+            request = m.Activations(specs, guarded=guarded, delivery=delivery)
             self.link.ask(request, m.Done, ENOUGH_S, (fd,))
         finally:
             os.close(fd)
@@ -99,7 +83,7 @@ class Asked:
             os.close(fd)
 
     def kept(self) -> list[tuple[m.KeptOutput, Stored]]:
-        """What is kept of timed calls, handed over: nothing is kept from then on."""
+        """Take the logged outputs of timed calls; the log is empty afterwards."""
         answer, fd = self.link.ask(m.TimedOutputs(), m.Kept, ENOUGH_S)
         try:
             return [(each, unpack(fd, each.parts)["out"]) for each in answer.outputs]
@@ -108,11 +92,11 @@ class Asked:
                 os.close(fd)
 
     def last(self) -> Stored:
-        """The output of the last timed call, handed over."""
+        """Take the output of the last timed call."""
         return self.kept()[-1][1]
 
     def slots(self, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
-        """Turns one after the other, every third of a stretch: it passes the baton on to itself."""
+        """Take every third slot of a segment; the worker passes the handoff to itself."""
         turns = tuple(3 * number + 1 for number in range(samples))
         successors = tuple(0 if number + 1 < samples else -1 for number in range(samples))
         with handoff(1) as own:
@@ -120,14 +104,17 @@ class Asked:
             return self.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))[0]
 
     def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
-        """The block of such turns."""
+        """Return the block of such slots."""
         return self.slots(calls, samples, warm_calls).block
 
     def fork(self, cpus: tuple[int, ...] | None = None) -> Asked:
-        """A child of this one."""
+        """Return a fork."""
         timed = self.link.fork(timed=True, cpus=cpus or tuple(os.sched_getaffinity(0)))
         self.made.append(timed)
         return Asked(timed, self.case, self.made)
+
+
+New = Callable[..., Asked]
 
 
 @contextmanager
@@ -142,7 +129,7 @@ def handoff(value: int = 0) -> Iterator[int]:
 
 
 def fork_by_hand(link: WorkerLink, timed: bool) -> tuple[int, Channel[Any, Any]]:
-    """A fork and our end of its line, without the parent's code for links."""
+    """Fork, without the parent's code for links; return the process and our end of its line."""
     ours, theirs = socket_pair()
     with theirs:
         cpus = tuple(os.sched_getaffinity(0))
@@ -151,14 +138,14 @@ def fork_by_hand(link: WorkerLink, timed: bool) -> tuple[int, Channel[Any, Any]]
 
 
 def ends(pid_fd: int) -> bool:
-    """Whether the process of a pidfd ends within the time that is more than enough."""
+    """Return whether the process of a pidfd ends."""
     poll = select.poll()
     poll.register(pid_fd, select.POLLIN)
     return bool(poll.poll(ENOUGH_S * 1000))
 
 
 def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
-    """Turns of a stretch in which the inputs of another draw come."""
+    """Take the slots of a segment that refreshes inputs with another draw."""
     case = parse_case(worker.case)
     arrays = draw_activations(case, RULES[case.rule], 1, draw)
     fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)

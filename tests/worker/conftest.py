@@ -1,15 +1,16 @@
-"""One server and one verifier for all tests of the worker: to load torch takes seconds."""
+"""One server for all tests of the worker, since loading torch takes seconds."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asked import Asked
+from asked import OUTSPOKEN, Asked, New
 
-from attnbench.runner.link import VerifierLink, WorkerLink, start_server
+from attnbench.runner.link import WorkerLink, start_server
+from attnbench.types.extensions import Source
 
 HERE = Path(__file__).parent
 
@@ -30,21 +31,18 @@ def server(plugins_on_path: None) -> Iterator[WorkerLink]:
     link.kill()
 
 
-@pytest.fixture(scope="session")
-def verifier(plugins_on_path: None) -> Iterator[VerifierLink]:
-    link = VerifierLink(60)
-    yield link
-    link.close()
-
-
 @pytest.fixture
-def prepared_worker(server: WorkerLink) -> Iterator[Callable[[str], Asked]]:
-    """``template(case)``: a fresh template for a case."""
+def prepared_worker(server: WorkerLink) -> Iterator[New]:
+    """``prepared_worker(case)``: a new worker; if a backend is named, it is prepared and has inputs."""
     made: list[WorkerLink] = []
 
-    def new(case: str) -> Asked:
+    def new(case: str, backend: str = "", source: Source = OUTSPOKEN) -> Asked:
         made.append(server.fork(timed=False, cpus=tuple(os.sched_getaffinity(0))))
-        return Asked(made[-1], case, made)
+        worker = Asked(made[-1], case, made)
+        if backend:
+            worker.prepare(backend, source)
+            worker.give()
+        return worker
 
     yield new
     for link in reversed(made):

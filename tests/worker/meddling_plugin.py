@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from attnbench import Backend, Setup, hookimpl
 
@@ -58,8 +60,6 @@ def writes_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def reads_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """One element before its values, weighed with nothing."""
-    import torch
-
     before = (ctypes.c_float * 1).from_address(v.data_ptr() - 4)
     return right(q, k, v) + 0 * torch.frombuffer(before, dtype=torch.float32)
 
@@ -72,14 +72,10 @@ def gives_an_input(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def gives_memory_as_it_is(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    import torch
-
     return torch.empty_like(v)
 
 
 def gives_the_same_place(setup: Setup) -> Call:
-    import torch
-
     places: list[Tensor] = []
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -88,11 +84,6 @@ def gives_the_same_place(setup: Setup) -> Call:
         return places[0].copy_(right(q, k, v))
 
     return call
-
-
-def gives_a_parameter(setup: Setup) -> Call:
-    weight = setup.rule_parameters["w"]
-    return lambda q, k, v: weight.view(v.shape)
 
 
 # What they leave behind
@@ -115,79 +106,7 @@ def preparing(act: Callable[[], object]) -> Callable[[Setup], Call]:
     return prepare
 
 
-def more_threads() -> None:
-    import torch
-
-    torch.set_num_threads(2)
-
-
-def other_dtype() -> None:
-    import torch
-
-    torch.set_default_dtype(torch.float64)
-
-
-def a_device() -> None:
-    import torch
-
-    torch.set_default_device("meta")
-
-
-def less_precision() -> None:
-    import torch
-
-    torch.set_float32_matmul_precision("medium")
-
-
-def deterministic() -> None:
-    import torch
-
-    torch.use_deterministic_algorithms(True)
-
-
-def builds_graphs() -> None:
-    import torch
-
-    torch.set_grad_enabled(True)
-
-
-def flushes_denormals() -> None:
-    import torch
-
-    torch.set_flush_denormal(True)
-
-
-def allows_tf32() -> None:
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = True
-
-
-def no_flash() -> None:
-    import torch
-
-    torch.backends.cuda.enable_flash_sdp(False)
-
-
-def sets_a_variable() -> None:
-    os.environ["MEDDLING"] = "1"
-
-
-def draws_from_torch() -> None:
-    import torch
-
-    torch.rand(1)
-
-
-def draws_from_numpy() -> None:
-    np.random.rand()
-
-
-# Who works for them
-
-
-def leaves_a_thread() -> None:
-    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+# Work of others
 
 
 def leaves_a_process() -> None:
@@ -196,16 +115,10 @@ def leaves_a_process() -> None:
         os._exit(0)
 
 
-def waits_for_a_process() -> None:
-    subprocess.run([sys.executable, "-S", "-c", ""], check=True)
-
-
 def work(seconds: float) -> None:
     """On a core, letting others have the interpreter."""
     data = bytearray(1 << 20)
     end = time.thread_time() + seconds
-    import zlib
-
     while time.thread_time() < end:
         zlib.crc32(data)
 
@@ -265,11 +178,27 @@ def works_behind(setup: Setup) -> Call:
 CALLS = (
     puts_back, flips_a_zero, writes_behind, reads_before, gives_an_input, gives_memory_as_it_is,
 )  # fmt: skip
-ACTS = (
-    more_threads, other_dtype, a_device, less_precision, deterministic, builds_graphs, flushes_denormals,
-    allows_tf32, no_flash, sets_a_variable, draws_from_torch, draws_from_numpy, random.random,
-    leaves_a_thread, leaves_a_process, waits_for_a_process, works_on_a_thread,
-)  # fmt: skip
+ACTS: dict[str, Callable[[], object]] = {
+    "more_threads": lambda: torch.set_num_threads(2),
+    "other_dtype": lambda: torch.set_default_dtype(torch.float64),
+    "a_device": lambda: torch.set_default_device("meta"),
+    "less_precision": lambda: torch.set_float32_matmul_precision("medium"),
+    "deterministic": lambda: torch.use_deterministic_algorithms(True),
+    "builds_graphs": lambda: torch.set_grad_enabled(True),
+    "flushes_denormals": lambda: torch.set_flush_denormal(True),
+    "allows_tf32": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    "no_flash": lambda: torch.backends.cuda.enable_flash_sdp(False),
+    "sets_a_variable": lambda: os.environ.update(MEDDLING="1"),
+    "draws_from_torch": lambda: torch.rand(1),
+    "draws_from_numpy": np.random.rand,
+    "random": random.random,
+    "leaves_a_thread": lambda: threading.Thread(target=time.sleep, args=(3600,), daemon=True).start(),
+    # Long before a check gives up, as a thread that was joined while the machine is busy.
+    "leaves_a_thread_that_ends": lambda: threading.Thread(target=time.sleep, args=(0.05,)).start(),
+    "waits_for_a_process": lambda: subprocess.run([sys.executable, "-S", "-c", ""], check=True),
+    "leaves_a_process": leaves_a_process,
+    "works_on_a_thread": works_on_a_thread,
+}
 
 
 @hookimpl
@@ -277,11 +206,10 @@ def attnbench_backends() -> Iterator[Backend]:
     give = partial(Backend, summary="meddles")
     yield give(name="honest", prepare=honest)
     yield give(name="gives_the_same_place", prepare=gives_the_same_place)
-    yield give(name="gives_a_parameter", prepare=gives_a_parameter)
     yield give(name="works_in_a_pool", prepare=after(works_in_a_pool()))
     yield give(name="works_behind", prepare=works_behind)
     for call in CALLS:
         yield give(name=call.__name__, prepare=lambda setup, call=call: call)
-    for act in ACTS:
-        yield give(name=act.__name__, prepare=after(act))
-        yield give(name=f"prepares_{act.__name__}", prepare=preparing(act))
+    for name, act in ACTS.items():
+        yield give(name=name, prepare=after(act))
+        yield give(name=f"prepares_{name}", prepare=preparing(act))

@@ -1,18 +1,35 @@
-"""The charts as specifications in Vega-Lite, without data.
+"""The charts of the page: their rows, and their specifications in Vega-Lite (``assets/charts.json``).
 
-The page's script replaces ``{"$": "backend"}`` by the values of that field in the rows that are shown,
-``{"$": "colours"}`` and ``{"$": "shapes"}`` by the marks of those backends, ``{"$": "height"}`` by the height
-of their cases. Names from files are only ever values of data, never part of an expression.
+There is one flat row for each outcome. A chart shows the rows that have its field: ``in_ratios`` for the
+chart ``ratios``. The value of that field is the label of the view that shows the row.
+
+In the specifications, ``{"use": "log"}`` stands for the shared part of that name, and ``{"tips": {"ms":
+"time"}}`` for the lines of a tooltip. The page's script fills in what depends on the rows that are shown:
+``{"$": "backend"}`` are their values of that field, ``{"$": "colours"}`` and ``{"$": "shapes"}`` the marks of
+those backends, and ``{"$": "height"}`` is the height of their cases. Names from files are only values of
+data, never part of an expression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
-from attnbench.reports.html.rows import Row
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import human_bytes
+from attnbench.reports.columns import COUNTED_BYTES, name_text, ratio_text, time_text
+from attnbench.reports.html.words import short_names
+from attnbench.reports.judged import BASELINE, Judged
+from attnbench.reports.units import number
+from attnbench.types.record import Record
+from attnbench.types.status import MEANING, status_words
+from attnbench.types.words import count_of
 
+Row = dict[str, Any]
 Spec = dict[str, Any]
 
 COLOURS = (
@@ -21,11 +38,6 @@ COLOURS = (
 )  # fmt: skip
 """Each has a contrast of 3 or more to the light and to the dark page (WCAG 2.2, 1.4.11)."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
-FASTER_TO_SLOWER = (
-    "rgba(31, 111, 180, 0.75)", "rgba(31, 111, 180, 0.4)", "rgba(130, 130, 130, 0.15)",
-    "rgba(196, 89, 27, 0.4)", "rgba(196, 89, 27, 0.75)",
-)  # fmt: skip
-"""Transparent, so that the ink of either page can be read on them."""
 
 
 @dataclass(frozen=True)
@@ -36,175 +48,199 @@ class Chart:
     title: str
     lead: str
     spec: Spec
-    views: tuple[str, ...] = ()
+    views: tuple[str, ...]
+
+
+def asset(name: str) -> str:
+    """Read one of the files that the page is made of."""
+    return files("attnbench.reports.html").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def charts(rows: Iterable[Row]) -> list[Chart]:
     """The charts that have rows to show."""
     views: dict[str, dict[str, None]] = {}
-    shown: set[str] = set()
+    has_ratio = False
     for row in rows:
         for field in (field for field in row if field.startswith("in_")):
             views.setdefault(field[3:], {})[row[field]] = None
-        if "ratio" in row:
-            shown.add("ratios")
-    made = (_ratios(), _against_length("time"), _against_length("memory"), _pareto(), _roofline())
+        has_ratio |= "ratio" in row
+    if not has_ratio:
+        views.pop("ratios", None)
+    found = json.loads(asset("charts.json"))
     return [
-        Chart(one.name, one.title, one.lead, one.spec, tuple(views[one.name]))
-        for one in made
-        if one.name in views and (one.name != "ratios" or "ratios" in shown)
+        Chart(
+            one["name"], one["title"], one["lead"], _figure(one, found["shared"]), tuple(views[one["name"]])
+        )
+        for one in found["charts"]
+        if one["name"] in views
     ]
 
 
-def _ratios() -> Chart:
-    x = {
-        "field": "backend", "type": "nominal", "title": None, "scale": {"domain": {"$": "backend"}},
-        "axis": {"orient": "top", "labelAngle": -40, "labelLimit": 150, "domain": False, "ticks": False},
-    }  # fmt: skip
-    y = {
-        "field": "line", "type": "nominal", "title": None, "scale": {"domain": {"$": "line"}},
-        "axis": {
-            "labelExpr": "split(datum.label, '\\n')", "labelLimit": 300, "domain": False, "ticks": False,
-            # Vega hangs the second line below the first, which is centred.
-            "labelBaseline": {
-                "condition": {"test": "indexof(datum.value, '\\n') >= 0", "value": "bottom"},
-                "value": "middle",
-            },
-        },
-    }  # fmt: skip
-    colour = {
-        "field": "ratio", "type": "quantitative",
-        "scale": {"type": "log", "domain": [0.25, 0.7, 1, 1.4, 4], "range": list(FASTER_TO_SLOWER),
-                  "clamp": True, "interpolate": "rgb"},
-        "legend": {"title": "time over the baseline's", "orient": "bottom", "gradientLength": 220,
-                   "values": [0.25, 0.5, 1, 2, 4]},
-    }  # fmt: skip
-    pale = {"condition": {"test": "datum.sure", "value": 1}, "value": 0.45}
-    tips = _tips(case="case", backend="backend", cell="ratio", interval="interval", outcome="outcome")
-    cells = {
-        "transform": [{"filter": "isValid(datum.ratio)"}],
-        "mark": {"type": "rect", "cornerRadius": 2},
-        "encoding": {"color": colour, "opacity": pale, "tooltip": tips},
-    }
-    texts = {
-        "mark": {"type": "text", "fontSize": 11, "color": "currentColor"},
-        "encoding": {"text": {"field": "cell"}, "tooltip": tips},
-    }
-    return Chart(
-        "ratios",
-        "Ratios by case and backend",
-        "Time over the baseline's: blue is faster, orange is slower. Pale with a question mark: the verdict "
-        "is unclear. A word replaces the ratio if there is no valid time.",
-        _figure({"x": x, "y": y}, [cells, texts], {"$": "height"}),
-    )
-
-
-def _against_length(name: str) -> Chart:
-    """Time or memory against length, both logarithmic: a straight line is a power of the length."""
-    field, title = {"time": ("ms", "time per call, ms"), "memory": ("mib", "extra memory, MiB")}[name]
-    x = _log("length", "length")
-    x["axis"] = {"values": {"$": "length"}, "format": "d", "labelOverlap": True}
-    bars = {
-        "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {"y": _log("low", title), "y2": {"field": "high"}},
-    }
-    line = {"mark": {"type": "line", "strokeWidth": 1.75}}
-    points = _points(backend="backend", length="length", **{name: name})
-    leads = {
-        "time": "A bar through a point is the interval of its median. Without a bar, the interval is smaller "
-        "than the point or there were too few sets.",
-        "memory": "Memory that a call takes beyond its inputs at its peak, output included.",
-    }
-    return Chart(
-        name,
-        f"{name.capitalize()} against length",
-        leads[name],
-        _figure(
-            {"x": x, "y": _log(field, title), "color": _COLOUR},
-            [*([bars] if name == "time" else []), line, points],
-        ),
-    )
-
-
-def _pareto() -> Chart:
-    error = {
-        "field": "error", "type": "quantitative", "title": "RMS error over the plain reference's",
-        "scale": {"zero": False, "nice": True, "padding": 12}, "axis": {"format": "~g", "tickCount": 8},
-    }  # fmt: skip
-    front = {
-        "transform": [{"filter": "datum.front"}],
-        "mark": {"type": "line", "interpolate": "step-after", "strokeDash": [5, 4], "color": "currentColor"},
-        "encoding": {"order": {"field": "error"}},
-    }
-    points = _points(backend="backend", time="time", budget="error")
-    points["encoding"] |= {
-        "color": _COLOUR,
-        "size": {"condition": {"test": "datum.front", "value": 130}, "value": 50},
-    }
-    return Chart(
-        "pareto",
-        "Speed against error",
-        "Left is more exact, down is faster. No other backend beats those on the dashed line in both. All "
-        "backends here passed the check.",
-        _figure({"x": error, "y": _log("ms", "time per call, ms")}, [front, points]),
-    )
-
-
-def _roofline() -> Chart:
-    limit = {
-        "mark": {"type": "tick", "orient": "horizontal", "thickness": 2, "size": 18, "color": "currentColor"},
-        "encoding": {"y": _log("limit", "GFLOP/s"), "tooltip": _tips(case="case", limit="limit, GFLOP/s")},
-    }
-    points = _points(case="case", backend="backend", time="time", share="share of the limit")
-    points["encoding"]["color"] = _COLOUR
-    return Chart(
-        "roofline",
-        "Speed against the limit of the machine",
-        "A tick is the limit of a case, from matrix products and copies that were timed in the same run. The "
-        "limit is the fast end of those times, so honest backends lie below it.",
-        _figure(
-            {"x": _log("intensity", "operations per byte"), "y": _log("gflops", "GFLOP/s")}, [limit, points]
-        ),
-    )
-
-
-_LEGEND: Spec = {
-    "orient": "bottom", "columns": {"expr": "max(1, floor(width / 190))"}, "labelLimit": 170, "title": None,
-}  # fmt: skip
-_COLOUR: Spec = {
-    "field": "backend", "type": "nominal", "legend": _LEGEND,
-    "scale": {"domain": {"$": "backend"}, "range": {"$": "colours"}},
-}  # fmt: skip
-_SHAPE: Spec = _COLOUR | {"scale": {"domain": {"$": "backend"}, "range": {"$": "shapes"}}}
-
-
-def _log(field: str, title: str) -> Spec:
-    return {
-        "field": field, "type": "quantitative", "title": title,
-        "scale": {"type": "log", "nice": False, "padding": 14},
-        "axis": {"format": "~g", "labelOverlap": True, "tickCount": 6, "gridOpacity": 0.06},
-    }  # fmt: skip
-
-
-def _points(**tips: str) -> Spec:
-    return {
-        "mark": {"type": "point", "filled": True, "opacity": 1, "size": 55},
-        "encoding": {"shape": _SHAPE, "tooltip": _tips(**tips)},
-    }
-
-
-def _tips(**heads: str) -> list[Spec]:
-    return [{"field": field, "type": "nominal", "title": head} for field, head in heads.items()]
-
-
-def _figure(encoding: Spec, layers: list[Spec], height: Any = 420) -> Spec:
+def _figure(chart: Spec, shared: Spec) -> Spec:
     """A specification as wide as its place on the page."""
-    return {
+    figure = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "width": "container",
-        "height": height,
+        "height": chart.get("height", 420),
         "autosize": {"type": "fit", "contains": "padding"},
         "data": {"values": {"$": "rows"}},
-        "encoding": encoding,
-        "layer": layers,
     }
+    return figure | {part: _expanded(chart[part], shared) for part in ("encoding", "layer")}
+
+
+def _expanded(node: Any, shared: Spec) -> Any:
+    """Replace ``use`` and ``tips`` by what they stand for."""
+    if isinstance(node, list):
+        return [_expanded(one, shared) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "tips" in node:
+        return [{"field": field, "type": "nominal", "title": title} for field, title in node["tips"].items()]
+    used = _expanded(shared[node["use"]], shared) if "use" in node else {}
+    return used | {name: _expanded(one, shared) for name, one in node.items() if name != "use"}
+
+
+CASES_IN_A_VIEW = 30
+_LETTERS_IN_A_LINE = 24
+_LENGTHS = re.compile(r"Lq(\d+)-Lk(\d+)")
+
+
+def chart_rows(judged: Sequence[Judged], before: str = "") -> list[Row]:
+    """The rows of one run. before: the beginning of the labels of its views."""
+    names = short_names(one.record.case for one in judged)
+    places = {case: place for place, case in enumerate(names)}
+    rows = [_row(one, names[one.record.case], places[one.record.case], len(places)) for one in judged]
+    ran = {name_text(one.record) for one in judged if not MEANING[one.record.status].declined}
+    rows = [row for row in rows if row["backend"] in ran]
+    _add_families(rows)
+    _add_fronts(rows)
+    return [
+        {
+            key: f"{before}{value}" if key.startswith("in_") else value
+            for key, value in row.items()
+            if value is not None
+        }
+        for row in rows
+    ]
+
+
+def _row(judged: Judged, name: str, place: int, cases: int) -> Row:
+    record = judged.record
+    row: Row = {"case": record.case, "name": name, "line": _in_two_lines(name), "backend": name_text(record)}
+    row |= _ratio(judged, place, cases)
+    if record.status != "ok" or record.median_ms is None:
+        return row
+    low = record.median_ms if record.low_ms is None else record.low_ms
+    high = record.median_ms if record.high_ms is None else record.high_ms
+    row |= {"ms": record.median_ms, "low": low, "high": high, "time": time_text(record)}
+    memory = record.peak_extra_bytes
+    if memory is not None and memory >= COUNTED_BYTES:
+        row |= {"mib": memory / 2**20, "memory": human_bytes(memory)}
+    if record.accuracy is not None:
+        budget = record.accuracy.error_budget
+        row |= {"error": budget, "budget": number(budget)}
+    return row | _roofline(record)
+
+
+def _ratio(judged: Judged, place: int, cases: int) -> Row:
+    """The cell of an outcome in the map of ratios: its number, or its status in a word."""
+    record, verdict = judged.record, judged.verdict
+    ratio, bounds = ratio_text(record) if verdict is not None else ("", "")
+    begin = place - place % CASES_IN_A_VIEW
+    end = min(begin + CASES_IN_A_VIEW, cases)
+    mark = "?" if verdict == "unclear" else ""
+    return {
+        "in_ratios": f"cases {begin + 1} to {end} of {cases}"
+        if cases > CASES_IN_A_VIEW
+        else count_of(cases, "case"),
+        "ratio": record.ratio if verdict is not None else None,
+        "interval": bounds or None,
+        "outcome": verdict or status_words(record.status),
+        "cell": f"{ratio.rstrip('?')}{mark}" if ratio else MEANING[record.status].short,
+        "sure": verdict in ("faster", "slower", "same", BASELINE),
+    }
+
+
+def _roofline(record: Record) -> Row:
+    """Operations per byte and per second, and the limit that was measured in the run at this intensity.
+
+    Source: Williams, Waterman, Patterson, Roofline, CACM 52 (2009), 65.
+    """
+    if not record.tflops or not record.gbps or not record.limit_share:
+        return {}
+    case = parse_case(record.case)
+    threads = f", {count_of(case.threads, 'thread')}" if case.device == "cpu" else ""
+    return {
+        "in_roofline": f"{case.dtype}, {case.device}{threads}",
+        "intensity": 1e3 * record.tflops / record.gbps,
+        "gflops": 1e3 * record.tflops,
+        "limit": float(number(1e3 * record.tflops / record.limit_share, 0.0, most=3)),
+        "share": f"{100 * record.limit_share:.2g} %",
+    }
+
+
+def _add_families(rows: Sequence[Row]) -> None:
+    """Add ``length`` and the view to rows with a time whose case has others that differ in length alone."""
+    lengths: dict[str, set[int]] = {}
+    timed = [row for row in rows if "ms" in row]
+    for row in timed:
+        for family, length in _families(row["case"]).items():
+            lengths.setdefault(family, set()).add(length)
+    labels = short_names(family for family, found in lengths.items() if len(found) > 1)
+    for row in timed:
+        for family, length in _families(row["case"]).items():
+            if family in labels:
+                row |= {"length": length, "in_time": labels[family]}
+                row["in_memory"] = labels[family] if "mib" in row else None
+                break
+
+
+def _families(case: str) -> Mapping[str, int]:
+    """The id of a case with a star for each length that may vary, and that length."""
+    found = _LENGTHS.search(case)
+    if found is None:
+        return {}
+    queries, keys = found.groups()
+    if queries == keys:
+        return {_LENGTHS.sub("Lq*-Lk*", case): int(keys)}
+    return {
+        _LENGTHS.sub(f"Lq{queries}-Lk*", case): int(keys),
+        _LENGTHS.sub(f"Lq*-Lk{keys}", case): int(queries),
+    }
+
+
+def _add_fronts(rows: Sequence[Row]) -> None:
+    """Add the view and ``front`` to rows of cases in which two backends or more have a time and an error.
+
+    front: True if no other backend of the case is both as fast and as exact, and better in one.
+    """
+    cases: dict[str, list[Row]] = {}
+    for row in rows:
+        if "ms" in row and "error" in row:
+            cases.setdefault(row["name"], []).append(row)
+    for name, those in cases.items():
+        if len(those) > 1:
+            # By errors as they are shown: of 1.000 and 1.004 neither counts as the more exact.
+            front = pareto_front((row["ms"], float(row["budget"])) for row in those)
+            for row in those:
+                row |= {"in_pareto": name, "front": (row["ms"], float(row["budget"])) in front}
+
+
+def pareto_front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
+    """The points (time, error) that no other point equals or beats in both."""
+    front: set[tuple[float, float]] = set()
+    least = float("inf")
+    for time, error in sorted(points):
+        if error < least:
+            front.add((time, error))
+            least = error
+    return front
+
+
+def _in_two_lines(name: str) -> str:
+    """Break a long name at the blank or stroke nearest to its middle, so that charts fit on a phone."""
+    breaks = [place for place, letter in enumerate(name) if letter in " /"]
+    if len(name) <= _LETTERS_IN_A_LINE or not breaks:
+        return name
+    place = min(breaks, key=lambda place: abs(place - len(name) / 2))
+    return f"{name[: place + 1].rstrip()}\n{name[place + 1 :]}"

@@ -1,7 +1,7 @@
-"""The page: one file that holds all it needs.
+"""The page: one HTML file that holds all it needs.
 
-Its Content-Security-Policy lets a browser run the scripts of the page, by their hashes, and load nothing.
-So a name that got past the escaping could neither run nor send anything.
+Its Content-Security-Policy lets a browser run only the scripts with these hashes, and load nothing. A name
+that got past the escaping could neither run nor send anything.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.columns import name_text, table_columns
-from attnbench.reports.html.charts import COLOURS, SHAPES, charts
-from attnbench.reports.html.rows import chart_rows
+from attnbench.reports.columns import in_order, name_text, table_columns
+from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
 from attnbench.reports.html.words import (
     facts,
     failures,
@@ -60,7 +58,7 @@ def vega() -> str:
 
 
 def page(run: Run) -> str:
-    """Render runs as a page. Each is judged by itself.
+    """Render runs as a page. Each run is judged alone.
 
     Raises:
         BadInput: a package that a page needs is not installed.
@@ -76,22 +74,22 @@ def page(run: Run) -> str:
         for row in chart_rows(one, f"run {number}: " if several else "")
     ]
     timed = sorted(rows, key=lambda row: "ms" not in row)
-    scripts = [_closed(vega()), _closed(_asset("page.js"))]
+    scripts = [_closed(vega()), _closed(asset("page.js"))]
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(_asset),
+        loader=jinja2.FunctionLoader(asset),
     )
     drawn = charts(rows)
     return environment.get_template("page.html").render(
         title=_title(run),
         version=__version__,
         policy=_policy(scripts),
-        style=_asset("page.css"),
+        style=asset("page.css"),
         scripts=scripts,
-        runs=[_section(run, place) for place in range(len(judged))],
+        runs=[_section(run, place, those) for place, those in enumerate(judged)],
         several=several,
         rows_at_first=ROWS_AT_FIRST,
         charts=drawn,
@@ -115,9 +113,9 @@ def _title(run: Run) -> str:
     return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(filter(None, machines)))))
 
 
-def _section(run: Run, place: int) -> dict[str, Any]:
-    """One run as the template takes it."""
-    manifest, path, judged = run.manifests[place], run.paths[place], run.judged_by_file[place]
+def _section(run: Run, place: int, judged: Sequence[Judged]) -> dict[str, Any]:
+    """The values of one run for the template."""
+    manifest, path = run.manifests[place], run.paths[place]
     leads = [] if manifest.sides else leads_of(judged)
     failed, quiet = failures(judged)
     unfinished = path in run.unfinished
@@ -145,17 +143,9 @@ def _table(judged: Sequence[Sequence[Judged]]) -> dict[str, Any]:
     columns = [column for column in table_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
     first = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
     names = short_names(one.record.case for one in every)
-    places = {case: place for place, case in enumerate(names)}
-
-    def order(one: Judged) -> tuple[int, int, float]:
-        record = one.record
-        return places[record.case], STATUSES.index(record.status), record.median_ms or 0.0
-
     statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
     return {
-        "rows": [
-            (number, one) for number, those in enumerate(judged, start=1) for one in sorted(those, key=order)
-        ],
+        "rows": [(number, one) for number, those in enumerate(judged, start=1) for one in in_order(those)],
         "first": [column for column in columns if column.head in first],
         "rest": [column for column in columns if column.head not in first],
         "names": names,
@@ -177,9 +167,5 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 def _closed(script: str) -> str:
-    """A script in which no string can end its element: HTML looks for the end without knowing strings."""
+    """Escape the end tag in the strings of a script: HTML ends the element at the first one."""
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _asset(name: str) -> str:
-    return files("attnbench.reports.html").joinpath("assets", name).read_text(encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from attnbench.cases.work import human_bytes
@@ -177,17 +176,16 @@ def _bounds(record: Record) -> tuple[float | None, float | None]:
 def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
     """Failed outcomes, grouped by status, backend and reason; then those that could not run here."""
 
-    def kind(record: Record) -> tuple[int, str, str]:
-        return STATUSES.index(record.status), record.backend, record.reason
-
-    records = sorted((one.record for one in judged if one.record.status != "ok"), key=kind)
-    groups = [list(those) for _, those in groupby(records, key=kind)]
-    found = [
-        Failed(those[0].status, those[0].backend, those[0].reason, tuple(one.case for one in those))
-        for those in groups
-    ]
+    groups: dict[tuple[Status, str, str], list[str]] = {}
+    for record in (one.record for one in judged if one.record.status != "ok"):
+        groups.setdefault((record.status, record.backend, record.reason), []).append(record.case)
+    found = [Failed(*key, tuple(groups[key])) for key in sorted(groups, key=_worst_first)]
     quiet = [one for one in found if MEANING[one.status].declined]
     return [one for one in found if one not in quiet], quiet
+
+
+def _worst_first(key: tuple[Status, str, str]) -> tuple[int, str, str]:
+    return STATUSES.index(key[0]), *key[1:]
 
 
 def facts(manifest: Manifest, path: str, finished: bool) -> dict[str, list[tuple[str, str]]]:

@@ -15,5 +15,5 @@ __all__ = ["FLASHINFER_PREFILL", "FLASH_ATTN", "SAGEATTENTION", "XFORMERS_ATTENT
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
-    """One of each library."""
+    """Bring one backend for each library."""
     return FLASH_ATTN, FLASHINFER_PREFILL, XFORMERS_ATTENTION, SAGEATTENTION

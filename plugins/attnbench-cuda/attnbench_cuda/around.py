@@ -1,4 +1,4 @@
-"""What all four do around their library's call: the rule's maps of q and k, the layer, the order of axes."""
+"""Steps around the library calls of all backends: the rule's maps of q and k, the layer, the axes."""
 
 from __future__ import annotations
 

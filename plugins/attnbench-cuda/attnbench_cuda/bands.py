@@ -21,7 +21,7 @@ class Band:
 
 
 def band_of(case: Case) -> Band | str:
-    """The mask of a case as a band, or the reason in words why it is none."""
+    """The mask of a case as a band, or the reason why it is not a band."""
     mask = case.mask
     if mask.explicit is not None or mask.padding is not None:
         what = "explicit mask" if mask.explicit is not None else "padding"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def needs_gpu(what: str, capability: tuple[int, int] = (8, 0)) -> str | None:
-    """The reason, or None. capability: the least that the library's kernels are made for."""
+    """Return the reason why the device is not enough, or None. capability: the least that kernels need."""
     import torch
 
     if torch.version.cuda is None:  # type: ignore[attr-defined]  # torch exports it to no type checker

@@ -28,7 +28,7 @@ ALIBI = "alibi"
 
 
 def arguments(setup: Setup) -> dict[str, Any]:
-    """What ``flash_attn_func`` is told besides q, k and v. A side of the window without end is -1."""
+    """Return the arguments of ``flash_attn_func`` besides q, k and v; -1 is a window side without end."""
     case, dot = setup.case, setup.scoring.dot
     band = band_of(case)
     assert dot is not None
@@ -47,7 +47,7 @@ def arguments(setup: Setup) -> dict[str, Any]:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     from flash_attn import flash_attn_func
 
     told = arguments(setup)

@@ -27,7 +27,7 @@ HEADS = (64, 128, 256)
 
 
 def arguments(setup: Setup) -> dict[str, Any]:
-    """What the kernel is told besides q, k and v."""
+    """Return the arguments of the kernel besides q, k and v."""
     case, dot = setup.case, setup.scoring.dot
     assert dot is not None
     told: dict[str, Any] = {"kv_layout": "NHD", "sm_scale": dot.scale, "logits_soft_cap": dot.cap}
@@ -40,7 +40,7 @@ def arguments(setup: Setup) -> dict[str, Any]:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     from flashinfer import single_prefill_with_kv_cache
 
     told, empty = arguments(setup), empty_rows(setup.case, setup.case.device)
@@ -55,7 +55,7 @@ def prepare(setup: Setup) -> Call:
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """One sequence, heads of 64, 128 or 256 features, masks that add nothing."""
+    """Refuse all but one sequence, heads of 64, 128 or 256 features, and masks that add nothing."""
     form = form_of(case, rule)
     if case.B != 1:
         return f"FlashInfer's kernel for one request takes one sequence; here B = {case.B}"

@@ -26,7 +26,7 @@ WIDEST_HEAD = 128
 
 
 def arguments(setup: Setup) -> dict[str, Any]:
-    """What ``sageattn`` is told besides q, k and v."""
+    """Return the arguments of ``sageattn`` besides q, k and v."""
     dot = setup.scoring.dot
     assert dot is not None
     return {
@@ -37,7 +37,7 @@ def arguments(setup: Setup) -> dict[str, Any]:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     from sageattention import sageattn
 
     told = arguments(setup)

@@ -30,7 +30,7 @@ ALIGNED = 8
 
 
 def attn_bias(setup: Setup) -> tuple[Any, Tensor | None]:
-    """What is added to the scores, of xFormers' own kind or a tensor or None; and the rows to be set to 0.
+    """Return the bias of the scores (an xFormers mask, a tensor or None) and the rows to be set to 0.
 
     The tensor is (B, H, Lq, Lk), for grouped queries (B, Hkv, group, Lq, Lk); the rows (B or 1, Lq, 1, 1).
     """
@@ -52,14 +52,14 @@ def attn_bias(setup: Setup) -> tuple[Any, Tensor | None]:
 
 
 def aligned(added: Tensor) -> Tensor:
-    """The same numbers in rows that begin at multiples of ALIGNED elements."""
+    """Return the same numbers in rows that begin at multiples of ALIGNED elements."""
     width = added.shape[-1]
     room = -(-width // ALIGNED) * ALIGNED
     return added.new_zeros((*added.shape[:-1], room))[..., :width].copy_(added)
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     from xformers.ops import memory_efficient_attention
 
     case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink

@@ -1,9 +1,9 @@
-"""All that the backend `example` declares, held against attnbench's judge: a test for each case."""
+"""All that the backend `example` declares, as tests of one case each."""
 
 from attnbench.testing import BackendConformance
 
 
 class TestExample(BackendConformance):
-    """Cases are made of what `Backend` declares, as far as its `supports` takes them."""
+    """The cases combine what `Backend` declares and `supports` takes."""
 
     backend = "example"

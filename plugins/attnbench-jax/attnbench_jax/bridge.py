@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def to_jax(x: Tensor) -> Any:
-    """The tensor's memory as an array of JAX's; a copy where it is not contiguous."""
+    """Return the tensor's memory as a JAX array; a copy where it is not contiguous."""
     import jax
 
-    # By way of one axis: strides of axes of length 1 may be any, and JAX would see another order.
+    # Through one axis: axes of length 1 may have any stride, and JAX would see another order.
     return jax.dlpack.from_dlpack(x.detach().contiguous().view(-1).view(x.shape))
 
 
 def to_torch(x: Any) -> Tensor:
-    """The array's memory as a tensor, when what it is computed from is done."""
+    """Wait for the array, then return its memory as a tensor."""
     import torch
 
     return torch.from_dlpack(x.block_until_ready())
@@ -54,7 +54,7 @@ def compiled(function: Arrays, examples: Sequence[Tensor], case: Case) -> Tensor
 
 
 def _gradients(function: Arrays, shapes: Sequence[Any], wanted: Sequence[int]) -> Any:
-    """Of the upstream gradient and all arrays those of the wanted ones, lowered but not compiled."""
+    """Lower the gradients of the wanted arrays, as a function of the upstream gradient and all arrays."""
     import jax
 
     def gradients(upstream: Any, *arrays: Any) -> tuple[Any, ...]:

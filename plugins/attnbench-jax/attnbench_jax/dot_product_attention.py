@@ -27,12 +27,12 @@ def function(is_causal: bool, scale: float) -> Callable[..., Any]:
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     return attention(setup, function)
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """It takes values as wide as queries, and nothing between product and softmax but a sum."""
+    """Refuse Dv other than D, and steps between product and softmax other than a sum."""
     if case.Dv != case.D:
         return f"jax.nn.dot_product_attention needs Dv = D; here D = {case.D} and Dv = {case.Dv}"
     dot = form_of(case, rule).dot

@@ -1,4 +1,4 @@
-"""What both backends do around their function of arrays: maps, masks, sinks, the order of axes, the layer."""
+"""Steps of both backends around their function of arrays: maps, masks, sinks, axes, the layer."""
 
 from __future__ import annotations
 

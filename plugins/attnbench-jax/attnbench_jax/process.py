@@ -1,4 +1,4 @@
-"""What JAX is told of a process, once, before it computes anything in it."""
+"""Settings of JAX for a process, made once before its first computation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _environment_as_it_was() -> Iterator[None]:
 
 
 def options(case: Case) -> dict[str, str] | None:
-    """What the compiler is told. Case of one thread: an order of operations in which each waits for the last.
+    """Return the compiler's options. With one thread each operation waits for the one before.
 
     Else XLA hands independent ones, such as blocks of queries, to its pool, which has a thread besides the
     calling one even where it is told to have one.

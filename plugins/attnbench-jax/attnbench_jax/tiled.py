@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call
 
 QUERIES, KEYS = 256, 256
-"""Of a block."""
+"""The size of a block."""
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation."""
+    """Make the function of the case, for either operation."""
     dot = setup.scoring.dot
     assert dot is not None
     cap = dot.cap
@@ -29,7 +29,7 @@ def prepare(setup: Setup) -> Call:
 
 
 def function(is_causal: bool, scale: float, cap: float | None) -> Callable[..., Any]:
-    """Of q (B, Lq, H, D), k (B, Lk, Hkv, D), v (B, Lk, Hkv, Dv) and what is added: (B, Lq, H, Dv)."""
+    """Return (B, Lq, H, Dv) for q (B, Lq, H, D), k (B, Lk, Hkv, D), v (B, Lk, Hkv, Dv) and a bias."""
     import jax
     import jax.numpy as jnp
     from jax import lax

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from jax_cases import RULES, assert_right, drawn
+from judging import problem_of
+from solved import RULES, Solved, solved
+from test_gradients_by_backend import gradients_of, refused
 
 pytest.importorskip("jax", reason="JAX is not installed")
 
 from attnbench_jax import JAX_DOT_PRODUCT_ATTENTION, JAX_TILED
+
+from attnbench.cases.ids import parse_case
+from attnbench.types.backend import Backend, Setup
 
 BOTH = pytest.mark.parametrize(
     "backend", [JAX_DOT_PRODUCT_ATTENTION, JAX_TILED], ids=lambda backend: backend.name
@@ -22,32 +30,42 @@ GRADIENTS = (
     "attention/sinks/B2-H4-Hkv2-L40-D16/padding/both",
     "multihead/general/H2-Lq20-Lk30-D8-E16-bias-cross/both",
 )
+TILED_ONLY = (
+    "attention/softcap/H2-L40-D16/both",
+    "attention/dot/H2-Lq20-Lk300-D16-Dv8/float64/both",
+)
+
+
+def heads_first(backend: Backend) -> Backend:
+    """The backend for inputs and outputs (B, H, L, D), as solved cases have them."""
+
+    def prepare(setup: Setup) -> Any:
+        call = backend.prepare(setup)
+        if setup.case.layer is not None:
+            return call
+        return lambda *inputs: call(*(x.transpose(1, 2).contiguous() for x in inputs)).transpose(1, 2)
+
+    return replace(backend, prepare=prepare)
 
 
 @BOTH
 @pytest.mark.parametrize("text", CASES)
-def test_as_near_to_float64_as_a_plain_computation(backend, text: str) -> None:
-    out = assert_right(backend, drawn(text))["out"]
+def test_the_check_finds_no_problem(backend: Backend, text: str) -> None:
+    assert problem_of(heads_first(backend), [solved(text)]) == ""
     if "Lq40-Lk17" in text:
-        assert float(out[:, :, :23].abs().max()) == 0
-
-
-@BOTH
-@pytest.mark.parametrize("text", GRADIENTS)
-def test_gradients_of_inputs_and_parameters(backend, text: str) -> None:
-    parts = assert_right(backend, drawn(text))
-    assert {"out", "q", "k", "v"} <= set(parts)
+        assert float(solved(text).run(heads_first(backend))[:, :, :23].abs().max()) == 0
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "attention/softcap/H2-L40-D16/both",
-        "attention/dot/H2-Lq20-Lk300-D16-Dv8/float64/both",
-    ],
+    ("backend", "text"),
+    [(backend, text) for backend in (JAX_TILED, JAX_DOT_PRODUCT_ATTENTION) for text in GRADIENTS]
+    + [(JAX_TILED, text) for text in TILED_ONLY],
 )
-def test_what_the_tiled_one_can_besides(text: str) -> None:
-    assert_right(JAX_TILED, drawn(text))
+def test_the_check_finds_no_problem_in_gradients(backend: Backend, text: str) -> None:
+    def answer(case: Solved) -> Any:
+        return gradients_of(heads_first(backend), case)
+
+    assert refused(text, answer, draws=1) == set()
 
 
 @pytest.mark.parametrize(
@@ -58,5 +76,5 @@ def test_what_the_tiled_one_can_besides(text: str) -> None:
     ],
 )
 def test_what_the_function_of_jax_refuses(text: str, reason: str) -> None:
-    case = drawn(text).case
+    case = parse_case(text)
     assert reason in (JAX_DOT_PRODUCT_ATTENTION.supports(case, RULES[case.rule]) or "")

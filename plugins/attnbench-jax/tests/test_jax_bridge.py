@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
-from jax_cases import drawn
+from solved import solved
 
 pytest.importorskip("jax", reason="JAX is not installed")
 
-from attnbench_jax import JAX_TILED
+from attnbench_jax import JAX_DOT_PRODUCT_ATTENTION, JAX_TILED, attnbench_backends
 from attnbench_jax.bridge import compiled, to_jax, to_torch
 from attnbench_jax.process import _environment_as_it_was, configure
 
@@ -51,7 +53,7 @@ def test_views_are_copied_in_their_order() -> None:
 
 
 def test_an_input_that_wants_no_gradient_gets_none() -> None:
-    case = drawn("attention/scaled_dot/H1-L2-D2/both").case
+    case = solved("attention/scaled_dot/H1-L2-D2/both").case
     a, b = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
     product = compiled(lambda x, y: x * y, (a, b), case)(a, b)
     product.sum().backward()
@@ -59,5 +61,20 @@ def test_an_input_that_wants_no_gradient_gets_none() -> None:
 
 
 def test_a_forward_pass_builds_no_graph() -> None:
-    given = drawn("attention/scaled_dot/H1-L4-D4")
-    assert not given.run(JAX_TILED)["out"].requires_grad
+    case = solved("attention/scaled_dot/H1-L4-D4")
+    q, k, v = (x.transpose(1, 2).contiguous() for x in case.inputs)
+    assert not JAX_TILED.prepare(case.setup)(q, k, v).requires_grad
+
+
+def test_what_it_brings() -> None:
+    assert tuple(attnbench_backends()) == (JAX_DOT_PRODUCT_ATTENTION, JAX_TILED)
+    for backend in attnbench_backends():
+        assert backend.requires == ("jax", "jaxlib")
+        assert not backend.forkable
+        assert backend.layout == "BLHD"
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    code = "import sys, attnbench_jax; print(sorted({'jax', 'torch', 'scipy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -31,7 +31,7 @@ TANH_AT_ONCE = 1 << 18
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation and both additive rules."""
+    """Make the function of the case, for either operation and both additive rules."""
     from attnbench.kit.layer import for_operation
 
     case, dtype = setup.case, np.dtype(setup.case.dtype)

@@ -16,13 +16,13 @@ import numpy as np
 from attnbench_numba.exponential import make_exponential
 
 LANES = 32
-"""Of sums and maxima: two vectors of AVX-512, or four of AVX2, in float32."""
+"""Partial sums and maxima: two vectors of AVX-512, or four of AVX2, in float32."""
 FEATURES_AT_ONCE = 4
 """That share one division in the additive scores; the features are padded to a multiple of it."""
 FEATURES_IN_A_SUM = 64
 """Are added up by themselves before they are added to the score: one long sum would lose more digits."""
 KEYS_AT_ONCE = 256
-"""Of the additive scores: the exponentials of so many keys, 64 KiB for 64 features, stay in a near cache."""
+"""Keys at a time in additive scores: their exponentials, 64 KiB for 64 features, stay in a near cache."""
 
 
 @cache
@@ -74,7 +74,7 @@ def softmax_step(dtype: str) -> Callable[..., None]:
             rest = row[whole * lanes_of :]
             for lane in range(len(rest)):
                 lanes[lane] += rest[lane]
-            # By halves: one after the other they would lose a digit where all weigh about the same.
+            # By halves: a plain sum loses a digit where all weights are about the same.
             half = lanes_of // 2
             while half:
                 for lane in range(half):
@@ -148,7 +148,7 @@ def additive_scores(dtype: str) -> Callable[..., None]:
 
 
 def _compiled(signature: Any, function: Callable[..., None]) -> Callable[..., None]:
-    """For these types alone, now. With Python's rule for division by zero no loop would be vectorised."""
+    """Compile for these types now. Python's rule for division by zero would prevent vector loops."""
     import numba
 
     compiled: Callable[..., None] = numba.njit(signature, fastmath={"contract"}, error_model="numpy")(

@@ -23,7 +23,10 @@ BLOCK = Block(rows=128, cols=512)
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation; the rule's maps of q and k are computed once a call, before the blocks."""
+    """Make the function of the case, for either operation.
+
+    A call computes the rule's maps of q and k once, before the blocks.
+    """
     from attnbench.kit.layer import for_operation
 
     dot = setup.scoring.dot

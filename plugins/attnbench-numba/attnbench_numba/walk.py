@@ -95,7 +95,7 @@ def _walk(setup: Setup, block: Block) -> Callable[[Scores, Array, int, int, Arra
 
 
 def _added(setup: Setup) -> Array | None:
-    """What an explicit mask and the rule's bias add, as (B, H, Lq, Lk); None where nothing is added."""
+    """Return the sum of a float mask and the rule's bias, (B, H, Lq, Lk); None where there is neither."""
     case = setup.case
     if case.mask.explicit is None and setup.scoring.bias is None:
         return None

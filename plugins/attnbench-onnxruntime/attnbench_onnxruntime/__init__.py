@@ -11,5 +11,5 @@ from attnbench_onnxruntime.multi_head_attention import ONNXRUNTIME_MHA
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
-    """The contrib operator, which is tiled where there is no mask, and the operator of the standard."""
+    """Bring the contrib operator, which is tiled where there is no mask, and the standard operator."""
     return (ONNXRUNTIME_MHA, ONNXRUNTIME_ATTENTION)

@@ -33,7 +33,10 @@ def _node(case: Case, scoring: Scoring, causal: bool, inputs: list[str]) -> Node
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation: of (B, H, L, D), and in a layer of (B, L, H·D), as its projections leave them."""
+    """Make the function of the case, for either operation.
+
+    Its inputs are (B, H, L, D), in a layer (B, L, H·D), as the projections leave them.
+    """
     if setup.case.layer is not None:
         return around(attention(setup, _node, packed=True), setup)
     return attention(setup, _node, packed=False)

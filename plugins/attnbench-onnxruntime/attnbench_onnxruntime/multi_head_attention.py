@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call
 
 LOWEST = -3.4028234663852886e38
-"""What the operator adds where its own mask drops a pair: the lowest number of float32. The default is
--10000, which large scores outweigh."""
+"""The number that the operator adds where its own mask drops a pair: the lowest of float32. The default,
+-10000, is too small beside large scores."""
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """Each query head has a key/value head of its own, and nothing comes between product and softmax."""
+    """Refuse shared key/value heads, and steps between product and softmax."""
     if case.Hkv != case.H:
         return f"the operator has no GQA: Hkv must be H; here Hkv = {case.Hkv} and H = {case.H}"
     dot = form_of(case, rule).dot
@@ -51,7 +51,10 @@ def _node(case: Case, scoring: Scoring, causal: bool, inputs: list[str]) -> Node
 
 
 def prepare(setup: Setup) -> Call:
-    """For either operation; heads lie beside each other, as a projection leaves them, and aren't moved."""
+    """Make the function of the case, for either operation.
+
+    Heads lie beside each other, as a projection leaves them, and stay there.
+    """
     attend = attention(setup, _node, packed=True)
     if setup.case.layer is not None:
         return around(attend, setup)

@@ -1,4 +1,4 @@
-"""What both operators share: maps of queries and keys before them, masks, sinks, rows without a key."""
+"""Steps of both operators: maps of queries and keys, masks, sinks, rows without a key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
 
     make_node: the node for a case and a rule, told whether it is causal by itself, with these inputs.
     packed: the operator takes and gives (B, L, H·D), the memory of heads that were split from one matrix;
-    else (B, H, L, D). What comes in the other order is copied.
+    else (B, H, L, D). Inputs in the other order are copied.
     """
     case, scoring, dtype = setup.case, setup.scoring, case_dtype(setup.case)
     dot, sink = scoring.dot, scoring.sink
@@ -67,7 +67,7 @@ def attention(setup: Setup, make_node: MakeNode, *, packed: bool) -> Call:
 
 
 def masks_by_itself(case: Case, scoring: Scoring) -> bool:
-    """Whether the operators make the mask themselves: causal of a square, with nothing else that is added.
+    """Return whether the operators make the mask themselves: square and causal, without a bias.
 
     Where Lq isn't Lk, MultiHeadAttention of 1.31 lets the last query see all keys: not from either corner.
     """

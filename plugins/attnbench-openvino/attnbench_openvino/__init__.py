@@ -10,5 +10,5 @@ from attnbench_openvino.backends import OPENVINO, OPENVINO_BF16
 
 @hookimpl
 def attnbench_backends() -> Iterable[Backend]:
-    """The one that computes in float32 first."""
+    """Bring both backends, the one in float32 first."""
     return (OPENVINO, OPENVINO_BF16)

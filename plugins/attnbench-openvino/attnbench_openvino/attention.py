@@ -1,4 +1,4 @@
-"""Attention by OpenVINO's operation: what the rule and the mask need before and after it."""
+"""Attention by OpenVINO's operation, with the rule's and the mask's steps around it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def attention(setup: Setup, precision: Precision) -> Call:
-    """A function of q, k and v, (B, H, L, D) each; what isn't contiguous is copied.
+    """Make the function of q, k and v, (B, H, L, D) each; inputs that are not contiguous are copied.
 
-    Every mask is a float mask, the causal ones too: the operation would make one of those as well.
+    Every mask becomes a float mask. For a causal mask the operation would make one itself.
     """
     case, scoring, dtype = setup.case, setup.scoring, case_dtype(setup.case)
     dot, sink = scoring.dot, scoring.sink
@@ -54,7 +54,7 @@ def attention(setup: Setup, precision: Precision) -> Call:
 
 
 def refuse(case: Case, rule: Rule) -> str | None:
-    """Why the operation can't compute a case, or None."""
+    """Return the reason why the operation can't compute a case, or None."""
     if case.Hkv != case.H:
         return f"the operation has no GQA: Hkv must be H; here Hkv = {case.Hkv} and H = {case.H}"
     dot = form_of(case, rule).dot

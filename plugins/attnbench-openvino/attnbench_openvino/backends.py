@@ -1,4 +1,4 @@
-"""openvino and openvino_bf16: one operation, told to compute in float32 and in bfloat16."""
+"""openvino and openvino_bf16: one operation, in float32 and in bfloat16."""
 
 from __future__ import annotations
 
@@ -11,38 +11,30 @@ from attnbench_openvino.attention import attention, refuse
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
+    from attnbench.types.case import Dtype
     from attnbench_openvino.request import Precision
 
 
 def prepare(setup: Setup, precision: Precision) -> Call:
-    """For either operation, in the precision said."""
+    """Make the function of the case, for either operation, in a precision."""
     return for_operation(attention(setup, precision), setup)
 
 
-OPENVINO = Backend(
-    name="openvino",
-    summary="OpenVINO's ScaledDotProductAttention in float32",
-    prepare=partial(prepare, precision="f32"),
-    supports=refuse,
-    operations=("attention", "multihead"),
-    needs_dot_form=True,
-    dtypes=("float32",),
-    devices=("cpu",),
-    requires=("openvino",),
-    forkable=False,
-    quadratic_copies=0,
-)
+def _backend(name: str, precision: Precision, dtype: Dtype) -> Backend:
+    return Backend(
+        name=name,
+        summary=f"OpenVINO's ScaledDotProductAttention in {dtype}",
+        prepare=partial(prepare, precision=precision),
+        supports=refuse,
+        operations=("attention", "multihead"),
+        needs_dot_form=True,
+        dtypes=(dtype,),
+        devices=("cpu",),
+        requires=("openvino",),
+        forkable=False,
+        quadratic_copies=0,
+    )
 
-OPENVINO_BF16 = Backend(
-    name="openvino_bf16",
-    summary="OpenVINO's ScaledDotProductAttention in bfloat16",
-    prepare=partial(prepare, precision="bf16"),
-    supports=refuse,
-    operations=("attention", "multihead"),
-    needs_dot_form=True,
-    dtypes=("bfloat16",),
-    devices=("cpu",),
-    requires=("openvino",),
-    forkable=False,
-    quadratic_copies=0,
-)
+
+OPENVINO = _backend("openvino", "f32", "float32")
+OPENVINO_BF16 = _backend("openvino_bf16", "bf16", "bfloat16")

@@ -19,17 +19,17 @@ Precision = Literal["f32", "bf16"]
 def compile_attention(
     inputs: Shapes, precision: Precision, scale: float, threads: int
 ) -> openvino.CompiledModel:
-    """ScaledDotProductAttention of inputs by name: q, k, v, and ``added`` where there is a mask.
+    """Compile ScaledDotProductAttention of inputs by name: q, k, v, and ``added`` where there is a mask.
 
-    The precision is said either way: what is left unsaid is bfloat16 where the processor has it. One stream
-    of so many threads, which aren't pinned: their process is.
+    The precision is always explicit: by default OpenVINO takes bfloat16 where the processor has it. There is
+    one stream with that many threads. They are not pinned, because their process is.
     """
     import openvino
     from openvino import opset13
 
     kind = getattr(openvino.Type, precision)
     given = [opset13.parameter(list(shape), kind, name=name) for name, shape in inputs.items()]
-    # The scale is the input behind the mask, for which a scalar 0 stands where there is none.
+    # The scale is the input after the mask; a scalar 0 stands for no mask.
     masked = [] if "added" in inputs else [_constant(0.0, precision)]
     scaled = _constant(scale, precision)
     out = opset13.scaled_dot_product_attention(*given, *masked, scaled, causal=False)
@@ -46,9 +46,9 @@ def compile_attention(
 
 
 def _constant(value: float, precision: Precision) -> openvino.Node:
-    """A number, rounded by torch beforehand: 2026.4's own rounding to bfloat16 is off by up to a whole unit.
+    """Make a constant, rounded by torch: OpenVINO 2026.4 rounds to bfloat16 with errors of up to a unit.
 
-    It takes 1/√80, which is 0.98 of a unit above a number of bfloat16, for that number.
+    It rounds 1/√80 down to a bfloat16 number that is 0.98 of a unit smaller.
     """
     import numpy as np
     import openvino
@@ -63,9 +63,9 @@ def _constant(value: float, precision: Precision) -> openvino.Node:
 def bound(
     model: openvino.CompiledModel, output: tuple[int, ...], dtype: torch.dtype, added: Tensor | None
 ) -> Call:
-    """The model as a function of contiguous q, k and v that gives (B, H, Lq, Dv); nothing is copied.
+    """Make the model a function of contiguous q, k and v that returns (B, H, Lq, Dv), without copies.
 
-    added: what is bound once, under that name: it is the same in every call.
+    added: the tensor for the input of this name, bound once, since it is the same in every call.
     """
     import torch
 
@@ -74,7 +74,7 @@ def bound(
         request.set_tensor("added", shared(added))
 
     def call(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None = added) -> Tensor:
-        # ``added`` is a default so that its memory lives as long as what reads it.
+        # ``added`` is a default value, so that its memory lives as long as the function.
         out = torch.empty(output, dtype=dtype)
         for index, x in enumerate((q, k, v)):
             request.set_input_tensor(index, shared(x))
@@ -86,7 +86,7 @@ def bound(
 
 
 def shared(x: Tensor) -> openvino.Tensor:
-    """OpenVINO's tensor on the memory of a contiguous one. NumPy, in between, has no bfloat16."""
+    """Return OpenVINO's tensor on the memory of a contiguous one. NumPy, in between, has no bfloat16."""
     import openvino
     import torch
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from attnbench.cli.finish import check_device
 from attnbench.cli.group import NamingGroup
 from attnbench.cli.output import colourful, note, width
 from attnbench.cli.parameters import OneOf, Positive, Whole
 from attnbench.cli.progress import progress
+from attnbench.cli.run import check_device
 from attnbench.runner.options import CHECKS
 from attnbench.types.case import DEVICES
 from attnbench.types.errors import BadInput
 
+if TYPE_CHECKING:
+    from attnbench_selftest.rates import Scored
+
 FULL_SEEDS = 3
+FULL_LIVE_TRIALS = 14
+"""Comparisons of each kind: 560 identical cells of identical commits, and 350 beside planted slowdowns."""
 WITHOUT = CHECKS
 
 EPILOG = (
@@ -91,16 +97,23 @@ def command() -> None:
 
 @command.command("aa", short_help="Identical code: called slower in no cell, proved the same in most.")
 @_rate_options
+@click.option("--live", is_flag=True, help="Compare commits of a repository instead, as compare --ref does.")
 @click.pass_context
-def aa(ctx: click.Context, /, **chosen: Any) -> None:
+def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
     """Identical contenders are called slower in at most 0.2 % of cells and proved the same in 95 %.
 
     Several copies of one kernel, each against the first: at L=16 within 0.5 s, at L=512 within 2 s.
 
     \b
     attnbench selftest aa --length 16 --trials 2
+    attnbench selftest aa --live --trials 5
+
+    With --live, half of the comparisons hold identical commits; in the others three of eight backends take
+    3, 5 and 10 % longer. --trials is the number of comparisons of each kind.
     """
-    _measure(ctx, "aa", **chosen)
+    if live:
+        _measure_live(ctx, _Rates(**chosen))
+    _measure(ctx, "aa", _Rates(**chosen))
 
 
 @command.command("power", short_help="Planted slowdowns of 3 and 5 % are found.")
@@ -115,23 +128,25 @@ def power(ctx: click.Context, /, **chosen: Any) -> None:
     \b
     attnbench selftest power --length 512
     """
-    _measure(ctx, "power", **chosen)
+    _measure(ctx, "power", _Rates(**chosen))
 
 
-def _measure(
-    ctx: click.Context,
-    name: str,
-    *,
-    full: bool,
-    lengths: tuple[str, ...],
-    budget: float | None,
-    sets: int | None,
-    trials: int | None,
-    device: str,
-    stress: bool,
-    keep: Path | None,
-    json_file: Path | None,
-) -> NoReturn:
+@dataclass(frozen=True)
+class _Rates:
+    """The options of ``aa`` and ``power``."""
+
+    full: bool
+    lengths: tuple[str, ...]
+    budget: float | None
+    sets: int | None
+    trials: int | None
+    device: str
+    stress: bool
+    keep: Path | None
+    json_file: Path | None
+
+
+def _measure(ctx: click.Context, name: str, options: _Rates) -> NoReturn:
     """Measure, score, print; exits."""
     from attnbench_selftest.cells import Peers
     from attnbench_selftest.measure import Session, busy_cores, registry
@@ -140,10 +155,10 @@ def _measure(
     from attnbench_selftest.scores import score_aa, score_power
     from attnbench_selftest.tables import rate_text
 
-    check_device(device)
-    _file(json_file)
-    chosen = tuple(int(length) for length in dict.fromkeys(lengths)) or tuple(SHAPES)
-    choices = Choices(full, chosen, device, budget, sets, trials)
+    check_device(options.device)
+    _file(options.json_file)
+    chosen = tuple(int(length) for length in dict.fromkeys(options.lengths)) or tuple(SHAPES)
+    choices = Choices(options.full, chosen, options.device, options.budget, options.sets, options.trials)
     plan, score = {"aa": (aa_parts, score_aa), "power": (power_parts, score_power)}[name]
     parts = plan(choices)
     found = registry()
@@ -152,11 +167,12 @@ def _measure(
     peers = Peers(entry.record for entry in found.verdict_rules.values())
     note(f"selftest {name}: about {_duration(sum(part.seconds for part in parts))}")
     with ExitStack() as stack:
-        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attnbench-")))
+        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attnbench-")))
         session = Session(folder, found, stack.enter_context(progress()))
-        with busy_cores() if stress else nullcontext():
+        with busy_cores() if options.stress else nullcontext():
             measured = session.measure(parts)
-        scored = score(measured, budget is None and sets is None and not stress, peers)
+        as_planned = options.budget is None and options.sets is None and not options.stress
+        scored = score(measured, as_planned, peers)
         facts = session.facts()
     for peer, fault in peers.faults.items():
         click.echo(f"attnbench: verdict rule {peer} ({found.verdict_rules[peer].source}) {fault}", err=True)
@@ -165,28 +181,63 @@ def _measure(
     verdict = last_line(name, scored.findings)
     click.echo(rate_text(scored, facts, width=width(), colour=colourful()))
     click.echo(verdict)
-    if json_file is not None:
-        from dataclasses import asdict
-
-        from attnbench import __version__
-
-        everything = {
-            "selftest": name,
-            "attnbench": __version__,
-            "options": {key: str(v) if isinstance(v, Path) else v for key, v in ctx.params.items()},
-            "verdict": verdict,
-            "refuted": bool(exit_code(scored.findings)),
+    if options.json_file is not None:
+        more = {
             "interrupted": session.interrupted,
-            **asdict(scored),
             **facts,
             "contenders": list(session.failures()),
             "rules_left_out": peers.faults,
         }
-        text = json.dumps(everything, indent=1, ensure_ascii=False) + "\n"
-        json_file.write_text(text, encoding="utf-8")
+        _write(ctx, options.json_file, name, scored, verdict, more)
     if session.interrupted:
         click.echo("attnbench: interrupted; what was measured until then is scored", err=True)
     ctx.exit(130 if session.interrupted else exit_code(scored.findings))
+
+
+def _measure_live(ctx: click.Context, options: _Rates) -> NoReturn:
+    """Compare commits, score the cells, print; exits."""
+    from attnbench_selftest.live import CASES, QUICK_CASES, compare_commits, score_live
+    from attnbench_selftest.measure import busy_cores
+    from attnbench_selftest.rates import exit_code, last_line
+    from attnbench_selftest.tables import live_text
+
+    if options.lengths or options.device != "cpu":
+        raise BadInput("--live takes neither --length nor --device: its cases are fixed, on the CPU")
+    _file(options.json_file)
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    words = [*(("--budget", str(options.budget)) if options.budget else ())]
+    words += [*(("--sets", str(options.sets)) if options.sets else ())]
+    count, cases = (FULL_LIVE_TRIALS, CASES) if options.full else (1, CASES[:QUICK_CASES])
+    with busy_cores() if options.stress else nullcontext():
+        comparisons = compare_commits(options.trials or count, cases, words, note, options.keep)
+    scored = score_live(comparisons)
+    verdict = last_line("aa --live", scored.findings)
+    click.echo(live_text(scored, comparisons, width=width(), colour=colourful()))
+    click.echo(verdict)
+    if options.json_file is not None:
+        more = {"comparisons": [asdict(one) for one in comparisons]}
+        _write(ctx, options.json_file, "aa --live", scored, verdict, more)
+    ctx.exit(exit_code(scored.findings))
+
+
+def _write(
+    ctx: click.Context, path: Path, name: str, scored: Scored, verdict: str, more: Mapping[str, Any]
+) -> None:
+    """Write the findings of a command, its options and more facts as JSON."""
+    from attnbench import __version__
+    from attnbench_selftest.rates import exit_code
+
+    everything = {
+        "selftest": name,
+        "attnbench": __version__,
+        "options": {key: str(v) if isinstance(v, Path) else v for key, v in ctx.params.items()},
+        "verdict": verdict,
+        "refuted": bool(exit_code(scored.findings)),
+        **asdict(scored),
+        **more,
+    }
+    path.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _duration(seconds: float) -> str:

@@ -61,10 +61,10 @@ def plant(call: Call, setup: Setup, percent: int) -> Call:
     """
     if setup.case.device != "cpu":
         return plant_on_device(call, setup, percent / 100)
-    told = msgspec.json.decode(os.environ.get(_TOLD, "{}"), type=dict[int, int])
-    if percent not in told:
+    iterations = msgspec.json.decode(os.environ.get(_TOLD, "{}"), type=dict[int, int])
+    if percent not in iterations:
         raise RuntimeError("a planted slowdown is measured by attnbench selftest power alone")
-    return counting(told[percent], call)
+    return counting(iterations[percent], call)
 
 
 def counting(iterations: int, call: Call) -> Call:

@@ -21,7 +21,6 @@ from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import CHECKS, Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
-from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.errors import BadFile
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record
@@ -29,6 +28,7 @@ from attnbench.types.status import MEANING, Status
 from attnbench.types.words import count_of
 from attnbench_selftest.judge_plan import BRIEF, FULL, Extent, Round, plan
 from attnbench_selftest.mutants import MUTANTS
+from attnbench_selftest.mutants.mutant import Mutant
 
 SOURCE = Source("mutants", "attnbench_selftest.mutants", "attnbench-selftest", "0.1.0")
 """Loaded by the self-test alone, so that no list shows its backends."""

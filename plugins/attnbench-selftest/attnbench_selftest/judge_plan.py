@@ -1,4 +1,4 @@
-"""The cases on which the zoo is judged: small ones in which every two conditions meet."""
+"""The cases on which mutants are judged: small ones in which every two conditions meet."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from random import Random
 from typing import Any
 
 from attnbench.cases.covering import covering_rows
-from attnbench.cases.ids import build_case, case_id, parse_case, parse_mask
+from attnbench.cases.ids import build_case, case_id, parse_case
 from attnbench.inputs.kinds import families_of
-from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.case import Case
+from attnbench.types.mask import parse_mask
 from attnbench.types.rule import Rule
+from attnbench_selftest.mutants.mutant import Mutant
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "rule": (
@@ -47,26 +48,26 @@ TIMED = (
     "multihead/scaled_dot/B2-H4-L16-D8-E32-bias/padding",
     "attention/sinks/B2-H4-Hkv2-Lq9-Lk40-D8/causal:lower_right",
 )
-"""Of calls so short that hundreds are made in a moment."""
+"""Cases whose calls are so short that hundreds are made in a moment."""
 
 
 def covering_cases(seed: int) -> tuple[Case, ...]:
     """Cases in which every two values of :data:`VALUES` meet, and a few with many keys; inputs by a seed."""
     rows = covering_rows(VALUES, _possible, WEIGHTS)
-    return (*(_case(row, seed) for row in rows), *_told(MANY_KEYS, seed))
+    return (*(_case(row, seed) for row in rows), *_parsed(MANY_KEYS, seed))
 
 
 def timed_cases(seed: int) -> tuple[Case, ...]:
     """Cases in which calls are timed."""
-    return _told(TIMED, seed)
+    return _parsed(TIMED, seed)
 
 
-def _told(ids: tuple[str, ...], seed: int) -> tuple[Case, ...]:
+def _parsed(ids: tuple[str, ...], seed: int) -> tuple[Case, ...]:
     return tuple(replace(parse_case(text), seed=seed) for text in ids)
 
 
 def _possible(row: dict[str, Any]) -> bool:
-    """Whether a case tells something: a query that sees one key alone tells nothing of scores."""
+    """Return whether a case can detect errors: a query that sees one key alone shows no scores."""
     return not (row.get("lengths") == (1, 24) and row.get("mask") in ("causal", "causal+padding"))
 
 
@@ -89,13 +90,13 @@ class Round:
 
     @property
     def pairs(self) -> int:
-        """How many verdicts it asks for."""
+        """The number of verdicts it asks for."""
         return sum(map(len, self.mutants.values()))
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is judged. wrong, right: most cases of each mutant; timed: cases in which calls are timed.
+    """The extent. wrong, right: most cases of each mutant; timed: cases in which calls are timed.
 
     few: whether as few cases are taken as give every mutant its number, each case taking a moment of its own.
     """
@@ -111,7 +112,7 @@ BRIEF = Extent(wrong=1, right=1, timed=1, few=True)
 
 
 def plan(mutants: Sequence[Mutant], rules: Mapping[str, Rule], seed: int, extent: Extent) -> list[Round]:
-    """What one seed judges: the mutants whose calls are checked, and those whose calls are timed."""
+    """Return the rounds of one seed: for mutants whose calls are checked, and for those that are timed."""
     checked = [mutant for mutant in mutants if mutant.trait != "timed"]
     timed = [mutant for mutant in mutants if mutant.trait == "timed"]
     rounds = []
@@ -122,8 +123,8 @@ def plan(mutants: Sequence[Mutant], rules: Mapping[str, Rule], seed: int, extent
         right = [] if extent.few else [mutant for mutant in mutants if mutant.right]
         # Right ones on the first alone.
         asked = {
-            case_id(case): tuple(a.backend_name for a in (*timed, *who) if a.runs(case, rules[case.rule]))
-            for case, who in zip(cases, [right, *[[]] * len(cases)], strict=False)
+            case_id(case): tuple(a.backend_name for a in (*timed, *more) if a.runs(case, rules[case.rule]))
+            for case, more in zip(cases, [right, *[[]] * len(cases)], strict=False)
         }
         rounds.append(Round(cases, asked, timed=True))
     return rounds

@@ -95,10 +95,10 @@ class Session:
         known = {probe: self.trials(probe) for probe in probes}
         measured = {}
         for part in parts:
-            told: dict[int, int] = {}
+            iterations: dict[int, int] = {}
             if not self.interrupted and _probe_of(part) in known:
-                told[part.percent] = iterations_for(part.percent, known[_probe_of(part)], part.length)
-            with telling(told):
+                iterations[part.percent] = iterations_for(part.percent, known[_probe_of(part)], part.length)
+            with telling(iterations):
                 measured[part] = self.trials(part)
         return measured
 
@@ -106,7 +106,7 @@ class Session:
         """Measure a part; fewer trials, or none, after Ctrl-C."""
         if self.interrupted:
             return []
-        # Canaries are left out: timing needs no case that tells right from wrong.
+        # Trivial answers are left out: timing needs no case that detects errors.
         options = Options(
             budget_s=part.budget_s * part.together,
             sets=part.sets * part.together,
@@ -141,7 +141,7 @@ class Session:
         return tuple(sorted(failed))
 
     def facts(self) -> dict[str, Any]:
-        """Where the time went, and the machine's state."""
+        """The times of the parts, and the machine's state."""
         blocks = (b for run in self.runs for line in run.sets for of in line.blocks.values() for b in of)
         measuring_s = sum(sum(block.wall_ns) for block in blocks) / 1e9
         return {
@@ -156,7 +156,7 @@ class Session:
 
 
 def _probe_of(part: Part) -> Part:
-    """The part that tells how far planted slowdowns must count on a length.
+    """The part that measures how far planted slowdowns must count on a length.
 
     It is a run too: in a run's turns a call is colder than in a loop, whose 3 % came out as 4 %.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 CONFIDENCE = 0.95
-"""Of each one-sided bound that is printed."""
+"""The confidence of each one-sided bound that is printed."""
 
 FALSE_FAILURES = 0.01
 """How often, at most, a command refutes any of its targets though a build meets all of them exactly."""

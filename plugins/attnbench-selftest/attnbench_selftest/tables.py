@@ -8,6 +8,7 @@ from typing import Any
 
 from attnbench.reports.formats import bare_table, string_console, written
 from attnbench_selftest.judge import Judged, Kill
+from attnbench_selftest.live import LiveComparison
 from attnbench_selftest.rates import Finding, Outcome, Scored, percent, target_text
 
 MOST_NAMED = 4
@@ -55,6 +56,17 @@ def rate_text(scored: Scored, facts: Mapping[str, Any], *, width: int, colour: b
         tables.append(_effects(scored))
     notes = [*_footnotes(scored.findings), *_facts(facts)]
     return "\n".join([*(table.print(width, colour) for table in tables), "".join(f"{n}\n" for n in notes)])
+
+
+def live_text(scored: Scored, comparisons: Sequence[LiveComparison], *, width: int, colour: bool) -> str:
+    """Findings of live comparisons, and how long a comparison takes."""
+    seconds = [one.seconds for one in comparisons]
+    cells = sum(len(one.cells) for one in comparisons)
+    note = (
+        f"{len(comparisons)} comparisons, {cells} cells; a comparison took {min(seconds):.0f} to "
+        f"{max(seconds):.0f} s\n"
+    )
+    return "\n".join([_findings(scored.findings).print(width, colour), note])
 
 
 def _findings(findings: Sequence[Finding]) -> Table:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from attnbench_selftest.mutants.mutant import Mutant
 from torch import Tensor
 
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import draw_activations, draw_parameters
 from attnbench.plugins.registry import load_registry
-from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.backend import Setup
 from attnbench.types.rule import Rule
 
@@ -39,7 +39,7 @@ def setup_of(text: str) -> Setup:
 
 
 def drawn(text: str, index: int = 0) -> Inputs:
-    """Of float32 or float64; one source that serves twice is one tensor."""
+    """Inputs of float32 or float64; one source that serves twice is one tensor."""
     arrays = draw_activations(parse_case(text), rule_of(text), 5, index)
     made = {id(array): torch.from_numpy(np.array(array)) for array in arrays}
     a, b, c = (made[id(array)] for array in arrays)
@@ -67,7 +67,7 @@ def seen(mutant: Mutant, output: Tensor) -> Tensor:
 
 
 def world() -> dict[str, Any]:
-    """What is global, as values that can be compared."""
+    """Global state, as values that can be compared."""
     return {
         "threads of torch": torch.get_num_threads(),
         "default dtype": torch.get_default_dtype(),
@@ -86,7 +86,7 @@ def world() -> dict[str, Any]:
 
 
 def overlaps(output: Tensor) -> bool:
-    """Whether two elements of an output are one in memory."""
+    """Return whether two elements of an output share their memory."""
     reach = 1 + sum((n - 1) * s for n, s in zip(output.shape, output.stride(), strict=True))
     places = torch.arange(reach).as_strided(output.shape, output.stride())
     return places.unique().numel() < output.numel()

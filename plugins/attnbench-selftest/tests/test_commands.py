@@ -10,10 +10,10 @@ import pytest
 from attnbench_selftest import judge as judging
 from attnbench_selftest.cli import command
 from attnbench_selftest.judge_plan import TIMED, Extent, Round
+from attnbench_selftest.mutants.mutant import Mutant
 from click.testing import CliRunner, Result
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.rule import Rule
 
 SMALL = "attention/scaled_dot/B1-H2-L9-D8/causal"

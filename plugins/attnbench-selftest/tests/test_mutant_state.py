@@ -11,10 +11,10 @@ import pytest
 import torch
 from attnbench_selftest.mutants import MUTANTS
 from attnbench_selftest.mutants import world as changes
+from attnbench_selftest.mutants.mutant import Mutant
 from mutant_calls import Inputs, drawn, guarded, laid, overlaps, rule_of, seen, setup_of, world
 from torch import Tensor
 
-from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.case import output_shape
 
 CASES = (
@@ -28,7 +28,7 @@ STATE = [mutant for mutant in MUTANTS if mutant.trait == "state"]
 TIMED = [mutant for mutant in MUTANTS if mutant.trait == "timed"]
 RIGHT = [mutant for mutant in MUTANTS if mutant.right]
 UNWRITTEN = {"wrong_unwritten_output", "wrong_last_row_unwritten"}
-"""What they give is what the memory held before: nothing that a test could rely on."""
+"""They return the earlier contents of memory, on which no test can rely."""
 
 of_mutant = {"ids": lambda mutant: mutant.backend_name}
 
@@ -68,7 +68,7 @@ def guarded_inputs(mutant: Mutant, text: str) -> Inputs:
 
 
 def signs(mutant: Mutant, text: str) -> set[str]:
-    """What three calls show of an mutant, besides whether their values are right."""
+    """The signs that three calls of a mutant show, besides wrong values."""
     setup, inputs = setup_of(text), guarded_inputs(mutant, text)
     call = mutant.prepare(setup)
     bits, versions = [x.clone() for x in inputs], [x._version for x in inputs]
@@ -138,13 +138,13 @@ def _one_value(which: int) -> Callable[[str, Inputs], Inputs]:
 
 
 def _batches_moved(text: str, inputs: Inputs) -> Inputs:
-    """The same numbers in other places, so that no sum tells."""
+    """The same numbers in other places, so that no sum shows it."""
     a, b, c = (x.roll(1, 0) for x in inputs)
     return a, b, c
 
 
 PAIRS = 11
-"""Of calls on the same contents. 22 is a multiple of few numbers: who counts calls is found."""
+"""Pairs of calls on the same contents. 22 is a multiple of few numbers: counting calls shows."""
 
 RENEWALS = (_other, _one_value(0), _one_value(1), _one_value(2), _batches_moved)
 

@@ -9,12 +9,12 @@ from collections import Counter
 import pytest
 from attnbench_selftest.judge import SOURCE
 from attnbench_selftest.mutants import MUTANTS, attnbench_backends
+from attnbench_selftest.mutants.mutant import Mutant
 
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.load import load
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
-from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.backend import Backend
 
 BIG_WORDS = {"value", "shape", "timed", "state", "gradient"}

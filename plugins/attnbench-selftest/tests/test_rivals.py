@@ -50,7 +50,7 @@ def test_welch_and_student_on_a_published_example() -> None:
 @given(samples, samples)
 def test_welch_and_mann_whitney_agree_with_scipy(x: list[float], y: list[float]) -> None:
     a, b = np.array(x) + np.arange(len(x)), np.array(y) + 2 * np.arange(len(y))
-    # Of what hardly varies scipy says itself that it can't tell.
+    # scipy warns where values hardly vary.
     assume(all(np.std(sample) > 1e-6 * np.mean(sample) for sample in (a, b)))
     assert welch_p(a, b) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-6, abs=1e-12)
     assert mann_whitney_p(a, b) == pytest.approx(stats.mannwhitneyu(a, b).pvalue)

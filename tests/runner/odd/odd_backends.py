@@ -201,12 +201,6 @@ def double(true: Callable[[], int]) -> Callable[[], int]:
     return lambda: 2 * true()
 
 
-def ever_slower(true: Callable[[], int]) -> Callable[[], int]:
-    """Right now, and from now on at a hundredth of the speed."""
-    start = true()
-    return lambda: start + (true() - start) // 100
-
-
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
     third = (os.abort, exit_at_once, exit_politely, raise_an_error, hang, tell_rubbish, close_everything,
@@ -214,9 +208,7 @@ def attnbench_backends() -> Iterator[Backend]:
     prepares = {f"third_{act.__name__}": in_turn(3, act) for act in third}
     every = (work_for_long, tell_where_it_runs)
     prepares |= {f"every_{act.__name__}": in_every_turn(act) for act in every}
-    prepares |= {
-        f"clock_{clock.__name__}": in_every_turn(bend(clock)) for clock in (hundredth, double, ever_slower)
-    }
+    prepares |= {f"clock_{clock.__name__}": in_every_turn(bend(clock)) for clock in (hundredth, double)}
     prepares["takes_64_mib"] = takes_64_mib
     prepares |= {f"traced_{act.__name__}": when_traced(act) for act in (exit_at_once, raise_an_error, hang)}
     prepares["calls_flash"] = calls_flash

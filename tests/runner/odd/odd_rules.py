@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 
 def raises(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
     raise ZeroDivisionError("no scores\ntoday")
-
-
-def hangs(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    time.sleep(3600)
-    return q @ k.T
 
 
 def exits(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
@@ -51,7 +45,7 @@ def bind_that_raises(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
     raise LookupError("no torch form")
 
 
-REFERENCES = (raises, hangs, exits, gives_nan, wrong_shape, disagrees)
+REFERENCES = (raises, exits, gives_nan, wrong_shape, disagrees)
 
 
 @hookimpl

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def supports(case: Case, rule: Rule) -> str | None:
-    """Say in words why a case can't be computed; None where it can. What is refused here is never run."""
+    """Return why a case can't be computed, or None if it can. Declined cases are never run."""
     if case.mask not in (Mask(), Mask(causal="upper_left")):
         return "no masks yet but causal from the upper left"
     return None
 
 
 def prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Do once what depends on the case alone; the function that is returned is checked and timed."""
+    """Do once what depends on the case alone. attnbench checks and times the returned function."""
     import torch
 
     case, blocks = setup.case, []
@@ -48,7 +48,7 @@ def prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
-    """Bring the backend. The docstring of `attnbench.Backend` says all that can be declared."""
+    """Yield the backend. The docstring of `attnbench.Backend` lists all that it can declare."""
     yield Backend(
         name="example",
         summary="blocks of queries on torch",

@@ -1,8 +1,7 @@
 """All mutants: wrong backends, each wrong in one way, and right ones that are written differently.
 
-A plugin that only the self-test loads. Importing it imports no torch. Those that compute wrong values or
-gradients are attnbench's own (:mod:`attnbench.testing.mutants`); here are the right ones, and those whose
-mistake lies in other calls, lengths, memory or global state.
+A plugin that only the self-test loads. Importing it imports no torch. Most wrong values and gradients are
+mistakes of attnbench's conformance kit (:mod:`attnbench.testing.mistakes`).
 """
 
 from __future__ import annotations
@@ -11,28 +10,22 @@ from collections.abc import Iterator
 from functools import partial
 
 from attnbench.hookspecs import hookimpl
-from attnbench.testing.mutants import (
-    gradient_mistakes,
-    head_mistakes,
-    layer_mistakes,
-    mask_mistakes,
-    precision_mistakes,
-    rule_mistakes,
-    score_mistakes,
-)
-from attnbench.testing.mutants.mutant import Mutant
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
 from attnbench_selftest.mutants import (
     answers,
     caches,
+    gradients,
+    known,
     outputs,
     right_blocks,
     right_layouts,
     right_orders,
+    values,
     world,
 )
+from attnbench_selftest.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     mutant
@@ -40,17 +33,13 @@ MUTANTS: tuple[Mutant, ...] = tuple(
         right_orders,
         right_blocks,
         right_layouts,
-        score_mistakes,
-        mask_mistakes,
-        head_mistakes,
-        precision_mistakes,
-        rule_mistakes,
-        layer_mistakes,
+        known,
+        values,
         answers,
         caches,
         outputs,
         world,
-        gradient_mistakes,
+        gradients,
     )
     for mutant in module.MUTANTS
 )

@@ -6,22 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attnbench.kit.layer import for_operation
-from attnbench.testing.mutants.mutant import (
-    RIGHT,
-    Applies,
-    Form,
-    Mutant,
-    around_call,
-    built,
-    mistaken,
-    right_spread,
-    right_weights,
-)
-from attnbench.testing.mutants.precision_mistakes import WIDE
-from attnbench.testing.mutants.where import keeps_a_key, kept_counts, scores_matter
+from attnbench.testing.mistakes.parts import RIGHT, Form, built, right_spread, right_weights
 from attnbench.types.backend import Setup
 from attnbench.types.case import DTYPES, Case, Dtype
 from attnbench.types.rule import Rule
+from attnbench_selftest.mutants.known import WIDE
+from attnbench_selftest.mutants.mutant import Applies, Mutant, around_call, mistaken
+from attnbench_selftest.mutants.where import keeps_a_key, kept_counts, scores_matter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +52,7 @@ def _mean(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _running_mean(setup: Setup, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Of as many values as a query of ``lower_right`` sees; one at least."""
+    """The mean of as many values as a query of ``lower_right`` sees, one at least."""
     import torch
 
     case = setup.case

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from attnbench.testing.mutants.mutant import BOTH, RIGHT, Mutant, around_call, heads_of, mask_of, plus_bias
-from attnbench.testing.mutants.where import keeps_a_key, scores_matter
+from attnbench.testing.mistakes.parts import RIGHT, heads_of, mask_of, plus_bias
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case, output_shape
 from attnbench.types.rule import Rule
+from attnbench_selftest.mutants.mutant import BOTH, Mutant, around_call
+from attnbench_selftest.mutants.where import keeps_a_key, scores_matter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,7 +97,7 @@ KEYS: dict[str, tuple[str, Key]] = {
     "by_content_of_keys": ("all of the first two inputs", lambda q, k, v: (_bytes(q), _bytes(k))),
     "by_content_of_values": ("all of the last input", lambda q, k, v: _bytes(v)),
 }
-"""What answers are found by. By the sources of queries, keys and values in a layer."""
+"""The keys of the caches. In a layer they are made of the sources of queries, keys and values."""
 
 ALL_THERE_IS = ("by_content_of_queries", "by_content_of_keys", "by_content_of_values")
 """In a layer these may be all that the answer depends on, and it's right to keep it."""
@@ -104,7 +105,7 @@ ALL_THERE_IS = ("by_content_of_queries", "by_content_of_keys", "by_content_of_va
 
 def _weights_kept(setup: Setup) -> Call:
     """Weights by address; the values are looked at in every call."""
-    added = plus_bias(RIGHT, setup, mask_of(RIGHT, setup))
+    added = plus_bias(setup, mask_of(RIGHT, setup))
     kept: dict[tuple[int, int], Tensor] = {}
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attnbench.kit.layer import for_operation
-from attnbench.testing.mutants.mutant import RIGHT, Applies, Mutant, around_call, heads_of
-from attnbench.testing.mutants.where import anywhere, keeps_a_key, kept_counts
+from attnbench.testing.mistakes.parts import RIGHT, heads_of
 from attnbench.types.backend import Setup
 from attnbench.types.case import DTYPES, Case, Dtype, activation_shapes, output_shape
 from attnbench.types.rule import Rule
+from attnbench_selftest.mutants.mutant import Applies, Mutant, around_call
+from attnbench_selftest.mutants.where import anywhere, keeps_a_key, kept_counts
 
 if TYPE_CHECKING:
     from torch import Tensor

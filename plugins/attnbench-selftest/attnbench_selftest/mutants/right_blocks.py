@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from attnbench.kit.layer import for_operation
 from attnbench.kit.scores import scores_of
-from attnbench.testing.mutants.mutant import RIGHT, Mutant, mask_of, plus_bias, sink_column
-from attnbench.testing.mutants.where import anywhere
+from attnbench.testing.mistakes.parts import RIGHT, mask_of, plus_bias, sink_column
 from attnbench.types.backend import Setup
+from attnbench_selftest.mutants.mutant import Mutant
+from attnbench_selftest.mutants.where import anywhere
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from attnbench.types.backend import Call
 
     Part = tuple[Tensor, Tensor, Tensor]
-    """Of some keys: the largest score, the sum of powers, and powers times values; (B, H, Lq, 1 or Dv)."""
+    """The largest score of some keys, the sum of powers, and powers times values; (B, H, Lq, 1 or Dv)."""
 
 
 def _part(scores: Tensor, v: Tensor) -> Part:
@@ -49,7 +50,7 @@ def _key_blocks(size: Callable[[int], int]) -> Callable[[Setup], Call]:
 
     def prepare(setup: Setup) -> Call:
         case, scores = setup.case, scores_of(setup.scoring, scale_queries=False)
-        added, step = plus_bias(RIGHT, setup, mask_of(RIGHT, setup)), max(1, size(setup.case.Lk))
+        added, step = plus_bias(setup, mask_of(RIGHT, setup)), max(1, size(setup.case.Lk))
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             values, merged = RIGHT.spread(setup, v), None
@@ -74,7 +75,7 @@ def _query_blocks(step: int) -> Callable[[Setup], Call]:
         import torch
 
         case = setup.case
-        added = plus_bias(RIGHT, setup, mask_of(RIGHT, setup))
+        added = plus_bias(setup, mask_of(RIGHT, setup))
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values, outs = RIGHT.spread(setup, k), RIGHT.spread(setup, v), []
@@ -94,7 +95,7 @@ def _batch_by_batch(setup: Setup) -> Call:
     """One batch element at a time, from the last to the first."""
     import torch
 
-    added = plus_bias(RIGHT, setup, mask_of(RIGHT, setup)).expand(setup.case.B, -1, -1, -1)
+    added = plus_bias(setup, mask_of(RIGHT, setup)).expand(setup.case.B, -1, -1, -1)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values, outs = RIGHT.spread(setup, k), RIGHT.spread(setup, v), []
@@ -111,7 +112,7 @@ def _head_by_head(setup: Setup) -> Call:
     import torch
 
     case, dot = setup.case, setup.scoring.dot
-    added = plus_bias(RIGHT, setup, mask_of(RIGHT, setup)).expand(-1, case.H, -1, -1)
+    added = plus_bias(setup, mask_of(RIGHT, setup)).expand(-1, case.H, -1, -1)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = RIGHT.scores(setup, q, RIGHT.spread(setup, k)) if dot is None else None

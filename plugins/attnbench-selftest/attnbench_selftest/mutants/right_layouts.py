@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnbench.kit.layer import for_operation
-from attnbench.testing.mutants.mutant import BOTH, RIGHT, Applies, Mutant, built, heads_of, mask_of, plus_bias
-from attnbench.testing.mutants.where import anywhere
+from attnbench.testing.mistakes.parts import RIGHT, built, heads_of, mask_of, plus_bias
 from attnbench.types.backend import Layout, Setup
 from attnbench.types.case import DTYPES, Case, Dtype
 from attnbench.types.rule import Rule
+from attnbench_selftest.mutants.mutant import BOTH, Applies, Mutant
+from attnbench_selftest.mutants.where import anywhere
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,7 +98,7 @@ def _of_torch(setup: Setup) -> Call:
     dot = setup.scoring.dot
     assert dot is not None
     scale = dot.scale
-    added = plus_bias(RIGHT, setup, mask_of(RIGHT, setup))
+    added = plus_bias(setup, mask_of(RIGHT, setup))
     added = added.expand(setup.case.B, -1, -1, -1)
     empty = added.isneginf().all(-1, keepdim=True)
 
@@ -115,7 +116,7 @@ def _outputs_by_head(setup: Setup) -> Call:
     import torch
 
     from attnbench.kit.layer import split_heads
-    from attnbench.testing.mutants.mutant import wide_dtype
+    from attnbench.testing.mistakes.parts import wide_dtype
 
     case, p = setup.case, setup.projections
     attend, wide = heads_of(RIGHT, setup), wide_dtype(setup)
@@ -150,7 +151,7 @@ def _one_projection(setup: Setup) -> Call:
 
 
 def _behind_projections(setup: Setup) -> Call:
-    """What comes behind the projections of a layer: of (B, L, heads·D) each."""
+    """The part of a layer behind its projections, which takes (B, L, heads·D) each."""
     from attnbench.kit.layer import output_projection, split_heads
 
     attend, project = heads_of(RIGHT, setup), output_projection(setup)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from attnbench.kit.layer import for_operation
 from attnbench.kit.scores import map_keys, map_queries, soft_cap
-from attnbench.testing.mutants.mutant import (
+from attnbench.testing.mistakes.parts import (
     RIGHT,
-    Applies,
     Form,
-    Mutant,
     built,
     mask_of,
     normalised,
@@ -21,10 +19,11 @@ from attnbench.testing.mutants.mutant import (
     sink_column,
     wide_dtype,
 )
-from attnbench.testing.mutants.where import anywhere
 from attnbench.types.backend import Setup
 from attnbench.types.case import PASSES, Case
 from attnbench.types.rule import Rule
+from attnbench_selftest.mutants.mutant import Applies, Mutant
+from attnbench_selftest.mutants.where import anywhere
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -167,7 +166,7 @@ def _divided_last(setup: Setup) -> Call:
     """Powers times values, divided by the sum of powers at the end."""
     import torch
 
-    added = plus_bias(RIGHT, setup, mask_of(RIGHT, setup))
+    added = plus_bias(setup, mask_of(RIGHT, setup))
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = RIGHT.scores(setup, q, RIGHT.spread(setup, k)).to(added.dtype) + added

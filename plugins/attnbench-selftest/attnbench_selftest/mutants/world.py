@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attnbench.testing.mutants.mutant import Mutant, around_call
-from attnbench.testing.mutants.where import anywhere
 from attnbench.types.backend import Setup
+from attnbench_selftest.mutants.mutant import Mutant, around_call
+from attnbench_selftest.mutants.where import anywhere
 
 if TYPE_CHECKING:
     from torch import Tensor

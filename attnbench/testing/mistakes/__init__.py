@@ -1,0 +1,26 @@
+"""Mistakes that kernels make, as code: the conformance kit compares a wrong answer with theirs.
+
+``attnbench selftest judge`` makes wrong backends of the same mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnbench.testing.mistakes.gradients import GRADIENTS
+from attnbench.testing.mistakes.inputs import ENDS, FIRST_TRIES, HEADS, LAYER, MASKS
+from attnbench.testing.mistakes.parts import Mistake
+from attnbench.testing.mistakes.scores import PRECISION, RULES, SCORES
+from attnbench.types.case import Case
+
+VALUES: tuple[Mistake, ...] = (
+    *FIRST_TRIES, *SCORES, *MASKS, *HEADS, *ENDS, *RULES, *LAYER, *PRECISION,
+)  # fmt: skip
+"""Mistakes in outputs. Of two that give the same answer the more particular one comes first."""
+
+
+def mistakes_for(case: Case) -> Iterator[Mistake]:
+    """Yield the mistakes to compare an answer on a case with. Some can't be made in it, and then raise."""
+    for mistake in VALUES if case.pass_ == "forward" else (*GRADIENTS, *VALUES):
+        if not mistake.rules or case.rule in mistake.rules:
+            yield mistake

@@ -1,0 +1,141 @@
+"""Measure identical code against itself, and print how its p-values are distributed.
+
+Needs attnbench-selftest. Run on a quiet machine::
+
+    python tests/benchmarks/identical.py live [--cells 96] [--own]
+    python tests/benchmarks/identical.py files [--cells 112]
+
+live: ``attnbench compare`` of two commits with the same eight backends, on four cases. The commits are those
+of a small project, whose sides share servers; with --own, HEAD of this repository: sides have their own.
+files: ``attnbench run`` of eight identical plugin files, whose pairs are the cells.
+--cells: repeat until there are so many. p-values of identical code are uniform: 5 % are below 0.05.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from pathlib import Path
+
+from attnbench_selftest.live import Repository
+
+import attnbench
+from attnbench.cases.ids import parse_case
+from attnbench.results.format import read_run
+from attnbench.stats.pairs import compare
+
+HOME = Path(attnbench.__file__).parent
+MODULE = "attnbench_identical_kernels"
+MODULES = ("eager", "sdpa", "bmm", "weighted_sum", "per_head_loop", "chunked", "numpy")
+BACKENDS = (
+    "eager", "sdpa_flash", "sdpa_math", "bmm", "weighted_sum", "per_head_loop", "chunked", "numpy"
+)  # fmt: skip
+CASES = (
+    "attention/dot/B1-H2-L64-D32",
+    "attention/dot/B1-H4-L256-D64",
+    "attention/cosine/B1-H2-L128-D32",
+    "attention/additive/B1-H2-L32-D16",
+)
+LEVELS = (0.05, 0.01, 0.001)
+HOOK = """
+from attnbench import Backend, hookimpl
+from attnbench.hookspecs import defined_in
+
+@hookimpl
+def attnbench_backends():
+    return defined_in(__name__, Backend)
+"""
+
+
+def copied(name: str, prefix: str) -> str:
+    """Return the source of a built-in backend with ``prefix`` before its name."""
+    text = (HOME / "backends" / f"{name}.py").read_text()
+    return re.sub(r'(\bname=f?")', rf"\g<1>{prefix}", text)
+
+
+def copies(slower_by: Mapping[str, float]) -> dict[str, str]:
+    """Return a package of copies of built-in backends. ``slower_by`` is empty: nothing is planted here."""
+    modules = {f"{MODULE}/{name}.py": copied(name, "copy_") for name in MODULES}
+    return {f"{MODULE}/__init__.py": HOOK} | modules
+
+
+def live(folder: Path, words: list[str], own: bool) -> Iterator[tuple[str, float, str]]:
+    """Yield the name, the p-value and the verdict of each cell of one comparison."""
+    prefix, base = ("", "HEAD") if own else ("copy_", "HEAD~")
+    chosen = [word for name in BACKENDS for word in ("--backend", prefix + name)]
+    command = ["compare", "--ref", base, "--head", "HEAD", *CASES, *chosen, *words]
+    command += ["--out", str(folder / "live.jsonl"), "--format", "json"]
+    if own:
+        process = [sys.executable, "-m", "attnbench", *command]
+        printed = subprocess.run(process, cwd=HOME.parent, stdout=-1, text=True, check=False).stdout
+    else:
+        project = Repository(folder, MODULE, copies)
+        project.commit({})
+        _, printed, _ = project.attnbench(*command)
+    for cell in json.loads(printed)["cells"]:
+        if cell["p_value"] is not None:
+            yield f"{cell['backend']} on {cell['case']}", cell["p_value"], cell["verdict"]
+
+
+def files(folder: Path, words: list[str]) -> Iterator[tuple[str, float, str]]:
+    """Yield the name, the p-value and "" of each pair of identical files in one run."""
+    names = [f"file{number}_eager" for number in range(8)]
+    plugins = []
+    for number in range(8):
+        file = folder / f"file{number}.py"
+        file.write_text(
+            copied("eager", f"file{number}_") + HOOK.replace("defined_in(__name__, Backend)", "(EAGER,)")
+        )
+        plugins += ["--plugin", str(file), "--backend", names[number]]
+    out = folder / "run.jsonl"
+    command = [sys.executable, "-m", "attnbench", "run", *CASES, *plugins, *words]
+    subprocess.run([*command, "--baseline", names[0], "--out", str(out)], check=True, capture_output=True)
+    run = read_run(out)
+    for case in run.manifest.cases:
+        lines = [line for line in run.sets if line.case == case]
+        for one, other in combinations(names, 2):
+            found = compare(lines, one, other)
+            if found is not None:
+                yield f"{one} against {other} on {parse_case(case).rule}", found.p_value, ""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("live", "files"))
+    parser.add_argument("--cells", type=int, default=1)
+    parser.add_argument("--own", action="store_true")
+    parser.add_argument("words", nargs="*", metavar="-- OPTION", help="options of compare or run")
+    chosen = parser.parse_args()
+    found: list[tuple[str, float, str]] = []
+    while len(found) < chosen.cells:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            if chosen.what == "live":
+                cells = list(live(folder, chosen.words, chosen.own))
+            else:
+                cells = list(files(folder, chosen.words))
+        if not cells:
+            raise SystemExit("no cell was measured")
+        found += cells
+        print(f"{len(found)} cells", flush=True)
+    for level in LEVELS:
+        below = sum(p < level for _, p, _ in found)
+        print(f"p < {level:g}: {below} of {len(found)} ({below / len(found):.1%}; {level:.1%} expected)")
+    print(f"verdicts: {dict(Counter(verdict or 'not judged' for _, _, verdict in found))}")
+    for cell, p, verdict in found:
+        if verdict in ("slower", "faster") or p < LEVELS[-1]:
+            print(f"  {cell}: p = {p:.2g} {verdict}")
+
+
+if __name__ == "__main__":
+    main()

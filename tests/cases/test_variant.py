@@ -1,0 +1,119 @@
+"""Properties of the variant of a case: what it keeps, and what it changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from case_rules import refuses_unpaired, rule
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.variant import MOST_WORK, variant_case
+from attnbench.masks import keep_rows
+from attnbench.plugins.registry import load_registry
+from attnbench.types.case import DTYPES, Case
+
+SCALED = rule("scaled_dot")
+REGISTRY = load_registry()
+BUILT_IN = [case for name in REGISTRY.suites for case in REGISTRY.suite(name).cases]
+
+
+def variant(text: str, seed: int = 0, dtypes: tuple[str, ...] = DTYPES, **options: bool) -> Case:
+    found = variant_case(parse_case(text), SCALED, dtypes, np.random.default_rng(seed), **options)
+    assert found is not None
+    return found
+
+
+@given(case=st.sampled_from(BUILT_IN), seed=st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_every_case_of_the_built_in_suites_has_one(case: Case, seed: int) -> None:
+    its_rule = REGISTRY.rule(case.rule)
+    found = variant_case(case, its_rule, DTYPES, np.random.default_rng(seed))
+    assert found is not None
+    assert its_rule.supports(found) is None
+    same = ("operation", "rule", "D", "Dv", "group", "device", "threads", "pass_", "is_self_attention")
+    for name in same:
+        assert getattr(found, name) == getattr(case, name), name
+    assert (found.Lq, found.Lk) != (case.Lq, case.Lk)
+    assert (found.Lq == found.Lk) == case.is_self_attention
+    assert (found.Lq == 1) == (case.Lq == 1)
+    if case.Lq != case.Lk:
+        assert (found.Lq < found.Lk) == (case.Lq < case.Lk)
+    assert (found.B, found.Hkv) == (min(case.B, 2), min(case.Hkv, 2))
+    assert found.B * found.H * found.Lq * found.Lk * found.D <= 2 * MOST_WORK
+    assert found.dtype == ("float64" if case.dtype == "float64" else "float32")
+    assert found.cache == "hot"
+    mine, theirs = found.mask, case.mask
+    assert (mine.causal, mine.explicit) == (theirs.causal, theirs.explicit)
+    assert [type(part) for part in (mine.window, mine.padding)] == [
+        type(part) for part in (theirs.window, theirs.padding)
+    ]
+    keep = keep_rows(found, np.arange(found.Lq))
+    seen = np.full(1, found.Lk) if keep is None else keep.sum(-1).ravel()
+    assert 2 * (seen > 1).sum() >= (seen > 0).sum() > 0
+    assert parse_case(case_id(found)) == found
+
+
+def test_lengths_vary_and_stand_at_the_edges_of_blocks() -> None:
+    pairs = {(n.Lq, n.Lk) for n in (variant("attention/scaled_dot/H2-L4096-D8", seed) for seed in range(60))}
+    assert len(pairs) > 40
+    assert {15, 16, 17, 63, 64, 65, 127, 128, 129} <= {length for pair in pairs for length in pair}
+    assert max(length for pair in pairs for length in pair) <= 130
+
+
+def test_lengths_of_padding_are_some_all_some_few_and_none_where_the_case_has_such() -> None:
+    for seed in range(20):
+        found = variant("attention/scaled_dot/B3-H2-L64-D8/padding:0,64,9", seed)
+        assert isinstance(found.mask.padding, tuple)
+        assert sorted(found.mask.padding) == [0, found.Lk]
+        found = variant("attention/scaled_dot/B3-H2-L64-D8/padding:7,64,9", seed)
+        assert isinstance(found.mask.padding, tuple)
+        assert 1 <= min(found.mask.padding) <= max(found.mask.padding) == found.Lk
+
+
+def test_a_window_is_shorter_than_the_keys() -> None:
+    for seed in range(20):
+        found = variant("attention/scaled_dot/H2-L8192-D8/causal+window:4096", seed)
+        assert found.mask.window is not None
+        assert 2 <= found.mask.window < found.Lk
+    assert variant("attention/scaled_dot/H2-L8192-D8/window:9").mask.window == 9
+
+
+def test_a_backend_without_float32_keeps_the_dtype_of_the_case() -> None:
+    text = "attention/scaled_dot/H2-L64-D8/none/bfloat16"
+    assert variant(text, dtypes=("bfloat16", "float16")).dtype == "bfloat16"
+    assert variant(text, dtypes=("bfloat16", "float32")).dtype == "float32"
+
+
+def test_both_lengths_are_the_same_where_that_is_asked_for() -> None:
+    for seed in range(10):
+        square = variant("attention/scaled_dot/H2-L64-D8", seed, square=True)
+        assert square.Lq == square.Lk
+        free = variant("attention/scaled_dot/H2-L64-D8", seed)
+        assert free.Lq != free.Lk
+        other = variant("attention/scaled_dot/H2-Lq64-Lk65-D8", seed, square=True)
+        assert other.Lq != other.Lk
+
+
+def test_a_rule_that_pairs_lengths_gets_the_same_lengths() -> None:
+    pairing = rule("pairing", supports=refuses_unpaired)
+    case = replace(parse_case("attention/scaled_dot/H2-L64-D8"), rule="pairing")
+    found = variant_case(case, pairing, DTYPES, np.random.default_rng(0))
+    assert found is not None
+    assert found.Lq == found.Lk != 64
+
+
+def test_a_layer_as_wide_as_its_heads_stays_so() -> None:
+    found = variant("multihead/scaled_dot/H12-L64-D64-E768")
+    assert (found.H, found.layer and found.layer.E) == (2, 128)
+    found = variant("multihead/scaled_dot/H12-L64-D64-E100")
+    assert found.layer is not None
+    assert found.layer.E == 100
+
+
+def test_there_is_none_where_none_could_tell_anything() -> None:
+    case = parse_case("attention/scaled_dot/H2-Lq1-Lk64-D4/causal")
+    assert variant_case(case, SCALED, DTYPES, np.random.default_rng(0)) is None, "its one query sees one key"
+    assert variant("attention/scaled_dot/H2-Lq1-Lk1-D4").Lk > 1

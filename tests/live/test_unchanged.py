@@ -1,0 +1,190 @@
+"""A live comparison leaves out the backends that the two sides cannot run differently."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as with_facts
+
+from attnbench.cases.ids import parse_case
+from attnbench.live.facts import Facts
+from attnbench.live.measure import Choice, choose_backends
+from attnbench.live.sides import Side, TwoSides
+from attnbench.live.unchanged import unchanged
+from attnbench.plugins.registry import Entry, Registry, load_registry
+from attnbench.types.backend import Backend
+from attnbench.types.errors import BadInput
+from attnbench.types.extensions import Source
+
+CASES = (parse_case("attention/dot/H1-L16-D8"), parse_case("attention/cosine/H1-L16-D8"))
+BUILT_IN = load_registry()
+VERSIONS = {"python": "3.12.1", "torch": "2.7.0"}
+PLUGINS = {"fast": ("fast", None), "dotty": ("pack.dotty", ("dot",)), "theirs": ("theirs", None)}
+"""Name of a backend, its module, and its rules. ``theirs`` is installed outside of the repository."""
+
+FILES = {
+    "fast.py": "from helper import work",
+    "helper.py": "import pack.tools",
+    "pack/__init__.py": "",
+    "pack/tools.py": "def work(): ...",
+    "pack/dotty.py": "def prepare(setup):\n    from . import late\n    from .tools import work",
+    "pack/late.py": "",
+    "README.md": "",
+}
+
+
+def registry() -> Registry:
+    entries = {
+        name: Entry(
+            Backend(name=name, summary="", prepare=print, rules=rules), Source(name, module, name, "1.0")
+        )
+        for name, (module, rules) in PLUGINS.items()
+    }
+    return replace(BUILT_IN, backends=entries)
+
+
+def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, Facts]:
+    """A side with these files in its tree, and what it would tell of itself."""
+    for name, text in files.items():
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    outside = tree.parent / "site"
+    outside.mkdir(exist_ok=True)
+    (outside / "theirs.py").write_text("import importlib, torch, fast as ours" if "uses" in files else "")
+    modules = {module: tree / f"{module.replace('.', '/')}.py" for module, _ in PLUGINS.values()}
+    facts = Facts(
+        protocol="1", attnbench="/site/attnbench/__init__.py", versions=VERSIONS,
+        files={module: str(path) for module, path in modules.items()} | {"theirs": f"{outside}/theirs.py"},
+        backends={name: module for name, (module, _) in PLUGINS.items()},
+        rules={}, elsewhere={}, strays=(), faults=(),
+    )  # fmt: skip
+    paths = (str(tree), str(outside))
+    return Side(label, label, "/usr/bin/python", paths, commit=label * 8, tree=str(tree)), facts
+
+
+def both(tmp_path: Path, base: dict[str, str], head: dict[str, str]) -> TwoSides:
+    sides = side("base", tmp_path / "a", base), side("head", tmp_path / "b", head)
+    # Rules and operations that come with attnbench are installed on both sides alike.
+    files = {source.module: str(sys.modules[source.module].__file__) for source in BUILT_IN.plugins}
+    (one, ours), (other, theirs) = sides
+    return TwoSides(
+        one, other, with_facts(ours, files=files | ours.files), with_facts(theirs, files=files | theirs.files)
+    )
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "in_head", "left"),
+    [
+        ({}, {}, {"fast", "dotty", "theirs"}),
+        ({}, {"README.md": "new", "other.py": "new"}, {"fast", "dotty", "theirs"}),
+        ({}, {"fast.py": "from helper import work  # new"}, {"dotty", "theirs"}),
+        ({}, {"helper.py": "import pack.tools as new"}, {"dotty", "theirs"}),
+        ({}, {"pack/tools.py": "def work(): new"}, {"theirs"}),
+        ({}, {"pack/__init__.py": "new = 1"}, {"theirs"}),
+        ({}, {"pack/late.py": "new = 1"}, {"fast", "theirs"}),
+        ({}, {"pack/late/__init__.py": "new = 1"}, {"fast", "theirs"}),
+        ({}, {"helper/__init__.py": ""}, {"dotty", "theirs"}),
+        # Rules import torch: the installed one is hidden.
+        ({}, {"torch.py": "new = 1"}, set()),
+        ({}, {"sitecustomize.py": "new = 1"}, set()),
+        # A plugin outside of the repository imports from it.
+        ({"uses": ""}, {"helper.py": "new = 1"}, {"dotty"}),
+        # These modules may read a file beside them, or import a module by its name: that cannot be seen.
+        ({"helper.py": "open(__file__ + '.json')"}, {"README.md": "new"}, {"dotty", "theirs"}),
+        ({"helper.py": "from importlib.resources import files"}, {}, {"dotty", "theirs"}),
+        ({"helper.py": "eval('1')"}, {}, {"dotty", "theirs"}),
+        ({"helper.py": "def"}, {}, {"dotty", "theirs"}),
+        # A package that looks at its own name may load any of its files.
+        ({"pack/__init__.py": "load(__name__)"}, {"pack/kernel.cu": "new"}, {"theirs"}),
+        ({"pack/__init__.py": "load(__name__)", "pack/more.py": "import deep", "deep.py": ""},
+         {"deep.py": "new = 1"}, {"theirs"}),
+        ({"pack/tools.py": "log = logger(__name__)"}, {"pack/kernel.cu": ""}, {"fast", "dotty", "theirs"}),
+    ],
+)  # fmt: skip
+def test_backends_with_the_same_code_are_left_out(
+    tmp_path: Path, everywhere: dict[str, str], in_head: dict[str, str], left: set[str]
+) -> None:
+    sides = both(tmp_path, FILES | everywhere, FILES | everywhere | in_head)
+    assert unchanged(sides, registry(), CASES) == left
+
+
+def test_other_interpreters_or_libraries_change_everything(tmp_path: Path) -> None:
+    sides = both(tmp_path, FILES, FILES)
+    newer = with_facts(sides.head_facts, versions=VERSIONS | {"torch": "2.8.0"})
+    assert unchanged(replace(sides, head_facts=newer), registry(), CASES) == set()
+    other = replace(sides.head, python="/other/python")
+    assert unchanged(replace(sides, head=other), registry(), CASES) == set()
+    moved = with_facts(sides.head_facts, attnbench="/other/attnbench/__init__.py")
+    assert unchanged(replace(sides, head_facts=moved), registry(), CASES) == set()
+
+
+def test_one_commit_cannot_differ_from_itself(tmp_path: Path) -> None:
+    files = FILES | {"helper.py": "open(__file__ + '.json')"}
+    sides = both(tmp_path, files, files)
+    same = replace(sides, head=replace(sides.head, commit=sides.base.commit))
+    assert unchanged(same, registry(), CASES) == {"fast", "dotty", "theirs"}
+    uncommitted = replace(same, head=replace(same.head, uncommitted=True))
+    assert unchanged(uncommitted, registry(), CASES) == {"dotty", "theirs"}
+
+
+def test_named_backends_are_measured_whatever_they_are(tmp_path: Path) -> None:
+    sides, known = both(tmp_path, FILES, FILES | {"fast.py": "new = 1"}), registry()
+    heavy = known.backends["theirs"]
+    known.backends["theirs"] = replace(heavy, record=replace(heavy.record, compiles=True))
+
+    def chosen(*named: str, everything: bool = False) -> Choice:
+        return choose_backends(sides, known, CASES, named, everything=everything)
+
+    assert chosen() == Choice(("fast",), ("dotty",))
+    assert chosen(everything=True) == Choice(("fast", "dotty"))
+    assert chosen("dotty", "theirs") == Choice(("dotty", "theirs"))
+    with pytest.raises(BadInput, match="no backend 'fst'; did you mean 'fast'"):
+        chosen("fst")
+    del known.backends["fast"], known.backends["dotty"]
+    with pytest.raises(BadInput, match="needs no compiling"):
+        chosen()
+
+
+def test_a_backend_that_a_side_lacks_has_changed(tmp_path: Path) -> None:
+    sides = both(tmp_path, FILES, FILES)
+    fewer = with_facts(sides.base_facts, backends={"dotty": "pack.dotty", "theirs": "elsewhere"})
+    assert unchanged(replace(sides, base_facts=fewer), registry(), CASES) == {"dotty"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "left"),
+    [
+        ("rules/dot.py", {"fast"}),
+        ("rules/cosine.py", {"dotty"}),
+        ("operations/attention.py", set()),
+        ("runner/run.py", set()),
+        ("suites/edges.py", {"fast", "dotty"}),
+        ("backends/eager.py", {"fast", "dotty"}),
+    ],
+)
+def test_rules_operations_and_attnbench_count_too(tmp_path: Path, changed: str, left: set[str]) -> None:
+    """attnbench is in the repository. ``fast`` computes cosine alone here, ``dotty`` dot alone."""
+    parts = ("__init__", "runner/run", "suites/edges", "backends/eager", "rules/dot", "rules/cosine")
+    parts += ("rules/__init__", "operations/__init__", "operations/attention")
+    files = FILES | {f"attnbench/{part}.py": "import os" for part in parts}
+    files |= {
+        "attnbench/__init__.py": "import importlib",
+        "attnbench/backends/compiled.py": "import importlib",
+    }
+    sides = both(tmp_path, files, files | {f"attnbench/{changed}": "import os as new"})
+    here: dict[str, Any] = {
+        label: with_facts(facts, attnbench=f"{one.tree}/attnbench/__init__.py")
+        for label, one, facts in (
+            ("base_facts", sides.base, sides.base_facts), ("head_facts", sides.head, sides.head_facts)
+        )
+    }  # fmt: skip
+    known = registry()
+    fast = known.backends["fast"]
+    known.backends["fast"] = replace(fast, record=replace(fast.record, rules=("cosine",)))
+    del known.backends["theirs"]
+    assert unchanged(replace(sides, **here), known, CASES) == left

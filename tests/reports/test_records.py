@@ -1,0 +1,228 @@
+"""Records as verdicts, rows, frames, JSON, CSV, Markdown, and an exit status."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+
+import msgspec
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_records import GQA, JUDGED, LAYER, RUN, TRACED, accuracy, failed, ok
+
+from attnbench.reports.columns import KEYS, frame, record_row
+from attnbench.reports.formats import as_csv, as_json, as_markdown, listing, plain
+from attnbench.reports.judged import Judged, judge
+from attnbench.reports.render import render
+from attnbench.reports.run import exit_code
+from attnbench.stats.verdict import FALSE_DISCOVERIES
+from attnbench.types.record import Record
+from attnbench.types.status import STATUSES
+
+PROMISED = {
+    "case", "rule", "backend", "status", "reason", "median_ms", "ratio", "rms_error", "max_error",
+    "error_budget", "max_error_budget", "tflops", "gbps", "peak_extra_bytes", "prepare_ms", "first_call_ms",
+    "confidence", "ratio_low", "ratio_high", "ratio_confidence", "p_value", "p_adjusted", "verdict",
+    "verdict_reason", "delta", "pairs", "pairs_left_out", "best", "ratio_to_best", "limit_share",
+    "faults_per_call", "sets", "timed_calls", "verified_calls", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv",
+    "mask", "dtype", "device", "pass",
+}  # fmt: skip
+EXIT_CODES = {
+    "ok": 0, "mismatch": 1, "suspect": 0, "unsupported": 0, "unavailable": 0, "out_of_memory": 3,
+    "timeout": 3, "crashed": 3, "error": 3,
+}  # fmt: skip
+NAMED = EXIT_CODES | {"suspect": 3, "unsupported": 3, "unavailable": 3}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_one_record_among_good_ones_decides_the_exit_status(status: str) -> None:
+    for records in itertools.permutations([ok("eager", 1.0), failed("mine", status, "why"), ok("bmm", 2.0)]):
+        assert exit_code(records) == EXIT_CODES[status]
+        assert exit_code(records, {"eager", "bmm"}) == EXIT_CODES[status]
+        assert exit_code(records, {"mine"}) == NAMED[status]
+
+
+def test_exit_statuses_of_several_records() -> None:
+    wrong = [failed("a", "crashed", ""), failed("b", "mismatch", ""), failed("c", "timeout", "")]
+    assert {exit_code(some) for some in itertools.permutations(wrong)} == {1}
+    assert exit_code([]) == 0
+    assert exit_code([ok("mine", 1.0), failed("mine", "unsupported", "")], {"mine"}) == 0
+    assert exit_code([failed("mine", "unsupported", ""), failed("mine", "unavailable", "")], {"mine"}) == 3
+
+
+def test_verdicts() -> None:
+    assert [one.record for one in JUDGED] == RUN
+    words = {one.record.backend: one.verdict for one in JUDGED if one.record.case == GQA}
+    assert words == {
+        "eager": "baseline",
+        "nn_multihead_attention": "slower",
+        "sdpa_flash": "faster",
+        "compiled": "same",
+        "flex": "unclear",
+    } | dict.fromkeys([record.backend for record in RUN if record.status != "ok"])
+    for one in JUDGED:
+        assert bool(one.why) == (one.verdict == "unclear")
+        assert (one.p_adjusted is not None) == (one.verdict in ("faster", "slower", "same", "unclear"))
+    suspect = msgspec.structs.replace(ok("bmm", 0.1), status="suspect", reason="its clock")
+    alone = ok("bmm", 0.1, ratio=None, ratio_low=None, ratio_high=None, p_value=None)
+    assert [one.verdict for one in judge([suspect, alone, failed("mine", "crashed", "")])] == [None] * 3
+
+
+def cells(count: int) -> list[Record]:
+    return [ok("bmm", 0.25, p_value=0.004, case=LAYER + f"/seed{n}") for n in range(count)]
+
+
+def test_p_values_are_adjusted_over_all_records_of_the_run() -> None:
+    (few,) = {one.p_adjusted for one in judge(cells(2))}
+    (one_small, *_) = judge([*cells(1), *(ok(f"other{n}", 0.5, p_value=0.9) for n in range(99))])
+    assert few == pytest.approx(0.004)
+    assert one_small.p_adjusted == pytest.approx(0.4)
+    assert one_small.p_adjusted > FALSE_DISCOVERIES
+    assert one_small.verdict == "unclear"
+
+
+def test_a_frame_has_a_row_for_each_record_and_every_column() -> None:
+    table = frame(JUDGED)
+    assert list(table.columns) == list(KEYS)
+    assert set(KEYS) >= PROMISED
+    assert table["backend"].tolist() == [record.backend for record in RUN]
+    assert table["status"].tolist() == [record.status for record in RUN]
+    row = frame(judge([ok("eager", 0.5, scale=2.0)], "r1")).iloc[0]
+    assert (row["median_ms"], row["case"], row["run"], row["peak_extra_bytes"]) == (0.5, GQA, "r1", 4 * 2**20)
+    errors = [row[name] for name in ("rms_error", "error_budget", "max_error_budget")]
+    assert errors == pytest.approx([3e-7, 2.0, 2.2])
+    assert row[["B", "H", "Hkv", "Lq", "Lk", "D", "Dv"]].tolist() == [2, 8, 2, 128, 128, 64, 64]
+    assert row[["mask", "dtype", "device", "pass", "cache"]].tolist() == [
+        "causal", "float32", "cpu", "forward", "hot",
+    ]  # fmt: skip
+    assert pd.isna(row["E"])
+    assert frame(judge([ok("eager", 1.0, case=LAYER)]))["E"].tolist() == [256]
+
+
+def test_dtypes_of_a_frame_do_not_depend_on_its_values() -> None:
+    whole = frame(JUDGED)
+    numbers = whole.select_dtypes("number").columns
+    assert len(numbers) == 46
+    kinds = whole.dtypes[numbers]
+    for some in ([], [one for one in JUDGED if one.record.status == "unsupported"]):
+        assert frame(some).dtypes[numbers].equals(kinds)
+    assert (kinds["median_ms"], kinds["peak_extra_bytes"], kinds["Lq"]) == ("float64", "Int64", "int64")
+
+
+def test_what_was_not_measured_is_missing() -> None:
+    table = frame(JUDGED)
+    table = table[table["case"] == GQA].set_index("backend")
+    assert table.loc["sdpa_cudnn", ["median_ms", "error_budget", "peak_extra_bytes"]].isna().all()
+    assert math.isnan(table.loc["chunked", "median_ms"])
+    assert table.loc["chunked", "error_budget"] == pytest.approx(2e6)
+    flex = table.loc["flex"]
+    assert (flex["verdict"], flex["delta"], flex["best"]) == ("unclear", 0.02, "sdpa_flash")
+    assert "--budget" in flex["verdict_reason"]
+    assert (flex["ratio_low"], flex["ratio_high"]) == pytest.approx((1.026 * 0.97, 1.026 * 1.03))
+    assert (flex["p_value"], flex["p_adjusted"]) == pytest.approx((0.0390625, 0.0390625 * 4 / 3))
+    assert (flex["pairs"], flex["pairs_left_out"], flex["faults_per_call"]) == (180, 4, 0)
+    assert table.loc["eager", "verdict"] == "baseline"
+    assert table.loc["eager", ["p_value", "p_adjusted", "ratio_low"]].isna().all()
+    assert pd.isna(table.loc["numpy", "verdict"])
+
+
+def test_rows_hold_neither_nan_nor_infinity() -> None:
+    exact_reference = msgspec.structs.replace(accuracy(), reference_rms=0.0, max_error=math.nan)
+    odd = ok("bmm", 1.0, accuracy=exact_reference, ratio=math.inf, notes=["restarted 3 times", "contended"])
+    row = record_row(Judged(odd, p_adjusted=math.nan))
+    assert (row["error_budget"], row["max_error"], row["ratio"], row["p_adjusted"]) == (None,) * 4
+    assert (row["rms_error"], row["notes"]) == (1.5e-7, "restarted 3 times; contended")
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
+
+
+@given(st.lists(st.fixed_dictionaries({"a": values, "b": texts, "c": values})))
+def test_any_rows_as_json_csv_and_markdown(rows: list[dict[str, object]]) -> None:
+    assert json.loads(as_json(rows)) == rows
+    read = list(csv.reader(io.StringIO(as_csv(rows, ["b", "a"]), newline="")))
+    assert (read[0], len(read)) == (["b", "a"], len(rows) + 1)
+    lines = as_markdown(rows, ["a", "b"]).split("\n")[:-1]
+    assert len(lines) == len(rows) + 2
+    assert {line.replace("\\|", "").count("|") for line in lines} == {3}
+
+
+def test_values_in_each_format() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        as_json([{"a": math.nan}])
+    (read,) = csv.DictReader(io.StringIO(as_csv([{"x": 1 / 3, "y": None, "z": ["a", "b"]}], "xyz")))
+    assert (float(read["x"]), read["y"], read["z"]) == (1 / 3, "", "a, b")
+    assert [plain(value) for value in (None, True, False, 3, 0.5, "a  b", ["x", "y"], [])] == [
+        "", "yes", "no", "3", "0.5", "a b", "x, y", "",
+    ]  # fmt: skip
+    # Markdown hands tags to HTML: of "got <class 'int'>" a reader would see "got".
+    tags = [{"why": "got <class 'int'>"}, {"why": "</td><!-- &lt; a & b"}, {"why": "<512 KiB, 1 < 2"}]
+    lines = as_markdown(tags, ["why"]).splitlines()[2:]
+    assert lines == ["| got &lt;class 'int'> |", "| &lt;/td>&lt;!-- &amp;lt; a & b |", "| <512 KiB, 1 < 2 |"]
+
+
+def test_a_run_as_json_and_csv_has_every_column() -> None:
+    judged = judge(TRACED)
+    for those in (JUDGED, judged):
+        rows = json.loads(render(those, "json"), parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
+        assert rows == [record_row(one) for one in those]
+        assert all(list(row) == list(KEYS) for row in rows)
+        read = list(csv.DictReader(io.StringIO(render(those, "csv"))))
+        assert [row["backend"] for row in read] == [row["backend"] for row in rows]
+        assert [float(row["median_ms"] or 0) for row in read] == [row["median_ms"] or 0 for row in rows]
+        assert [row["ran"] for row in read] == [row["ran"] for row in rows]
+    assert (rows[3]["ran"], rows[3]["kernel_of"]) == (
+        "compiled code; _scaled_dot_product_flash_attention_for_cpu",
+        "sdpa_flash",
+    )
+
+
+def test_a_run_as_markdown_has_the_cells_of_the_table() -> None:
+    head, rule, *lines = render(JUDGED, "markdown").splitlines()
+    heads = [cell.strip() for cell in head.strip("|").split("|")]
+    marks = [mark.strip() for mark in rule.strip("|").split("|")]
+    right = {name for name, mark in zip(heads, marks, strict=True) if mark.endswith(":")}
+    assert heads[:8] == ["case", "backend", "status", "time", "±", "×eager", "interval", "verdict"]
+    assert {"time", "×eager", "interval", "limit"} <= right
+    assert not right & {"case", "backend", "status", "verdict", "reason"}
+    assert len(lines) == len(RUN)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    flash, *others = (dict(zip(heads, row, strict=True)) for row in rows)
+    last = [other for other in others if other["case"] == flash["case"]][-1]
+    assert (last["status"], last["time"]) == ("error", ""), "fastest first, what has no time last"
+    assert (flash["backend"], flash["status"], flash["verdict"]) == ("sdpa_flash", "ok", "faster")
+    assert (flash["time"], flash["×eager"], flash["interval"]) == ("21.3 µs", "0.0426", "[0.0424, 0.0428]")
+    assert render([], "markdown") == "| case | backend | status | reason |\n| --- | --- | --- | --- |\n"
+    traced = judge(TRACED)
+    assert "bmm x2" not in render(traced, "markdown")
+    assert "| compiled → sdpa_flash | ok |" in render(traced, "markdown")
+    lines = render(traced, "markdown", trace=True).splitlines()
+    assert lines[0].endswith("| ran |")
+    assert any(line.endswith("| mul, bmm x2, add, _softmax |") for line in lines)
+
+
+def test_listings_show_some_columns_and_give_programs_all() -> None:
+    some = [{"name": "dot", "formula": "q·k", "plugin": "attnbench"}]
+    assert listing(some, ["name", "formula"], "table") == "name  formula\ndot   q·k\n"
+    assert listing(some, ["name", "formula"], "csv") == "name,formula,plugin\ndot,q·k,attnbench\n"
+    assert json.loads(listing(some, ["name"], "json")) == some
+    assert listing(some, ["name"], "markdown") == "| name |\n| --- |\n| dot |\n"
+    assert (listing([], ["name"], "json"), listing([], ["name"], "csv")) == ("[]\n", "name\n")
+
+
+def test_a_listing_fits_and_never_cuts_a_name_a_number_or_a_word() -> None:
+    some = [{"name": "a_name_that_commands_take", "words": "many words " * 20}]
+    lines = listing(some, ["name", "words"], "table", width=70).splitlines()
+    assert max(map(len, lines)) <= 70
+    assert lines[1].startswith("a_name_that_commands_take  many words")
+    rows = [{"case": "a/long/id" * 9, "about_s": 1789.5, "what": f"see {'x' * 40} there"}]
+    head, *lines = listing(rows, ["case", "about_s", "what"], "table", width=60).splitlines()
+    assert head.split() == ["case", "about_s", "what"]
+    assert lines[0].split() == ["a/long/id" * 9, "1789.5", "see"]
+    assert [line.strip() for line in lines[1:]] == ["x" * 40, "there"]

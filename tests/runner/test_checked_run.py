@@ -1,0 +1,194 @@
+"""Two runs that only check many odd backends and rules on few small cases; the tests read their records."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from run_parts import LESS_CHECKED, PLAIN, Asked, assert_records, by_backend, run_of
+
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.kinds import FAMILIES
+from attnbench.plugins.registry import load_registry
+from attnbench.plugins.sources import installed
+from attnbench.results.format import StoredRun
+from attnbench.runner.options import CHECKS, Options
+from attnbench.types.errors import BadInput
+from attnbench.types.extensions import Source
+
+OWN = Source("weighing", "weighing_backends", "attnbench-odd", "1.0")
+FLASH = "_scaled_dot_product_flash_attention_for_cpu"
+SIZES = "B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
+VIEWS = "attention/scaled_dot/B1-H2-Lq16-Lk24-D8/causal/float32/cpu/forward"
+ONE_KEY = PLAIN.replace("Lk16", "Lk1")
+NOTHING_DROPS = "attention/scaled_dot/B1-H1-Lq4-Lk4-D8/padding:0/float32/cpu/forward/dropout0.1"
+UNDETECTED = "this case cannot detect errors: "
+WITH_WEIGHTS = ("eager", "bmm", "weighted_sum", "per_head_loop")
+RIGHT = ("ok", "", "")
+WEIGHTS = {
+    "weights_leak": "where the mask drops the pair",
+    "weights_off": "sums to 1.000",
+    "weights_transposed": "what it gives has shape",
+    "weights_of_other_heads": "worst at (b=",
+    "weights_scaled": "worst at (b=",
+    "weights_double": "what it gives has dtype float64; float32 is asked for",
+}
+BUILT_INS: Asked = {
+    "attention/alibi/B1-H2-Lq16-Lk24-D8/causal/float32/cpu/forward": ("sdpa_flash", "numpy"),
+    "attention/sinks/B2-H4-Hkv2-Lq8-Lk12-D8/padding/bfloat16/cpu/forward": WITH_WEIGHTS,
+    "attention/softcap/B1-H2-Lq9-Lk5-D8/causal:lower_right/float64/cpu/forward": WITH_WEIGHTS,
+    "attention/scaled_dot/B1-H2-Lq8-Lk12-D8/float/float32/cpu/both": WITH_WEIGHTS,
+    PLAIN.replace("float32", "float64").replace("forward", "both"): ("eager", "bmm", "sdpa_math"),
+    PLAIN.replace("float32", "bfloat16").replace("forward", "both"): ("eager", "bmm", "sdpa_math"),
+}
+BROKEN_RULES = {
+    "odd_raises": ("error", "", "the oracle failed: ZeroDivisionError: no scores today"),
+    "odd_exits": ("error", "", "the oracle's process ended: "),
+    "odd_gives_nan": ("mismatch", "rule_forms", "element (b=0, h=0, i=0, d=0) and 255 more are not finite"),
+    "odd_wrong_shape": ("error", "", "the oracle failed: ValueError: "),
+    "odd_disagrees": ("mismatch", "rule_forms", "RMS error "),
+    "odd_bind": ("error", "reference", "the plain reference failed: preparation raised LookupError: "),
+}
+
+
+@pytest.fixture(scope="module")
+def checked(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+    """A run with every check."""
+    elsewhere = ("halves_elsewhere", "raises_elsewhere", "refuses_elsewhere", "reads_before")
+    views = ("reads_as_contiguous", "contiguous_undeclared", "contiguous_declared", "doubles_graded")
+    asked = {
+        PLAIN: ("eager", *elsewhere, "calls_flash", "sdpa_flash", "sdpa_math"),
+        VIEWS: (*views, *WEIGHTS, "weights_right", "weights_raise", *WITH_WEIGHTS),
+        ONE_KEY: ("eager", "bmm"),
+        **{f"attention/{rule}/{SIZES}": ("eager",) for rule in ("odd_raises", "odd_exits", "odd_bind")},
+        **BUILT_INS,
+    }
+    registry = load_registry([*installed(), OWN])
+    return run_of(tmp_path_factory.mktemp("all"), asked, registry=registry, timed=False, without=())
+
+
+@pytest.fixture(scope="module")
+def less_checked(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+    """A run without the variant case, weights and stress inputs, and a right rule after each broken one."""
+    asked: dict[str, tuple[str, ...]] = {
+        PLAIN: ("halves_elsewhere", "reads_before"),
+        VIEWS: ("reads_as_contiguous", "doubles_graded", *WEIGHTS),
+        NOTHING_DROPS: ("drop_none_dropped", "eager"),
+    }
+    for number, rule in enumerate(BROKEN_RULES):
+        asked |= {
+            f"attention/{rule}/{SIZES}": ("eager", "bmm"),
+            f"{PLAIN}/seed{number + 1}": ("eager", "bmm"),
+        }
+    registry = load_registry([*installed(), OWN])
+    return run_of(tmp_path_factory.mktemp("less"), asked, registry=registry, timed=False)
+
+
+def test_a_backend_that_is_right_at_known_lengths_only_fails_on_the_variant_case(checked: StoredRun) -> None:
+    records = by_backend(checked)
+    assert_records(
+        records,
+        {
+            "eager": RIGHT,
+            "refuses_elsewhere": RIGHT,
+            "halves_elsewhere": ("mismatch", "values", "RMS error"),
+            "raises_elsewhere": ("error", "", "preparation raised ValueError: not written for this"),
+            "reads_before": ("mismatch", "not_finite", "not finite"),
+        },
+    )
+    record = records["halves_elsewhere"]
+    found = re.match(r"^on the variant case (\S+): ", record.reason)
+    assert found
+    assert record.failed_case == found[1] == records["halves_elsewhere"].failed_case
+    variant, case = parse_case(found[1]), parse_case(PLAIN)
+    kept = ("rule", "operation", "D", "mask")
+    assert all(getattr(variant, name) == getattr(case, name) for name in kept)
+    assert (variant.Lq, variant.Lk) != (case.Lq, case.Lk)
+    assert "near:normal" in record.failed_on
+    # Numbers of another case would be taken for those of this one.
+    assert record.accuracy is None
+    assert checked.finished is not None
+    assert checked.finished.phases_s["near"] > 0
+
+
+def test_views_and_inputs_that_require_gradients_are_checked(checked: StoredRun) -> None:
+    records = by_backend(checked, VIEWS)
+    expected = {
+        "contiguous_undeclared": ("error", "", "the call raised ValueError: not contiguous"),
+        "contiguous_declared": RIGHT,
+        "doubles_graded": ("mismatch", "values", "on inputs of the family graded: RMS error"),
+    }
+    assert_records(records, expected)
+    views = records["reads_as_contiguous"]
+    assert (views.status, views.failed_on) == ("mismatch", ["near:strided"])
+    assert records["doubles_graded"].failed_on == ["near:graded"]
+
+
+def test_declared_weights_are_compared_with_the_oracle(checked: StoredRun) -> None:
+    records = by_backend(checked, VIEWS)
+    assert_records(records, dict.fromkeys(("weights_right", *WITH_WEIGHTS), RIGHT))
+    assert_records(records, {name: ("mismatch", "weights", words) for name, words in WEIGHTS.items()})
+    assert all(records[name].failed_on == ["weights"] for name in WEIGHTS)
+    words = "computing the weights raised ValueError: no weights today"
+    assert_records(records, {"weights_raise": ("error", "", words)})
+
+
+@pytest.mark.parametrize("case", BUILT_INS)
+def test_built_ins_pass_whatever_the_dtype_pass_and_mask(checked: StoredRun, case: str) -> None:
+    assert_records(by_backend(checked, case), dict.fromkeys(BUILT_INS[case], RIGHT))
+
+
+def test_a_case_that_cannot_detect_errors_is_refused(checked: StoredRun, less_checked: StoredRun) -> None:
+    words = UNDETECTED + "returning the value of the first key would pass"
+    expected = ("unsupported", "trivial_answer", words)
+    assert_records(by_backend(checked, ONE_KEY), dict.fromkeys(("eager", "bmm"), expected))
+    expected = ("unsupported", "trivial_answer", UNDETECTED)
+    dropped = by_backend(less_checked, NOTHING_DROPS)
+    assert_records(dropped, dict.fromkeys(("drop_none_dropped", "eager"), expected))
+
+
+def test_a_record_says_what_ran_and_whose_kernel_it_is(checked: StoredRun) -> None:
+    """Also if the owner of the kernel were not part of the run."""
+    records = by_backend(checked)
+    assert (records["eager"].ran, records["eager"].kernel_of) == (["bmm x2", "_softmax"], "")
+    assert (records["calls_flash"].ran, records["calls_flash"].kernel_of) == ([FLASH], "sdpa_flash")
+    assert (records["sdpa_flash"].ran, records["sdpa_flash"].kernel_of) == ([FLASH], "")
+    assert records["sdpa_math"].ran[0] == "_scaled_dot_product_attention_math"
+    assert records["sdpa_math"].kernel_of == ""
+
+
+@pytest.mark.parametrize("rule", BROKEN_RULES)
+def test_a_broken_rule_is_named_in_every_record_of_its_cases(
+    checked: StoredRun, less_checked: StoredRun, rule: str
+) -> None:
+    """With all checks the variant case meets the rule first, and the record says the same."""
+    case = f"attention/{rule}/{SIZES}"
+    records = by_backend(less_checked, case)
+    assert_records(records, dict.fromkeys(("eager", "bmm"), BROKEN_RULES[rule]))
+    assert_records(by_backend(checked, case), dict.fromkeys(by_backend(checked, case), BROKEN_RULES[rule]))
+    if rule in ("odd_disagrees", "odd_gives_nan"):
+        assert records["eager"].reason.endswith("do the rule's torch and NumPy forms agree?")
+
+
+def test_a_broken_rule_harms_no_other_case(less_checked: StoredRun) -> None:
+    for number in range(len(BROKEN_RULES)):
+        records = by_backend(less_checked, f"{PLAIN}/seed{number + 1}")
+        assert_records(records, dict.fromkeys(("eager", "bmm"), RIGHT))
+
+
+def test_checks_that_are_left_out_detect_nothing(less_checked: StoredRun) -> None:
+    """The self-test measures with it what each check is worth. Guards are not left out here."""
+    records = by_backend(less_checked)
+    assert_records(records, {"halves_elsewhere": RIGHT, "reads_before": ("mismatch", "not_finite", "")})
+    left_out = ("reads_as_contiguous", "doubles_graded", *WEIGHTS)
+    assert_records(by_backend(less_checked, VIEWS), dict.fromkeys(left_out, RIGHT))
+    assert less_checked.finished is not None
+    assert "near" not in less_checked.finished.phases_s
+
+
+def test_every_family_but_ordinary_inputs_can_be_left_out() -> None:
+    families = {family.name for family in FAMILIES} - {"normal"}
+    assert set(CHECKS) == families | {"near", "guards", "canaries", "weights", "renewal"}
+    assert set(LESS_CHECKED) == families | {"near", "weights"}
+    with pytest.raises(BadInput, match=r"^no check 'normal' to leave out; there are near, "):
+        Options(without=("near", "normal"))

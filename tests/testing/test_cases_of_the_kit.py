@@ -1,0 +1,146 @@
+"""The cases that the kit makes from the declarations of a backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from attnbench import Backend, Case, Rule
+from attnbench.plugins.registry import load_registry
+from attnbench.testing.cases import MOST, MOST_COMPILED, Choice, absent, ask, candidates, choose
+from attnbench.testing.findings import merged
+from attnbench.testing.judge import plan, rules_in
+
+RULES = rules_in(load_registry())
+SIMPLE = Backend("mine", "a test", prepare=print, rules=("scaled_dot",), dtypes=("float32",))
+
+
+def small(choice: Choice) -> list[Case]:
+    return [one.case for one in choice.cases if not one.large]
+
+
+def test_the_cases_cover_all_that_is_declared_and_are_the_same_each_time() -> None:
+    backend = replace(
+        SIMPLE, rules=None, dtypes=("float32", "bfloat16"), passes=("forward", "backward", "both"),
+        operations=("attention", "multihead"), dropout=True,
+    )  # fmt: skip
+    choice = choose(backend, RULES)
+    cases = small(choice)
+    assert {case.rule for case in cases} == set(RULES)
+    assert {case.dtype for case in cases} == {"float32", "bfloat16"}
+    assert {case.pass_ for case in cases} == {"forward", "backward", "both"}
+    assert {case.operation for case in cases} == {"attention", "multihead"}
+    assert [(case.dropout, case.Lq > 1) for case in cases if case.dropout] == [(0.2, True)]
+    assert MOST // 2 < len(cases) <= MOST + 1
+    assert len({one.id for one in choice.cases}) == len(choice.cases)
+    assert choose(backend, RULES) == choice
+
+
+def test_every_two_features_meet() -> None:
+    cases = small(choose(SIMPLE, RULES))
+    masks = {case.mask for case in cases}
+    for has in (lambda c: c.Hkv < c.H, lambda c: c.Dv != c.D, lambda c: c.D % 8 != 0, lambda c: c.B > 1):
+        assert {case.mask for case in cases if has(case)} == masks
+    assert {(case.Lq > case.Lk) - (case.Lq < case.Lk) for case in cases} == {-1, 0, 1}
+    assert any(case.Lq == 1 for case in cases)
+
+
+def test_more_is_asked_where_little_is_taken() -> None:
+    def supports(case: Case, rule: Rule) -> str | None:
+        return None if case.mask.window == 9 and case.Lq == 33 else "is particular"
+
+    choice = choose(replace(SIMPLE, supports=supports), RULES)
+    assert all(supports(case, RULES[case.rule]) is None for case in small(choice))
+    assert choice.asked > choose(SIMPLE, RULES).asked
+    assert 0 < choice.declined < choice.asked
+    assert choice.findings == ()
+
+
+def test_large_cases_are_easier_where_a_backend_or_the_memory_needs_it() -> None:
+    def supports(case: Case, rule: Rule) -> str | None:
+        return None if case.mask.is_none and case.group == 1 else "is particular"
+
+    def large(**change: object) -> list[Case]:
+        choice = choose(replace(SIMPLE, **change), RULES)  # type: ignore[arg-type]
+        return [one.case for one in choice.cases if one.large]
+
+    easier = large(supports=supports)
+    assert {max(case.Lq, case.Lk) for case in easier} == {1100, 5000, 40}
+    assert all(case.mask.is_none and case.Hkv == case.H for case in easier)
+    # The plain form of this rule would fill the memory.
+    assert {max(case.Lq, case.Lk) for case in large(rules=("additive",))} == {5000, 40}
+
+
+def test_a_compiling_backend_gets_few() -> None:
+    choice = choose(replace(SIMPLE, compiles=True), RULES)
+    assert (len(small(choice)), sum(one.large for one in choice.cases)) == (MOST_COMPILED, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem", "advice"),
+    [
+        ({"supports": lambda case, rule: "no"}, "supports() declined all ", "Return None for the cases"),
+        ({"rules": ("mine",)}, "it declares the rule 'mine', but no loaded plugin brings", "Bring the rule"),
+        ({"rules": ("mine", "dot")}, "it declares the rule 'mine', but no loaded plugin", "Bring the rule"),
+        (
+            {
+                "passes": ("forward", "both"),
+                "supports": lambda case, rule: "no" * (case.pass_ == "both") or None,
+            },
+            "it declares 'both' among its passes, but supports() declines every such case: no",
+            "Remove 'both' from passes",
+        ),
+        ({"supports": lambda case, rule: 1 / 0}, "supports() raised ZeroDivisionError", "raise nothing"),
+        (
+            {"supports": lambda case, rule: case.B > 1 or None},
+            "supports() gave a bool, True",
+            "the reason as a string",
+        ),
+    ],
+)
+def test_declarations_that_mislead(change: dict[str, object], problem: str, advice: str) -> None:
+    found = choose(replace(SIMPLE, **change), RULES).findings  # type: ignore[arg-type]
+    assert {(finding.about, finding.check) for finding in found} == {("declarations", "supports")}
+    assert len(merged(found)) == 1
+    assert found[0].problem.startswith(problem)
+    assert advice in found[0].do
+
+
+@pytest.mark.parametrize(
+    ("supports", "reason", "fault"),
+    [
+        (lambda case, rule: "has no such kernel", "has no such kernel", ""),
+        (lambda case, rule: " ", "", "supports() gave an empty reason: give None, or a reason in words"),
+        (lambda case, rule: exit(2), None, "supports() raised SystemExit: 2"),
+        (iter([None, "not now"]), None, "supports() takes a case at the first call and declines it at"),
+        # It declines both times, with other words.
+        (iter(["has none of 3", "none of 4"]), "has none of 3", ""),
+    ],
+)
+def test_answers_of_supports(supports: object, reason: str | None, fault: str) -> None:
+    case = candidates(SIMPLE, RULES)[0].case
+    asked = supports if callable(supports) else lambda case, rule: next(supports)
+    answer = ask(replace(SIMPLE, supports=asked), case, RULES[case.rule])
+    assert answer.reason == reason
+    assert answer.fault.startswith(fault)
+    assert bool(answer.fault) == bool(fault)
+
+
+def test_a_rule_is_judged_on_a_backend_for_any() -> None:
+    choices = plan(load_registry(), (), ("softcap",)).choices
+    rules = {name: {one.case.rule for one in choice.cases} for name, choice in choices.items()}
+    assert rules == {"eager": {"softcap"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, ""),
+        ({"requires": ("no_such_module",)}, "needs no_such_module, which is not installed"),
+        ({"available": lambda device: f"no {device}"}, "no cpu"),
+        ({"available": lambda device: str(1 / 0)}, "available() raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_backend_that_can_not_run_here(change: dict[str, object], reason: str) -> None:
+    assert absent(replace(SIMPLE, **change)) == reason  # type: ignore[arg-type]

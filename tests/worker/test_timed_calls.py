@@ -1,0 +1,131 @@
+"""Timed calls: slots, refreshed inputs, hot and rotating, and the log of outputs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, New, answer, attend, handoff, stretch
+
+from attnbench.cases.ids import parse_case
+from attnbench.cases.work import pool_copies
+from attnbench.ipc import messages as m
+from attnbench.runner.link import WorkerFailed
+from attnbench.timing.allocator import last_level_cache_bytes
+from attnbench.timing.warmup import Limits
+
+SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
+IDLE = ("S", "I")
+
+
+@pytest.fixture
+def worker(prepared_worker: New) -> Asked:
+    return prepared_worker(SMALL, "counts_calls")
+
+
+def test_a_worker_sleeps_until_the_handoff_comes(worker: Asked) -> None:
+    """It waits in its sleep; then it goes on."""
+    with handoff() as own, handoff() as other:
+        worker.link.tell(m.TakeSlots(0, (0, 2), (1, -1), 1, 0), (own, other))
+        watch = Path(f"/proc/{worker.link.pid}/stat")
+        while watch.read_text().rpartition(")")[2].split()[0] not in IDLE:
+            pass
+        os.set_blocking(other, False)
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+        os.set_blocking(other, True)
+        os.eventfd_write(own, 1)
+        assert os.eventfd_read(other) == 1
+        os.eventfd_write(own, 1)
+        taken, _ = worker.link.hear("TakeSlots", m.SlotsTaken, ENOUGH_S)
+        assert taken.block.turns == [0, 2]
+        os.set_blocking(other, False)
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+    assert told(worker) == 2
+
+
+def test_a_call_that_raises_does_not_pass_the_handoff_on(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL, "raises_once_warm")
+    with handoff(1) as own, handoff() as other:
+        request = m.TakeSlots(0, (0, 1), (0, 1), 2, 0)
+        with pytest.raises(WorkerFailed, match=r"^the call raised ArithmeticError: tired$"):
+            worker.link.ask(request, m.SlotsTaken, ENOUGH_S, (own, other))
+        os.set_blocking(other, False)
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+    assert worker.block(calls=1, samples=1).turns == [1]
+
+
+HOT = "attention/dot/B2-H8-L64-D64/none/float32"
+ROTATING = f"{HOT}/cpu/forward/rotating"
+
+
+@pytest.mark.parametrize("case", [SMALL, ROTATING])
+def test_outputs_before_and_after_are_those_of_their_inputs(prepared_worker: New, case: str) -> None:
+    worker = prepared_worker(case)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    for begins in (0, 2, 4):
+        worker.give(begins)
+        taken = stretch(worker, begins + 1, calls=4, samples=3, warm_calls=1)
+        assert len(taken.block.wall_ns) == 3
+        kept = worker.kept()
+        assert [each.refreshed for each, _ in kept].count(True) >= 1
+        for each, output in kept:
+            right = answer(worker, begins + each.refreshed)
+            np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
+        last, _ = kept[-1]
+        assert (last.slot, last.call) == (2, 3)
+
+
+def test_inputs_may_be_refreshed_before_any_call_of_any_slot(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    seen: Counter[tuple[int, int]] = Counter()
+    for _ in range(120):
+        worker.give(0)
+        stretch(worker, 1, calls=2, samples=2)
+        first = next(each for each, _ in worker.kept() if each.refreshed)
+        seen[first.slot, first.call] += 1
+    assert len(seen) == 4
+    # Each is as likely: of 120 fewer than 10 of one kind come once in a million times.
+    assert min(seen.values()) >= 10
+
+
+def told(worker: Asked) -> int:
+    """Return the number that the output of the last timed call is full of."""
+    (count,) = set(worker.last().ravel())
+    return int(count)
+
+
+@pytest.fixture
+def copies() -> int:
+    case = parse_case(HOT)
+    return pool_copies([case.B * case.H * case.Lq * case.D * 4] * 3, last_level_cache_bytes("cpu"))
+
+
+def test_every_timed_call_finds_its_inputs_elsewhere_and_samples_go_on(
+    prepared_worker: New, copies: int
+) -> None:
+    worker = prepared_worker(ROTATING, "counts_places")
+    assert copies > 50
+    worker.block(calls=3, samples=4, warm_calls=2)
+    assert told(worker) == 20
+    worker.block(calls=30, samples=1)
+    assert told(worker) == 50
+    worker.block(calls=copies, samples=2)
+    assert told(worker) == copies, "all others, then the first again"
+
+
+def test_a_fork_makes_a_pool_of_its_own_inputs(prepared_worker: New) -> None:
+    worker = prepared_worker(ROTATING)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker.give(0)
+    worker.link.ask(m.WarmUp(Limits(2, 1.0)), m.Warmed, ENOUGH_S)
+    timed = worker.fork()
+    arrays = timed.give(1)
+    timed.block(calls=3, samples=1)
+    np.testing.assert_allclose(timed.last(), attend(*arrays), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,330 @@
+"""The verifier's case, in this process: draws, verdicts by family and part, and answers of timed calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytest
+import torch
+from asked import BUILT_IN_RULES, RULES, Stored
+
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL
+from attnbench.inputs.symmetries import (
+    Transform,
+    apply,
+    apply_to_upstream,
+    draw_transform,
+    identity,
+    invert_gradient,
+    settled,
+)
+from attnbench.ipc import messages as m
+from attnbench.ipc.names import HELD, PLAIN, UPSTREAM, parameter_names
+from attnbench.verifier.case import CaseVerifier, passing_trivial_answer
+from attnbench.worker.answers import stored_answer
+from attnbench.worker.calls import exact_gradients
+from attnbench.worker.prepared import PreparedBackend, prepare
+
+CASE = "attention/scaled_dot/B1-H2-L16-D8/none/float32"
+ALL = [family.name for family in FAMILIES]
+
+ATTENTION = "attention/{}/B2-H4-Hkv2-Lq5-Lk6-D4-Dv3/{}/float64/cpu/both"
+SQUARE = "attention/{}/B2-H4-Hkv2-L6-D4-Dv3/{}/float64/cpu/both"
+LAYERS = (
+    "multihead/scaled_dot/B3-H2-L5-D4-E6/none/float64/cpu/both",
+    "multihead/scaled_dot/B3-H2-L5-D4-E6-bias/none/float64/cpu/both",
+    "multihead/scaled_dot/B3-H2-L5-D4-E6/causal/float64/cpu/both",
+    "multihead/general/B3-H2-Lq4-Lk5-D4-E6/none/float64/cpu/both",
+)
+LAWS = tuple(field.name for field in fields(Transform))
+NAMES = ("out", "q", "k", "v")
+
+
+def open_here(case: str, flops: float = 1e9) -> CaseVerifier:
+    return CaseVerifier(case, RULES[parse_case(case).rule], 5, flops)
+
+
+@dataclass(frozen=True)
+class PlainHere:
+    """The plain reference, prepared for a case that is open."""
+
+    opened: CaseVerifier
+    held: PreparedBackend
+
+    def answer(self, index: int, change: int = 0) -> dict[str, Stored]:
+        """Its answer to a draw, by parts, in the dtype of the case."""
+        with torch.inference_mode(False), torch.enable_grad():
+            ready = self.held.with_inputs(self.opened.arrays(index, change), fresh=True)
+            assert ready.inputs is not None
+            parts = stored_answer(ready, ready.call(*ready.inputs))
+        return {name: np.array(part) for name, part in parts.items()}
+
+    def exact(self, arrays: Mapping[str, Stored]) -> dict[str, Stored]:
+        """Gradients in float64, and the units of their errors."""
+        with torch.inference_mode(False), torch.enable_grad():
+            return exact_gradients(self.held.with_inputs(arrays, fresh=True))
+
+    def score(self, who: str = PLAIN, timed: int = 0) -> None:
+        """Have all draws of the check scored as it answers them, and some of those that are timed."""
+        for index in range(len(self.opened.families) + timed):
+            if who == PLAIN and self.opened.case.pass_ != "forward":
+                self.opened.expect(index, self.exact(self.opened.arrays(index, 0)))
+            assert self.opened.score(who, index, self.answer(index)) == ""
+
+
+def plain_of(opened: CaseVerifier) -> PlainHere:
+    """It, with the parameters of the case."""
+    request = m.Prepare(case_id(opened.case), "", None, BUILT_IN_RULES, (), None)
+    parameters = parameter_names(opened.parameters.rule, opened.parameters.projections)
+    with torch.inference_mode(False), torch.enable_grad():
+        held, _ = prepare(request, parameters)
+    return PlainHere(opened, held)
+
+
+@pytest.fixture(scope="module")
+def plain() -> PlainHere:
+    """A verifier of a case with draws of every family, its check scored."""
+    made = plain_of(open_here(CASE))
+    made.score()
+    return made
+
+
+def test_draws_of_the_check_are_fixed_and_those_of_timed_calls_secret() -> None:
+    def draws(entropy: int, seed: str = "") -> list[bytes]:
+        opened = CaseVerifier(f"{CASE}/cpu/forward{seed}", RULES["scaled_dot"], entropy, 1e9)
+        count = len(opened.families)
+        # The order of asking makes no difference.
+        found = {at: opened.arrays(at, 0)["q"].tobytes() for at in reversed(range(count - 1, count + 2))}
+        return [opened.arrays(0, 0)["q"].tobytes(), *(found[at] for at in sorted(found))]
+
+    one, two, other = draws(1), draws(2), draws(1, "/seed1")
+    assert one == draws(1)
+    assert [a == b for a, b in zip(one, two, strict=True)] == [True, True, False, False]
+    assert [a == b for a, b in zip(one, other, strict=True)] == [False, False, True, True]
+    assert len({*one[2:], *two[2:]}) == 4
+
+
+def test_a_near_duplicate_follows_its_original() -> None:
+    opened = open_here(CASE)
+    families = opened.families
+    assert set(families) == set(ALL)
+    places = [at for at, family in enumerate(families) if family == "deep_change"]
+    assert len(places) >= 2
+    seen = set()
+    for at in places:
+        assert families[at - 1] == NORMAL
+        (q, k, v), (q_now, k_now, v_now) = (opened.draw(i).inputs.values() for i in (at - 1, at))
+        assert q.tobytes() == q_now.tobytes()
+        seen.add(q.tobytes())
+        values, keys = np.count_nonzero(v != v_now), np.count_nonzero((k != k_now).any(axis=-1))
+        # Only one of both on some draws: a backend may look at the other alone.
+        assert values <= 2
+        assert keys <= 2
+        assert values + keys > 0
+    assert len(seen) == len(places), "each of another draw"
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_one_wrong_element_fails_its_family(plain: PlainHere, family: str) -> None:
+    plain.score("mine")
+    assert plain.opened.judge("mine").problem == ""
+    assert plain.opened.judge("mine").failed == ()
+    at = plain.opened.families.index(family)
+    answer = plain.answer(at)
+    answer["out"][0, 1, 3, 5] += 3 * np.abs(answer["out"]).max()
+    assert plain.opened.score("mine", at, answer) == ""
+    judged = plain.opened.judge("mine")
+    assert judged.failed == (family,)
+    words = "" if family == NORMAL else f"on inputs of the family {family}: "
+    assert judged.problem.startswith(words + "RMS error")
+    assert "(b=0, h=1, i=3, d=5)" in judged.problem
+    # The numbers are those of ordinary inputs, whichever family was failed.
+    normal = plain.opened.families.count(NORMAL)
+    assert judged.accuracy.draws == normal
+    assert (judged.accuracy.max_error > judged.accuracy.max_limit) == (family == NORMAL)
+    assert judged.parts == {}
+
+
+@pytest.mark.parametrize(
+    ("case", "canary"),
+    [
+        ("attention/scaled_dot/B2-H2-Lq6-Lk1-D4/none/float32", "first_value"),
+        ("attention/scaled_dot/B2-H2-L6-D4/window:1/float32", "own_value"),
+        ("multihead/scaled_dot/B2-H2-L1-D4-E6/none/bfloat16", "first_value"),
+        ("attention/scaled_dot/B2-H2-L6-D4/none/float32", ""),
+        ("attention/scaled_dot/B2-H2-Lq1-Lk6-D4/none/bfloat16", ""),
+        ("attention/scaled_dot/B2-H2-L6-D4/window:1/float32/cpu/backward", ""),
+    ],
+)
+def test_a_trivial_answer_that_passes_is_found(case: str, canary: str) -> None:
+    made = plain_of(open_here(case))
+    made.score()
+    assert passing_trivial_answer(made.opened) == canary
+
+
+@pytest.mark.parametrize("family", DELIVERIES)
+def test_a_verdict_needs_all_draws_but_deliveries_left_out(plain: PlainHere, family: str) -> None:
+    draws = [at for at, each in enumerate(plain.opened.families) if each != family]
+    for at in draws:
+        plain.opened.score(f"not {family}", at, plain.answer(at))
+    with pytest.raises(ValueError, match="no outputs of draws"):
+        plain.opened.judge(f"not {family}")
+    assert plain.opened.judge(f"not {family}", (family,)).problem == ""
+    for at in [at for at in draws if plain.opened.families[at] != "loud"]:
+        plain.opened.score(f"not {family}, not loud", at, plain.answer(at))
+    with pytest.raises(ValueError, match="no outputs of draws"):
+        plain.opened.judge(f"not {family}, not loud", (family, "loud"))
+
+
+def test_the_worst_order_of_summation_sets_the_limit() -> None:
+    made = plain_of(open_here(CASE))
+    made.score()
+    at = made.opened.families.index("deep_change")
+    off = made.answer(at)
+    off["out"][0, 1, 3, 5] += 3e-5
+    made.opened.score("mine", at, off)
+    for index in range(len(made.opened.families)):
+        if index != at:
+            made.opened.score("mine", index, made.answer(index))
+    assert made.opened.judge("mine").failed == ("deep_change",)
+    made.opened.score(PLAIN, at, off)
+    assert made.opened.judge("mine").failed == ()
+    made.opened.score(PLAIN, at, made.answer(at))
+    assert made.opened.judge("mine").failed == (), "a better one later takes nothing back"
+
+
+def test_where_the_oracle_costs_too_much_rows_are_compared() -> None:
+    """The edges of blocks are always compared; of all others ten, so that 240 may be wrong unseen."""
+    made = plain_of(open_here("attention/dot/B1-H2-Lq256-Lk32-D16/none/float32", flops=1))
+    made.score()
+    made.score("mine")
+    assert (made.opened.judge("mine").accuracy.rows, made.opened.judge("mine").accuracy.rows_of) == (16, 256)
+    seen = []
+    for row in range(256):
+        answer = made.answer(1)
+        answer["out"][0, 1, row, 5] = np.nan
+        if made.opened.score("mine", 1, answer):
+            seen.append(row)
+    assert len(seen) == 16
+    assert {0, 63, 64, 127, 128, 255} <= set(seen)
+
+
+@pytest.fixture(scope="module")
+def both() -> PlainHere:
+    made = plain_of(open_here("attention/scaled_dot/B1-H2-L8-D4/causal/float32/cpu/both"))
+    made.score()
+    return made
+
+
+def test_each_part_has_numbers(both: PlainHere) -> None:
+    both.score("mine")
+    judged = both.opened.judge("mine")
+    assert judged.problem == ""
+    assert tuple(judged.parts) == NAMES
+    assert judged.accuracy == judged.parts["out"]
+    assert len({accuracy.rms_error for accuracy in judged.parts.values()}) == 4
+    for accuracy in judged.parts.values():
+        assert 0 < accuracy.rms_error < 1e-6
+        assert accuracy.error_budget == pytest.approx(1), "the plain reference itself"
+
+
+@pytest.mark.parametrize("part", NAMES)
+def test_a_part_that_is_wrong_is_named(both: PlainHere, part: str) -> None:
+    both.score("mine")
+    answer = both.answer(0)
+    answer[part][0, 1, 5, 2] += 0.01
+    assert both.opened.score("mine", 0, answer) == ""
+    judged = both.opened.judge("mine")
+    words = "" if part == "out" else f"the gradient of {part}: "
+    assert judged.problem.startswith(words + "RMS error")
+    assert "(b=0, h=1, i=5, d=2)" in judged.problem
+    assert judged.failed == (NORMAL,)
+    wrong = {name for name, a in judged.parts.items() if a.max_error > a.max_limit}
+    assert wrong == {part}
+
+
+@pytest.mark.parametrize("part", NAMES)
+def test_values_that_are_not_finite_are_described_at_once(both: PlainHere, part: str) -> None:
+    answer = both.answer(0)
+    answer[part][0, 1, 5, 2] = np.nan
+    words = "" if part == "out" else f"the gradient of {part}: "
+    assert both.opened.score("mine", 0, answer).startswith(words + "element (b=0, h=1, i=5, d=2) is not")
+
+
+def cases() -> list[str]:
+    found = list(LAYERS)
+    for name, rule in sorted(RULES.items()):
+        for mask in ("none", "causal"):
+            texts = [text.format(name, mask) for text in (ATTENTION, SQUARE)]
+            found += [text for text in texts if rule.supports(parse_case(text)) is None][:1]
+    return found
+
+
+def one_by_one(opened: CaseVerifier, seed: int) -> dict[str, Transform]:
+    """A drawn composition, each law of it alone, by name. Queries and keys of one source go together."""
+    whole = draw_transform(opened.case, opened.rule, np.random.default_rng(seed))
+    still, inputs = identity(opened.case), tuple(opened.draw(0).inputs.values())
+    alone: dict[str, Transform] = {}
+    for law in LAWS:
+        laws = ("queries", "keys") if law in ("queries", "keys") and opened.case.is_self_attention else (law,)
+        change = replace(still, **{name: getattr(whole, name) for name in laws})
+        if not np.array_equal(getattr(change, law), getattr(still, law)):
+            alone[law] = settled(opened.case, change, inputs)
+    return alone | {"all": settled(opened.case, whole, inputs)}
+
+
+@pytest.mark.parametrize("case", cases())
+def test_each_symmetry_maps_gradients_exactly(case: str) -> None:
+    """Against autograd of the plain reference, both in float64."""
+    opened = open_here(case)
+    plain = plain_of(opened)
+    before = gradients(plain, opened.arrays(0, 0))
+    for seed in (1, 2, 3):
+        for law, change in one_by_one(opened, seed).items():
+            drawn = opened.draw(0)
+            assert drawn.upstream is not None
+            given = apply(opened.case, change, tuple(drawn.inputs.values()))
+            arrays = dict(zip(drawn.inputs, given, strict=True))
+            arrays[UPSTREAM] = apply_to_upstream(opened.case, change, drawn.upstream)
+            after = gradients(plain, arrays)
+            assert after.keys() == before.keys()
+            for name, gradient in after.items():
+                limit = 1e-12 * max(np.abs(before[name]).max(), 0.01)
+                back = invert_gradient(opened.case, change, name, gradient)
+                np.testing.assert_allclose(back, before[name], rtol=0, atol=limit, err_msg=law)
+
+
+def gradients(plain: PlainHere, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array for name, array in plain.exact(arrays).items() if not name.startswith(HELD)}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "attention/scaled_dot/B2-H4-Hkv2-Lq9-Lk7-D8/none/float32",
+        "attention/scaled_dot/B2-H4-Hkv2-Lq9-Lk7-D8/none/float32/cpu/both",
+        "attention/alibi/B2-H4-L8-D8/causal/float32/cpu/backward",
+        "multihead/scaled_dot/B3-H2-L8-D4-E6/none/float32",
+        "multihead/scaled_dot/B3-H2-L8-D4-E6/none/float32/cpu/both",
+        "multihead/general/B3-H2-Lq8-Lk6-D4-E6-bias/none/bfloat16/cpu/both",
+    ],
+)
+def test_stale_answers_after_a_transform_fail_and_right_ones_pass(case: str) -> None:
+    opened = open_here(case)
+    plain = plain_of(opened)
+    plain.score(timed=1)
+    timed = len(opened.families)
+    unchanged = plain.answer(timed)
+    assert opened.score_timed(timed, 0, unchanged) == ("", "")
+    laws = set()
+    for change in range(1, 13):
+        right = plain.answer(timed, change)
+        assert opened.score_timed(timed, change, right) == ("", "")
+        problem, law = opened.score_timed(timed, change, unchanged)
+        assert law
+        assert "is above" in problem
+        laws |= set(law.split(", "))
+    assert len(laws) >= 2

@@ -1,0 +1,132 @@
+"""Servers and forks: their threads, cores and memory, and the end of each with its parent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from asked import ENOUGH_S, Asked, New, ends, fork_by_hand
+
+from attnbench.ipc import messages as m
+from attnbench.runner.link import WorkerLink, start_server
+from attnbench.runner.machine import thread_environment
+from attnbench.worker.server import HUGE_BYTES, collapse_memory
+
+CASE = "attention/dot/B1-H1-L4-D4/none/float32/cpu/forward"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_torch_and_the_blas_of_numpy_have_the_threads_of_the_case(
+    threads: int, plugins_on_path: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the environment of the user says."""
+    for name in thread_environment(1):
+        monkeypatch.setenv(name, "3")
+    server = start_server(threads)
+    try:
+        prepared_worker = server.fork(timed=False, cpus=tuple(os.sched_getaffinity(0)))
+        worker = Asked(prepared_worker, CASE, [prepared_worker])
+        worker.prepare("counts_threads")
+        worker.give()
+        said, between, of_torch, of_blas = worker.output().ravel()[:4]
+        assert (said, between) == (threads, threads)
+        # Each starts what it needs beside the first when it first works.
+        assert (of_torch, of_blas) == (threads - 1, threads - 1)
+        prepared_worker.kill()
+    finally:
+        server.kill()
+
+
+def test_memory_is_collapsed_and_keeps_its_values() -> None:
+    held = np.arange(4 * HUGE_BYTES, dtype=np.uint32)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        # In a fork, so that no other test runs on huge pages.
+        collapsed = collapse_memory()
+        kept = bool((held == np.arange(4 * HUGE_BYTES, dtype=np.uint32)).all())
+        os.write(writer, f"{collapsed} {int(kept)}".encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    collapsed, kept = (int(word) for word in os.read(reader, 100).split())
+    os.close(reader)
+    os.close(writer)
+    assert kept == 1
+    if collapsed == 0:
+        pytest.skip("this kernel does not collapse memory on demand")
+    # 32 MiB of the array, at the very least all but its ends.
+    assert collapsed >= 14
+
+
+SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4/none/float32"
+
+
+def counting(prepared_worker: New) -> Asked:
+    return prepared_worker(SMALL, "counts_calls")
+
+
+def counted(worker: Asked) -> int:
+    (count,) = set(worker.output().ravel())
+    return int(count)
+
+
+def test_a_fork_of_a_fork_goes_on_from_what_it_was_forked_with(prepared_worker: New) -> None:
+    worker = counting(prepared_worker)
+    assert counted(worker) == 1
+    timed = worker.fork()
+    assert [counted(timed), counted(timed)] == [2, 3]
+    grandchild = timed.fork()
+    assert counted(grandchild) == 4
+    assert [counted(worker), counted(timed), counted(worker.fork())] == [2, 4, 3]
+
+
+@pytest.mark.parametrize(
+    "rubbish", [b"", b"rubbish", b"\x81\xa4type\xa4Nope"], ids=["closed", "noise", "unknown"]
+)
+def test_a_worker_ends_with_its_line_and_takes_its_children_along(
+    prepared_worker: New, rubbish: bytes
+) -> None:
+    worker = prepared_worker(SMALL)
+    pid, line = fork_by_hand(worker.link, timed=True)
+    parent = WorkerLink(line.sock, pid, worker.link)
+    grandchild = fork_by_hand(parent, timed=False)
+    watched = [os.pidfd_open(each) for each in (pid, grandchild[0])]
+    if rubbish:
+        line.sock.send(rubbish)
+    else:
+        line.close()
+    assert [ends(fd) for fd in watched] == [True, True]
+    for fd in watched:
+        os.close(fd)
+    assert worker.link.ask(m.Reap(pid), m.Ended, ENOUGH_S)[0] == m.Ended(0)
+    grandchild[1].close()
+    line.close()
+
+
+PARENT = """
+import os, sys
+from attnbench.runner.link import start_process, start_server
+
+cpus = tuple(os.sched_getaffinity(0))
+server = start_server(2)
+worker = server.fork(timed=False, cpus=cpus)
+child = worker.fork(timed=True, cpus=cpus)
+verifier = start_process("attnbench.verifier.process", [], {})
+print(server.pid, worker.pid, child.pid, verifier.process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_when_the_parent_is_killed_all_end() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdin=-1, stdout=-1) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 4
+        watched = [os.pidfd_open(pid) for pid in pids]
+        parent.kill()
+        assert [ends(fd) for fd in watched] == [True] * 4
+    for fd in watched:
+        os.close(fd)
