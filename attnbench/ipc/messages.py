@@ -219,13 +219,13 @@ class TorchFacts(Struct, frozen=True, tag=True):
 class Prepared(Struct, frozen=True, tag=True):
     """The backend is prepared.
 
-    ns: the time of importing and preparing. notes: changes that were put back. code: digits that change with
-    the files of the plugins' packages.
+    ns: the time of importing and preparing. notes: changes that were put back. files: those of the plugins'
+    packages that were imported for it, each with digits that change when someone writes to it.
     """
 
     ns: int
     notes: tuple[str, ...] = ()
-    code: str = ""
+    files: dict[str, str] = {}
 
 
 class Outputs(Struct, frozen=True, tag=True):

@@ -11,9 +11,10 @@ from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
 from attnbench.inputs.kinds import FAMILIES, NORMAL
 from attnbench.ipc import verifier_messages as rm
-from attnbench.runner.case import CaseRun, run_case
+from attnbench.runner.case import CaseRun
 from attnbench.runner.check import check_reference
 from attnbench.runner.context import CaseContext, open_context
+from attnbench.runner.measure import run_cases
 from attnbench.runner.options import Options
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock
@@ -48,12 +49,11 @@ class SessionVerifier:
             names = sorted(name for name in {backend, *others} if (case, name) not in self._records)
             lines: list[Line] = []
             self._pool.start_servers(case.threads)
-            run_case(
-                CaseRun(
-                    pool=self._pool, scale=Scale(self._pool), registry=self._registry, case=case,
-                    names=tuple(names), left_out=frozenset(), clock=Clock(), write=lines.append,
-                )
+            run = CaseRun(
+                pool=self._pool, scale=Scale(self._pool), registry=self._registry, case=case,
+                names=tuple(names), left_out=frozenset(), clock=Clock(), write=lines.append,
             )  # fmt: skip
+            run_cases([run])
             for line in lines:
                 if isinstance(line, Record):
                     self._records[case, line.backend] = line
@@ -80,7 +80,8 @@ class SessionVerifier:
                 without=_STRESS_INPUTS,
                 operation_source=self._registry.operations[case.operation].source,
             )
-            opened = open_context(self._pool.verifier, opening, case.threads, int(free_memory()))
+            verifier = self._closing.enter_context(self._pool.lent_verifier())
+            opened = open_context(verifier, opening, case.threads, int(free_memory()))
             context = self._closing.enter_context(opened)
             check_reference(self._pool, context)
             self._open = context

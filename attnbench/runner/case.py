@@ -1,14 +1,14 @@
-"""One case from start to finish: refuse, check, measure, record."""
+"""One case until it is measured: refuse, check, plan; and the records of backends that are not measured."""
 
 from __future__ import annotations
 
 import dataclasses
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
-from random import Random
 
 from msgspec.structs import astuple, replace
 
@@ -32,14 +32,13 @@ from attnbench.runner.machine import sharing_note
 from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock
-from attnbench.runner.repetitions import RepetitionUnderWay, TimedWorkers, measure_peak
 from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
-from attnbench.stats.records import checked_record, failed_candidates, timed_records
+from attnbench.stats.records import checked_record
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
-from attnbench.types.record import CandidatePlan, CaseLine, Failure, Line, Record, SetLine
+from attnbench.types.record import CandidatePlan, CaseLine, Line, Record, SetLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import Status
 
@@ -123,6 +122,10 @@ class CaseRun:
         """The case's id."""
         return case_id(self.case)
 
+    def notify(self, doing: str) -> None:
+        """Report what the run does now in this case."""
+        self.clock.notify(self.id, doing)
+
     @cached_property
     def pool_bytes(self) -> int:
         """The bytes of the pool that the inputs of a timed case rotate in, which each candidate holds."""
@@ -157,11 +160,32 @@ class CaseRun:
             self.put(Record(self.id, self.case.rule, entry.name, status, reason, failed_check=check))
 
 
-def run_case(run: CaseRun) -> None:
-    """Write exactly one record for each backend, as soon as it is known."""
+@dataclass(frozen=True)
+class CheckedCase:
+    """A case that is open, with candidates that passed its check and are planned."""
+
+    run: CaseRun
+    context: CaseContext
+    planned: CaseLine
+    candidates: tuple[Candidate, ...]
+
+
+def check_case(run: CaseRun, closing: ExitStack) -> CheckedCase | None:
+    """Check the backends of a case; return it if it is to be measured, open until ``closing`` closes.
+
+    Writes the record of each backend that is not measured.
+    """
     entries = _not_refused(run)
     if not entries:
-        return
+        return None
+    with ExitStack() as opened:
+        checked = _checked(run, entries, opened)
+        if checked is not None:
+            closing.push(opened.pop_all())
+        return checked
+
+
+def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase | None:
     pool, planned = run.pool, run.before.planned
     rule, operation = run.registry.rules[run.case.rule], run.registry.operations[run.case.operation]
     opening = rm.OpenCase(
@@ -176,48 +200,81 @@ def run_case(run: CaseRun) -> None:
     limit_bytes = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit_bytes += run.pool_bytes
     try:
+        verifier = opened.enter_context(pool.lent_verifier())
         if "near" not in pool.options.without:
-            run.clock.notify("variant case")
-            failures = check_variant(pool, run.case, rule, operation.source, entries, limit_bytes)
+            run.notify("variant case")
+            failures = check_variant(pool, verifier, run.case, rule, operation.source, entries, limit_bytes)
             for entry in entries:
                 if entry.name in failures:
                     run.record_failure(entry.name, failures[entry.name])
             entries = [entry for entry in entries if entry.name not in failures]
             run.clock.spend("near")
             if not entries:
-                return
-        run.clock.notify("oracle")
-        with open_context(pool.verifier, opening, run.case.threads, limit_bytes) as context:
-            run.clock.spend("oracle")
-            _check_and_measure(run, context, opening.timed_entropy, entries)
+                return None
+        run.notify("oracle")
+        context = opened.enter_context(open_context(verifier, opening, run.case.threads, limit_bytes))
+        run.clock.spend("oracle")
+        passed = _passed(run, context, entries)
+        for candidate in passed:
+            opened.callback(candidate.let_go)
     except VerifierFailed as failure:
         run.record_all(entries, "error", str(failure))
     except WorkerFailed as failure:
         # No backend caused it: a wrong output of the reference is an error for all of them.
         status = "error" if failure.status == "mismatch" else failure.status
         run.record_all(entries, status, f"the plain reference failed: {failure.reason}", "reference")
+    else:
+        found = {one.name: _found(run, one) for one in passed}
+        if pool.options.timed and passed:
+            return _planned(run, context, opening.timed_entropy, passed, found)
+        for name, plan in found.items():
+            run.put(checked_record(run.id, run.case.rule, name, plan))
+    return None
 
 
-def _check_and_measure(run: CaseRun, context: CaseContext, draw_entropy: int, entries: Entries) -> None:
-    pool = run.pool
-    check_reference(pool, context)
+def _passed(run: CaseRun, context: CaseContext, entries: Entries) -> list[Candidate]:
+    """Return the backends that pass, and write the records of the others."""
+    check_reference(run.pool, context)
     if insensitive := _insensitive(run, context):
         run.record_all(entries, "unsupported", insensitive, "trivial_answer")
-        return
+        return []
     passed = check_all(
-        pool, context, entries, run.record_failure, lambda name: run.clock.notify(f"check {name}")
+        run.pool, context, entries, run.record_failure, lambda name: run.notify(f"check {name}")
     )
     run.clock.spend("check")
-    found = {one.name: _found(run, one) for one in passed}
-    try:
-        if pool.options.timed and passed:
-            _measure(run, context, draw_entropy, passed, found)
-        else:
-            for name, plan in found.items():
-                run.put(checked_record(run.id, run.case.rule, name, plan))
-    finally:
-        for candidate in passed:
-            candidate.prepared_worker.kill()
+    return passed
+
+
+def _planned(
+    run: CaseRun,
+    context: CaseContext,
+    draw_entropy: int,
+    passed: Sequence[Candidate],
+    found: dict[str, CandidatePlan],
+) -> CheckedCase:
+    """Write the plan of the case, unless an earlier part of the run has one."""
+    planned = run.before.planned
+    if planned is None:
+        planned = CaseLine(
+            case=run.id,
+            stretches=STRETCHES,
+            draw_entropy=draw_entropy,
+            pairs=context.pairs,
+            flops=context.flops,
+            bytes_moved=context.bytes_moved,
+            contenders=plan_candidates(
+                found, run.pool.options, sharing_note(run.pool.all_cpus, context.threads)
+            ),
+        )
+        run.write(planned)
+    plans = planned.contenders
+    candidates = tuple(
+        # How it is prepared is of this part of the run: it decides which process there is.
+        dataclasses.replace(one, plan=replace(plans[one.name], anew=one.plan.anew))
+        for one in passed
+        if one.name in plans
+    )
+    return CheckedCase(run, context, planned, candidates)
 
 
 def _insensitive(run: CaseRun, context: CaseContext) -> str:
@@ -270,71 +327,3 @@ def _found(run: CaseRun, candidate: Candidate) -> CandidatePlan:
     installed = (entry.record for entry in run.registry.backends.values())
     kernel = kernel_of(found.ran, candidate.entry.record, installed)
     return replace(found, kernel_of=kernel, notes=notes)
-
-
-def _measure(
-    run: CaseRun,
-    context: CaseContext,
-    draw_entropy: int,
-    passed: Sequence[Candidate],
-    found: dict[str, CandidatePlan],
-) -> None:
-    pool, options, planned = run.pool, run.pool.options, run.before.planned
-    if planned is None:
-        note = sharing_note(pool.all_cpus, context.threads)
-        compared_live = any(one.entry.side for one in passed)
-        planned = CaseLine(
-            case=run.id,
-            stretches=STRETCHES,
-            draw_entropy=draw_entropy,
-            pairs=context.pairs,
-            flops=context.flops,
-            bytes_moved=context.bytes_moved,
-            contenders=plan_candidates(found, options, compared_live, note),
-        )
-        run.write(planned)
-    plans = planned.contenders
-    candidates = [dataclasses.replace(one, plan=plans[one.name]) for one in passed if one.name in plans]
-    lines = list(run.before.sets)
-    workers = TimedWorkers(pool, context, options.sets)
-    pool.keep_off_measured_cores(context.threads)
-    try:
-        for index in range(len(lines), options.sets):
-            run.clock.notify(f"repetition {index + 1} of {options.sets}")
-            failed = failed_candidates(lines)
-            starting = [one for one in candidates if index < one.plan.sets and one.name not in failed]
-            if not starting:
-                break
-            pool.wait_for_servers(context.threads)
-            rng = Random(f"{planned.draw_entropy} {index}")
-            line = RepetitionUnderWay(pool, context, workers, index, planned.stretches, rng).measure(starting)
-            line = replace(line, scale=run.scale.measure(run.case, context.bytes_moved))
-            run.write(line)
-            lines.append(line)
-        run.clock.spend("sets")
-        run.clock.notify("memory")
-        _record_times(run, context, planned, candidates, lines)
-        run.clock.spend("memory")
-    finally:
-        workers.close()
-        pool.use_all_cores()
-
-
-def _record_times(
-    run: CaseRun,
-    context: CaseContext,
-    planned: CaseLine,
-    candidates: Sequence[Candidate],
-    lines: Sequence[SetLine],
-) -> None:
-    failed = failed_candidates(lines)
-
-    def peak(candidate: Candidate) -> int | Failure | None:
-        return failed.get(candidate.name) or measure_peak(run.pool, context, candidate)
-
-    peaks = dict(zip([one.name for one in candidates], run.pool.executor.map(peak, candidates), strict=True))
-    options = run.pool.options
-    for record in timed_records(planned, lines, peaks, options.baseline, options.delta):
-        if record.median_ms is not None and record.limit_share is None and run.scale.problem:
-            record = replace(record, notes=[*record.notes, run.scale.problem])
-        run.put(record)

@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
 from attnbench.plugins.registry import Entry
 from attnbench.runner.context import CaseContext, What, give_draw, open_context, prepare_worker, score
-from attnbench.runner.link import VerifierFailed, WorkerFailed, WorkerLink
+from attnbench.runner.link import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.runner.pool import WorkerPool
 from attnbench.stats.protocol import ORACLE_FLOPS, can_be_forked
 from attnbench.types.backend import Backend
@@ -35,6 +35,8 @@ from attnbench.types.words import clean
 
 MANY, MANY_BYTES = 256, 64 * 1024**2
 """A worker hands over at most so many outputs at once; a longer list would not fit into a message."""
+
+_ANEW_BELOW_NS = 100_000_000
 
 _COUNT = re.compile(r" x\d+$")
 
@@ -63,20 +65,27 @@ class MismatchFound(WorkerFailed):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend that passed the check of a case, and its prepared worker, ready to be forked.
+    """A backend that passed the check of a case.
 
     plan: what the check found. Its counts are 0 until :func:`attnbench.runner.plan.plan_candidates` fills
-    them in.
+    them in. peak_bytes: the extra memory of one call; None where the system does not tell. prepared_worker:
+    to be forked by repetitions; None if each prepares the backend anew, or it cannot be forked.
     """
 
     entry: Entry[Backend]
-    prepared_worker: WorkerLink
     plan: CandidatePlan
+    peak_bytes: int | None = None
+    prepared_worker: WorkerLink | None = None
 
     @property
     def name(self) -> str:
         """The name of the backend; in a live comparison with its side."""
         return self.entry.name
+
+    def let_go(self) -> None:
+        """End its prepared worker."""
+        if self.prepared_worker is not None:
+            self.prepared_worker.kill()
 
 
 def kernel_of(ran: Sequence[str], backend: Backend, others: Iterable[Backend]) -> str:
@@ -137,11 +146,8 @@ def check_all(
         begun(entry.name)
         return _check_backend(pool, context, entry)
 
-    def let_go(candidate: Candidate) -> None:
-        candidate.prepared_worker.kill()
-
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
-    passed, failures = _each(pool, slow_first, check, let_go)
+    passed, failures = _each(pool, slow_first, check, Candidate.let_go)
     for entry in entries:
         if entry.name in failures:
             failed(entry.name, failures[entry.name])
@@ -174,25 +180,35 @@ def _each(
 def _check_backend(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]) -> Candidate:
     """Prepare one backend, have all its outputs judged, and warm it up.
 
-    The prepared worker makes one call, so that what the first call creates exists. The rest of the check
-    runs in a fork of it if possible, so that timed workers start with no more history than one call.
+    If timed workers are to be forked from the prepared one, it makes one call, so that what the first call
+    creates exists, and the rest of the check runs in a fork of it.
 
     Raises:
         WorkerFailed: with the status and the reason of its record; its prepared worker is gone.
     """
     worker, prepared = prepare_worker(pool, context, entry)
     fresh = can_be_forked(entry.record, parse_case(context.case))
+    forks = False
     try:
         first_ns = _check_draw(pool, context, worker, entry.name, 0)
-        link = worker.fork(timed=True, cpus=pool.all_cpus) if fresh else worker
+        # Forks of one prepared process share its memory layout. Identical ones were found up to 9 % apart,
+        # each alike in all its forks. So only what is slow to prepare is forked, and no side of a live
+        # comparison.
+        anew = fresh and (bool(entry.side) or prepared.ns + first_ns <= _ANEW_BELOW_NS)
+        forks = fresh and not anew and pool.options.timed
+        link = worker.fork(timed=True, cpus=pool.all_cpus) if forks else worker
         try:
-            judged, warmup_ns, ran, missing = _check_rest(pool, context, link, entry)
+            rest = _check_rest(pool, context, link, entry)
         finally:
-            if fresh:
+            if forks:
                 link.kill()
     except BaseException:
-        worker.kill()
+        forks = False
         raise
+    finally:
+        if not forks:
+            worker.kill()
+    judged = rest.judged
     found = CandidatePlan(
         calls=0,
         samples=0,
@@ -201,36 +217,49 @@ def _check_backend(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]
         accuracy=judged.accuracy,
         prepare_ms=prepared.ns / 1e6,
         first_call_ms=first_ns / 1e6,
-        warmup_ms=[ns / 1e6 for ns in warmup_ns],
+        warmup_ms=[ns / 1e6 for ns in rest.warmup_ns],
         fresh=fresh,
-        notes=[*prepared.notes, *missing],
-        ran=ran,
+        anew=anew,
+        notes=[*prepared.notes, *rest.notes],
+        ran=rest.ran,
         parts=judged.parts,
         dropout=judged.dropout,
     )
-    return Candidate(entry, worker, found)
+    return Candidate(entry, found, rest.peak_bytes, worker if forks else None)
 
 
-def _check_rest(
-    pool: WorkerPool, context: CaseContext, link: WorkerLink, entry: Entry[Backend]
-) -> tuple[rm.Judged, tuple[int, ...], list[str], list[str]]:
-    """Check all draws but the first; return the verdict, the warm-up's trace, what ran, and notes."""
+@dataclass(frozen=True)
+class _Rest:
+    """What a check finds after its first draw: verdict, trace of the warm-up, memory, what ran, notes."""
+
+    judged: rm.Judged
+    warmup_ns: tuple[int, ...] = ()
+    peak_bytes: int | None = None
+    ran: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def _check_rest(pool: WorkerPool, context: CaseContext, link: WorkerLink, entry: Entry[Backend]) -> _Rest:
+    """Check all draws but the first, warm up, measure the memory of a call, and trace one."""
     timeout_s, timed = pool.options.timeout_s, pool.options.timed
     # Where nothing will be timed, the secret draws are part of the check.
     draws = context.check_draws if timed else len(context.draws)
     judged = check_draws(pool, context, link, entry, range(1, draws))
-    warmup_ns: tuple[int, ...] = ()
+    rest = _Rest(judged)
     if timed:
         # The last draw of the check may have arrived in another way than those that are timed.
-        _give_checked(pool, context, link, 0)
+        give_draw(link, context.draws[context.timed_draws[0]], timeout_s, fresh=True)
         warmup_ns = link.ask(m.WarmUp(), m.Warmed, timeout_s)[0].trace_ns
+        # Afterwards its allocator returns large arrays at once.
+        peak_bytes = link.ask(m.MeasureMemory(), m.PeakMemory, timeout_s)[0].bytes
+        rest = _Rest(judged, warmup_ns, peak_bytes)
     # Last, because a traced worker is timed no more, and may end.
     try:
         traced, _ = link.ask(m.TraceCall(), m.Traced, timeout_s)
     except WorkerFailed as failure:
-        return judged, warmup_ns, [], [clean(f"the operations of a call are not known: {failure.reason}")]
+        return replace(rest, notes=[clean(f"the operations of a call are not known: {failure.reason}")])
     notes = [clean(traced.problem)] if traced.problem else []
-    return judged, warmup_ns, [clean(text) for text in traced.ran], notes
+    return replace(rest, ran=[clean(text) for text in traced.ran], notes=notes)
 
 
 def _check_draw(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> int:
@@ -303,6 +332,7 @@ def _tally_calls(pool: WorkerPool, context: CaseContext, link: WorkerLink, name:
 
 def check_variant(
     pool: WorkerPool,
+    verifier: VerifierLink,
     case: Case,
     rule: Entry[Rule],
     operation_source: Source,
@@ -328,12 +358,12 @@ def check_variant(
             pool.options.without, operation_source,
         )  # fmt: skip
         try:
-            with open_context(pool.verifier, opening, variant.threads, memory_limit_bytes) as context:
+            with open_context(verifier, opening, variant.threads, memory_limit_bytes) as context:
                 weighed = [entry.name for entry in group if _gives_weights(pool, variant, entry.record)]
                 check_reference(pool, context, weights=bool(weighed))
                 failures |= _check_group(pool, context, group, weighed)
         except VerifierFailed:
-            if not pool.verifier.alive:
+            if not verifier.alive:
                 raise
     return failures
 

@@ -133,25 +133,18 @@ def prepare_worker(
     context: CaseContext,
     entry: Entry[Backend] | None,
     *,
-    pin_allocator: bool = False,
-    launch: int = 0,
+    worker: WorkerLink | None = None,
 ) -> tuple[WorkerLink, m.Prepared]:
-    """Start a worker, and prepare a backend in it (None: the plain reference); return it with its answer.
+    """Prepare a backend (None: the plain reference) in a worker; return it with its answer.
 
-    launch: the number of the server that it comes from.
+    worker: one that has imported the same backend before, whose last case it forgets; None for a new one.
 
     Raises:
         WorkerFailed: the backend could not be prepared; the worker is gone.
     """
     backend_source, side = (None, "") if entry is None else (entry.source, entry.side)
-    wanted = (context.operation_source, context.rule_source, backend_source)
-    worker = pool.new_worker(
-        context.threads,
-        pool.all_cpus,
-        pin_allocator=pin_allocator,
-        launch=launch,
-        side=side,
-    )
+    if worker is None:
+        worker = pool.new_worker(context.threads, pool.all_cpus, side=side)
     request = m.Prepare(
         case=context.case,
         backend=PLAIN if entry is None else entry.record.name,
@@ -163,7 +156,7 @@ def prepare_worker(
     )
     try:
         prepared, _ = worker.ask(request, m.Prepared, pool.options.timeout_s, (context.parameters.fd,))
-        pool.refuse_changed(side, wanted, prepared.code)
+        pool.refuse_changed(side, prepared.files)
     except WorkerFailed:
         worker.kill()
         raise

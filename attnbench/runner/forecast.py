@@ -58,6 +58,9 @@ WIDE_SCORE_SLOWER = 10
 
 LEAST_CALL_S = 50e-6
 
+TOGETHER_S, MOST_CASES = 20.0, 4
+"""Cases are measured together as long as that takes by the forecast; each has a verifier of its own."""
+
 
 def command_line() -> tuple[str, ...]:
     """Return the command that started this process, with its program's name instead of its path."""
@@ -159,6 +162,26 @@ class Forecast:
     def total_s(self) -> float:
         """The sum."""
         return self.start_s + sum(case.total_s for case in self.cases)
+
+
+def groups_of(forecasts: Sequence[CaseForecast], cases: Mapping[str, Case]) -> list[list[CaseForecast]]:
+    """Return the cases that are measured together: neighbours with as many threads, and soon done.
+
+    cases: by their ids.
+    """
+    groups: list[list[CaseForecast]] = []
+    for each in forecasts:
+        group = groups[-1] if groups else []
+        if (
+            group
+            and len(group) < MOST_CASES
+            and sum(one.total_s for one in group) + each.total_s <= TOGETHER_S
+            and cases[group[0].case].threads == cases[each.case].threads
+        ):
+            group.append(each)
+        else:
+            groups.append([each])
+    return groups
 
 
 def forecast(plan: RunPlan, *, cores: int, free_bytes: int) -> Forecast:

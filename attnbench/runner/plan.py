@@ -26,7 +26,6 @@ _OVERRUN = 20
 """A candidate whose fewest calls would take more than this many budgets takes part in fewer repetitions."""
 
 _ALIKE = 4
-_ANEW_BELOW_MS = 100.0
 
 
 @dataclass(frozen=True)
@@ -40,37 +39,27 @@ class Calls:
 
 
 def plan_candidates(
-    found: Mapping[str, CandidatePlan], options: Options, compared_live: bool, note: str
+    found: Mapping[str, CandidatePlan], options: Options, note: str
 ) -> dict[str, CandidatePlan]:
-    """Plan how each candidate of a case is measured, from what its check found.
-
-    compared_live: whether candidates are sides of a backend. They are then always prepared anew, however long
-    that takes, because forks share the memory layout of one prepared process. note: for every record.
-    """
+    """Plan how each candidate of a case is measured, from what its check found. note: for every record."""
     calls = plan_all(
         {name: [round(1e6 * ms) for ms in one.warmup_ms] for name, one in found.items()}, options
     )
-    return {name: _plan(one, calls[name], options, compared_live, note) for name, one in found.items()}
+    return {name: _plan(one, calls[name], options, note) for name, one in found.items()}
 
 
-def _plan(
-    found: CandidatePlan, calls: Calls, options: Options, compared_live: bool, note: str
-) -> CandidatePlan:
+def _plan(found: CandidatePlan, calls: Calls, options: Options, note: str) -> CandidatePlan:
     notes = [note] if note else []
     if not found.fresh:
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")
     if calls.sets < options.sets:
         notes.append(f"slow: measured in {calls.sets} of {options.sets} sets")
-    # Forks of one prepared process share its memory layout. Identical ones were found up to 9 % apart, each
-    # alike in all its forks. A process that is prepared anew has its own; after a compilation, forks must do.
-    anew = compared_live or found.prepare_ms + found.first_call_ms <= _ANEW_BELOW_MS
     return replace(
         found,
         calls=calls.calls,
         samples=calls.samples,
         warm_calls=calls.warm_calls,
         sets=calls.sets,
-        anew=found.fresh and anew,
         notes=[*notes, *found.notes],
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -23,7 +23,6 @@ from attnbench.runner.machine import allowed_cpus, split_cpus
 from attnbench.runner.options import Options
 from attnbench.types.case import Case
 from attnbench.types.errors import MeasuringFailed
-from attnbench.types.extensions import Source
 from attnbench.types.record import MachineScale
 
 
@@ -54,20 +53,25 @@ class WorkerPool:
         self._origin = {side: self._first_like(side) for side in self._sides}
         self.all_cpus = allowed_cpus()
         self._servers: dict[ServerKey, WorkerLink] = {}
-        self._code: dict[tuple[str, tuple[Source | None, ...]], str] = {}
-        self._replacing = threading.Lock()
+        self._code: dict[tuple[str, str], str] = {}
         self.executor = ThreadPoolExecutor(max_workers=len(self.all_cpus))
-        self._verifier = VerifierLink(options.timeout_s * 5)
+        self._verifiers = [self._new_verifier()]
         self.torch = self._torch_facts()
 
-    @property
-    def verifier(self) -> VerifierLink:
-        """Return the verifier; a new one, which knows no case, if it ended."""
-        with self._replacing:
-            if not self._verifier.alive:
-                self._verifier.close()
-                self._verifier = VerifierLink(self.options.timeout_s * 5)
-            return self._verifier
+    @contextmanager
+    def lent_verifier(self) -> Iterator[VerifierLink]:
+        """Lend a verifier to a case, which is the only one that it has open; from the main thread alone."""
+        verifier = self._verifiers.pop() if self._verifiers else self._new_verifier()
+        if not verifier.alive:
+            verifier.close()
+            verifier = self._new_verifier()
+        try:
+            yield verifier
+        finally:
+            self._verifiers.append(verifier)
+
+    def _new_verifier(self) -> VerifierLink:
+        return VerifierLink(self.options.timeout_s * 5)
 
     def start_servers(self, threads: int) -> None:
         """Start the missing servers for a number of threads; they get ready by themselves.
@@ -131,14 +135,16 @@ class WorkerPool:
             worker.ask(paths, m.Done, START_TIMEOUT_S)
         return worker
 
-    def refuse_changed(self, side: str, sources: tuple[Source | None, ...], code: str) -> None:
-        """Raise :class:`WorkerFailed` if a plugin's files changed since the first worker imported them.
+    def refuse_changed(self, side: str, files: Mapping[str, str]) -> None:
+        """Raise :class:`WorkerFailed` if a file of a plugin changed since the first worker imported it.
 
-        code: the stamp of the files, as :class:`~attnbench.ipc.messages.Prepared` has it.
+        files: their stamps, as :class:`~attnbench.ipc.messages.Prepared` has them.
         """
-        if self._code.setdefault((side, sources), code) != code:
-            changed = ", ".join(dict.fromkeys(str(source) for source in sources if source is not None))
-            raise WorkerFailed("error", f"the code of {changed} changed during the run: start again")
+        changed = [
+            file for file, stamp in files.items() if self._code.setdefault((side, file), stamp) != stamp
+        ]
+        if changed:
+            raise WorkerFailed("error", f"{changed[0]} changed during the run: start again")
 
     def measured_cpus(self, threads: int) -> tuple[int, ...]:
         """Return the cores where workers with so many threads are timed."""
@@ -168,7 +174,8 @@ class WorkerPool:
         """End every process."""
         self.use_all_cores()
         self.executor.shutdown(wait=False, cancel_futures=True)
-        self._verifier.close()
+        for verifier in self._verifiers:
+            verifier.close()
         for server in self._servers.values():
             server.kill()
 

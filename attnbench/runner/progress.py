@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 
 @dataclass(frozen=True)
@@ -25,37 +26,35 @@ Progress = Callable[[Moment], None]
 class Clock:
     """Reports progress with an estimate of the time left, and adds up where the time went.
 
-    expected_s: the time that each case is expected to take.
+    groups: the cases that are measured together, each with the time that it is expected to take.
     """
 
-    def __init__(self, progress: Progress | None = None, expected_s: Sequence[float] = ()) -> None:
+    def __init__(self, progress: Progress | None = None, groups: Sequence[Mapping[str, float]] = ()) -> None:
         self.phases_s: dict[str, float] = {}
         self._progress = progress
-        self._expected_s = expected_s
+        self._places = {case: place for place, case in enumerate(chain.from_iterable(groups), 1)}
+        self._expected_s = [sum(group.values()) for group in groups]
         self._start = self._phase_start = time.monotonic()
         self._number = 0
-        self._case = ""
-        self._first_case_start = self._case_start = self._start
+        self._first_start = self._group_start = self._start
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._start
 
-    def begin_case(self, case: str) -> None:
-        """Note that the next case begins."""
-        self._case_start = time.monotonic()
+    def begin_group(self) -> None:
+        """Note that the next group of cases begins."""
+        self._group_start = time.monotonic()
         if self._number == 0:
-            self._first_case_start = self._case_start
+            self._first_start = self._group_start
         self._number += 1
-        self._case = case
 
-    def notify(self, doing: str) -> None:
+    def notify(self, case: str, doing: str) -> None:
         """Report what the run does now."""
         if self._progress is not None:
-            cases = len(self._expected_s)
-            moment = Moment(self._number, cases, self._case, doing, self.elapsed_s, self._left_s())
-            self._progress(moment)
+            place, cases = self._places[case], len(self._places)
+            self._progress(Moment(place, cases, case, doing, self.elapsed_s, self._left_s()))
 
     def spend(self, phase: str) -> None:
         """Count the time since the last call towards ``phase``."""
@@ -68,12 +67,12 @@ class Clock:
             return None
         done = self._number - 1
         mean_s = sum(self._expected_s) / len(self._expected_s)
-        # One average case is added as if it had gone as expected, since the first case alone says little.
+        # One average group is added as if it had gone as expected, since the first alone says little.
         expected_s = sum(self._expected_s[:done]) + mean_s
-        taken_s = self._case_start - self._first_case_start + mean_s
-        begun_s = time.monotonic() - self._case_start
+        taken_s = self._group_start - self._first_start + mean_s
+        begun_s = time.monotonic() - self._group_start
         if expected_s and begun_s > self._expected_s[done] * taken_s / expected_s:
-            # A case that is late counts at once, because it may take minutes.
+            # A group that is late counts at once, because it may take minutes.
             taken_s, expected_s = taken_s + begun_s, expected_s + self._expected_s[done]
         factor = taken_s / expected_s if expected_s else 1.0
         now_s = max(0.0, self._expected_s[done] * factor - begun_s)

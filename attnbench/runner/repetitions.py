@@ -1,4 +1,4 @@
-"""One repetition: a fresh process of every candidate, all taking slots on the same core."""
+"""One repetition of a case: processes of its candidates, all taking slots on the same core."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from time import perf_counter
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.runner.check import Candidate
-from attnbench.runner.context import ArrayBlock, CaseContext, Place, compared, give_draw, prepare_worker
+from attnbench.runner.context import ArrayBlock, CaseContext, Place, compared, give_draw
 from attnbench.runner.handoff import take_segment
 from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.plan import order_of_slots
 from attnbench.runner.pool import WorkerPool
-from attnbench.stats.protocol import kept_over
+from attnbench.runner.workers import TimedWorkers
 from attnbench.timing.warmup import BEFORE_SLOTS
 from attnbench.types.record import Block, CandidatePlan, Failure, SetLine
 
@@ -60,51 +60,6 @@ def _mismatch_words(output: m.KeptOutput, scored: rm.Scored, index: int) -> str:
     on = "inputs written anew while it was timed" if output.refreshed else "inputs it had not seen before"
     transform = f" ({scored.transform})" if scored.transform else ""
     return f"in the output of a timed call, {where}, on {on}{transform}: {scored.problem}"
-
-
-class TimedWorkers:
-    """Workers of a case: fresh for each repetition, or kept over several where forking is unsafe."""
-
-    def __init__(self, pool: WorkerPool, context: CaseContext, sets: int) -> None:
-        self._pool = pool
-        self._context = context
-        self._segment = kept_over(sets)
-        self._kept: dict[str, tuple[int, WorkerLink]] = {}
-
-    def timed(self, candidate: Candidate, index: int) -> WorkerLink:
-        """Return a process of the backend for repetition ``index``, not yet pinned to the measured cores.
-
-        All backends of a repetition that are prepared anew come from the same server, those of the next
-        repetition from another.
-        """
-        pinned = self._pool.options.allocator_pinned
-        if candidate.plan.anew:
-            return self._prepared(candidate, index)
-        if candidate.plan.fresh:
-            return candidate.prepared_worker.fork(timed=True, cpus=self._pool.all_cpus, pin_allocator=pinned)
-        segment = index // self._segment
-        kept = self._kept.get(candidate.name)
-        if kept is None or kept[0] != segment:
-            if kept is not None:
-                kept[1].kill()
-            self._kept[candidate.name] = kept = (segment, self._prepared(candidate, segment))
-        return kept[1]
-
-    def _prepared(self, candidate: Candidate, launch: int) -> WorkerLink:
-        pool = self._pool
-        pinned = pool.options.allocator_pinned
-        return prepare_worker(pool, self._context, candidate.entry, pin_allocator=pinned, launch=launch)[0]
-
-    def release(self, candidate: Candidate, link: WorkerLink) -> None:
-        """End a process after its repetition, unless it is kept."""
-        if candidate.plan.fresh:
-            link.pin(self._pool.all_cpus)
-            link.kill()
-
-    def close(self) -> None:
-        """End the processes that were kept."""
-        for _, link in self._kept.values():
-            link.kill()
 
 
 class RepetitionUnderWay:
@@ -189,12 +144,12 @@ class RepetitionUnderWay:
 
     def _ready(self, candidate: Candidate, junk_bytes: int) -> tuple[WorkerLink, list[int]]:
         """Start a process of a backend with its first inputs; return it with the trace of its warm-up."""
-        link = self._workers.timed(candidate, self._index)
+        link = self._workers.prepared(self._context, candidate, self._index)
         try:
             give_draw(link, self._inputs[0], self._timeout_s, fresh=True, junk_bytes=junk_bytes)
             warmed, _ = link.ask(self._warm_up, m.Warmed, self._timeout_s)
         except WorkerFailed:
-            self._workers.release(candidate, link)
+            self._workers.release(candidate, link, failed=True)
             raise
         return link, list(warmed.trace_ns)
 
@@ -244,18 +199,19 @@ class RepetitionUnderWay:
                     self._verified[name] = calls
 
     def _let_go(self, name: str) -> int | None:
-        """End a process after it has handed over its outputs, and have them judged; return their number.
+        """Let a process go after it has handed over its outputs, and have them judged; return their number.
 
-        Return None if it had failed before. It ends while the verifier works on the outputs of another,
+        Return None if it had failed before. It goes while the verifier works on the outputs of another,
         because ending takes as long.
         """
-        link = self._links[name]
+        link, failed = self._links[name], True
         try:
             if name in self._failed:
                 return None
             kept, fd = link.ask(m.TimedOutputs(), m.Kept, self._timeout_s)
+            failed = False
         finally:
-            self._workers.release(self._candidates[name], link)
+            self._workers.release(self._candidates[name], link, failed=failed)
         if fd < 0:
             raise WorkerFailed("crashed", "answered without outputs")
         with compared(self._context.verifier, fd), self._judging:
@@ -280,23 +236,3 @@ def _segment_s(plan: CandidatePlan) -> float:
     """Return how long the slots of a backend in one segment take, judged by its warm-up."""
     call_s = median(plan.warmup_ms) / 1000 if plan.warmup_ms else 0.0
     return plan.samples * (plan.calls + plan.warm_calls) * call_s
-
-
-def measure_peak(pool: WorkerPool, context: CaseContext, candidate: Candidate) -> int | Failure | None:
-    """Return the peak extra bytes of one call, measured in a process of its own; or why the backend failed.
-
-    The process has the allocator as the system has it.
-    """
-    link = None
-    try:
-        if candidate.plan.fresh:
-            link = candidate.prepared_worker.fork(timed=True, cpus=pool.all_cpus)
-        else:
-            link, _ = prepare_worker(pool, context, candidate.entry)
-        give_draw(link, context.draws[context.check_draws], pool.options.timeout_s, fresh=True)
-        return link.ask(m.MeasureMemory(), m.PeakMemory, pool.options.timeout_s)[0].bytes
-    except WorkerFailed as failure:
-        return Failure(failure.status, failure.reason, failure.check)
-    finally:
-        if link is not None:
-            link.kill()

@@ -17,10 +17,11 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
-from attnbench.runner.case import Before, CaseRun, run_case
-from attnbench.runner.forecast import RunPlan
+from attnbench.runner.case import Before, CaseRun
+from attnbench.runner.forecast import RunPlan, groups_of
 from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import check_threads, environment
+from attnbench.runner.measure import run_cases
 from attnbench.runner.options import options_of
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock, Progress
@@ -190,30 +191,31 @@ def _run_cases(
     progress: Progress | None,
 ) -> None:
     """Run the cases that lack a record; ``before``: the stored part of each, by its id."""
-    expected_s = {case.case: case.total_s for case in plan.forecast.cases}
     every, nothing = frozenset(plan.backends), Before()
-    left = {case_id(case): case for case in plan.cases}
-    left = {name: case for name, case in left.items() if before.get(name, nothing).recorded != every}
-    clock = Clock(progress, [expected_s[name] for name in left])
+    left = [each for each in plan.forecast.cases if before.get(each.case, nothing).recorded != every]
+    groups = groups_of(left, {case_id(case): case for case in plan.cases})
+    clock = Clock(progress, [{each.case: each.total_s for each in group} for group in groups])
     clock.spend("start")
     scale = Scale(pool)
+
+    def case_run(name: str) -> CaseRun:
+        return CaseRun(
+            pool=pool,
+            scale=scale,
+            registry=plan.registry,
+            case=parse_case(name),
+            names=plan.names(name),
+            left_out=plan.left_out(name),
+            clock=clock,
+            write=writer.append,
+            before=before.get(name, nothing),
+        )
+
     try:
-        for name, case in left.items():
-            clock.begin_case(name)
-            pool.start_servers(case.threads)
-            run_case(
-                CaseRun(
-                    pool=pool,
-                    scale=scale,
-                    registry=plan.registry,
-                    case=case,
-                    names=plan.names(name),
-                    left_out=plan.left_out(name),
-                    clock=clock,
-                    write=writer.append,
-                    before=before.get(name, nothing),
-                )
-            )
+        for group in groups:
+            clock.begin_group()
+            pool.start_servers(parse_case(group[0].case).threads)
+            run_cases([case_run(each.case) for each in group])
             clock.spend("other")
     finally:
         scale.close()

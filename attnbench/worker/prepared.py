@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -250,7 +249,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
     else:
         backend = _brought(request.backend_source, Backend, request.backend)
     sources = (request.operation_source, request.rule_source, request.backend_source)
-    code = _stamp(sys.modules.keys() - known, [source for source in sources if source is not None])
+    files = _stamps(sys.modules.keys() - known, [source for source in sources if source is not None])
     _refuse(backend, case, rule)
     tensors = to_tensors(parameters, case)
     names = projection_shapes(case, rule)
@@ -264,23 +263,23 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
     except BaseException as failure:
         raise _not_prepared(failure) from failure
     prepared = PreparedBackend(setup, backend, call, parameters=tuple(tensors.values()))
-    return prepared, Prepared(time.perf_counter_ns() - start, code=code)
+    return prepared, Prepared(time.perf_counter_ns() - start, files=files)
 
 
-def _stamp(modules: Iterable[str], sources: Iterable[Source]) -> str:
-    """Return digits that change when someone writes to a module of the plugins' packages.
+def _stamps(modules: Iterable[str], sources: Iterable[Source]) -> dict[str, str]:
+    """Return what changes when someone writes to a file of the plugins' packages, by file.
 
     Modules of other packages do not count: some are generated when they are imported.
     """
     packages = {source.module.partition(".")[0] for source in sources}
-    stamps: list[tuple[str, int, int]] = []
-    for name in sorted(modules):
+    stamps: dict[str, str] = {}
+    for name in modules:
         file = getattr(sys.modules.get(name), "__file__", None)
         if name.partition(".")[0] in packages and file is not None:
             with contextlib.suppress(OSError):
                 found = Path(file).stat()
-                stamps.append((file, found.st_mtime_ns, found.st_size))
-    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
+                stamps[file] = f"{found.st_mtime_ns} {found.st_size}"
+    return stamps
 
 
 def _plain(case: Case) -> Backend:

@@ -85,7 +85,8 @@ def open_bench(pool: WorkerPool, case: str = PLAIN, threads: int = 1) -> Iterato
         case, source, timed_entropy=1, timed_draws=2, oracle_flops=4e9, without=LESS_CHECKED
     )
     with ExitStack() as stack:
-        context = stack.enter_context(open_context(pool.verifier, opening, threads, MEMORY_BYTES))
+        verifier = stack.enter_context(pool.lent_verifier())
+        context = stack.enter_context(open_context(verifier, opening, threads, MEMORY_BYTES))
         bench = Bench(pool, context)
         stack.callback(bench.close)
         yield bench

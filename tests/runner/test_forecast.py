@@ -151,31 +151,29 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 def test_moments_say_the_case_the_step_and_the_time_left(time: Time) -> None:
     moments: list[Moment] = []
-    clock = Clock(moments.append, [10, 2])
-    clock.notify("start")
+    clock = Clock(moments.append, [{"a": 7, "b": 3}, {"c": 2}])
     time.now += 5
-    clock.begin_case("a")
-    clock.notify("oracle")
+    clock.begin_group()
+    clock.notify("a", "oracle")
     time.now += 4
-    clock.notify("check")
+    clock.notify("b", "check")
     time.now += 6
-    clock.begin_case("b")
-    clock.notify("oracle")
-    # The start is not part of the estimate, and so far each case took as long as expected.
+    clock.begin_group()
+    clock.notify("c", "oracle")
+    # The start is not part of the estimate, and so far each group took as long as expected.
     assert moments == [
-        Moment(0, 2, "", "start", 0.0, None),
-        Moment(1, 2, "a", "oracle", 5.0, 12.0),
-        Moment(1, 2, "a", "check", 9.0, 8.0),
-        Moment(2, 2, "b", "oracle", 15.0, 2.0),
+        Moment(1, 3, "a", "oracle", 5.0, 12.0),
+        Moment(2, 3, "b", "check", 9.0, 8.0),
+        Moment(3, 3, "c", "oracle", 15.0, 2.0),
     ]
 
 
 def test_a_machine_half_as_fast_as_expected_is_believed_more_with_each_case(time: Time) -> None:
     moments: list[Moment] = []
-    clock = Clock(moments.append, [2.0] * 100)
-    for _ in range(100):
-        clock.begin_case("a")
-        clock.notify("oracle")
+    clock = Clock(moments.append, [{f"{place}": 2.0} for place in range(100)])
+    for place in range(100):
+        clock.begin_group()
+        clock.notify(f"{place}", "oracle")
         time.now += 4
     left = [moment.left_s for moment in moments]
     assert left[:2] == pytest.approx([200, 1.5 * 2 * 99])
@@ -185,21 +183,21 @@ def test_a_machine_half_as_fast_as_expected_is_believed_more_with_each_case(time
 
 def test_a_case_that_takes_longer_than_expected_counts_at_once(time: Time) -> None:
     moments: list[Moment] = []
-    clock = Clock(moments.append, [2.0] * 10)
-    clock.begin_case("a")
+    clock = Clock(moments.append, [{f"{place}": 2.0} for place in range(10)])
+    clock.begin_group()
     for _ in range(3):
         time.now += 2
-        clock.notify("oracle")
+        clock.notify("0", "oracle")
     assert [moment.left_s for moment in moments] == pytest.approx([18, 1.5 * 18, 2 * 18])
 
 
 def test_cases_that_take_no_time_have_none_left(time: Time) -> None:
     """Every backend is refused on them."""
     moments: list[Moment] = []
-    clock = Clock(moments.append, [0.0, 0.0])
+    clock = Clock(moments.append, [{"a": 0.0}, {"b": 0.0}])
     for name in "ab":
-        clock.begin_case(name)
-        clock.notify("oracle")
+        clock.begin_group()
+        clock.notify(name, "oracle")
     assert [moment.left_s for moment in moments] == [0, 0]
 
 

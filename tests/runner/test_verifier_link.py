@@ -77,14 +77,16 @@ def replace_case(request: rm.OpenCase, case: str) -> rm.OpenCase:
     )
 
 
-def test_a_workshop_replaces_a_verifier_that_died(pool: WorkerPool) -> None:
-    first = pool.verifier
-    assert pool.verifier is first
-    os.kill(pid(first), signal.SIGKILL)
-    assert "process ended" in sentence(first)
-    second = pool.verifier
-    assert second is not first
-    assert second.ask(opening(timed_draws=0), rm.CaseOpened)[0].families
+def test_each_case_has_a_verifier_of_its_own_and_a_dead_one_is_replaced(pool: WorkerPool) -> None:
+    with pool.lent_verifier() as first, pool.lent_verifier() as second:
+        assert first is not second
+        os.kill(pid(first), signal.SIGKILL)
+        os.kill(pid(second), signal.SIGKILL)
+        assert "process ended" in sentence(first)
+        assert "process ended" in sentence(second)
+    with pool.lent_verifier() as third:
+        assert third not in (first, second)
+        assert third.ask(opening(timed_draws=0), rm.CaseOpened)[0].families
 
 
 def test_draws_depend_on_the_entropy_only_where_they_are_timed(verifier: VerifierLink) -> None:
