@@ -3,6 +3,7 @@
 >>> import attnbench
 >>> run = attnbench.run("attention/dot/H1-L16-D8", backends=["eager", "bmm"])  # doctest: +SKIP
 >>> run.frame[["backend", "median_ms", "ratio"]]  # doctest: +SKIP
+>>> run.summary[["case", "backend", "sure", "next_ratio"]]  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -126,6 +127,7 @@ def _run_of(stored: Sequence[StoredRun], registry: Registry) -> Run:
         by_file=by_file,
         unfinished=tuple(dict.fromkeys(s.path for s in stored if s.finished is None)),
         metrics=metric_columns(registry.metrics.values(), by_file),
+        times=tuple(tuple((one.case, one.index, one.median_ns) for one in s.times) for s in stored),
     )
 
 

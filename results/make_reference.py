@@ -34,9 +34,8 @@ SUITES: dict[str, tuple[str, ...]] = {
     "lengths": ("--budget", "0.5", "--sets", "9", *(word for one in SOME for word in ("--backend", one))),
     "bert-base": ("--budget", "0.5", "--sets", "9"),
 }
-CASE = "attention/scaled_dot/B1-H12-Lq1024-Lk1024-D64/causal/float32/cpu/forward"
-"""Whose rows stand in the README."""
-COLUMNS = ("time", "×eager", "interval", "verdict", "rms/ref", "extra")
+SHOWN = "gpt2"
+"""The suite whose answer stands in the README."""
 BEGIN = "<!-- reference: written by python results/make_reference.py -->\n"
 END = "<!-- end of reference -->\n"
 
@@ -52,25 +51,17 @@ def run_ids() -> list[str]:
 
 
 def table() -> str:
-    """The rows of one case as Markdown, and where they come from."""
+    """The answer of a run as a terminal shows it, and where it comes from."""
     from attnbench.api import load
-    from attnbench.reports.columns import name_text, table_columns
-    from attnbench.reports.formats import as_markdown
+    from attnbench.reports.table import View
+    from attnbench.reports.table import table as shown
 
-    run = load(file_of("gpt2"))
-    judged = [one for one in run.judged if one.record.case == CASE and one.record.status == "ok"]
-    judged.sort(key=lambda one: one.record.median_ms or 0.0)
-    shown = [column for column in table_columns(judged) if column.head in COLUMNS]
-    rows = [
-        {"backend": name_text(one.record)} | {column.head: column.text(one) for column in shown}
-        for one in judged
-    ]
-    heads = ["backend", *(column.head for column in shown)]
-    right = [column.head for column in shown if column.justify == "right"]
-    begun = run.manifests[0]
+    run = load(file_of(SHOWN))
+    started, cpu = run.manifests[0].started, run.manifests[0].environment["cpu"]
+    text = shown(run.judged, run.answers[0], View(width=100))
     return (
-        f"`{CASE}` of `results/reference-gpt2.jsonl`, measured on {begun.started[:10]}, one thread of "
-        f"{begun.environment['cpu']}:\n\n{as_markdown(rows, heads, right=right)}"
+        f"`attnbench report results/reference-{SHOWN}.jsonl`, measured on {started[:10]}, one thread of "
+        f"{cpu}:\n\n```text\n{text}```\n"
     )
 
 

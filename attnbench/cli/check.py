@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from attnbench.cli.options import SELECTING, measuring_options, options_of
-from attnbench.cli.output import note, print_run, record_format
+from attnbench.cli.output import Shown, note, print_run, record_format
 from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure
@@ -69,6 +69,6 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
     if run is not None:
         note(f"stored in {run.path}")
         if format_ != "table":
-            print_run(run, format_, trace=False)
+            print_run(run, format_, Shown())
     click.echo(str(report), err=format_ != "table")
     ctx.exit(1 if report.problems else 3 if report.unavailable else 0)

@@ -130,12 +130,20 @@ record_options = (
     click.option(
         "--trace", is_flag=True, help="Show the operations that each backend ran. JSON and CSV always do."
     ),
+    click.option("--details", is_flag=True, help="Show the table of every case, with reasons and notes."),
+    click.option("--legend", is_flag=True, help="Explain the columns and words of the table."),
+    click.option(
+        "--summary", is_flag=True,
+        help="In JSON, CSV and Markdown: the fastest backend of each case and the means, not the records.",
+    ),
     click.option(
         "--format", "format_", default="table", show_default=True, type=FORMAT, metavar="FORMAT",
         help="Format of the data on stdout: table, json, csv, markdown, or one of attnbench list reporters.",
     ),
 )  # fmt: skip
 """Options of all commands that print records."""
+SHOWING = ("trace", "details", "legend", "summary", "format_")
+"""The parameters of these options that change only what is printed."""
 benchmark_json_option = click.option(
     "--benchmark-json", type=click.Path(path_type=Path), metavar="FILE",
     help="Also write the run to this file in the format of pytest-benchmark.",

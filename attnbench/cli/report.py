@@ -11,6 +11,7 @@ import click
 
 from attnbench.cli.options import benchmark_json_option, decorated, record_options
 from attnbench.cli.output import (
+    Shown,
     check_benchmark_json,
     note,
     own_format,
@@ -18,6 +19,7 @@ from attnbench.cli.output import (
     print_records,
     print_run,
     record_format,
+    shown_of,
     write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry
     from attnbench.reports.judged import Judged
     from attnbench.reports.run import Run
+    from attnbench.stats.answer import Answer
     from attnbench.types.compared import Measured
     from attnbench.types.extensions import Reporter
     from attnbench.types.formats import Format
@@ -60,9 +63,11 @@ def command(
     *,
     files: tuple[Path, ...],
     benchmark_json: Path | None,
-    trace: bool,
     format_: str,
-    **targets: Path | None,
+    html: Path | None,
+    csv: Path | None,
+    markdown: Path | None,
+    **showing: bool,
 ) -> None:
     """Print the records of stored runs: files, or folders of them.
 
@@ -75,6 +80,8 @@ def command(
     from attnbench.api import loaded
     from attnbench.results.read import is_json_file
 
+    shown = shown_of(showing)
+    targets = {"html": html, "csv": csv, "markdown": markdown}
     theirs = [path for path in files if is_json_file(path)]
     if theirs:
         name = repr(str(theirs[0]))
@@ -91,12 +98,12 @@ def command(
     printed = record_format(ctx, format_, registry)
     run = loaded(list(files), registry)
     try:
-        _print_runs(run, printed, trace=trace)
+        _print_runs(run, printed, shown)
     finally:
         if benchmark_json is not None:
             write_benchmark_json(files, benchmark_json)
         for name, path in sorted(chosen.items()):
-            _write(path, _content(name, run, trace=trace))
+            _write(path, _content(name, run, shown))
 
 
 def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
@@ -124,9 +131,10 @@ def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
         check_packages()
 
 
-def _content(name: str, run: Run, *, trace: bool) -> str:
+def _content(name: str, run: Run, shown: Shown) -> str:
     """Return the text of a file for the option --html, --csv or --markdown."""
     from attnbench.reports.render import render
+    from attnbench.reports.table import View
 
     if name == "html":
         from attnbench.reports.html.page import page
@@ -134,10 +142,9 @@ def _content(name: str, run: Run, *, trace: bool) -> str:
         return page(run)
     if name == "csv":
         return render(run.judged, "csv")
-    if len(run.paths) == 1:
-        return render(run.judged, "markdown", trace=trace)
-    parts = (f"{head}\n\n{render(judged, 'markdown', trace=trace)}" for head, judged in _each(run))
-    return "\n".join(parts)
+    view = View(trace=shown.trace)
+    texts = [(head, render(judged, "markdown", view, answer)) for head, judged, answer in _each(run)]
+    return texts[0][1] if len(texts) == 1 else "\n".join(f"{head}\n\n{text}" for head, text in texts)
 
 
 def _write(target: Path, text: str) -> None:
@@ -148,13 +155,14 @@ def _write(target: Path, text: str) -> None:
     note(f"written to {target}")
 
 
-def _each(run: Run) -> Iterator[tuple[str, list[Judged]]]:
-    """Yield the records of each run of several, with a line that describes the run."""
-    for path, manifest, judged in zip(run.paths, run.manifests, run.judged_by_file, strict=True):
-        yield f"{path}: {manifest.started}, {manifest.environment.get('cpu')}", judged
+def _each(run: Run) -> Iterator[tuple[str, list[Judged], Answer | None]]:
+    """Yield for each run a line that describes it, its records and its answer."""
+    every = zip(run.paths, run.manifests, run.judged_by_file, run.answers, strict=True)
+    for path, manifest, judged, answer in every:
+        yield f"{path}: {manifest.started}, {manifest.environment.get('cpu')}", judged, answer
 
 
-def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> None:
+def _print_runs(run: Run, format_: Format | Entry[Reporter], shown: Shown) -> None:
     for path in run.unfinished:
         if run.paths.count(path) > 1:
             click.echo(f"{path}: one of its runs was cut off; only its own file can be resumed", err=True)
@@ -163,11 +171,11 @@ def _print_runs(run: Run, format_: Format | Entry[Reporter], *, trace: bool) -> 
             go_on = go_on_words(path, live=live, command="attnbench run")
             click.echo(f"{path}: the run was cut off; {go_on}", err=True)
     if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
-        print_run(run, format_, trace=trace)
+        print_run(run, format_, shown)
         return
-    for head, judged in _each(run):
+    for head, judged, answer in _each(run):
         click.echo(f"{head}\n")
-        print_records(judged, format_, trace=trace)
+        print_records(judged, format_, answer, shown)
         click.echo()
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.options import measuring_options, options_of, selected
+from attnbench.cli.options import SHOWING, measuring_options, options_of, selected
 from attnbench.cli.output import (
     check_benchmark_json,
     note,
     own_format,
     print_run,
     record_format,
+    shown_of,
     write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
@@ -80,12 +81,12 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         from attnbench.api import loaded
 
         try:
-            print_run(loaded(stop.path, registry), printed, trace=chosen["trace"])
+            print_run(loaded(stop.path, registry), printed, shown_of(chosen))
         except PluginFailed as failure:
             click.echo(f"attnbench: {failure}", err=True)
         raise
     try:
-        print_run(run, printed, trace=chosen["trace"])
+        print_run(run, printed, shown_of(chosen))
     finally:
         # Last, where it is still seen: the table of a suite is longer than a terminal.
         note(f"stored in {run.path}")
@@ -104,7 +105,7 @@ def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Pr
     from attnbench.results.format import read_run
 
     default = click.core.ParameterSource.DEFAULT
-    kept = ("resume", "format_", "trace", "benchmark_json")
+    kept = ("resume", "benchmark_json", *SHOWING)
     given = [n for n in ctx.params if n not in kept and ctx.get_parameter_source(n) is not default]
     if given:
         words = {p.name: p.opts[0] if isinstance(p, click.Option) else "cases" for p in ctx.command.params}

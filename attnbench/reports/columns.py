@@ -211,7 +211,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_record("p_value", "float64", "Of the sign test that the ratio is 1."),
     Column("p_adjusted", "float64", lambda j: j.p_adjusted, "`p_value` adjusted over the run."),
     Column("verdict", "str", lambda j: j.verdict, "`faster`, `slower`, `same`, `unclear` or `baseline`.",
-           head="verdict", cell=lambda j: j.verdict, justify="left"),
+           head="verdict", cell=lambda j: f"{j.verdict}: {j.hint}" if j.hint else j.verdict, justify="left"),
     Column("verdict_reason", "str", lambda j: j.why, "What an unclear verdict lacks."),
     _of_record("baseline", "str", "The backend that the ratio is to."),
     _of_record("delta", "float64", "Smallest effect that counts."),

@@ -35,7 +35,8 @@ class Judged:
 
     verdict: ``baseline`` for the baseline itself; None without a ratio. p_adjusted: its p-value after
     Benjamini-Hochberg over all ratios of the run. why: for ``unclear``, what is missing and what to do about
-    it. run: the id of its run, "" if unknown. added: a cell for each metric that a plugin brings.
+    it. hint: the same in a word, where the interval leaves out 1 (:class:`~attnbench.stats.verdict.Verdict`).
+    run: the id of its run, "" if unknown. added: a cell for each metric that a plugin brings.
     """
 
     record: Record
@@ -44,6 +45,7 @@ class Judged:
     why: str = ""
     run: str = ""
     added: tuple[Added, ...] = ()
+    hint: str = ""
 
 
 def judge(records: Sequence[Record], run: str = "") -> list[Judged]:
@@ -60,7 +62,7 @@ def _judged(record: Record, verdict: Verdict | None, run: str) -> Judged:
         if record.backend == record.baseline:
             return Judged(record, BASELINE, run=run)
         if verdict is not None:
-            return Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run)
+            return Judged(record, verdict.word, verdict.p_adjusted, verdict.reason, run, hint=verdict.hint)
     return Judged(record, run=run)
 
 

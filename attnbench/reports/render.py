@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attnbench.plugins.calling import Raised, call, traced
 from attnbench.plugins.registry import Entry
+from attnbench.reports.answer import SUMMARY, Grid, backends_grid, busy_text, cases_grid, key_text
 from attnbench.reports.columns import KEYS, NAMES, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_csv, as_json, as_markdown
 from attnbench.reports.judged import Judged
+from attnbench.reports.table import View, table
+from attnbench.stats.answer import Answer
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts
 from attnbench.types.formats import Format
@@ -52,22 +55,45 @@ def run_facts(
 
 
 def render(
-    judged: Sequence[Judged], format: Format, *, width: int = 120, colour: bool = False, trace: bool = False
+    judged: Sequence[Judged],
+    format: Format,
+    view: View | None = None,
+    answer: Answer | None = None,
+    *,
+    summary: bool = False,
 ) -> str:
     """Render records as text that ends in a newline.
 
     JSON and CSV have every column of :data:`attnbench.reports.columns.COLUMNS` and of plugins, in full.
-    Markdown has the columns and the order of the table, and the status. width, colour: of the table. trace:
-    show the operations of each call; JSON and CSV always do.
+    Markdown has the answer, then the columns and the order of the table, and the status. view: of the table;
+    its trace is of Markdown too. answer: of the run. summary: Markdown has the answer alone.
     """
+    view = view or View()
     if format == "table":
-        from attnbench.reports.table import table
-
-        return table(judged, width, colour=colour, trace=trace)
+        return table(judged, answer, view)
     if format == "markdown":
-        return _markdown(judged, trace)
+        answered = _markdown_answer(judged, answer)
+        return answered if summary else answered + _markdown(judged, view.trace)
     rows = [record_row(one) for one in judged]
     return as_json(rows) if format == "json" else as_csv(rows, list(rows[0]) if rows else KEYS)
+
+
+def render_summary(rows: Sequence[dict[str, Any]], format: Literal["json", "csv"]) -> str:
+    """Render the rows of a summary."""
+    return as_json(rows) if format == "json" else as_csv(rows, list(SUMMARY))
+
+
+def _markdown_answer(judged: Sequence[Judged], answer: Answer | None) -> str:
+    if answer is None or not answer.leads:
+        return ""
+    backends, others = backends_grid(judged, answer)
+    parts = [_grid(cases_grid(judged, answer)), _grid(backends), others, key_text(answer), busy_text(answer)]
+    return "".join(f"{part.rstrip()}\n\n" for part in parts if part)
+
+
+def _grid(grid: Grid) -> str:
+    rows = [dict(zip(grid.heads, row, strict=True)) for row in grid.rows]
+    return as_markdown(rows, grid.heads, right=grid.right)
 
 
 def _markdown(judged: Sequence[Judged], trace: bool) -> str:

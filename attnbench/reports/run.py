@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.types.record import Manifest, Record
 from attnbench.types.status import MEANING
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnbench.reports.judged import Judged, MetricColumn
+    from attnbench.stats.answer import Answer
 
 
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
@@ -38,7 +39,8 @@ class Run:
 
     paths: the file of each run, the same for runs of a merged file. manifests: one for each run. by_file: for
     each run its records, one for each case and backend. unfinished: the files with a run that was cut off.
-    metrics: the columns that plugins add.
+    metrics: the columns that plugins add. times: for each run its repetitions in short: the case, the number
+    of the repetition, and the median time of a call of each backend.
     """
 
     paths: tuple[Path, ...]
@@ -46,10 +48,11 @@ class Run:
     by_file: tuple[tuple[Record, ...], ...]
     unfinished: tuple[Path, ...] = ()
     metrics: tuple[MetricColumn, ...] = ()
+    times: tuple[tuple[tuple[str, int, Mapping[str, float]], ...], ...] = ()
 
     def __repr__(self) -> str:
         """One line for a notebook: the files, and a count of the records by status."""
-        from attnbench.reports.table import counted
+        from attnbench.reports.overview import counted
 
         files = ", ".join(dict.fromkeys(map(str, self.paths))) or "no file"
         cut_off = " (cut off)" if self.unfinished else ""
@@ -86,6 +89,40 @@ class Run:
         from attnbench.reports.columns import frame
 
         return frame(self.judged, [column.entry.record.name for column in self.metrics])
+
+    @property
+    def answers(self) -> list[Answer | None]:
+        """For each run the fastest backends and the means; None for a live comparison, with its two sides."""
+        from attnbench.stats.answer import answer
+
+        times = self.times or ((),) * len(self.by_file)
+        return [
+            None if manifest.sides else answer(records, taken)
+            for manifest, records, taken in zip(self.manifests, self.by_file, times, strict=True)
+        ]
+
+    @property
+    def summary_rows(self) -> list[dict[str, Any]]:
+        """The rows of :attr:`summary`, as ``--summary --format json`` prints them."""
+        from attnbench.reports.answer import summary_rows
+
+        return [
+            row
+            for manifest, answer in zip(self.manifests, self.answers, strict=True)
+            if answer is not None
+            for row in summary_rows(answer, manifest.run_id)
+        ]
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """The answer as a frame: the fastest backend of each case, then each backend over the common cases.
+
+        The column ``kind`` is ``case`` or ``backend``. ``ratio`` is the ratio of the fastest backend, or the
+        geometric mean of a backend's ratios, with an interval over repetitions. Times are in ms.
+        """
+        from attnbench.reports.answer import summary_frame
+
+        return summary_frame(self.summary_rows)
 
     @property
     def exit_code(self) -> int:

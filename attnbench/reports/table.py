@@ -1,15 +1,23 @@
-"""The table of records: a block for each case, the fastest first, and lines that explain it."""
+"""What a terminal shows of a run: the answer over its cases, or a block for each case, the fastest first."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnbench.cases.work import FLOP_CONVENTION
+from attnbench.reports.answer import (
+    UNSURE,
+    busy_text,
+    lead_text,
+)
 from attnbench.reports.columns import NAMES, Column, metrics_of, name_text, table_columns, time_text
 from attnbench.reports.formats import GAP, string_console, written
 from attnbench.reports.judged import BASELINE, Judged
+from attnbench.reports.overview import counted, gathered, print_answer, print_lines
+from attnbench.stats.answer import Answer
 from attnbench.stats.sign_test import AT_LEAST, LEVEL
 from attnbench.stats.verdict import FALSE_DISCOVERIES, fewest_sets
 from attnbench.types.record import Record
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
 
 
 INTERVAL_CONVENTION = (
-    f"interval: holds at {100 * AT_LEAST:g} % or more, over sets (fresh processes); ±: its farther end; "
+    f"interval: holds at {100 * (1 - LEVEL):g} % or more, over sets (fresh processes); ±: its farther end; "
     "numbers are rounded to the precision their interval supports"
 )
 NO_INTERVAL = (
@@ -41,6 +49,10 @@ CONVENTIONS = {
     "GB/s": "bytes: inputs (only rows that the mask keeps) and parameters read once, the output written once",
 }
 """The lines that explain a column, by its head."""
+ANSWER_CONVENTION = (
+    "fastest: the least time; it wins if all others are shown to be slower, by the rule of the verdicts; "
+    f"otherwise it ties. mean: geometric mean of the ratios, interval over sets. {UNSURE}: unclear"
+)
 RATIO_CONVENTION = (
     "time: median of a call; ratio: time over the baseline's, below 1 is faster, from pairs measured next to "
     "each other"
@@ -48,33 +60,37 @@ RATIO_CONVENTION = (
 _MOST_REASONS = 3
 
 
-def counted(records: Sequence[Record]) -> str:
-    """Count the cases, and the records of each status."""
-    counts = Counter(record.status for record in records)
-    said = ", ".join(f"{counts[status]} {status_words(status)}" for status in STATUSES if counts[status])
-    return f"{count_of(len({record.case for record in records}), 'case')}: {said or 'no records'}"
+def footer(judged: Sequence[Judged]) -> list[str]:
+    """A line of counts, the unclear verdicts, and missing intervals and ratios, each with what helps."""
+    few = any(map(_without_interval, _timed(judged)))
+    counts = counted([one.record for one in judged])
+    return [counts, *_unclear(judged), *_no_ratios(judged), *([NO_INTERVAL] if few else ())]
 
 
-def footer(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
-    """A line of counts, the unclear verdicts, and the conventions of what the table shows.
+def _no_ratios(judged: Sequence[Judged]) -> list[str]:
+    timed = _timed(judged)
+    if not timed or any(record.ratio is not None for record in timed):
+        return []
+    return [f"no ratios: the baseline {timed[0].baseline} has no time; run it too"]
 
-    heads: those of its columns.
-    """
-    records = [one.record for one in judged]
-    timed = [record for record in records if record.status == "ok" and record.median_ms is not None]
+
+def _timed(judged: Sequence[Judged]) -> list[Record]:
+    return [one.record for one in judged if one.record.status == "ok" and one.record.median_ms is not None]
+
+
+def legend(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
+    """The conventions of what a table shows. heads: those of its columns."""
+    records, timed = [one.record for one in judged], _timed(judged)
     sampled = any(r.accuracy is not None and r.accuracy.rows < r.accuracy.rows_of for r in records)
-    lines = [counted(records), *_unclear(judged)]
-    if timed and all(record.ratio is None for record in timed):
-        lines.append(f"no ratios: the baseline {timed[0].baseline} has no time; run it too")
     rules = (
-        (any(map(_without_interval, timed)), NO_INTERVAL),
         ("time" in heads, RATIO_CONVENTION),
         (any(record.low_ms is not None for record in timed), INTERVAL_CONVENTION),
         ("verdict" in heads, _verdict_convention(judged)),
+        ("mean" in heads, ANSWER_CONVENTION),
         (any(record.kernel_of and record.status == "ok" for record in records), KERNEL_CONVENTION),
         (sampled, SAMPLED),
     )
-    lines += [line for shown, line in rules if shown]
+    lines = [line for shown, line in rules if shown]
     lines += [line for head, line in CONVENTIONS.items() if head in heads]
     metrics = [entry for entry in metrics_of(judged) if entry.record.head in heads]
     lines += [f"{e.record.head}: {clean(e.record.summary)} ({e.source.distribution})" for e in metrics]
@@ -116,12 +132,53 @@ _STYLES: dict[str | None, str] = {"faster": "green", "unclear": "yellow", BASELI
 """The colours of verdicts."""
 
 
-def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, trace: bool = False) -> str:
-    """Render the records of a run as a table of at most ``width`` columns (60 at least).
+@dataclass(frozen=True)
+class View:
+    """How to print records.
 
-    Only ids may be longer. trace: show the operations of each call, below its case.
+    width: at most so many columns (60 at least); only ids may be longer. trace: show the operations of each
+    call. details: show every case of several. legend: explain the columns.
     """
-    console = string_console(width, colour=colour)
+
+    width: int = 120
+    colour: bool = False
+    trace: bool = False
+    details: bool = False
+    legend: bool = False
+
+
+def table(judged: Sequence[Judged], answer: Answer | None = None, view: View | None = None) -> str:
+    """Render the records of a run: several cases as its answer, one case or ``details`` as a block each.
+
+    answer: of the run; without one, every case has a block.
+    """
+    view = view or View()
+    console = string_console(view.width, colour=view.colour)
+    several = answer is not None and len({one.record.case for one in judged}) > 1
+    blocks = not several or view.details or view.trace
+    heads: set[str] = set()
+    if blocks:
+        heads |= _print_cases(console, judged, trace=view.trace)
+        print_lines(console, footer(judged))
+    if answer is not None and several:
+        if blocks:
+            console.print()
+        heads |= print_answer(console, judged, answer)
+        print_lines(console, () if blocks else _no_ratios(judged))
+    elif answer is not None:
+        for lead in answer.leads:
+            console.print(lead_text(lead))
+    if answer is not None and (busy := busy_text(answer)):
+        console.print(busy, style="yellow")
+    if view.legend:
+        print_lines(console, legend(judged, heads))
+    elif judged:
+        print_lines(console, ["more: --legend" if blocks else "more: --details, --legend"])
+    return written(console)
+
+
+def _print_cases(console: Console, judged: Sequence[Judged], *, trace: bool) -> set[str]:
+    """Print a block for each case; return the heads of the columns."""
     by_case: dict[str, list[Judged]] = {}
     for one in judged:
         by_case.setdefault(one.record.case, []).append(one)
@@ -134,9 +191,7 @@ def table(judged: Sequence[Judged], width: int = 120, *, colour: bool = False, t
             _print_ran(console, [one.record for one in group])
         _print_notes(console, [one.record for one in group])
         console.print()
-    for note in footer(judged, {column.head for column in columns}):
-        console.print(note, style="dim")
-    return written(console)
+    return {column.head for column in columns}
 
 
 def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[int]]:
@@ -191,7 +246,7 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
     for status in STATUSES:
         those = [record for record in group if record.status == status != "ok"]
         if MEANING[status].declined:
-            sentences = [f"{names} ({reason})" for reason, names in _gathered((r.reason, r) for r in those)]
+            sentences = [f"{names} ({reason})" for reason, names in gathered((r.reason, r) for r in those)]
             if sentences:
                 _print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
             continue
@@ -203,21 +258,13 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
 
 
 def _print_ran(console: Console, group: Sequence[Record]) -> None:
-    for ran, names in _gathered((", ".join(record.ran), record) for record in group if record.ran):
+    for ran, names in gathered((", ".join(record.ran), record) for record in group if record.ran):
         _print_indented(console, f"ran: {names}: {ran}")
 
 
 def _print_notes(console: Console, group: Sequence[Record]) -> None:
-    for note, names in _gathered((note, record) for record in group for note in record.notes):
+    for note, names in gathered((note, record) for record in group for note in record.notes):
         _print_indented(console, f"note: {names}: {note}")
-
-
-def _gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:
-    """List each text once, with the names of its backends."""
-    names: dict[str, list[str]] = {}
-    for text, record in pairs:
-        names.setdefault(text, []).append(record.backend)
-    return [(text, ", ".join(those)) for text, those in names.items()]
 
 
 def _print_indented(console: Console, words: str, style: str = "dim") -> None:

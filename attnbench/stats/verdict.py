@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, log2
+from typing import Literal
 
 from attnbench.stats.sign_test import LEVEL
 from attnbench.types.extensions import Word
@@ -17,17 +18,24 @@ DELTA = 0.02
 """The least effect that counts by default, as a share."""
 
 
+Hint = Literal["", "few sets", "chance", "small"]
+"""Few sets: no verdict was possible. Chance: the correction for many comparisons. Small: near the least
+effect."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A verdict on a ratio.
 
     word: for example ``slower`` than the baseline. p_adjusted: after Benjamini and Hochberg. reason: for
-    ``unclear`` the cause and what to do; "" otherwise.
+    ``unclear`` the cause and what to do; "" otherwise. hint: a word for the cause where the interval leaves
+    out 1 and the verdict is still ``unclear``; "" otherwise.
     """
 
     word: Word
     p_adjusted: float | None
     reason: str
+    hint: Hint = ""
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
@@ -111,25 +119,30 @@ def fewest_sets(level: float) -> int:
 
 def _verdict(record: Record, p_adjusted: float, family: int) -> Verdict:
     ratio, delta = record.ratio or 1.0, record.delta or 0.0
-    word = decide(ratio, record.ratio_low, record.ratio_high, record.p_value, p_adjusted, delta)
-    return Verdict(word, p_adjusted, _why_unclear(record, p_adjusted, family) if word == "unclear" else "")
+    low, high = record.ratio_low, record.ratio_high
+    word = decide(ratio, low, high, record.p_value, p_adjusted, delta)
+    if word != "unclear":
+        return Verdict(word, p_adjusted, "")
+    hint, reason = _why_unclear(record, p_adjusted, family)
+    leaves_out_1 = low is not None and high is not None and not low <= 1 <= high
+    return Verdict(word, p_adjusted, reason, hint if leaves_out_1 else "")
 
 
-def _why_unclear(record: Record, p_adjusted: float, family: int) -> str:
+def _why_unclear(record: Record, p_adjusted: float, family: int) -> tuple[Hint, str]:
     needed = fewest_sets(LEVEL)
     if record.sets < needed or record.ratio_low is None:
-        return (
+        return "few sets", (
             f"too few sets for a verdict, {needed} are needed: give --sets {needed} or more; "
             "where a call takes long, a larger --budget"
         )
     effect = f"the least effect of {100 * (record.delta or 0.0):.3g} %"
     if record.p_value is None or record.p_value > LEVEL:
-        return f"sets disagree by more than {effect}: give a larger --budget, for more and longer sets"
+        return "", f"sets disagree by more than {effect}: give a larger --budget, for more and longer sets"
     if p_adjusted > FALSE_DISCOVERIES:
         # With so many agreeing sets it would be accepted even as the only difference.
         needed = max(fewest_sets(FALSE_DISCOVERIES / family), record.sets + 1)
-        return (
+        return "chance", (
             f"could be chance among {family} comparisons (adjusted p {p_adjusted:.2g}): "
             f"give --sets {needed} or more"
         )
-    return f"differs, by about {effect}: give a larger --budget, or another --delta"
+    return "small", f"differs, by about {effect}: give a larger --budget, or another --delta"

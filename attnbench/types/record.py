@@ -217,8 +217,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     case: its id. reason: why the status is not ``ok``, in words. median_ms: the median over repetitions of
     their median time per call; low_ms, high_ms: its interval at ``confidence``. ratio: time over the
     baseline's, the median over repetitions of the median of paired ratios; ratio_low, ratio_high: its
-    interval at ``ratio_confidence``. Intervals are exact, from order statistics over repetitions, at the
-    least confidence of 0.95 or more that these repetitions allow; None where they allow none. p_value: of the
+    interval at ``ratio_confidence``. Intervals are exact, from order statistics over repetitions: see
+    :func:`attnbench.stats.sign_test.printed_interval`; None where the repetitions allow none. p_value: of the
     sign test that the ratio is 1. delta: the least effect that counts in a verdict. pairs: the pairs behind
     the ratio; pairs_left_out: those left out because one side was preempted. best: the fastest backend of the
     case; ratio_to_best: as ratio.

@@ -84,7 +84,7 @@ def test_report_has_their_columns_and_says_once_which_failed(
     assert [(row["price"], row["shaky"]) for row in rows] == [(3.0, None), (None, None)]
     assert result.stderr == shaky(plugin)
     assert "price" not in json.loads(invoke("report", str(run), "--format", "json").stdout)[0]
-    lines = invoke("report", str(run), "-p", plugin).stdout.splitlines()
+    lines = invoke("report", str(run), "-p", plugin, "--legend").stdout.splitlines()
     assert lines[1].split() == ["backend", "time", "±", "n$/call"]
     assert "n$/call: what a call costs (mini_extra.py)" in lines
 

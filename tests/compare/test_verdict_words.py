@@ -188,6 +188,24 @@ def test_of_several_records_the_last_counts() -> None:
     assert found == {("case", "mine"): Verdict("faster", SURE, "")}
 
 
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"sets": 8, "p_value": 2 / 256}, "few sets"),
+        ({"ratio": 1.019, "ratio_low": 1.01, "ratio_high": 1.03}, "small"),
+        ({"ratio_low": 0.99, "p_value": 20 / 512}, ""),
+    ],
+)
+def test_an_unclear_verdict_whose_interval_leaves_out_1_has_a_word(fields: dict[str, Any], hint: str) -> None:
+    assert verdicts([record(**fields)])["case", "mine"].hint == hint
+
+
+def test_the_word_for_many_comparisons_is_chance() -> None:
+    others = [record("mine", f"case {i}", p_value=0.9, ratio_low=0.8, ratio=1.0) for i in range(39)]
+    assert verdicts([record(), *others])["case", "mine"].hint == "chance"
+    assert verdicts([record()])["case", "mine"].hint == ""
+
+
 def reason(**fields: Any) -> str:
     verdict = verdicts([record(**fields)])["case", "mine"]
     assert verdict.word == "unclear"

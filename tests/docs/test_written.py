@@ -40,6 +40,7 @@ def test_the_page_of_commands() -> None:
     [
         ("rules.md", "rules", "## scaled_dot"),
         ("reports.md", "columns", "| `median_ms` | time |"),
+        ("reports.md", "summary", "| `next_ratio` |"),
         ("concepts.md", "statuses", "| `mismatch` |"),
         ("files.md", "checks", "| `values` |"),
         ("plugins.md", "hooks", "| `attnbench_backends"),

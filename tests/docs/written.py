@@ -30,6 +30,7 @@ from attnbench.plugins.commands import PluginCommands
 from attnbench.plugins.kinds import KINDS
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed
+from attnbench.reports.answer import SUMMARY
 from attnbench.reports.columns import COLUMNS
 from attnbench.types.checks import CHECKS
 from attnbench.types.rule import Rule
@@ -89,9 +90,9 @@ def _contexts(context: click.Context) -> Iterator[click.Context]:
             yield from _contexts(click.Context(found, info_name=name, parent=context))
 
 
-def with_part(page: str, name: str, made: str) -> str:
-    """The text of a page with the part of that name made anew."""
-    text = (DOCS / page).read_text()
+def with_part(page: str, name: str, made: str, text: str | None = None) -> str:
+    """The text of a page with the part of that name made anew. text: in place of the page's."""
+    text = (DOCS / page).read_text() if text is None else text
     begin, end = (mark.format(name) for mark in PART)
     assert begin in text, f"{page} has no part {name}"
     assert end in text, f"{page} has no part {name}"
@@ -109,6 +110,11 @@ def columns() -> str:
     """A row for each column of records."""
     rows = [(f"`{one.key}`" if one.key else "", one.head, one.summary) for one in COLUMNS]
     return _table(("name", "head", "contents"), rows)
+
+
+def summary() -> str:
+    """A row for each column of the summary."""
+    return _table(("name", "contents"), [(f"`{name}`", text) for name, (_, text) in SUMMARY.items()])
 
 
 def statuses() -> str:
@@ -184,7 +190,9 @@ def documents() -> dict[Path, str]:
     made = {
         DOCS / "commands.md": commands_page(),
         DOCS / "rules.md": with_part("rules.md", "rules", rules()),
-        DOCS / "reports.md": with_part("reports.md", "columns", columns()),
+        DOCS / "reports.md": with_part(
+            "reports.md", "columns", columns(), with_part("reports.md", "summary", summary())
+        ),
         DOCS / "concepts.md": with_part("concepts.md", "statuses", statuses()),
         DOCS / "files.md": with_part("files.md", "checks", checks()),
         DOCS / "plugins.md": with_part("plugins.md", "hooks", hooks()),

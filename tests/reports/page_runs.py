@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,27 @@ def run_of(
         environment={"cpu": cpu, "torch": "2.13.0", "governor": None}, **manifest,
     )  # fmt: skip
     path = Path(name)
-    return Run((path,), (made,), (tuple(records),), () if finished else (path,))
+    return Run(
+        (path,), (made,), (tuple(records),), () if finished else (path,),
+        times=(tuple(repetitions(times, off)),),
+    )  # fmt: skip
+
+
+def repetitions(
+    times: Mapping[str, Mapping[str, float]], off: float
+) -> Iterator[tuple[str, int, dict[str, float]]]:
+    """Twelve repetitions around the times; every second backend is slow where the others are quick."""
+    for text, those in times.items():
+        for i in range(12):
+            share = off * (2 * i - 11) / 11
+            yield (
+                text,
+                i,
+                {
+                    name: 1e6 * ms * (1 + (share if place % 2 else -share))
+                    for place, (name, ms) in enumerate(those.items())
+                },
+            )
 
 
 def together(*runs: Run) -> Run:
@@ -71,6 +91,7 @@ def together(*runs: Run) -> Run:
         tuple(manifest for run in runs for manifest in run.manifests),
         tuple(records for run in runs for records in run.by_file),
         tuple(path for run in runs for path in run.unfinished),
+        times=tuple(times for run in runs for times in run.times),
     )
 
 

@@ -16,6 +16,7 @@ from attnbench.plugins.registry import Entry
 from attnbench.reports.columns import KEYS, frame
 from attnbench.reports.judged import Judged, judge_all, metric_columns
 from attnbench.reports.render import render
+from attnbench.reports.table import View
 from attnbench.types.case import Case
 from attnbench.types.extensions import Metric, Source
 from attnbench.types.record import Record
@@ -61,7 +62,7 @@ def test_frames_have_them_as_floats_last() -> None:
 
 
 def test_tables_have_them_with_their_heads_and_say_below_what_they_are() -> None:
-    lines = render(judged(*TWO), "table", width=140).splitlines()
+    lines = render(judged(*TWO), "table", View(140, legend=True)).splitlines()
     assert lines[1].split()[-2:] == ["n$/call", "keys"]
     assert [line.split()[-2:] for line in lines[2:4]] == [["0.0059", "128"], ["0.14", "128"]]
     assert lines[-1] == "keys: what a call costs (attnbench-mini)"
@@ -76,7 +77,7 @@ def test_tables_have_them_with_their_heads_and_say_below_what_they_are() -> None
 def test_a_narrow_terminal_does_without_ours_first_but_for_the_essential(
     width: int, there: set[str], gone: set[str]
 ) -> None:
-    lines = render(judged(*TWO), "table", width=width).splitlines()
+    lines = render(judged(*TWO), "table", View(width, legend=True)).splitlines()
     heads = set(lines[1].split())
     assert there <= heads
     assert not gone & heads
@@ -122,7 +123,7 @@ def test_one_that_fails_leaves_cells_empty_and_is_told_once(
     assert {added[0].value for added in cells} <= {None, 1.0}
     assert cells[4][0].value is None
     assert cells[0][1].value == 128.0
-    assert render([*found], "table", width=200).splitlines()[1].split()[-1] == "keys"
+    assert render([*found], "table", View(200, legend=True)).splitlines()[1].split()[-1] == "keys"
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), Fraction(1, 2), 0.5])

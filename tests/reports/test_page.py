@@ -18,7 +18,8 @@ from attnbench.api import load
 from attnbench.reports.html import page as page_module
 from attnbench.reports.html.charts import chart_rows, charts, pareto_front
 from attnbench.reports.html.page import page
-from attnbench.reports.html.words import Finding, findings, leads_of, short_names
+from attnbench.reports.html.words import Finding, findings, leads_of
+from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.run import Run
 from attnbench.types.errors import BadInput
 
@@ -61,8 +62,8 @@ def without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def findings_of(run: Run) -> list[Finding]:
-    (judged,), (manifest,) = run.judged_by_file, run.manifests
-    return findings(judged, leads_of(judged), manifest)
+    (judged,), (manifest,), (answer,) = run.judged_by_file, run.manifests, run.answers
+    return findings(judged, [] if answer is None else leads_of(answer), manifest)
 
 
 def rows_of(run: Run) -> list[dict[str, Any]]:
@@ -89,15 +90,16 @@ def test_a_page_of_a_reference_run_is_whole(suite: str, cases: int) -> None:
     assert suite != "lengths" or names >= {"time", "memory"}
 
 
-def test_a_clear_lead_needs_intervals_that_do_not_overlap() -> None:
+def test_a_clear_lead_needs_all_others_to_be_shown_slower() -> None:
     (clear,) = (one for one in findings_of(WHOLE) if one.tone == "good")
     assert (clear.subject, clear.text) == (
         "quick", "is the fastest in 3 of 3 cases. The next backend takes 3.00 times as long.",
     )  # fmt: skip
     unclear = findings_of(run_of({case(64): {"eager": 1.0, "b": 0.9}}, off=DOUBTFUL))
     assert [one.tone for one in unclear] == ["plain", "unsure"]
-    alone = leads_of(run_of({case(64): {"eager": 1.0}}).judged)
-    assert [lead.sure for lead in alone] == ["alone"]
+    (alone,) = run_of({case(64): {"eager": 1.0}}).answers
+    assert alone is not None
+    assert [lead.sure for lead in leads_of(alone)] == ["alone"]
 
 
 def test_what_ended_early_or_has_no_outcome_says_so() -> None:
@@ -199,11 +201,20 @@ def test_the_front_is_what_no_other_beats_in_both() -> None:
 def test_short_names_leave_out_what_all_cases_share() -> None:
     ids = [case(64), case(128), case(64, dtype="bfloat16")]
     assert list(short_names(ids).values()) == [
-        "Lq64-Lk64 float32",
-        "Lq128-Lk128 float32",
-        "Lq64-Lk64 bfloat16",
+        "L64 float32",
+        "L128 float32",
+        "L64 bfloat16",
     ]
+    assert shared_words(ids) == "attention scaled_dot B1-H4-D64 none cpu forward"
     assert short_names([case(64)]) == {case(64): case(64)}
+    assert shared_words([case(64)]) == ""
+
+
+def test_short_names_leave_out_what_is_ordinary_unless_nothing_is_left() -> None:
+    plain, masked = case(64), case(64).replace("/none/", "/causal/")
+    assert list(short_names([plain, masked]).values()) == ["none", "causal"]
+    cross = masked.replace("Lq64-Lk64", "Lq1-Lk64")
+    assert list(short_names([plain, masked, cross]).values()) == ["L64", "L64 causal", "Lq1-Lk64 causal"]
 
 
 def test_without_its_packages_a_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from attnbench.reports.formats import as_csv, as_json, as_markdown, listing, pla
 from attnbench.reports.judged import Judged, judge
 from attnbench.reports.render import render
 from attnbench.reports.run import exit_code
+from attnbench.reports.table import View
 from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record
 from attnbench.types.status import STATUSES
@@ -202,7 +203,7 @@ def test_a_run_as_markdown_has_the_cells_of_the_table() -> None:
     traced = judge(TRACED)
     assert "bmm x2" not in render(traced, "markdown")
     assert "| compiled → sdpa_flash | ok |" in render(traced, "markdown")
-    lines = render(traced, "markdown", trace=True).splitlines()
+    lines = render(traced, "markdown", View(trace=True)).splitlines()
     assert lines[0].endswith("| ran |")
     assert any(line.endswith("| mul, bmm x2, add, _softmax |") for line in lines)
 

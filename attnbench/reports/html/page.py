@@ -23,12 +23,12 @@ from attnbench.reports.html.words import (
     isolated,
     leads_of,
     machine_of,
-    short_names,
     suite_of,
 )
 from attnbench.reports.judged import BASELINE, Judged
+from attnbench.reports.names import short_names
 from attnbench.reports.run import Run
-from attnbench.reports.table import footer
+from attnbench.reports.table import footer, legend
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
 from attnbench.types.status import STATUSES
@@ -116,7 +116,8 @@ def _title(run: Run) -> str:
 def _section(run: Run, place: int, judged: Sequence[Judged]) -> dict[str, Any]:
     """The values of one run for the template."""
     manifest, path = run.manifests[place], run.paths[place]
-    leads = [] if manifest.sides else leads_of(judged)
+    answer = run.answers[place]
+    leads = [] if answer is None else leads_of(answer)
     failed, quiet = failures(judged)
     unfinished = path in run.unfinished
     go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
@@ -132,7 +133,7 @@ def _section(run: Run, place: int, judged: Sequence[Judged]) -> dict[str, Any]:
         "failed": failed,
         "quiet": quiet,
         "names": short_names(one.record.case for one in judged),
-        "conventions": footer(judged, {column.head for column in table_columns(judged)}),
+        "conventions": footer(judged) + legend(judged, {column.head for column in table_columns(judged)}),
         "facts": facts(manifest, str(path), not unfinished),
     }
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attnbench.cases.work import human_bytes
-from attnbench.reports.columns import name_text, table_columns, time_text
+from attnbench.reports.answer import takes_text
+from attnbench.reports.columns import name_text, time_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import Judged
-from attnbench.reports.table import counted
+from attnbench.reports.overview import counted
+from attnbench.stats.answer import Answer
 from attnbench.types.compared import BASE, HEAD
-from attnbench.types.record import Manifest, Record
+from attnbench.types.record import Manifest
 from attnbench.types.status import MEANING, STATUSES, Status
 from attnbench.types.words import count_of
 
@@ -34,8 +36,8 @@ class Finding:
 class Lead:
     """The fastest backend of a case and the next one.
 
-    takes: time of the next over the fastest's, as text. sure: ``clear`` if the ratio interval of every other
-    backend lies above the fastest's, ``not clear`` if not, ``alone`` if no other backend has a time.
+    takes: time of the next over the fastest's, as text. sure: ``clear`` if all others are shown to be slower,
+    ``not clear`` if not, ``alone`` if no other backend has a time.
     """
 
     case: str
@@ -79,18 +81,6 @@ def suite_of(manifest: Manifest) -> str:
     return " ".join(words[:first_option])
 
 
-def short_names(cases: Iterable[str]) -> dict[str, str]:
-    """Ids of cases without the parts that all of them share, so that they fit into a table."""
-    parts = {case: [segment.split("-") for segment in case.split("/")] for case in cases}
-    words = [{word for segment in segments for word in segment} for segments in parts.values()]
-    shared = set.intersection(*words) if len(parts) > 1 else set()
-    kept = {
-        case: ["-".join(word for word in segment if word not in shared) for segment in segments]
-        for case, segments in parts.items()
-    }
-    return {case: (" ".join(filter(None, kept[case])) if shared else "") or case for case in kept}
-
-
 def findings(judged: Sequence[Judged], leads: Sequence[Lead], manifest: Manifest) -> list[Finding]:
     """The scope of a run, then its fastest backends or, in a live comparison, what became slower."""
     records = [one.record for one in judged]
@@ -126,51 +116,24 @@ def _lead_findings(leads: Sequence[Lead]) -> list[Finding]:
         found.append(Finding(best, text, "good"))
     unclear = sum(lead.sure == "not clear" for lead in leads)
     if unclear:
-        text = (
-            f"The lead is not clear in {unclear:,} of {total}: intervals overlap, or there are too few sets."
-        )
+        text = f"The lead is not clear in {unclear:,} of {total}: others may be as fast."
         found.append(Finding("", text, "unsure"))
     return found
 
 
-def leads_of(judged: Sequence[Judged]) -> list[Lead]:
-    """The fastest backend of each case that has a time, in the order of the run."""
-    columns = {column.head: column for column in table_columns(judged)}
-    cases: dict[str, list[Judged]] = {}
-    for one in judged:
-        if one.record.status == "ok" and one.record.median_ms is not None:
-            cases.setdefault(one.record.case, []).append(one)
-    found = []
-    for case, those in cases.items():
-        best, *others = sorted(those, key=_order)
-        clear = all(_above(other.record, best.record) for other in others)
-        takes = columns["×best"].text(others[0]) if others and "×best" in columns else None
-        found.append(
-            Lead(
-                case,
-                name_text(best.record),
-                time_text(best.record) or "",
-                name_text(others[0].record) if others else "",
-                takes or "",
-                "alone" if not others else "clear" if clear and takes else "not clear",
-            )
+def leads_of(answer: Answer) -> list[Lead]:
+    """The fastest backend of each case that has a time, in the order of the run, as words."""
+    return [
+        Lead(
+            one.best.case,
+            name_text(one.best),
+            time_text(one.best) or "",
+            "" if one.following is None else name_text(one.following),
+            "" if one.takes is None else takes_text(one.takes),
+            one.sure if one.sure in ("clear", "alone") else "not clear",
         )
-    return found
-
-
-def _order(judged: Judged) -> tuple[bool, float, float]:
-    record = judged.record
-    return record.backend != record.best, record.ratio_to_best or 0.0, record.median_ms or 0.0
-
-
-def _above(record: Record, best: Record) -> bool:
-    """Return True if the ratio interval of a record lies above the best's, both over the same baseline."""
-    low, high = _bounds(record)[0], _bounds(best)[1]
-    return low is not None and high is not None and low > high
-
-
-def _bounds(record: Record) -> tuple[float | None, float | None]:
-    return (1.0, 1.0) if record.backend == record.baseline else (record.ratio_low, record.ratio_high)
+        for one in answer.leads
+    ]
 
 
 def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:

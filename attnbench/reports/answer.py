@@ -1,0 +1,259 @@
+"""The answer of a run as cells and rows: the fastest backend of each case, and each backend over the cases.
+
+Tables, Markdown, JSON, CSV, frames and the page all take it from here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attnbench.reports.columns import UNCERTAIN, time_text
+from attnbench.reports.judged import Judged
+from attnbench.reports.names import short_names
+from attnbench.reports.units import number, plus_minus, ratio, reach
+from attnbench.stats.answer import Answer, Compared, Lead, Standing
+from attnbench.types.status import MEANING
+from attnbench.types.words import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FASTEST, TIED, UNSURE, ABSENT = "*", "=", "?", "–"
+BUSY_SHARE = 0.1
+"""A run with a larger share of disturbed rows says so."""
+FEW_CASES = 0.25
+"""A backend without a mean and with no more than this share of the cases has no line in the matrix."""
+_MOST_TIES = 3
+
+SUMMARY: dict[str, tuple[str, str]] = {
+    "kind": ("str", "`case`: the fastest backend of a case. `backend`: a backend over the common cases."),
+    "case": ("str", "Id of the case."),
+    "backend": ("str", "The fastest backend, or the backend."),
+    "median_ms": ("float64", "Its time in the case."),
+    "ratio": ("float64", "Its ratio in the case, or the geometric mean of its ratios over the common cases."),
+    "ratio_low": ("float64", "Lower end of the interval of the ratio."),
+    "ratio_high": ("float64", "Upper end of that interval."),
+    "confidence": ("float64", "Confidence of that interval."),
+    "baseline": ("str", "The backend that the ratio is to."),
+    "sure": ("str", "`clear`, `tie`, `few sets` or `alone`: how sure the lead is."),
+    "ties": ("str", "The backends that are not shown to be slower."),
+    "next": ("str", "The next backend."),
+    "next_ratio": ("float64", "Its time over that of the fastest."),
+    "next_low": ("float64", "Lower end of the interval of that ratio."),
+    "next_high": ("float64", "Upper end of that interval."),
+    "cases": ("Int64", "Cases that the backend has a time for."),
+    "common": ("Int64", "Number of the common cases."),
+    "wins": ("Int64", "Cases in which it is clearly the fastest."),
+    "shared": ("Int64", "Cases in which it shares the lead."),
+    "run": ("str", "Id of the run."),
+}
+"""The columns of the summary in JSON, CSV and frames: type and contents."""
+
+
+def summary_rows(answer: Answer, run: str = "") -> list[dict[str, Any]]:
+    """Return a row for each case, then one for each backend; None stands for missing values."""
+    empty: dict[str, Any] = dict.fromkeys(SUMMARY) | {"baseline": answer.baseline, "run": run}
+    rows = []
+    for lead in answer.leads:
+        best = lead.best
+        rows.append(
+            empty
+            | {"kind": "case", "case": best.case, "backend": best.backend, "median_ms": best.median_ms}
+            | {"ratio": best.ratio, "ratio_low": best.ratio_low, "ratio_high": best.ratio_high}
+            | {"confidence": best.ratio_confidence, "baseline": best.baseline}
+            | {"sure": lead.sure, "ties": "; ".join(lead.ties)}
+            | {"next": None if lead.following is None else lead.following.backend}
+            | _numbers(lead.takes, ("next_ratio", "next_low", "next_high"))
+        )
+    for one in answer.standings:
+        interval = None if one.mean is None else one.mean.interval
+        rows.append(
+            empty
+            | {"kind": "backend", "backend": one.backend, "cases": one.cases, "common": len(answer.common)}
+            | {"wins": one.wins, "shared": one.ties, "confidence": interval and interval.confidence}
+            | _numbers(one.mean, ("ratio", "ratio_low", "ratio_high"))
+        )
+    return rows
+
+
+def _numbers(compared: Compared | None, names: tuple[str, str, str]) -> dict[str, float | None]:
+    if compared is None:
+        return dict.fromkeys(names)
+    interval = compared.interval
+    bounds = (None, None) if interval is None else (interval.low, interval.high)
+    return dict(zip(names, (compared.ratio, *bounds), strict=True))
+
+
+def summary_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Make a frame of :func:`summary_rows`."""
+    import pandas as pd
+
+    dtypes = {name: dtype for name, (dtype, _) in SUMMARY.items() if dtype != "str"}
+    return pd.DataFrame(rows, columns=list(SUMMARY)).astype(dtypes)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text. right: the heads whose cells are aligned to the right."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: frozenset[str] = frozenset()
+
+
+def cases_grid(judged: Sequence[Judged], answer: Answer, width: int = 1000) -> Grid:
+    """Return a row for each case: its number and short id, its fastest backend, time, and how sure that is.
+
+    Texts are shortened so that a line has at most ``width`` characters, if that is possible.
+    """
+    leads = {lead.best.case: lead for lead in answer.leads}
+    names = short_names(one.record.case for one in judged)
+    numbered = [(str(place), case, name) for place, (case, name) in enumerate(names.items(), start=1)]
+    if not leads:
+        return Grid(("#", "case"), tuple((n, name) for n, _, name in numbered), frozenset({"#"}))
+    heads = ("#", "case", "fastest", "time", "next, × as long")
+    known: list[tuple[str, ...]] = []
+    for n, case, name in numbered:
+        best = leads[case].best if case in leads else None
+        known.append((n, name, best.backend if best else "", (time_text(best) if best else None) or ""))
+    room = width - sum(max(map(len, column)) + 1 for column in zip(heads[:4], *known, strict=True))
+    tight = any(len(_next_text(lead, tight=False)) > room for lead in leads.values())
+    last = [_tie_text(leads[case], room) or _next_text(leads[case], tight=tight) if case in leads else ""
+            for _, case, _ in numbered]  # fmt: skip
+    rows = tuple((*cells, text) for cells, text in zip(known, last, strict=True))
+    return Grid(heads, rows, frozenset({"#", "time"}))
+
+
+def lead_text(lead: Lead) -> str:
+    """Say in a sentence which backend is the fastest of a case, and how sure that is."""
+    best = f"{lead.best.backend}, {time_text(lead.best)}"
+    if lead.following is None:
+        return f"only {best}"
+    if lead.sure == "tie":
+        return f"fastest: {best}; {_tie_text(lead, 1000)}"
+    few = "; too few sets to be sure" if lead.sure == "few sets" else ""
+    return f"fastest: {best}; {lead.following.backend} takes {_compared_text(lead.takes)} times as long{few}"
+
+
+def _tie_text(lead: Lead, room: int) -> str:
+    """Name those that share the lead, as many as there is room for; "" without a tie."""
+    if lead.sure != "tie":
+        return ""
+    count = len(lead.ties)
+    texts = [
+        f"tie with {', '.join(lead.ties[:shown])}{f' +{count - shown}' if shown < count else ''}"
+        for shown in range(min(count, _MOST_TIES), 0, -1)
+    ]
+    return next((text for text in texts if len(text) <= room), texts[-1])
+
+
+def _next_text(lead: Lead, *, tight: bool) -> str:
+    if lead.following is None or lead.sure == "tie":
+        return ""
+    few = ": few sets" if lead.sure == "few sets" else ""
+    return f"{lead.following.backend} {_compared_text(lead.takes, tight=tight)}{few}"
+
+
+def takes_text(compared: Compared) -> str:
+    """The number of a quotient, without its interval."""
+    low, high = (None, None) if compared.interval is None else (compared.interval.low, compared.interval.high)
+    return ratio(compared.ratio, low, high)[0]
+
+
+def _compared_text(compared: Compared | None, *, tight: bool = False) -> str:
+    if compared is None:
+        return UNCERTAIN
+    value, interval = compared.ratio, compared.interval
+    if interval is None:
+        return number(value) + UNCERTAIN
+    text, bounds = ratio(value, interval.low, interval.high)
+    far = reach(value, interval.low, interval.high) or 0.0
+    return f"{text} ±{plus_minus(value, far)}" if tight else f"{text} {bounds}"
+
+
+def backends_grid(judged: Sequence[Judged], answer: Answer) -> tuple[Grid, str]:
+    """Return a row for each backend that ran: its mean, its wins, and a cell for each case by number.
+
+    Backends that ran in few cases are not in the grid but in a sentence, which may be "".
+    """
+    cases = list(dict.fromkeys(one.record.case for one in judged))
+    cells = {(one.record.case, one.record.backend): one for one in judged}
+    leads = {lead.best.case: lead for lead in answer.leads}
+    ran = Counter(one.record.backend for one in judged if not MEANING[one.record.status].declined)
+    standings = {one.backend: one for one in answer.standings}
+    means = any(one.mean for one in answer.standings)
+    rows, others = [], []
+    for name in dict.fromkeys([*standings, *ran]):
+        standing = standings.get(name)
+        row = [_cell(cells.get((case, name)), leads.get(case)) for case in cases]
+        if (standing is None or standing.mean is None) and ran[name] <= FEW_CASES * len(cases):
+            shown = (f"{text} in {n}" for n, text in enumerate(row, start=1) if text not in ("", ABSENT))
+            others.append(f"{name} {', '.join(shown)}")
+            continue
+        mean = (_mean_text(standing, answer),) if means else ()
+        rows.append((name, *mean, *((_wins_text(standing),) if standings else ()), *row))
+    numbers = [str(place) for place in range(1, len(cases) + 1)]
+    heads = (["mean"] if means else []) + (["wins"] if standings else [])
+    words = f"in few cases: {'; '.join(others)}" if others else ""
+    return Grid(("backend", *heads, *numbers), tuple(rows), frozenset(heads + numbers)), words
+
+
+def _mean_text(standing: Standing | None, answer: Answer) -> str:
+    if standing is None or standing.mean is None:
+        return ""
+    return "1" if standing.backend == answer.baseline else _compared_text(standing.mean, tight=True)
+
+
+def _wins_text(standing: Standing | None) -> str:
+    if standing is None:
+        return ""
+    return f"{standing.wins}+{standing.ties}" if standing.ties else str(standing.wins)
+
+
+def _cell(judged: Judged | None, lead: Lead | None) -> str:
+    """The mark and the ratio of a backend in a case; where nothing is timed, its rms/ref."""
+    if judged is None:
+        return ""
+    record = judged.record
+    if record.status != "ok":
+        return ABSENT if MEANING[record.status].declined else MEANING[record.status].short
+    if record.ratio is not None:
+        text = _two_places(record.ratio)
+    elif record.median_ms is not None:
+        text = time_text(record) or ""
+    else:
+        return "ok" if record.accuracy is None else number(record.accuracy.error_budget)
+    if lead is not None and record.backend == lead.best.backend:
+        return FASTEST + text
+    if lead is not None and record.backend in lead.ties:
+        return TIED + text
+    return (UNSURE if judged.verdict == "unclear" else "") + text
+
+
+def _two_places(value: float) -> str:
+    return "1" if value == 1 else number(value, 0.0, most=3 if 1 <= value < 10 else 2)
+
+
+def key_text(answer: Answer) -> str:
+    """The marks and heads of the matrix in one line."""
+    if not answer.leads:
+        return f"rms/ref of each backend in each case; {ABSENT} not run"
+    marks = f"{FASTEST} fastest, {TIED} tied, {UNSURE} unclear, {ABSENT} not run."
+    if answer.baseline is None:
+        return f"{marks} wins: won+tied"
+    total, common = len(answer.leads), len(answer.common)
+    over = f"all {total} cases" if common == total else f"{common} common cases"
+    return f"× {answer.baseline}'s time. {marks} mean: over {over}. wins: won+tied"
+
+
+def busy_text(answer: Answer) -> str:
+    """Say that other processes disturbed the run; "" where they did not."""
+    if answer.disturbed <= BUSY_SHARE * answer.timed:
+        return ""
+    return (
+        f"{answer.disturbed} of {count_of(answer.timed, 'row')} were disturbed: measure again on an idle "
+        "machine, or with --budget 1"
+    )

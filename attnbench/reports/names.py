@@ -1,0 +1,52 @@
+"""Ids of cases for tables: shortened to what differs between the rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_SAME_LENGTHS = re.compile(r"Lq(\d+)-Lk\1\b")
+
+
+_DEFAULTS = {"attention", "B1", "none"}
+"""Words that a short name may leave out: those of an ordinary case."""
+
+
+def short_names(cases: Iterable[str]) -> dict[str, str]:
+    """Shorten ids to the parts in which they differ; Lq128-Lk128 becomes L128.
+
+    A single id stays whole.
+    """
+    parts = _parts(cases)
+    shared = _shared(parts)
+    if not shared:
+        return {case: case for case in parts}
+    return {
+        case: _joined(segments, shared | _DEFAULTS) or _joined(segments, shared) or case
+        for case, segments in parts.items()
+    }
+
+
+def shared_words(cases: Iterable[str]) -> str:
+    """Return the parts that all ids share, in their order; "" for a single id."""
+    parts = _parts(cases)
+    shared = _shared(parts)
+    first = next(iter(parts.values()), [])
+    return _joined(first, {word for segment in first for word in segment} - shared)
+
+
+def _joined(segments: list[list[str]], left_out: set[str]) -> str:
+    return " ".join(
+        filter(None, ("-".join(word for word in segment if word not in left_out) for segment in segments))
+    )
+
+
+def _parts(cases: Iterable[str]) -> dict[str, list[list[str]]]:
+    return {
+        case: [segment.split("-") for segment in _SAME_LENGTHS.sub(r"L\1", case).split("/")] for case in cases
+    }
+
+
+def _shared(parts: dict[str, list[list[str]]]) -> set[str]:
+    words = [{word for segment in segments for word in segment} for segments in parts.values()]
+    return set.intersection(*words) if len(words) > 1 else set()

@@ -1,0 +1,208 @@
+"""The answer of a run: the fastest backend of each case, and each backend's mean ratio over common cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import fmean, median
+from typing import Literal
+
+from attnbench.stats.records import CONTENDED
+from attnbench.stats.sign_test import LEVEL, Interval, printed_interval, sign_test
+from attnbench.stats.verdict import word_of
+from attnbench.types.record import Record
+
+Sure = Literal["clear", "tie", "few sets", "alone"]
+"""How sure it is that the fastest backend of a case is the fastest."""
+
+MOST_LEFT_OUT = 0.25
+"""A row that lost a larger share of its pairs to other processes is disturbed."""
+
+Times = Mapping[str, Mapping[int, Mapping[str, float]]]
+"""By case, repetition and backend: the median time of a call in that repetition."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A quotient of times: the median over repetitions, with its interval (None for too few)."""
+
+    ratio: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The fastest backend of a case.
+
+    following: the next one, and its time over the fastest's. ties: the backends that are not shown to be
+    slower, the fastest first. sure: ``clear`` if all others are shown to be slower, by the rule of verdicts
+    without the correction for many comparisons; ``tie`` if not; ``few sets`` if there are too few
+    repetitions for either; ``alone`` if no other backend has a time.
+    """
+
+    best: Record
+    following: Record | None
+    takes: Compared | None
+    ties: tuple[str, ...]
+    sure: Sure
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One backend over a run.
+
+    cases: the number of cases that it has a time for. wins: those where it is clearly the fastest. ties:
+    those where it shares the lead. mean: the geometric mean of its ratios over the common cases, None if it
+    lacks one of them; 1 for the baseline.
+    """
+
+    backend: str
+    cases: int
+    wins: int
+    ties: int
+    mean: Compared | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a run.
+
+    leads: one for each case with a time. standings: the least mean first, then those without a mean.
+    baseline: the backend that all ratios refer to, None if they have several. common: the common cases.
+    timed: the number of records with a time; disturbed: those that other processes disturbed.
+    """
+
+    leads: tuple[Lead, ...]
+    standings: tuple[Standing, ...]
+    baseline: str | None
+    common: tuple[str, ...]
+    timed: int
+    disturbed: int
+
+
+def answer(records: Sequence[Record], times: Iterable[tuple[str, int, Mapping[str, float]]]) -> Answer:
+    """Return the answer of one run.
+
+    times: for each case and repetition, the median time of a call of each backend. The unit is the
+    repetition, as in all intervals: its geometric mean is taken over the common cases first, then the median
+    and the interval over repetitions. Cases of one repetition may share processes and a moment of the
+    machine, so they do not count as independent.
+    """
+    by_case: dict[str, dict[int, Mapping[str, float]]] = {}
+    for case, index, taken in times:
+        by_case.setdefault(case, {})[index] = taken
+    cases: dict[str, list[Record]] = {}
+    for record in records:
+        if record.status == "ok" and record.median_ms is not None:
+            cases.setdefault(record.case, []).append(record)
+    timed = [record for those in cases.values() for record in those]
+    leads = tuple(_lead(those, by_case.get(case, {})) for case, those in cases.items())
+    baselines = {record.baseline for record in timed if record.ratio is not None}
+    baseline = baselines.pop() if len(baselines) == 1 else None
+    common = common_cases(cases, baseline)
+    standings = [
+        _standing(name, timed, leads, _mean(name, baseline, common, cases, by_case))
+        for name in dict.fromkeys(record.backend for record in timed)
+    ]
+    standings.sort(key=lambda one: (one.mean is None, one.mean.ratio if one.mean else -one.cases))
+    return Answer(leads, tuple(standings), baseline, common, len(timed), sum(map(_disturbed, timed)))
+
+
+def common_cases(cases: Mapping[str, Sequence[Record]], baseline: str | None) -> tuple[str, ...]:
+    """Return the cases over which means are taken, so that backends are compared on the same cases.
+
+    They begin as the cases with a ratio. The backends with the most cases come first; each leaves its own
+    cases, as long as more than half of all cases remain.
+    Otherwise it has no mean.
+    """
+    has = {case: {record.backend for record in those} for case, those in cases.items()}
+    common = [case for case in cases if baseline in has[case]]
+    counts = {name: sum(name in has[case] for case in common) for names in has.values() for name in names}
+    for name in sorted(counts, key=lambda name: (-counts[name], name)):
+        shared = [case for case in common if name in has[case]]
+        if 2 * len(shared) > len(cases):
+            common = shared
+    return tuple(common)
+
+
+def _lead(those: Sequence[Record], sets: Mapping[int, Mapping[str, float]]) -> Lead:
+    best = min(those, key=lambda one: (one.backend != one.best, one.median_ms))
+    others = sorted(
+        (one for one in those if one is not best), key=lambda one: (one.ratio_to_best or 0.0, one.median_ms)
+    )
+    if not others:
+        return Lead(best, None, None, (), "alone")
+    found = {one.backend: _over(one, best, sets) for one in others}
+    takes = found[others[0].backend].compared
+    if takes is None or takes.interval is None:
+        return Lead(best, others[0], takes, (), "few sets")
+    # A slow backend may have too few repetitions for an interval; it is no rival if all lie beyond the next.
+    rivals = [
+        name
+        for name, one in found.items()
+        if not (one.slower or (one.few and one.least > max(takes.interval.high, 1 + (best.delta or 0.0))))
+    ]
+    few = any(found[name].few for name in rivals)
+    return Lead(best, others[0], takes, tuple(rivals), "few sets" if few else "tie" if rivals else "clear")
+
+
+@dataclass(frozen=True)
+class _Over:
+    """A backend over the fastest: few: too few repetitions for an interval; least: of its ratios."""
+
+    compared: Compared | None
+    slower: bool
+    few: bool
+    least: float
+
+
+def _over(one: Record, best: Record, sets: Mapping[int, Mapping[str, float]]) -> _Over:
+    pair = {one.backend, best.backend}
+    logs = [log(ns[one.backend] / ns[best.backend]) for ns in sets.values() if pair <= ns.keys()]
+    takes = _compared(logs)
+    if takes is None or takes.interval is None:
+        return _Over(takes, False, True, exp(min(logs, default=0.0)))
+    sure = sign_test(logs) <= LEVEL
+    low, high = takes.interval.low, takes.interval.high
+    return _Over(takes, word_of(takes.ratio, low, high, one.delta or 0.0, sure=sure) == "slower", False, low)
+
+
+def _compared(logs: Sequence[float]) -> Compared | None:
+    if not logs:
+        return None
+    found = printed_interval(logs)
+    interval = found and Interval(exp(found.low), exp(found.high), found.confidence)
+    return Compared(exp(median(logs)), interval)
+
+
+def _mean(
+    name: str,
+    baseline: str | None,
+    common: Sequence[str],
+    cases: Mapping[str, Sequence[Record]],
+    times: Times,
+) -> Compared | None:
+    if baseline is None or not all(any(one.backend == name for one in cases[case]) for case in common):
+        return None
+    if name == baseline:
+        return Compared(1.0, None) if common else None
+    repetitions = [set(times.get(case, {})) for case in common]
+    means = []
+    for index in sorted(set.intersection(*repetitions)) if repetitions else ():
+        taken = [times[case][index] for case in common]
+        if all(name in ns and baseline in ns for ns in taken):
+            means.append(fmean(log(ns[name] / ns[baseline]) for ns in taken))
+    return _compared(means)
+
+
+def _standing(name: str, timed: Iterable[Record], leads: Sequence[Lead], mean: Compared | None) -> Standing:
+    wins = sum(lead.sure == "clear" and lead.best.backend == name for lead in leads)
+    ties = sum(lead.sure == "tie" and name in (lead.best.backend, *lead.ties) for lead in leads)
+    return Standing(name, sum(record.backend == name for record in timed), wins, ties, mean)
+
+
+def _disturbed(record: Record) -> bool:
+    return CONTENDED in record.notes or record.pairs_left_out > MOST_LEFT_OUT * (
+        record.pairs + record.pairs_left_out
+    )

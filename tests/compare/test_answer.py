@@ -1,0 +1,169 @@
+"""The fastest backend of each case, and geometric means over common cases with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from statistics import median
+from typing import Any
+
+import pytest
+
+from attnbench.stats.answer import Answer, answer
+from attnbench.stats.records import CONTENDED
+from attnbench.stats.sign_test import LEVEL
+from attnbench.types.record import Record
+
+WOBBLE = (1.0, 1.02, 0.97, 1.01, 0.99, 1.03, 0.98, 1.0, 1.04)
+"""Nine repetitions, in which all backends are slow or quick together."""
+Runs = Mapping[str, Mapping[str, list[float]]]
+
+
+def repetitions(runs: Runs) -> Iterator[tuple[str, int, dict[str, float]]]:
+    for case, those in runs.items():
+        for i in range(max(map(len, those.values()))):
+            yield case, i, {name: ns[i] for name, ns in those.items() if i < len(ns)}
+
+
+def answer_of(runs: Runs, baseline: str = "base", **fields: Any) -> Answer:
+    """The answer of a run whose backends took so many ns in each repetition of each case."""
+    records = []
+    for case, those in runs.items():
+        best = min(those, key=lambda name: median(those[name]))
+        for name, ns in those.items():
+            against = median(ns) / median(those[baseline]) if baseline in those else None
+            told = {
+                "median_ms": median(ns) / 1e6,
+                "ratio": against,
+                "baseline": baseline,
+                "delta": 0.02,
+                "best": best,
+            }
+            told["ratio_to_best"] = median(ns) / median(those[best])
+            records.append(Record(case, "dot", name, "ok", **{**told, **fields}))  # type: ignore[arg-type]
+    return answer(records, repetitions(runs))
+
+
+def steady(ns: float) -> list[float]:
+    return [ns * share for share in WOBBLE]
+
+
+def test_a_backend_wins_if_all_others_are_slower_in_all_repetitions() -> None:
+    (lead,) = answer_of({"a": {"base": steady(300), "quick": steady(100), "next": steady(120)}}).leads
+    assert (lead.best.backend, lead.sure, lead.ties) == ("quick", "clear", ())
+    assert lead.following is not None
+    assert lead.following.backend == "next"
+    assert lead.takes is not None
+    assert lead.takes.ratio == pytest.approx(1.2)
+    assert lead.takes.interval is not None
+    assert (lead.takes.interval.low, lead.takes.interval.high) == pytest.approx((1.2, 1.2))
+
+
+@pytest.mark.parametrize(
+    "ns", [steady(101), [*steady(120)[:8], 90.0]], ids=["within the least effect", "quicker once"]
+)
+def test_a_backend_that_may_be_as_fast_shares_the_lead(ns: list[float]) -> None:
+    found = answer_of({"a": {"base": steady(300), "quick": steady(100), "rival": ns}})
+    assert (found.leads[0].sure, found.leads[0].ties) == ("tie", ("rival",))
+    assert {one.backend: (one.wins, one.ties) for one in found.standings} == {
+        "quick": (0, 1), "rival": (0, 1), "base": (0, 0),
+    }  # fmt: skip
+
+
+def test_three_repetitions_are_too_few_to_win_and_too_few_to_be_a_rival_far_behind() -> None:
+    few = answer_of({"a": {"base": [300.0] * 3, "quick": [100.0] * 3}})
+    assert few.leads[0].sure == "few sets"
+    slow = answer_of({"a": {"base": steady(120), "quick": steady(100), "slow": [3000.0] * 3}})
+    assert slow.leads[0].sure == "clear"
+    near = answer_of({"a": {"base": steady(120), "quick": steady(100), "near": [110.0] * 3}})
+    assert near.leads[0].sure == "few sets"
+
+
+def test_a_backend_alone_and_a_run_without_times() -> None:
+    assert [lead.sure for lead in answer_of({"a": {"base": steady(1)}}).leads] == ["alone"]
+    nothing = answer([Record("a", "dot", "mine", "ok"), Record("a", "dot", "other", "mismatch", "wrong")], [])
+    assert nothing == Answer((), (), None, (), 0, 0)
+
+
+def test_a_mean_is_geometric_and_over_repetitions() -> None:
+    """Two cases at 0.5 and 2 times the baseline's time are even; one repetition is 1.1 ** 2 slower in one."""
+    odd = steady(50)
+    odd[3] *= 1.21
+    found = answer_of(
+        {"a": {"base": steady(100), "mine": odd}, "b": {"base": steady(100), "mine": steady(200)}}
+    )
+    mean = {one.backend: one.mean for one in found.standings}["mine"]
+    assert mean is not None
+    assert mean.ratio == pytest.approx(1.0)
+    assert mean.interval is not None
+    assert (mean.interval.low, mean.interval.high) == pytest.approx((1.0, 1.1))
+    assert mean.interval.confidence == 1 - 2 / 2**9
+
+
+def test_the_mean_of_one_case_is_the_ratio_of_its_repetitions() -> None:
+    mine = [100.0 + i for i in range(9)]
+    found = answer_of({"a": {"base": steady(100), "mine": mine}})
+    mean = {one.backend: one.mean for one in found.standings}["mine"]
+    assert mean is not None
+    assert mean.ratio == pytest.approx(median(a / b for a, b in zip(mine, steady(100), strict=True)))
+
+
+def test_means_are_over_the_cases_that_most_backends_share() -> None:
+    """Of three cases, ``part`` lacks one and takes it from all; ``rare`` has one alone and gets no mean."""
+    runs = {
+        case: {"base": steady(100), "whole": steady(ns)} for case, ns in (("a", 50), ("b", 50), ("c", 800))
+    }
+    runs["a"] |= {"part": steady(80), "rare": steady(10)}
+    runs["b"] |= {"part": steady(20)}
+    found = answer_of(runs)
+    assert found.common == ("a", "b")
+    means = {one.backend: one.mean and round(one.mean.ratio, 6) for one in found.standings}
+    assert means == {"part": 0.4, "whole": 0.5, "base": 1.0, "rare": None}
+    assert list(means) == ["part", "whole", "base", "rare"], "the least mean first"
+    assert {one.backend: one.cases for one in found.standings} == {
+        "base": 3,
+        "whole": 3,
+        "part": 2,
+        "rare": 1,
+    }
+
+
+def test_without_the_baseline_there_is_a_winner_and_no_mean() -> None:
+    found = answer_of({"a": {"mine": steady(100), "other": steady(200)}})
+    assert found.leads[0].sure == "clear"
+    assert (found.baseline, found.common) == (None, ())
+    assert all(one.mean is None for one in found.standings)
+
+
+def test_repetitions_that_lack_a_case_are_left_out_of_the_mean() -> None:
+    runs = {
+        "a": {"base": steady(100), "mine": steady(50)},
+        "b": {"base": steady(100), "mine": steady(50)[:6]},
+    }
+    mean = {one.backend: one.mean for one in answer_of(runs).standings}["mine"]
+    assert mean is not None
+    assert mean.interval is not None
+    assert mean.interval.confidence == 1 - 2 / 2**6
+
+
+@pytest.mark.parametrize(
+    ("fields", "disturbed"),
+    [
+        ({"pairs": 90, "pairs_left_out": 10}, 0),
+        ({"pairs": 60, "pairs_left_out": 40}, 2),
+        ({"pairs": 100, "notes": [CONTENDED]}, 2),
+    ],
+)
+def test_rows_that_lost_many_pairs_are_disturbed(fields: dict[str, Any], disturbed: int) -> None:
+    found = answer_of({"a": {"base": steady(100), "mine": steady(50)}}, **fields)
+    assert (found.timed, found.disturbed) == (2, disturbed)
+
+
+def test_of_identical_backends_one_wins_in_no_more_than_the_level() -> None:
+    """Every pattern of two identical backends over nine repetitions: one is first in all in 2 of 512."""
+    wins = 0
+    for signs in product((0.9, 1.1), repeat=9):
+        (lead,) = answer_of({"a": {"base": [100.0] * 9, "twin": [100 * sign for sign in signs]}}).leads
+        wins += lead.sure == "clear"
+    assert wins == 2
+    assert wins / 2**9 <= LEVEL
