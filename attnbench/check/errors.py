@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.inputs.draw import EPS, Stored, widen
-from attnbench.types.case import Dtype
+from attnbench.types.case import Case, Dtype
 from attnbench.types.record import Accuracy
 
 if TYPE_CHECKING:
@@ -148,6 +148,33 @@ ASSUMED_RMS: dict[Dtype, float] = {"float64": 4, "float32": 4, "bfloat16": 1, "f
 """The RMS error in place of a reference's if an operation has no reference, in eps * rms(output)."""
 
 
+SUM_ERROR = 0.15
+"""A sum of n numbers of random signs, added one after the other, is off by about ``SUM_ERROR`` · sqrt(n) eps.
+Each addition is off by 0.21 eps of the sum so far (evenly within half a gap, which is eps / 2 to eps of the
+number), and the squares of these sums add up to n² / 2 squares of a term. Source of the growth with sqrt(n):
+Higham and Mary, A new approach to probabilistic rounding error analysis, 2019."""
+
+EXP_ERROR = 8.0
+"""Limits are twice the unit, so that an exp within 20 ulp passes: an ulp is eps / 2 to eps of a number, 0.72
+eps on average, and 20 · 0.72 < 2 · 8. torch's fused kernels have such an exp (``Vectorized::exp_u20``)."""
+
+
+def longest_sum(case: Case) -> int:
+    """Return the number of terms of the longest sum: over keys, features of a head, or those of a layer."""
+    return max(case.Lk, case.D, case.layer.E if case.layer else 0)
+
+
+def rounding_unit(dtype: Dtype, terms: int, largest_score: float = 0.0) -> float:
+    """Return the RMS error, in eps * rms(output), that limits allow whatever the plain reference's is.
+
+    Three roundings differ between right computations: a sum of ``terms`` numbers in another order, another
+    exp, and a log-sum-exp as large as the largest score, whose rounding is a relative error of the output.
+    All are made in float32 where the dtype is narrower, which leaves the rounding of the output, 1.
+    """
+    wide = min(EPS[dtype], EPS["float32"]) / EPS[dtype]
+    return max(1.0, wide * (EXP_ERROR + SUM_ERROR * float(np.sqrt(terms)) + largest_score))
+
+
 def assumed_errors(exact: Array, dtype: Dtype) -> Errors:
     """Return errors in place of a plain computation's if there is none; the largest is four times the RMS."""
     rms = ASSUMED_RMS[dtype] * EPS[dtype] * scale_of([exact]).rms
@@ -193,15 +220,16 @@ def verdict(
     draws: int,
     axes: Sequence[str] = (),
     few: float = 1.0,
+    unit: float = 1.0,
 ) -> tuple[Accuracy, str]:
     """Return the check in numbers, and why it failed in words ("" for no failure).
 
     errors, reference: of the backend and of the plain reference, pooled over the same draws. output, values:
     the scale of the exact output, and of v or the source of values. rows: query rows that were compared, of
     ``rows_of``. draws: the number of outputs. axes: names of axes, where these are not outputs. few: a factor
-    on the reference's RMS error, where it is judged by few numbers.
+    on the reference's RMS error, where it is judged by few numbers. unit: :func:`rounding_unit`.
     """
-    rms_unit, max_unit = EPS[dtype] * output.rms, EPS[dtype] * output.largest
+    rms_unit, max_unit = unit * EPS[dtype] * output.rms, unit * EPS[dtype] * output.largest
     most_rms, most_max = _most_counted(values, dtype)
     counted_rms, counted_max = min(reference.rms, most_rms), min(reference.max_abs, most_max)
     accuracy = Accuracy(

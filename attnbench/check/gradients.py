@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnbench.check.errors import Scale, scale_of
+from attnbench.check.errors import Scale, rounding_unit, scale_of
 from attnbench.check.reference import prepare
 from attnbench.inputs.draw import EPS
 from attnbench.kit.dtypes import case_dtype
@@ -272,22 +272,14 @@ SUMMED = 2.0
 """The factor for a tensor whose gradient is a sum over rows, in any order: a bias, or a rule's parameter.
 Without it two of 574 right gradients of biases in the suite ``edges`` reached 1.1 and 1.6 of the limits."""
 
-SUM_ERROR = 0.15
-"""A sum of n numbers of random signs, added one after the other, is off by about ``SUM_ERROR`` · sqrt(n) eps.
-Each addition is off by 0.21 eps of the sum so far (evenly within half a gap, which is eps / 2 to eps of the
-number), and the squares of these sums add up to n² / 2 squares of a term."""
-
 
 def summed(case: Case, part: str) -> float:
-    """Return the factor for the gradient of a tensor that sums over rows; 1 for other tensors.
-
-    Sums of half precision are made in float32.
-    """
-    if not part.startswith(("rule.", "b_")):
-        return 1.0
-    terms = case.B * case.Lq * (case.Lk if part.startswith("rule.") else 1)
-    wide = min(EPS[case.dtype], EPS["float32"]) / EPS[case.dtype]
-    return SUMMED + SUM_ERROR * float(np.sqrt(terms)) * wide
+    """Return the factor for the gradient of a tensor: by the number of rows or keys that it sums over."""
+    if part.startswith(("rule.", "b_")):
+        terms = case.B * case.Lq * (case.Lk if part.startswith("rule.") else 1)
+        return SUMMED * rounding_unit(case.dtype, terms)
+    rows = case.Lq * (case.B if part.startswith("w_") else case.group)
+    return rounding_unit(case.dtype, max(rows, case.Lk))
 
 
 def few(count: int) -> float:

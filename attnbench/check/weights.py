@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.check.errors import MAX_FACTOR, Errors, Scale, compare_wide, element, scale_of, verdict
+from attnbench.check.errors import (
+    MAX_FACTOR,
+    Errors,
+    Scale,
+    compare_wide,
+    element,
+    longest_sum,
+    rounding_unit,
+    scale_of,
+    verdict,
+)
 from attnbench.inputs.draw import EPS
 from attnbench.masks import keep_rows
 from attnbench.types.case import Case
@@ -59,7 +69,7 @@ def weights_problem(
 
     Weights that the mask drops must be exactly 0, also in rows that keep no key. Sums of rows must equal the
     oracle's: 1, less with a sink, or 0. Their largest error is at most 4 times that of the plain reference
-    plus eps. Values are judged as those of outputs.
+    plus the unit of rounding. Values are judged as those of outputs.
 
     got, exact: (B, H, R, Lk) of the query rows ``rows``. reference: of the plain reference's weights.
     """
@@ -74,7 +84,8 @@ def weights_problem(
             more = "" if len(leaked) == 1 else f", as {len(leaked) - 1} more"
             value = f"{element(at, AXES)} is {float(got[at]):.3g}"
             return f"{value} where the mask drops the pair{more}: 0 is needed"
-    limit = MAX_FACTOR * (reference.sums + EPS[case.dtype])
+    unit = rounding_unit(case.dtype, longest_sum(case))
+    limit = MAX_FACTOR * (reference.sums + unit * EPS[case.dtype])
     if not found.sums <= limit:
         where = element(found.row, AXES[:3])
         return f"row {where} sums to {found.total:.9g}, expected {found.expected:.9g}"
@@ -88,5 +99,6 @@ def weights_problem(
         rows_of=case.Lq,
         draws=1,
         axes=AXES,
+        unit=unit,
     )
     return problem

@@ -36,6 +36,7 @@ class Family:
     name: in records and options. summary: what it detects. draw: ``draw(case, rule, entropy, index)``.
     applies: whether it makes sense for a case. elements, most: a small case has as many draws as compare
     about ``elements`` output elements, at most ``most``. fewest: the draws of a large case.
+    largest_score: the largest magnitude of a score where limits must know it, else 0.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Family:
     most: int
     applies: Callable[[Case, Rule], bool] = lambda case, rule: True
     fewest: Callable[[Case], int] = lambda case: 1
+    largest_score: Callable[[Case], float] = lambda case: 0.0
 
 
 def _has_room_for_a_graph(case: Case, rule: Rule) -> bool:
@@ -86,6 +88,7 @@ FAMILIES: tuple[Family, ...] = (
         elements=1024,
         most=4,
         applies=known_scores.large_logits_apply,
+        largest_score=known_scores.largest_logit,
     ),
     Family(
         "quiet",
@@ -128,6 +131,11 @@ def family_draws(case: Case, family: str) -> int:
     chosen = _BY_NAME[family]
     needed = math.ceil(chosen.elements / math.prod(output_shape(case)))
     return max(chosen.fewest(case), min(chosen.most, needed))
+
+
+def largest_score(case: Case, family: str) -> float:
+    """Return the largest magnitude of a score in a kind of inputs, where limits must know it, else 0."""
+    return _BY_NAME[family].largest_score(case)
 
 
 def draw_family(case: Case, rule: Rule, family: str, entropy: int, index: int) -> Triple:

@@ -67,6 +67,11 @@ def large_logits_apply(case: Case, rule: Rule) -> bool:
     return found is not None and found.bias == 0 and _large_sizes(case, found) is not None
 
 
+def largest_logit(case: Case) -> float:
+    """Return the largest magnitude of a score in ``large_logits``."""
+    return float(np.sqrt(2)) * STEP[case.dtype] * max(LEVELS) * max(FACTORS)
+
+
 def draw_large_logits(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
     """Draw inputs number ``index``: v as in an ordinary draw; q and k with one feature each."""
     v = draw_activations(case, rule, entropy, index)[2]

@@ -15,8 +15,10 @@ from attnbench.check.errors import (
     assumed_errors,
     compare_wide,
     errors_of,
+    longest_sum,
     pool,
     reference_off,
+    rounding_unit,
     scale_of,
     together,
     verdict,
@@ -26,7 +28,7 @@ from attnbench.check.gradients import few, gradient_scale, summed
 from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers
 from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
 from attnbench.inputs.draw import Stored, draw_inputs, draw_parameters, draw_upstream, widen, widened
-from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws
+from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws, largest_score
 from attnbench.inputs.symmetries import (
     Transform,
     Triple,
@@ -333,7 +335,15 @@ class CaseVerifier:
             draws=len(draws),
             axes=next((s.axes for s in self.operation.outputs(self.case) if s.name == part), ""),
             few=few(mine.count) if gradient else 1.0,
+            unit=self._unit(draws) if part == OUT else 1.0,
         )
+
+    def _unit(self, draws: Sequence[int]) -> float:
+        """Return the unit of errors of outputs; the draws are of one family."""
+        if self.operation.heads is None:
+            return 1.0
+        largest = largest_score(self.case, self._family(draws[0]))
+        return rounding_unit(self.case.dtype, longest_sum(self.case), largest)
 
     def _scales_of(self, part: str, draws: Sequence[int]) -> tuple[Scale, Scale]:
         """Return the scale of a part of the exact answers, and of the values it is made of."""

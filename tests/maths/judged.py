@@ -8,10 +8,10 @@ import numpy as np
 from maths_tools import RULES, setup_of, stored_bits, tensor, wide_parameters
 from torch import Tensor
 
-from attnbench.check.errors import compare, pool, scale_of, verdict, worse
+from attnbench.check.errors import compare, longest_sum, pool, rounding_unit, scale_of, verdict, worse
 from attnbench.check.reference import PLAIN, counts_in_turn, in_turn
 from attnbench.inputs.draw import widen
-from attnbench.inputs.kinds import draw_family, family_draws
+from attnbench.inputs.kinds import draw_family, family_draws, largest_score
 from attnbench.oracle.solve import solve
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
@@ -24,6 +24,7 @@ class Judge:
 
     def __init__(self, case: Case, draws: int | None = None, family: str = "normal") -> None:
         self.case, self.setup = case, setup_of(case)
+        self.unit = rounding_unit(case.dtype, longest_sum(case), largest_score(case, family))
         rule = RULES[case.rule]
         parameters, plain = wide_parameters(case), PLAIN.prepare(self.setup)
         self.inputs: list[tuple[Tensor, ...]] = []
@@ -57,6 +58,7 @@ class Judge:
             rows=self.case.Lq,
             rows_of=self.case.Lq,
             draws=len(self.inputs),
+            unit=self.unit,
         )
 
     def of(self, kernel: Callable[[Setup, Tensor, Tensor, Tensor], Tensor]) -> tuple[Accuracy, str]:

@@ -68,6 +68,31 @@ def _key_blocks(size: Callable[[int], int]) -> Callable[[Setup], Call]:
     return prepare
 
 
+def _merged_by_log_sums(parts: int) -> Callable[[Setup], Call]:
+    """So many parts of the keys, each with its output, merged by log-sum-exps as in flash decoding."""
+
+    def prepare(setup: Setup) -> Call:
+        import torch
+
+        added, step = plus_bias(setup, mask_of(RIGHT, setup)), max(1, -(-setup.case.Lk // parts))
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            scores = RIGHT.scores(setup, q, RIGHT.spread(setup, k)).to(added.dtype) + added
+            values = RIGHT.spread(setup, v)
+            sums, outs = [], []
+            for some, own in zip(scores.split(step, -1), values.split(step, 2), strict=True):
+                top, total, out = _part(some, own)
+                sums.append(top + total.log())
+                outs.append(out / total.masked_fill(total == 0, 1))
+            every = torch.cat((*sums, sink_column(setup, scores)), -1).logsumexp(-1, keepdim=True)
+            shares = (torch.stack(sums) - every.masked_fill(every.isneginf(), 0)).exp()
+            return (shares * torch.stack(outs)).sum(0).to(q.dtype)
+
+        return for_operation(attend, setup)
+
+    return prepare
+
+
 def _query_blocks(step: int) -> Callable[[Setup], Call]:
     """So many queries at a time."""
 
@@ -155,6 +180,7 @@ KINDS: dict[str, tuple[str, Callable[[Setup], Call]]] = {
         "two halves of the keys, merged by their sums of powers",
         _key_blocks(lambda Lk: -(-Lk // 2)),
     ),
+    "parts_merged_by_log_sums": ("three parts of the keys, merged by log-sum-exps", _merged_by_log_sums(3)),
     "query_blocks_of_5": ("five queries at a time", _query_blocks(5)),
     "queries_one_by_one": ("one query at a time", _query_blocks(1)),
     "batch_by_batch": ("one batch element at a time", _batch_by_batch),

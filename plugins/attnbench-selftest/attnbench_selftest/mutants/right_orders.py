@@ -69,6 +69,29 @@ def _log_sum(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
     return weights[..., :-1].to(scores.dtype)
 
 
+def _wide_log_sum(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
+    """A log-sum-exp handed over in the wide dtype: of ±1000 it has an ulp of 6e-5 in float32."""
+    import torch
+
+    wide = torch.cat((scores.to(added.dtype) + added, sink_column(setup, added + scores)), -1)
+    total = wide.logsumexp(-1, keepdim=True)
+    return (wide - total.masked_fill(total.isneginf(), 0)).exp()[..., :-1].to(scores.dtype)
+
+
+def _exp_20_ulp(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
+    """An error that swings between -20 and 20 ulp five times in each power of two."""
+    import torch
+
+    wide = torch.cat((scores.to(added.dtype) + added, sink_column(setup, added + scores)), -1)
+    top = wide.amax(-1, keepdim=True)
+    lower = wide - top.masked_fill(top.isneginf(), 0)
+    place = (lower.detach().double() / math.log(2)).masked_fill(lower.isneginf(), 0)
+    error = 10 * torch.finfo(wide.dtype).eps * (10 * math.pi * place).sin()
+    raised = (lower.exp() * (1 + error)).to(wide.dtype)
+    total = raised.sum(-1, keepdim=True)
+    return (raised / total.masked_fill(total == 0, 1))[..., :-1].to(scores.dtype)
+
+
 def _other_axis(setup: Setup, scores: Tensor, added: Tensor) -> Tensor:
     """Keys on the first axis, in a copy."""
     import torch
@@ -150,6 +173,15 @@ def _in_pairs(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
     return parts[0].to(v.dtype)
 
 
+def _one_by_one(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
+    """One key after the other, in the wide dtype."""
+    wide = wide_dtype(setup)
+    total = weights.new_zeros((*weights.shape[:-1], v.shape[-1]), dtype=wide)
+    for of_key, value in zip(weights.to(wide).unbind(-1), v.to(wide).unbind(-2), strict=True):
+        total = total + of_key[..., None] * value[..., None, :]
+    return total.to(v.dtype)
+
+
 def _wide_values(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
     wide = wide_dtype(setup)
     return right_mix(setup, weights.to(wide), v.to(wide)).to(v.dtype)
@@ -187,6 +219,8 @@ FORMS: dict[str, tuple[str, Form, Applies]] = {
     "softmax_by_hand": ("maximum, powers, sum and division one by one", Form(weights=_by_hand), anywhere),
     "powers_of_2": ("2^(s·log2 e)", Form(weights=_base_2), anywhere),
     "log_sum_exp": ("e^(s - m - log Σ e^(s - m))", Form(weights=_log_sum), anywhere),
+    "wide_log_sum_exp": ("e^(s - log Σ e^s) in the wide dtype", Form(weights=_wide_log_sum), anywhere),
+    "exp_within_20_ulp": ("an exp that is up to 20 ulp off", Form(weights=_exp_20_ulp), anywhere),
     "softmax_of_a_turned_copy": ("keys on another axis", Form(weights=_other_axis), anywhere),
     "masked_by_bool": ("filled with -inf instead of adding it", Form(weights=_masked_by_bool), anywhere),
     "scores_transposed": ("keys times queries", Form(scores=_keys_by_queries), anywhere),
@@ -196,11 +230,12 @@ FORMS: dict[str, tuple[str, Form, Applies]] = {
     "einsum": ("both products by einsum", Form(scores=_by_einsum, mix=_mixed_by_einsum), anywhere),
     "keys_reversed": ("keys from the last to the first", Form(mix=_keys_reversed), anywhere),
     "sums_in_pairs": ("weighted values summed two and two", Form(mix=_in_pairs), anywhere),
+    "sums_one_by_one": ("weighted values added key by key", Form(mix=_one_by_one), anywhere),
     "wide_values": ("weights times values in float32 for half precision", Form(mix=_wide_values), anywhere),
 }
 
-NO_BACKWARD = ("log_sum_exp", "softmax_of_a_turned_copy")
-"""NaN gradients in rows that keep nothing, which their answers hide."""
+NO_BACKWARD = ("log_sum_exp", "wide_log_sum_exp", "exp_within_20_ulp", "softmax_of_a_turned_copy")
+"""Without gradients: NaN in rows that keep nothing, which their answers hide."""
 
 MUTANTS: tuple[Mutant, ...] = (
     *(

@@ -1,0 +1,118 @@
+"""How near right and wrong kernels come to the limits: ``python tests/benchmarks/shares.py [LENGTH ...]``.
+
+Right ones are those of tests/maths: summation.py (orders of sums, split keys, other exps) and
+right_kernels.py. Wrong ones are those of wrong_kernels.py, and the kit's mistakes of precision. A share is
+the larger of the RMS and the largest error, each over its limit; of all kinds of inputs the largest counts,
+since a kernel that fails one of them is refused. An output that is not finite has the share inf.
+
+Prints a table for each dtype: for right ones the largest share, for wrong ones the smallest; and how many
+kernels have shares of each power of ten.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "maths"))
+
+from judged import Judge
+from maths_tools import RULES
+from right_kernels import Kernel, kernels
+from summation import ORDERS
+from wrong_kernels import WRONG
+
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.kinds import DELIVERIES, families_of
+from attnbench.testing.mistakes.scores import PRECISION
+from attnbench.types.case import DTYPES, Case
+from attnbench.types.mask import mask_text
+
+LENGTHS = (16, 300, 4096)
+MASKS = ("none", "causal:lower_right", "bool", "window:40", "float")
+SHOWS = MASKS[:3]
+"""Masks under which every mistake shows. A window drops lost keys; with numbers added no scores are large."""
+MOST_KEYS = 512
+"""Above, right kernels alone, unmasked: what is lost among many keys in half precision shows in no limit."""
+PRECISE = ("scale 0.1 % off", *(mistake.name for mistake in PRECISION))
+"""Mistakes that show in float32 and float64 alone."""
+
+
+def right_ones(case: Case) -> dict[str, Kernel]:
+    """Right kernels by name; those that need many steps on short cases alone."""
+    short = {} if case.Lk > MOST_KEYS else {kernel.__name__: kernel for kernel in kernels()}
+    return ORDERS | short
+
+
+def wrong_ones(case: Case) -> dict[str, Kernel]:
+    """Wrong kernels by name whose mistakes show in the case."""
+    if case.Lk > MOST_KEYS or mask_text(case.mask) not in SHOWS:
+        return {}
+    found = dict(WRONG)
+    for mistake in PRECISION:
+        if mistake.name != "float32_inside" or case.dtype == "float64":
+            found[mistake.name] = lambda setup, q, k, v, mistake=mistake: mistake.prepare(setup)(q, k, v)
+    wide = case.dtype in ("float32", "float64")
+    return {name: kernel for name, kernel in found.items() if wide or name not in PRECISE}
+
+
+def shares(case: Case) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the largest share of each right and of each wrong kernel over all kinds of inputs."""
+    right, wrong = right_ones(case), wrong_ones(case)
+    found = dict.fromkeys((*right, *wrong), 0.0)
+    for kind in families_of(case, RULES[case.rule]):
+        if kind in DELIVERIES:
+            continue
+        judge = Judge(case, family=kind)
+        for name, kernel in (right | wrong).items():
+            accuracy, problem = judge.of(kernel)
+            limits = (accuracy.rms_error, accuracy.rms_limit), (accuracy.max_error, accuracy.max_limit)
+            share = max(error / limit if limit else 0.0 for error, limit in limits)
+            found[name] = max(found[name], math.inf if "not finite" in problem else share)
+    return {name: found[name] for name in right}, {name: found[name] for name in wrong}
+
+
+def decade(share: float) -> str:
+    """Name the power of ten that a share is in."""
+    if share < 0.01:
+        return "< 0.01"
+    if share >= 1000:
+        return "≥ 1000"
+    low = 10.0 ** math.floor(math.log10(share))
+    return f"{low:g} to {10 * low:g}"
+
+
+def main(argv: list[str]) -> None:
+    """Print the tables as Markdown."""
+    warnings.simplefilter("ignore")
+    lengths = tuple(map(int, argv)) or LENGTHS
+    rows, nearest = [], []
+    for dtype in DTYPES:
+        right: list[tuple[float, str]] = []
+        wrong: list[tuple[float, str]] = []
+        for length in lengths:
+            for mask in MASKS if length <= MOST_KEYS else MASKS[:1]:
+                queries = f"Lq{min(length, 16)}-Lk{length}"
+                case = parse_case(f"attention/scaled_dot/B1-H4-Hkv2-{queries}-D64/{mask}/{dtype}")
+                for into, of in zip((right, wrong), shares(case), strict=True):
+                    into += [(share, f"{name}, Lk {length}, {mask}") for name, share in of.items()]
+        for word, of in (("right", right), ("wrong", wrong)):
+            counts = Counter(decade(share) for share, _ in of)
+            rows.append((dtype, word, len(of), counts))
+            share, name = max(of) if word == "right" else min(of)
+            nearest.append(f"| {dtype} | {word} | {share:.3g} | {name} |")
+    columns = [decade(share) for share in (0.001, 0.05, 0.5, 5, 50, 500, 5000)]
+    print(f"| dtype | kernels | verdicts | {' | '.join(columns)} |")
+    print("| --- " * (3 + len(columns)) + "|")
+    for dtype, word, count, counts in rows:
+        cells = " | ".join(str(counts[column] or "") for column in columns)
+        print(f"| {dtype} | {word} | {count} | {cells} |")
+    print("\n| dtype | kernels | nearest to the limit | which |\n| --- | --- | --- | --- |")
+    print("\n".join(nearest))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
