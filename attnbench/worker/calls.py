@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnbench.check.gradients import plain_errors, plain_gradients, recast
@@ -42,12 +43,14 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
         WrongOutput: it returned no output of the case, or changed or used what it must not.
     """
     assert prepared.inputs is not None
-    past, before, company = prepared.past, keep(prepared.inputs), read_activity()
+    past, before = prepared.past, keep(prepared.inputs)
+    again = partial(prepared.call, *prepared.inputs)
     # To look at everything takes as long as some dozens of small calls.
     watched = past.calls < WATCHED_CALLS or past.calls % 8 == 0
     on_cpu = prepared.case.device == "cpu"
     if watched and on_cpu and prepared.case.threads == 1:
-        check_idle(past, company)
+        check_idle(past, again)
+    company = read_activity()
     with nothing_changed("the call", draws=draws(prepared.case)) if watched else nullcontext():
         plug = poison(prepared.output_bytes, prepared.case.device) if prepared.buffers else None
         sample, output = timer_for(prepared.case.device)(prepared.call, *prepared.inputs, 1)
@@ -55,7 +58,7 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
         now = with_call(past, company)
         if watched:
             # On a device, threads of its driver and of autograd work for every call.
-            check_company(company, past, prepared.case.threads if on_cpu else 0)
+            check_company(company, past, prepared.case.threads if on_cpu else 0, again)
     check_unchanged(prepared.inputs, before)
     check_bands(prepared.buffers)
     check_held_output(prepared, output)

@@ -175,6 +175,37 @@ def works_behind(setup: Setup) -> Call:
     return call
 
 
+def starts_up_behind(setup: Setup) -> Call:
+    """A pool's thread starts up when the first call is over, and rests from then on."""
+    worker = Worker(threading.Semaphore(0), threading.Event())
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        output = right(q, k, v)
+        if not worker.started:
+            worker.tell()
+        return output
+
+    return call
+
+
+def starts_up_late(setup: Setup) -> Call:
+    """As a pool's thread that a busy machine lets run only while the second call runs."""
+    worker, calls = Worker(threading.Semaphore(0), threading.Event()), 0
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            worker.started = True
+            _thread.start_new_thread(worker.serve, ())
+        if calls == 2:
+            worker.tell()
+            worker.done.wait()
+        return right(q, k, v)
+
+    return call
+
+
 CALLS = (
     puts_back, flips_a_zero, writes_behind, reads_before, gives_an_input, gives_memory_as_it_is,
 )  # fmt: skip
@@ -207,7 +238,8 @@ def attnbench_backends() -> Iterator[Backend]:
     yield give(name="honest", prepare=honest)
     yield give(name="gives_the_same_place", prepare=gives_the_same_place)
     yield give(name="works_in_a_pool", prepare=after(works_in_a_pool()))
-    yield give(name="works_behind", prepare=works_behind)
+    for prepare in (works_behind, starts_up_behind, starts_up_late):
+        yield give(name=prepare.__name__, prepare=prepare)
     for call in CALLS:
         yield give(name=call.__name__, prepare=lambda setup, call=call: call)
     for name, act in ACTS.items():

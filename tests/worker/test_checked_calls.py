@@ -107,6 +107,22 @@ def test_work_between_calls_is_refused_at_the_next_call(prepared_worker: New) ->
     assert refusal(worker).startswith("other threads kept working after the call before: ")
 
 
+def test_a_pool_that_starts_up_after_the_first_call_is_allowed(prepared_worker: New) -> None:
+    worker = ready(prepared_worker, "starts_up_behind")
+    worker.output()
+    # More than is allowed between calls.
+    while ticks(worker) < 2:
+        pass
+    for _ in range(3):
+        assert np.isfinite(worker.output()).all()
+
+
+def test_a_pool_that_starts_up_while_the_second_call_runs_is_allowed(prepared_worker: New) -> None:
+    worker = ready(prepared_worker, "starts_up_late")
+    for _ in range(4):
+        assert np.isfinite(worker.output()).all()
+
+
 def test_bits_are_compared_not_numbers(prepared_worker: New) -> None:
     """-0 equals 0, and NaN not itself."""
     shape = (2, 2, 8, 4)
