@@ -58,8 +58,9 @@ WIDE_SCORE_SLOWER = 10
 
 LEAST_CALL_S = 50e-6
 
-TOGETHER_S, MOST_CASES = 20.0, 4
-"""Cases are measured together as long as that takes by the forecast; each has a verifier of its own."""
+TOGETHER_S, MOST_CASES = 2.5, 4
+"""Cases are measured together while one repetition of them takes at most so long by the forecast, checks
+included. Beyond four cases little is saved, and each needs a verifier of its own."""
 
 
 def command_line() -> tuple[str, ...]:
@@ -164,10 +165,12 @@ class Forecast:
         return self.start_s + sum(case.total_s for case in self.cases)
 
 
-def groups_of(forecasts: Sequence[CaseForecast], cases: Mapping[str, Case]) -> list[list[CaseForecast]]:
+def groups_of(
+    forecasts: Sequence[CaseForecast], cases: Mapping[str, Case], sets: int
+) -> list[list[CaseForecast]]:
     """Return the cases that are measured together: neighbours with as many threads, and soon done.
 
-    cases: by their ids.
+    cases: by their ids. sets: repetitions of the run.
     """
     groups: list[list[CaseForecast]] = []
     for each in forecasts:
@@ -175,7 +178,7 @@ def groups_of(forecasts: Sequence[CaseForecast], cases: Mapping[str, Case]) -> l
         if (
             group
             and len(group) < MOST_CASES
-            and sum(one.total_s for one in group) + each.total_s <= TOGETHER_S
+            and sum(one.total_s for one in group) + each.total_s <= TOGETHER_S * sets
             and cases[group[0].case].threads == cases[each.case].threads
         ):
             group.append(each)

@@ -193,7 +193,7 @@ def _run_cases(
     """Run the cases that lack a record; ``before``: the stored part of each, by its id."""
     every, nothing = frozenset(plan.backends), Before()
     left = [each for each in plan.forecast.cases if before.get(each.case, nothing).recorded != every]
-    groups = groups_of(left, {case_id(case): case for case in plan.cases})
+    groups = groups_of(left, {case_id(case): case for case in plan.cases}, plan.options.sets)
     clock = Clock(progress, [{each.case: each.total_s for each in group} for group in groups])
     clock.spend("start")
     scale = Scale(pool)

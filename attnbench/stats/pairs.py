@@ -121,7 +121,7 @@ def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
 class Comparison:
     """A candidate's time over a baseline's.
 
-    ratio: the median over sets of the set's ratio. interval: its printed interval; None for too
+    ratio: the median over sets of the set's ratio. interval: its exact interval at 95 % or more; None for too
     few sets. p_value: of the sign test that the ratio is 1. sets: those that have pairs of both. pairs: those
     that count. left_out: those with a disturbed side. contended: more than half would have been left out, so
     all were kept. set_log_ratios: the log ratio of each set, in the order given; these are the independent

@@ -12,7 +12,14 @@ half of this, 0.2 % of cells, whatever the noise. Nine sets that all agree (p = 
 reach it."""
 
 AT_LEAST = 0.95
-"""The least confidence of an interval that is printed at all: that of six sets."""
+"""The least confidence of a printed interval; few values allow only certain confidences."""
+
+WHOLE_RANGE_BELOW = 12
+"""With fewer values than this the interval is their whole range.
+
+So few sets end within a second or two, and share that moment. The second to the eighth of nine, nominally
+96 %, held the value of other runs in 79 to 88 % of cases, the first to the ninth in 93 to 97 %. With 22 sets
+the narrowest interval at 95 % was right as often as it should."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +32,9 @@ class Interval:
 
 
 def printed_interval(values: Sequence[float]) -> Interval | None:
-    """Return the interval to print for one value a set.
-
-    It leaves out 0 where the sign test reaches ``LEVEL``. So it is the narrowest at 1 - ``LEVEL``, which is
-    the whole range of 9 to 12 values. Fewer values do not allow this confidence. From six on the interval is
-    their whole range, at ``AT_LEAST`` or more.
-    """
-    interval = median_interval(values, 1 - LEVEL)
-    if interval is not None or median_interval(values) is None:
+    """Return the interval to print for one value a set: at ``AT_LEAST``, or the whole range of few values."""
+    interval = median_interval(values)
+    if interval is None or len(values) >= WHOLE_RANGE_BELOW:
         return interval
     return Interval(min(values), max(values), 1 - 2.0 ** (1 - len(values)))
 

@@ -156,8 +156,8 @@ def _neighbours(lines: Sequence[SetLine], backend: str) -> Iterator[tuple[float,
 class Timing:
     """The time of one backend on one case.
 
-    median_ms: the median over sets of the set's median time per call. interval: its printed interval, in ms;
-    None for too few sets. sets: those with samples of the backend. timed_calls: calls inside
+    median_ms: the median over sets of the set's median time per call. interval: its exact interval at 95 % or
+    more, in ms; None for too few sets. sets: those with samples of the backend. timed_calls: calls inside
     timed samples. bimodal: its calls have two speeds, and not because the machine has
     (:func:`own_two_speeds`); the median is one of the two, or lies where no call is. contended: more than
     half of its samples were disturbed. faults_per_call: minor page faults while timed.

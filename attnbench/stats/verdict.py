@@ -19,8 +19,8 @@ DELTA = 0.02
 
 
 Hint = Literal["", "few sets", "chance", "small"]
-"""Few sets: no verdict was possible. Chance: the correction for many comparisons. Small: near the least
-effect."""
+"""Few sets: no verdict was possible. Chance: for the sign test, or among many comparisons. Small: near the
+least effect."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,11 @@ def _why_unclear(record: Record, p_adjusted: float, family: int) -> tuple[Hint, 
         )
     effect = f"the least effect of {100 * (record.delta or 0.0):.3g} %"
     if record.p_value is None or record.p_value > LEVEL:
-        return "", f"sets disagree by more than {effect}: give a larger --budget, for more and longer sets"
+        # An interval of many repetitions at 95 % may leave out 1 all the same.
+        return (
+            "chance",
+            f"sets disagree by more than {effect}: give a larger --budget, for more and longer sets",
+        )
     if p_adjusted > FALSE_DISCOVERIES:
         # With so many agreeing sets it would be accepted even as the only difference.
         needed = max(fewest_sets(FALSE_DISCOVERIES / family), record.sets + 1)
