@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,16 +105,6 @@ def pool(errors: Sequence[Errors]) -> Errors:
         got=worst.got,
         expected=worst.expected,
         not_finite=next((each.not_finite for each in errors if each.not_finite), ""),
-    )
-
-
-def worse(one: Errors, other: Errors) -> Errors:
-    """Combine the errors of two outputs on the same elements: the larger of each number."""
-    larger = one if one.max_abs >= other.max_abs else other
-    return replace(
-        larger,
-        sum_squares=max(one.sum_squares, other.sum_squares),
-        not_finite=one.not_finite or other.not_finite,
     )
 
 

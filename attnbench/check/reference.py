@@ -11,14 +11,13 @@ import numpy as np
 
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import PASSES, Case
+from attnbench.types.case import PASSES
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from attnbench.types.backend import Call, Weigh
-    from attnbench.types.rule import DotForm
 
 
 SCORES_AT_ONCE = 1 << 24
@@ -76,14 +75,10 @@ def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
     if scoring.dot is None:
         assert scoring.scores is not None
         return scoring.scores(q, k, slice(0, setup.case.Lk))
-    return dot_scores(scoring.dot, q, k, lambda q, k: q @ k.mT)
-
-
-def dot_scores(dot: DotForm, q: Tensor, k: Tensor, product: Weigh) -> Tensor:
-    """Return scores (B, H, R, S) of q (B, H, R, D) and k (B, H, S, D). product: of both, after their maps."""
+    dot = scoring.dot
     q = q if dot.map_q is None else dot.map_q(q)
     k = k if dot.map_k is None else dot.map_k(k)
-    scores = product(q, k) * dot.scale
+    scores = q @ k.mT * dot.scale
     return scores if dot.cap is None else dot.cap * (scores / dot.cap).tanh()
 
 
@@ -147,47 +142,3 @@ PLAIN = Backend(
     passes=PASSES,
     weights=weights,
 )
-
-
-ONE_PRODUCT_LEADS = ("deep_change",)
-"""Kinds of inputs in which one element of k is far above the others."""
-
-MOST_PRODUCTS = 1 << 22
-"""The most products of features for sums in sequence; in larger cases the many rows suffice."""
-
-
-def counts_in_turn(case: Case, family: str) -> bool:
-    """Return whether a draw of a kind is also measured by sums in sequence."""
-    products = case.B * case.H * case.Lq * case.Lk * case.D
-    return (
-        family in ONE_PRODUCT_LEADS
-        and case.layer is None
-        and case.pass_ == "forward"
-        and products <= MOST_PRODUCTS
-    )
-
-
-def in_turn(setup: Setup, *, backwards: bool) -> Setup:
-    """Return a setup whose scores add features one after the other, first to last or ``backwards``.
-
-    A rule without a dot-product form stays as it is. Sums of half precision are in float32, as in a matmul.
-    """
-    dot = setup.scoring.dot
-    if dot is None:
-        return setup
-
-    def product(q: Tensor, k: Tensor) -> Tensor:
-        import torch
-
-        wide = torch.promote_types(q.dtype, torch.float32)
-        features = zip(q.to(wide).unbind(-1), k.to(wide).unbind(-1), strict=True)
-        total = q.new_zeros((*q.shape[:-1], k.shape[-2]), dtype=wide)
-        for of_q, of_k in reversed(list(features)) if backwards else features:
-            total = total + of_q[..., :, None] * of_k[..., None, :]
-        return total.to(q.dtype)
-
-    def scores(q: Tensor, k: Tensor, keys: slice) -> Tensor:
-        """Map (B, H, R, D) and (B, H, S, D) to (B, H, R, S), in their dtype."""
-        return dot_scores(dot, q, k, product)
-
-    return replace(setup, scoring=replace(setup.scoring, dot=None, scores=scores))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 from typing import Any, NoReturn
 
 import click
@@ -12,10 +11,6 @@ from attnbench.cli.output import Shown, note, print_run, record_format
 from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure
-
-HANGS_S = 20.0
-"""The time after which asking backends what they support counts as hanging; hundreds of cases take no
-second."""
 
 
 @click.command("check")
@@ -55,12 +50,7 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
     if chosen["plan"]:
         raise click.UsageError("--plan needs cases, or a --backend, beside --plugin", ctx)
     found = brought_by(named_plugins(), registry)
-    # Here code of plugins says what it supports, in this process: where it hangs, stderr says at which line.
-    faulthandler.dump_traceback_later(HANGS_S, file=2)
-    try:
-        planned = plan(registry, found.backends, found.rules)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    planned = plan(registry, found.backends, found.rules)
     asked = planned.cases(large=True)
     with progress() as tell:
         plan_ = judging_plan(asked, registry, options_of(chosen, timed=False)) if asked else None

@@ -78,9 +78,8 @@ def _bar() -> Iterator[Progress]:
 
 
 def _print_step(moment: Moment) -> None:
-    left = left_words(moment)
     where = f"{moment.number}/{moment.cases} {moment.case}: {moment.doing}"
-    click.echo(f"{moment.elapsed_s:7.1f} s  {where}{left and f', {left}'}", err=True)
+    click.echo(f"{moment.elapsed_s:7.1f} s  {where}, {left_words(moment)}", err=True)
 
 
 def _case_printer() -> Progress:
@@ -91,8 +90,7 @@ def _case_printer() -> Progress:
         nonlocal last
         if moment.number > last:
             last = moment.number
-            left = left_words(moment)
-            click.echo(f"{moment.number}/{moment.cases} {moment.case}{left and f', {left}'}", err=True)
+            click.echo(f"{moment.number}/{moment.cases} {moment.case}, {left_words(moment)}", err=True)
 
     return show
 
@@ -111,8 +109,8 @@ def _rewritable() -> bool:
 
 
 def left_words(moment: Moment) -> str:
-    """Return the time left in words; "" before there is an estimate."""
-    return "" if moment.left_s is None else f"about {span_words(moment.left_s)} left"
+    """Return the time left in words."""
+    return f"about {span_words(moment.left_s)} left"
 
 
 def span_words(seconds: float) -> str:

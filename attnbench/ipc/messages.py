@@ -101,11 +101,10 @@ class Compute(Struct, frozen=True, tag=True):
     """Compute on the inputs. Answer: :class:`Outputs` with the arrays in a descriptor.
 
     what: ``outputs`` of ``count`` calls; the attention ``weights`` of a case of ``attention``. The plain
-    reference also computes ``exact`` gradients in float64, and its output with features added ``in_turn`` or
-    ``backwards`` (:mod:`attnbench.check.reference`).
+    reference also computes ``exact`` gradients in float64.
     """
 
-    what: Literal["outputs", "weights", "exact", "in_turn", "backwards"] = "outputs"
+    what: Literal["outputs", "weights", "exact"] = "outputs"
     count: int = 1
 
 

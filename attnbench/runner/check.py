@@ -14,7 +14,6 @@ import numpy as np
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.variant import variant_case
-from attnbench.check.reference import counts_in_turn
 from attnbench.inputs.kinds import DELIVERIES, GRADED, STRIDED
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
@@ -120,9 +119,6 @@ def check_reference(pool: WorkerPool, context: CaseContext, *, weights: bool = F
             if case.pass_ != "forward":
                 compute(index, m.Compute("exact"), "exact")
             compute(index, m.Compute())
-            if counts_in_turn(case, context.family(index)):
-                compute(index, m.Compute("in_turn"))
-                compute(index, m.Compute("backwards"))
             if weights and index == 0:
                 compute(index, m.Compute("weights"), "weights")
     finally:

@@ -10,14 +10,14 @@ from itertools import chain
 
 @dataclass(frozen=True)
 class Moment:
-    """The progress of a run: case ``number`` of ``cases``. left_s is an estimate; None before the first."""
+    """The progress of a run: case ``number`` of ``cases``. left_s is an estimate."""
 
     number: int
     cases: int
     case: str
     doing: str
     elapsed_s: float
-    left_s: float | None
+    left_s: float
 
 
 Progress = Callable[[Moment], None]
@@ -62,9 +62,7 @@ class Clock:
         self.phases_s[phase] = self.phases_s.get(phase, 0.0) + now - self._phase_start
         self._phase_start = now
 
-    def _left_s(self) -> float | None:
-        if self._number == 0:
-            return None
+    def _left_s(self) -> float:
         done = self._number - 1
         mean_s = sum(self._expected_s) / len(self._expected_s)
         # One average group is added as if it had gone as expected, since the first alone says little.

@@ -22,7 +22,6 @@ from attnbench.check.errors import (
     scale_of,
     together,
     verdict,
-    worse,
 )
 from attnbench.check.gradients import few, gradient_scale, summed
 from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers
@@ -171,9 +170,6 @@ class CaseVerifier:
         errors = errors_after(self.case, self._change(index, 0), parts, self.draw(index).expected, self.rows)
         if who == PLAIN:
             errors |= self.draw(index).plain_errors
-            # It may come in several orders of summation: the larger error counts.
-            known = self._scores.get(PLAIN, {}).get(index, errors)
-            errors = {part: worse(found, known[part]) for part, found in errors.items()}
         self._scores.setdefault(who, {})[index] = errors
         plain = self._scores.get(PLAIN, {}).get(index, {})
         # If the plain reference is not finite either, the rule is at fault, and the verdict says so.

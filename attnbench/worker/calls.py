@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnbench.check.gradients import plain_errors, plain_gradients, recast
-from attnbench.check.reference import in_turn
 from attnbench.inputs.kinds import GRADED
 from attnbench.ipc.messages import Compute, Outputs
 from attnbench.ipc.names import ERROR, HELD, WEIGHTS
@@ -126,10 +125,8 @@ def computed(prepared: PreparedBackend, request: Compute) -> tuple[PreparedBacke
                     parts = stored_answer(prepared, output)
                 case "weights":
                     parts = computed_weights(prepared)
-                case "exact":
-                    parts, dtype = exact_gradients(prepared), "float64"
                 case _:
-                    parts = answer_in_turn(prepared, backwards=request.what == "backwards")
+                    parts, dtype = exact_gradients(prepared), "float64"
             specs, at = written(fd, at, parts, dtype)
             outputs.append(specs)
     except BaseException:
@@ -154,13 +151,6 @@ def exact_gradients(prepared: PreparedBackend) -> dict[str, Stored]:
     named |= {HELD + name: x for name, x in units.items()}
     named |= {ERROR + name: x for name, x in errors.items()}
     return {name: x.detach().contiguous().cpu().numpy() for name, x in named.items()}
-
-
-def answer_in_turn(prepared: PreparedBackend, *, backwards: bool) -> dict[str, Stored]:
-    """Return the output on the present inputs, with features added in turn, or backwards."""
-    assert prepared.inputs is not None
-    call = prepared.backend.prepare(in_turn(prepared.setup, backwards=backwards))
-    return stored_answer(prepared, call(*prepared.inputs))
 
 
 def computed_weights(prepared: PreparedBackend) -> dict[str, Stored]:

@@ -111,11 +111,12 @@ def test_progress_tells_cases_in_order_and_each_step_of_them(
         doing = [moment.doing for moment in moments if moment.number == number]
         assert doing[:2] == ["variant case", "oracle"]
         assert set(doing[2:4]) == {"check eager", "check bmm"}
-        assert doing[4:] == ["repetition 1 of 2", "repetition 2 of 2", "memory"]
+        assert doing[4:] == ["repetition 1 of 2", "repetition 2 of 2"]
         assert {moment.case for moment in moments if moment.number == number} == {case}
-    assert [moment.number for moment in moments] == sorted(moment.number for moment in moments)
+    checks = [moment.number for moment in moments if not moment.doing.startswith("repetition")]
+    assert checks == sorted(checks)
     assert {moment.cases for moment in moments} == {2}
-    assert all(moment.left_s is not None for moment in moments)
+    assert all(moment.left_s >= 0 for moment in moments)
 
 
 def test_a_name_ending_in_jsonl_is_the_file_and_is_not_overwritten(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ class Started:
             "cases": [case_id(case) for case in plan.cases], "backends": plan.named, "options": plan.options,
             "out": out, "compiled_on": plan.compiled_on,
         }  # fmt: skip
-        progress(Moment(1, 2, CASE, "checking eager", 0.5, None))
-        progress(Moment(1, 2, CASE, "set 1 of 8", 0.7, None))
+        progress(Moment(1, 2, CASE, "checking eager", 0.5, 2.0))
+        progress(Moment(1, 2, CASE, "set 1 of 8", 0.7, 1.9))
         progress(Moment(2, 2, CASE, "checking eager", 1.0, 1.4))
         return attnbench.api.load(self.path)
 
@@ -128,7 +128,7 @@ def test_data_on_stdout_and_all_else_on_stderr(invoke: Callable[..., Result], st
     assert (row["backend"], row["median_ms"], row["ratio"]) == ("eager", 1.5, None)
     plan, _, told = result.stderr.partition("\n")
     assert plan.startswith("1 case, ")
-    assert told == f"1/2 {CASE}\n2/2 {CASE}, about 1 s left\nstored in {started.path}\n"
+    assert told == f"1/2 {CASE}, about 2 s left\n2/2 {CASE}, about 1 s left\nstored in {started.path}\n"
     # The last line of all, since a table is longer than a terminal.
     assert result.output.endswith(f"]\nstored in {started.path}\n")
 

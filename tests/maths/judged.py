@@ -8,8 +8,8 @@ import numpy as np
 from maths_tools import RULES, setup_of, stored_bits, tensor, wide_parameters
 from torch import Tensor
 
-from attnbench.check.errors import compare, longest_sum, pool, rounding_unit, scale_of, verdict, worse
-from attnbench.check.reference import PLAIN, counts_in_turn, in_turn
+from attnbench.check.errors import compare, longest_sum, pool, rounding_unit, scale_of, verdict
+from attnbench.check.reference import PLAIN
 from attnbench.inputs.draw import widen
 from attnbench.inputs.kinds import draw_family, family_draws, largest_score
 from attnbench.oracle.solve import solve
@@ -37,10 +37,6 @@ class Judge:
             self.inputs.append(tuple(tensor(array, case.dtype) for array in stored))
             self.expected.append(solve(case, rule, parameters, (wide[0], wide[1], wide[2])))
             plain_errors.append(self.errors(plain(*self.inputs[-1]), index))
-            if counts_in_turn(case, family):
-                for turn in (False, True):
-                    call = PLAIN.prepare(in_turn(self.setup, backwards=turn))
-                    plain_errors[-1] = worse(plain_errors[-1], self.errors(call(*self.inputs[-1]), index))
             values.append(wide[2].ravel())
         self.reference = pool(plain_errors)
         self.values = np.concatenate(values)

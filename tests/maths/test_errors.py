@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maths_tools import small_case
 
-from attnbench.check.errors import Errors, compare, compare_wide, element, pool, worse
+from attnbench.check.errors import Errors, compare, element, pool
 from attnbench.inputs.draw import store
 from attnbench.inputs.kinds import family_draws
 from attnbench.types.case import Layer
@@ -101,12 +101,3 @@ def test_elements_carry_the_names_of_their_axes() -> None:
 )
 def test_as_many_draws_as_make_4096_elements(sizes: dict[str, object], draws: int) -> None:
     assert family_draws(small_case(**sizes), "normal") == draws
-
-
-def test_the_worse_of_two_errors_is_worse_in_either_number() -> None:
-    exact = np.zeros(4)
-    spread, peak = compare_wide(np.full(4, 2.0), exact), compare_wide(np.array([0, 0, 0, 3.0]), exact)
-    for found in (worse(spread, peak), worse(peak, spread)):
-        assert (found.rms, found.max_abs, found.worst) == (2.0, 3.0, (3,))
-    broken = compare_wide(np.array([np.nan, 0, 0, 0]), exact)
-    assert "not finite" in worse(spread, broken).not_finite

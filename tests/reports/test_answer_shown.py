@@ -45,9 +45,9 @@ def test_every_case_of_a_run_has_its_winner_and_every_backend_its_place() -> Non
     lines = shown(run_of(TIMES)).splitlines()
     assert lines[0] == "3 cases, all attention scaled_dot B1-H4-D64 none float32 cpu forward: 12 ok"
     at = lines.index("# case fastest    time next, × as long")
-    assert lines[at + 1].split() == ["1", "L128", "quick", "546", "µs", "eager", "3.00", "[2.94,", "3.07]"]
+    assert lines[at + 1].split() == ["1", "L128", "quick", "546", "µs", "eager", "3.00", "[2.96,", "3.04]"]
     (quick,) = (line.split() for line in lines if line.startswith("quick"))
-    assert quick == ["quick", "0.333", "±2%", "3", "*0.33", "*0.33", "*0.33"]
+    assert quick == ["quick", "0.333", "±1%", "3", "*0.33", "*0.33", "*0.33"]
     (eager,) = (line.split() for line in lines if line.startswith("eager"))
     assert eager == ["eager", "1", "0", "1", "1", "1"]
     (head,) = (place for place, line in enumerate(lines) if line.startswith("backend"))

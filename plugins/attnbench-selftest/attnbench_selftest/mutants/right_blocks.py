@@ -80,7 +80,7 @@ def _merged_by_log_sums(parts: int) -> Callable[[Setup], Call]:
             scores = RIGHT.scores(setup, q, RIGHT.spread(setup, k)).to(added.dtype) + added
             values = RIGHT.spread(setup, v)
             sums, outs = [], []
-            for some, own in zip(scores.split(step, -1), values.split(step, 2), strict=True):
+            for some, own in zip(torch.split(scores, step, -1), torch.split(values, step, 2), strict=True):
                 top, total, out = _part(some, own)
                 sums.append(top + total.log())
                 outs.append(out / total.masked_fill(total == 0, 1))
