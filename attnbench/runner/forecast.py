@@ -22,7 +22,7 @@ from attnbench.runner.case import refusal
 from attnbench.runner.machine import allowed_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.plan import plan_calls
-from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, STRETCHES, TIMED_DRAWS, can_be_forked
+from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, TIMED_DRAWS, can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.rule import Rule
@@ -233,12 +233,12 @@ def _case_forecast(
     if not options.timed:
         return CaseForecast(name, cells, checking_s=checking_s, compiling_s=compiling_s)
     plan = plan_calls(each_s * 1e9, options)
-    slots = plan.sets * STRETCHES * plan.samples
+    slots = plan.sets * plan.stretches * plan.samples
     timing_s = cells * slots * ((plan.calls + plan.warm_calls) * each_s + SLOT_S)
     # One worker more measures the peak of memory.
     processes_s = plan.sets * SCALE_S + cells * (plan.sets + 1) * (WORKER_S + given_s + each_s)
     for backend in backends:
         if not can_be_forked(backend, case):
             processes_s += LONG_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))
-    over = plan.sets * STRETCHES * each_s > 2 * options.budget_s
+    over = plan.sets * plan.stretches * each_s > 2 * options.budget_s
     return CaseForecast(name, cells, timing_s, processes_s, checking_s, compiling_s, over)

@@ -22,20 +22,22 @@ FEWEST_SETS = 3
 WARM_CALL_BELOW_S = 0.002
 """A longer call fills the caches that others have used meanwhile in a small part of its own time."""
 
-_OVERRUN = 20
-"""A candidate whose fewest calls would take more than this many budgets takes part in fewer repetitions."""
+_OVERRUN = 1_200
+"""A candidate whose fewest calls would take more than this many budgets (a minute by default) takes part in
+fewer repetitions."""
 
 _ALIKE = 4
 
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls in a sample, samples in a segment, untimed calls before each sample, and repetitions."""
+    """Calls in a sample, samples in a segment, untimed calls before each sample, repetitions, segments."""
 
     calls: int
     samples: int
     warm_calls: int
     sets: int
+    stretches: int
 
 
 def plan_candidates(
@@ -53,13 +55,14 @@ def _plan(found: CandidatePlan, calls: Calls, options: Options, note: str) -> Ca
     if not found.fresh:
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")
     if calls.sets < options.sets:
-        notes.append(f"slow: measured in {calls.sets} of {options.sets} sets")
+        notes.append(f"slow: measured in {calls.sets} of {options.sets} sets; a larger --budget allows all")
     return replace(
         found,
         calls=calls.calls,
         samples=calls.samples,
         warm_calls=calls.warm_calls,
         sets=calls.sets,
+        stretches=calls.stretches,
         notes=[*notes, *found.notes],
     )
 
@@ -89,8 +92,8 @@ def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[s
 def plan_calls(call_ns: float, options: Options) -> Calls:
     """Plan the calls of a candidate whose call takes so many nanoseconds.
 
-    A sample lasts about ``TURN_S`` or one call. Samples fill the budget. A call so slow that one sample
-    a segment already exceeds it by far takes part in fewer repetitions.
+    A sample lasts about ``TURN_S`` or one call. Samples fill the budget. A call that takes longer than the
+    budget is timed once a repetition, after one to warm up; one that takes very long, in fewer repetitions.
     """
     call_s = call_ns / 1e9
     calls = min(max(1, round(TURN_S / call_s)), LONGEST_SAMPLE_CALLS)
@@ -100,10 +103,11 @@ def plan_calls(call_ns: float, options: Options) -> Calls:
         # A large budget gives longer samples, not more, and as many of them as it has room for.
         calls = min(calls * -(-samples // MOST_SAMPLES), LONGEST_SAMPLE_CALLS)
         samples = min(max(1, int(segment_s / (calls * call_s))), MOST_SAMPLES)
-    least_s = options.sets * STRETCHES * call_s
-    few = least_s > _OVERRUN * options.budget_s and call_s > options.budget_s
+    slow = call_s > options.budget_s
+    few = slow and 2 * options.sets * call_s > _OVERRUN * options.budget_s
     warm = ceil(WARM_S / call_s) if call_s < WARM_CALL_BELOW_S else 0
-    return Calls(calls, samples, warm, min(options.sets, FEWEST_SETS) if few else options.sets)
+    sets = min(options.sets, FEWEST_SETS) if few else options.sets
+    return Calls(calls, samples, warm, sets, 1 if slow else STRETCHES)
 
 
 def order_of_slots(samples: Mapping[str, int], rng: Random) -> list[str]:

@@ -157,11 +157,10 @@ class RepetitionUnderWay:
         """Write other values to the same storage, so that answers remembered by address or call are wrong."""
         first = self._inputs[segment * len(self._inputs) // self._segments]
         asked: list[str] = []
-        for name, link in self._links.items():
-            if name not in self._failed:
-                with self._dropping(name):
-                    link.tell(m.Activations(first.arrays), (first.fd,))
-                    asked.append(name)
+        for name, link in self._taking_part(segment).items():
+            with self._dropping(name):
+                link.tell(m.Activations(first.arrays), (first.fd,))
+                asked.append(name)
         # All at once, because otherwise each would have to wake up before the next is asked.
         for name in asked:
             with self._dropping(name):
@@ -171,7 +170,7 @@ class RepetitionUnderWay:
         """Measure all slots of a segment; once more without those that failed in it."""
         refreshed = self._inputs[2 * number + 1] if self._pool.options.refreshing else None
         while True:
-            links = {name: link for name, link in self._links.items() if name not in self._failed}
+            links = self._taking_part(number)
             if not links:
                 return
             plans = {name: self._candidates[name].plan for name in links}
@@ -187,6 +186,13 @@ class RepetitionUnderWay:
                     raise failure
             # Some have the segment's second inputs by now.
             self._refresh_inputs(number)
+
+    def _taking_part(self, segment: int) -> dict[str, WorkerLink]:
+        return {
+            name: link
+            for name, link in self._links.items()
+            if name not in self._failed and segment < self._candidates[name].plan.stretches
+        }
 
     def _finish(self) -> None:
         """Have outputs of timed calls compared, and let the processes go."""
@@ -215,7 +221,8 @@ class RepetitionUnderWay:
         if fd < 0:
             raise WorkerFailed("crashed", "answered without outputs")
         with compared(self._context.verifier, fd), self._judging:
-            if problem := _missing(kept, self._segments, refreshing=self._pool.options.refreshing):
+            segments = self._candidates[name].plan.stretches
+            if problem := _missing(kept, segments, refreshing=self._pool.options.refreshing):
                 raise WorkerFailed("crashed", problem)
             begun = perf_counter()
             outputs = tuple(self._as_timed(output) for output in kept.outputs)

@@ -119,7 +119,8 @@ class CandidatePlan(Struct, frozen=True):
     """The result of a candidate's check, and the plan for measuring it.
 
     calls in each sample, samples (turns) in each block, warm_calls before each sample, sets (the repetitions
-    that it takes part in, from the first on): fixed before measuring, from the budget. prepare_ms: loading
+    that it takes part in, from the first on), stretches (likewise the segments of a repetition): fixed
+    before measuring, from the budget. prepare_ms: loading
     and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
     the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
     replaced every few repetitions. anew: whether that process prepares the backend anew; otherwise it is a
@@ -141,6 +142,7 @@ class CandidatePlan(Struct, frozen=True):
     kernel_of: str = ""
     parts: dict[str, Accuracy] = field(default_factory=dict)
     dropout: DropoutNumbers | None = None
+    stretches: int = 2
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):

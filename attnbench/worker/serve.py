@@ -216,6 +216,8 @@ def _answer_prepared(
                 first = timer(prepared.call, *inputs, 1)[0]
                 first_ns = [first.wall_ns]
                 reserve(room_bytes(first.faults, inputs[0].nbytes))
+                if first.wall_ns > request.limits.calm_s * 1e9:
+                    return prepared, m.Warmed((first.wall_ns,), False), ()
             trace, settled = warm_up(lambda: timer(prepared.call, *inputs, 1)[0], request.limits)
             return prepared, m.Warmed((*first_ns, *trace), settled), ()
         case m.TakeSlots():
