@@ -66,7 +66,7 @@ def test_it_opens_without_messages_and_draws_all_charts(browser: Any, tmp_path: 
         marks = opened.tab.locator(f"#chart-{name} svg .role-mark").locator("path, line, text")
         assert marks.count() >= 5, name
     opened.tab.locator("#chart-pareto select").select_option(index=1)
-    opened.tab.wait_for_selector("#chart-pareto[data-drawn^='Lq256']")
+    opened.tab.wait_for_selector("#chart-pareto[data-drawn^='L256']")
     assert opened.messages == []
 
 
