@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ LEAST_SHARE = 0.05
 class Trial:
     """The sets of one measurement of some contenders, which stand for a run. cluster: the case.
 
-    Trials of one case share its templates; those of different cases share nothing.
+    Trials of one case share its inputs; sets of several cases may come from the same processes.
     """
 
     cluster: str
@@ -49,13 +48,14 @@ class Trial:
 
 def trials_of(sets: Iterable[SetLine], size: int) -> list[Trial]:
     """Groups of ``size`` consecutive sets of a case; an incomplete group at the end is left out."""
-    found: list[Trial] = []
-    for case, lines in groupby(sets, key=lambda line: line.case):
-        of_case = tuple(lines)
-        found += [
-            Trial(case, of_case[start : start + size]) for start in range(0, len(of_case) - size + 1, size)
-        ]
-    return found
+    of_cases: dict[str, list[SetLine]] = {}
+    for line in sets:
+        of_cases.setdefault(line.case, []).append(line)
+    return [
+        Trial(case, tuple(lines[start : start + size]))
+        for case, lines in of_cases.items()
+        for start in range(0, len(lines) - size + 1, size)
+    ]
 
 
 def samples(sets: Iterable[SetLine], backend: str) -> SampleSets:
@@ -126,7 +126,10 @@ class Session:
             reasons = sorted({f"{record.status}: {record.reason}" for record in stored.records})
             why = "; ".join(reasons) or "no contender took part in a set"
             raise MeasuringFailed(f"nothing could be measured: {why}")
-        return trials_of(stored.sets, part.sets)
+        trials = trials_of(stored.sets, part.sets)
+        if not trials and not self.interrupted:
+            raise MeasuringFailed(f"no case has the {part.sets} sets of a trial")
+        return trials
 
     def failures(self) -> tuple[str, ...]:
         """Contenders that failed, with the reasons."""
