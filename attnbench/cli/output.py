@@ -94,7 +94,7 @@ def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format
 
 @dataclass(frozen=True)
 class Shown:
-    """What a command line asks to see of records: the options of ``record_options`` but for the format."""
+    """The options on the command line for showing records: those of ``record_options`` but for the format."""
 
     trace: bool = False
     details: bool = False

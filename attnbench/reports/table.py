@@ -1,4 +1,4 @@
-"""What a terminal shows of a run: the answer over its cases, or a block for each case, the fastest first."""
+"""A run on a terminal: the answer over its cases, or a block for each case, the fastest first."""
 
 from __future__ import annotations
 

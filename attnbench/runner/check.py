@@ -184,7 +184,6 @@ def _check_backend(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]
     """
     worker, prepared = prepare_worker(pool, context, entry)
     fresh = can_be_forked(entry.record, parse_case(context.case))
-    forks = False
     try:
         first_ns = _check_draw(pool, context, worker, entry.name, 0)
         # Forks of one prepared process share its memory layout. Identical ones were found up to 9 % apart,
@@ -199,11 +198,10 @@ def _check_backend(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]
             if forks:
                 link.kill()
     except BaseException:
-        forks = False
+        worker.kill()
         raise
-    finally:
-        if not forks:
-            worker.kill()
+    if not forks:
+        worker.kill()
     judged = rest.judged
     found = CandidatePlan(
         calls=0,
@@ -226,7 +224,7 @@ def _check_backend(pool: WorkerPool, context: CaseContext, entry: Entry[Backend]
 
 @dataclass(frozen=True)
 class _Rest:
-    """What a check finds after its first draw: verdict, trace of the warm-up, memory, what ran, notes."""
+    """The findings of a check after its first draw: verdict, warm-up trace, memory, what ran, notes."""
 
     judged: rm.Judged
     warmup_ns: tuple[int, ...] = ()

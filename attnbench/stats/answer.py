@@ -9,7 +9,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from attnbench.stats.records import CONTENDED
-from attnbench.stats.sign_test import LEVEL, Interval, printed_interval, sign_test
+from attnbench.stats.sign_test import LEVEL, Interval, ratio_interval, sign_test
 from attnbench.stats.verdict import word_of
 from attnbench.types.record import Record
 
@@ -171,9 +171,7 @@ def _over(one: Record, best: Record, sets: Mapping[int, Mapping[str, float]]) ->
 def _compared(logs: Sequence[float]) -> Compared | None:
     if not logs:
         return None
-    found = printed_interval(logs)
-    interval = found and Interval(exp(found.low), exp(found.high), found.confidence)
-    return Compared(exp(median(logs)), interval)
+    return Compared(exp(median(logs)), ratio_interval(logs))
 
 
 def _mean(

@@ -10,7 +10,7 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from attnbench.stats.sign_test import Interval, printed_interval, sign_test
+from attnbench.stats.sign_test import Interval, ratio_interval, sign_test
 from attnbench.types.record import Block, SetLine
 
 MOST_LOST = 0.03
@@ -167,10 +167,9 @@ def compare(
     if not found:
         return None
     logs = tuple(median(pairs.log_ratios) for pairs in found)
-    interval = printed_interval(logs)
     return Comparison(
         ratio=exp(median(logs)),
-        interval=interval and Interval(exp(interval.low), exp(interval.high), interval.confidence),
+        interval=ratio_interval(logs),
         p_value=sign_test(logs),
         sets=len(found),
         pairs=sum(len(pairs.log_ratios) for pairs in found),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb, isnan
+from math import comb, exp, isnan
 
 LEVEL = 0.004
 """The largest p-value of a difference. The sign test is exact, so identical code is called slower in at most
@@ -37,6 +37,12 @@ def printed_interval(values: Sequence[float]) -> Interval | None:
     if interval is None or len(values) >= WHOLE_RANGE_BELOW:
         return interval
     return Interval(min(values), max(values), 1 - 2.0 ** (1 - len(values)))
+
+
+def ratio_interval(log_ratios: Sequence[float]) -> Interval | None:
+    """Return the interval to print for a ratio, from its logarithm in each set."""
+    found = printed_interval(log_ratios)
+    return found and Interval(exp(found.low), exp(found.high), found.confidence)
 
 
 def median_interval(values: Sequence[float], at_least: float = AT_LEAST) -> Interval | None:

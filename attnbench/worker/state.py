@@ -234,17 +234,13 @@ def check_idle(past: Past, call: Callable[[], object]) -> None:
     used = _used()[1] - past.others_ns
     if not past.calls or used <= _most_after(past.cpu_ns):
         return
-    spent = past.cpu_ns
-    for _ in range(CONFIRMING_CALLS):
-        seen = _observed(call)
-        used, spent = seen.after_ns, seen.own_ns + seen.others_ns
-        if used <= _most_after(spent):
-            return
-    raise WrongOutput(
-        f"other threads kept working after the call before: {used / 1e6:.1f} ms of CPU time, "
-        f"after a call of {spent / 1e6:.1f} ms",
-        "activity",
-    )
+    seen = _confirmed(call, lambda seen: seen.after_ns > _most_after(seen.spent_ns))
+    if seen is not None:
+        raise WrongOutput(
+            f"other threads kept working after the call before: {seen.after_ns / 1e6:.1f} ms of CPU time, "
+            f"after a call of {seen.spent_ns / 1e6:.1f} ms",
+            "activity",
+        )
 
 
 @dataclass(frozen=True)
@@ -254,6 +250,20 @@ class Observed:
     own_ns: int
     others_ns: int
     after_ns: int
+
+    @property
+    def spent_ns(self) -> int:
+        """The CPU time of all threads during the call."""
+        return self.own_ns + self.others_ns
+
+
+def _confirmed(call: Callable[[], object], suspect: Callable[[Observed], bool]) -> Observed | None:
+    """Make further calls; return the last if each of them is suspect, else None."""
+    for _ in range(CONFIRMING_CALLS):
+        seen = _observed(call)
+        if not suspect(seen):
+            return None
+    return seen
 
 
 def _observed(call: Callable[[], object]) -> Observed:
@@ -320,16 +330,13 @@ def check_company(before: Activity, past: Past, threads: int, call: Callable[[],
         raise WrongOutput(f"the call left {left}", "activity")
     if not past.calls or threads != 1 or used <= _most_beside(spent):
         return
-    for _ in range(CONFIRMING_CALLS):
-        seen = _observed(call)
-        used, spent = seen.others_ns, seen.own_ns + seen.others_ns
-        if used <= _most_beside(spent):
-            return
-    raise WrongOutput(
-        f"the call computes on other threads: {used / 1e6:.1f} ms of its {spent / 1e6:.1f} ms of CPU "
-        "time, with one thread allowed",
-        "activity",
-    )
+    seen = _confirmed(call, lambda seen: seen.others_ns > _most_beside(seen.spent_ns))
+    if seen is not None:
+        raise WrongOutput(
+            f"the call computes on other threads: {seen.others_ns / 1e6:.1f} ms of its "
+            f"{seen.spent_ns / 1e6:.1f} ms of CPU time, with one thread allowed",
+            "activity",
+        )
 
 
 def _left_running(before: Activity, now: Activity, past: Past, threads: int) -> str:
