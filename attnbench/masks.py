@@ -7,6 +7,7 @@ not depend on which other rows are asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -31,9 +32,10 @@ _STREAMS: dict[Part, int] = {"lengths": 1, "bool": 2, "float": 3, "empty": 4}
 
 
 def keep_rows(case: Case, rows: Rows) -> Keep | None:
-    """Return which pairs these query rows keep: (B or 1, 1, R, Lk), True = keep; None if all are kept.
+    """Return which pairs these query rows keep: (B or 1, 1 or H, R, Lk), True = keep; None if all are kept.
 
-    This combines causal, window, padding and the explicit mask. For Lq=5, Lk=2, causal::
+    The second axis is H for a mask that differs by head. This combines causal, window, padding and the
+    explicit mask. For Lq=5, Lk=2, causal::
 
         upper_left   1 0        lower_right   0 0
                      1 1                      0 0
@@ -41,24 +43,24 @@ def keep_rows(case: Case, rows: Rows) -> Keep | None:
                      1 1                      1 0
                      1 1                      1 1
     """
-    low, high = _kept_ranges(case, rows)
+    low, high = kept_ranges(case, rows)
     keys = np.arange(case.Lk)
-    keep = (keys >= low[..., None]) & (keys < high[..., None])
+    keep = ((keys >= low[..., None]) & (keys < high[..., None]))[:, None]
     if case.mask.explicit == "bool":
         keep = keep & _explicit_bool(case, rows)
     elif case.mask.explicit == "float":
         keep = keep & np.isfinite(_explicit_float(case, rows))
-    return None if keep.all() else keep[:, None]
+    return None if keep.all() else keep
 
 
 def added_rows(case: Case, rows: Rows) -> Added | None:
-    """Return what is added to the scores of these rows, (B or 1, 1, R, Lk); None without a float mask.
+    """Return what is added to the scores of these rows, (B, 1 or H, R, Lk); None without a float mask.
 
     It is -inf wherever any part of the mask drops the pair.
     """
     if case.mask.explicit != "float":
         return None
-    added = _explicit_float(case, rows)[:, None]
+    added = _explicit_float(case, rows)
     keep = keep_rows(case, rows)
     return added if keep is None else np.where(keep, added, -np.inf)
 
@@ -71,43 +73,62 @@ def key_lengths(case: Case) -> tuple[int, ...] | None:
     return case.mask.padding
 
 
+def mask_heads(case: Case) -> int:
+    """Return how many masks there are for the query heads: one for all, or H."""
+    return case.H if case.mask.per_head else 1
+
+
 def kept_pairs(case: Case) -> int:
     """Count the kept (query, key) pairs over all batch elements and all H query heads."""
     if case.mask.explicit is None:
-        low, high = _kept_ranges(case, np.arange(case.Lq))
+        low, high = kept_ranges(case, np.arange(case.Lq))
         pairs = int(np.maximum(high - low, 0).sum()) * (case.B // len(low))
         return pairs * case.H
-    at_once = max(1, _ROWS_AT_ONCE // (case.B * case.Lk))
+    heads = mask_heads(case)
+    at_once = max(1, _ROWS_AT_ONCE // (case.B * heads * case.Lk))
     pairs = 0
     for start in range(0, case.Lq, at_once):
         rows = np.arange(start, min(start + at_once, case.Lq))
         keep = keep_rows(case, rows)
-        pairs += case.B * len(rows) * case.Lk if keep is None else int(keep.sum())
-    return pairs * case.H
+        pairs += case.B * heads * len(rows) * case.Lk if keep is None else int(keep.sum())
+    return pairs * case.H // heads
 
 
 def kept_rows(case: Case) -> tuple[int, int]:
     """Count queries that keep a key, and keys that some query keeps, over all batch elements.
 
     A kernel need not read the others. With 5 queries and 2 keys, causal and lower right, it returns 2 and 2.
+    Where heads have masks of their own, these are means over the heads.
     """
+    queries, kept = _kept(case)
+    return queries // mask_heads(case), int(kept.sum()) // kept.shape[1]
+
+
+def kept_keys(case: Case) -> Keep:
+    """Return which keys some query keeps: (B, 1, Lk), or (B, Hkv, Lk) where heads have masks of their own."""
+    return _kept(case)[1]
+
+
+@lru_cache(maxsize=2)
+def _kept(case: Case) -> tuple[int, Keep]:
+    """Count queries that keep a key, over all masks; return the keys as :func:`kept_keys`."""
     queries = 0
-    at_once = max(1, _ROWS_AT_ONCE // (case.B * case.Lk))
-    kept = np.zeros((case.B, case.Lk), bool)
+    heads, groups = mask_heads(case), case.Hkv if case.mask.per_head else 1
+    at_once = max(1, _ROWS_AT_ONCE // (case.B * heads * case.Lk))
+    kept = np.zeros((case.B, groups, case.Lk), bool)
     for start in range(0, case.Lq, at_once):
         rows = np.arange(start, min(start + at_once, case.Lq))
         if case.mask.explicit is None:
-            low, high = (np.broadcast_to(each, (case.B, len(rows))) for each in _kept_ranges(case, rows))
+            low, high = (np.broadcast_to(each, (case.B, len(rows))) for each in kept_ranges(case, rows))
             queries += int((high > low).sum())
             for b in range(case.B):
-                _mark(kept[b], low[b], high[b])
+                _mark(kept[b, 0], low[b], high[b])
             continue
         keep = keep_rows(case, rows)
-        each = np.ones((case.B, len(rows), case.Lk), bool) if keep is None else keep[:, 0]
-        each = np.broadcast_to(each, (case.B, len(rows), case.Lk))
+        each = np.broadcast_to(True if keep is None else keep, (case.B, heads, len(rows), case.Lk))
         queries += int(each.any(-1).sum())
-        kept |= each.any(1)
-    return queries, int(kept.sum())
+        kept |= each.any(2).reshape(case.B, groups, -1, case.Lk).any(2)
+    return queries, kept
 
 
 def _mark(kept: Keep, low: Rows, high: Rows) -> None:
@@ -119,7 +140,7 @@ def _mark(kept: Keep, low: Rows, high: Rows) -> None:
     kept |= np.cumsum(steps[:-1]) > 0
 
 
-def _kept_ranges(case: Case, rows: Rows) -> tuple[Rows, Rows]:
+def kept_ranges(case: Case, rows: Rows) -> tuple[Rows, Rows]:
     """Return the half-open range of keys that causal, window and padding keep, each (B or 1, R); may be
     empty."""
     mask = case.mask
@@ -139,44 +160,44 @@ def _kept_ranges(case: Case, rows: Rows) -> tuple[Rows, Rows]:
 
 
 def _explicit_bool(case: Case, rows: Rows) -> Keep:
-    keep = np.empty((case.B, len(rows), case.Lk), bool)
-    for b in range(case.B):
-        for kept, rng in zip(keep[b], _row_streams(case, "bool", b, rows), strict=True):
+    keep = np.empty((case.B, mask_heads(case), len(rows), case.Lk), bool)
+    for b, h in np.ndindex(*keep.shape[:2]):
+        for kept, rng in zip(keep[b, h], _row_streams(case, "bool", b, h, rows), strict=True):
             kept[:] = rng.random(case.Lk) < KEPT_SHARE
-        keep[b, np.isin(rows, _empty_rows(case, b))] = False
+        keep[b, h, np.isin(rows, _empty_rows(case, b, h))] = False
     return keep
 
 
 def _explicit_float(case: Case, rows: Rows) -> Added:
-    added = np.empty((case.B, len(rows), case.Lk))
+    added = np.empty((case.B, mask_heads(case), len(rows), case.Lk))
     dropped = np.empty(added.shape, bool)
-    for b in range(case.B):
-        for at, rng in enumerate(_row_streams(case, "float", b, rows)):
-            added[b, at] = rng.standard_normal(case.Lk)
-            dropped[b, at] = rng.random(case.Lk) >= KEPT_SHARE
-        dropped[b, np.isin(rows, _empty_rows(case, b))] = True
+    for b, h in np.ndindex(*added.shape[:2]):
+        for at, rng in enumerate(_row_streams(case, "float", b, h, rows)):
+            added[b, h, at] = rng.standard_normal(case.Lk)
+            dropped[b, h, at] = rng.random(case.Lk) >= KEPT_SHARE
+        dropped[b, h, np.isin(rows, _empty_rows(case, b, h))] = True
     np.clip(np.rint(added / STEP) * STEP, -REACH, REACH, out=added)
     added[dropped] = -np.inf
     return added
 
 
-def _empty_rows(case: Case, b: int) -> Rows:
+def _empty_rows(case: Case, b: int, h: int) -> Rows:
     """Return rows of an explicit mask that keep nothing: one in 16, at least one, if there are 4 rows or
     more."""
     count = max(1, case.Lq // 16) if case.Lq >= 4 else 0
-    return np.argsort(_stream(case, "empty", b).random(case.Lq), kind="stable")[:count]
+    return np.argsort(_stream(case, "empty", b, h).random(case.Lq), kind="stable")[:count]
 
 
-def _stream(case: Case, part: Part, b: int = 0) -> np.random.Generator:
-    return next(_row_streams(case, part, b, np.zeros(1, np.intp)))
+def _stream(case: Case, part: Part, b: int = 0, h: int = 0) -> np.random.Generator:
+    return next(_row_streams(case, part, b, h, np.zeros(1, np.intp)))
 
 
-def _row_streams(case: Case, part: Part, b: int, rows: Rows) -> Iterator[np.random.Generator]:
+def _row_streams(case: Case, part: Part, b: int, h: int, rows: Rows) -> Iterator[np.random.Generator]:
     """Yield random numbers for each row of a part, each at its own place in the counter of Philox."""
     bits = np.random.Philox(key=np.random.SeedSequence(case.seed).generate_state(2, np.uint64))
     start = bits.state
     for row in rows:
         # Moving one generator takes a tenth of the time of making one for each row.
-        start["state"]["counter"] = np.array([0, row, b, _STREAMS[part]], np.uint64)
+        start["state"]["counter"] = np.array([0, row, b, _STREAMS[part] + (h << 8)], np.uint64)
         bits.state = start
         yield np.random.Generator(bits)

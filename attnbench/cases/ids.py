@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, LARGEST, PASSES, Case, Layer
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, LARGEST, NICKNAMES, PASSES, Case, Layer
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import MASK_WORDS, mask_text, parse_mask
 from attnbench.types.operation import operation_named
@@ -17,6 +18,7 @@ SIZES = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E")
 LAYER_FLAGS = ("bias", "cross", "noout")
 _CHOICES = {"dtype": DTYPES, "device": DEVICES, "pass_": PASSES, "cache": CACHE_MODES}
 _COUNTED = ("threads", "seed")
+_CONSTANT = re.compile(r"([A-Za-z0-9_.-]+)=(-?[0-9]{1,18}(?:\.[0-9]{1,24})?(?:e[+-]?[0-9]{1,3})?)")
 _PROBABILITY = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,24})?(e-?[0-9]{1,3})?")
 _SIZE = re.compile(r"([A-Za-z]+)(.*)", re.DOTALL)
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -28,7 +30,7 @@ def case_id(case: Case) -> str:
     """Return the canonical id of a case; :func:`parse_case` is its inverse."""
     segments = [
         case.operation,
-        case.rule,
+        rule_word(case.rule, dict(case.constants)),
         "-".join(_size_words(case)),
         mask_text(case.mask),
         case.dtype,
@@ -44,6 +46,29 @@ def case_id(case: Case) -> str:
     if case.seed != 0:
         segments.append(f"seed{case.seed}")
     return "/".join(segments)
+
+
+def rule_word(rule: str, constants: Mapping[str, float]) -> str:
+    """Return a rule with its constants as ids have it, ``softcap@c=50,scale=0.1``."""
+    # Adding 0 turns -0 into 0, which is the same number.
+    words = [f"{name}={repr(float(constants[name]) + 0.0).removesuffix('.0')}" for name in sorted(constants)]
+    return rule + ("@" + ",".join(words) if words else "")
+
+
+_DEFAULTS = ("none", "float32", "cpu", "forward")
+
+
+def short_id(case: Case) -> str:
+    """Return the case's id without defaults, as ``scaled_dot/H4-L64-D32/causal``.
+
+    With ``attention/`` before it, or as it is for other operations, it is an id of the same case.
+    """
+    operation, rule, sizes, *rest = case_id(case).split("/")
+    sizes = sizes.removeprefix("B1-")
+    if case.Lq == case.Lk:
+        sizes = re.sub(r"Lq(\d+)-Lk\d+", r"L\1", sizes)
+    words = [word for place, word in enumerate(rest) if _DEFAULTS[place : place + 1] != (word,)]
+    return "/".join([*([operation] if operation != "attention" else []), rule, sizes, *words])
 
 
 def _size_words(case: Case) -> list[str]:
@@ -80,8 +105,8 @@ def parse_case(text: str) -> Case:
 def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Case:
     """Make a case from the fields of ids and suite files, with defaults filled in.
 
-    Sizes are named as in an id (``L`` for both lengths, E, bias, cross, out). Others are a :class:`Mask` as
-    ``mask``, and dtype, device, pass_, dropout, cache, threads, seed.
+    rule: with its constants, as in an id. Sizes are named as there (``L`` for both lengths, E, bias, cross,
+    out). Others are a :class:`Mask` as ``mask``, and dtype, device, pass_, dropout, cache, threads, seed.
 
     Raises:
         BadCase: a size is missing or contradicts another, or the case can't exist.
@@ -95,6 +120,8 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     for name in ("H", "Lq", "D"):
         if name not in fields:
             raise BadCase(f"the size {name} is missing: {', '.join(_SIZE_MEANING[name])}")
+    if "dtype" in fields:
+        fields["dtype"] = NICKNAMES.get(fields["dtype"], fields["dtype"])
     fields.setdefault("B", 1)
     fields.setdefault("Hkv", fields["H"])
     fields.setdefault("Lk", fields["Lq"])
@@ -102,7 +129,28 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     layer = {name: fields.pop(name) for name in ("E", "bias", "cross", "out") if name in fields}
     if layer and "E" not in layer:
         raise BadCase(f"{next(iter(layer))} belongs to multihead, which needs a model width E")
-    return Case(operation=operation, rule=rule, layer=Layer(**layer) if layer else None, **fields)
+    rule, constants = parse_rule(rule)
+    return Case(
+        operation=operation,
+        rule=rule,
+        constants=constants,
+        layer=Layer(**layer) if layer else None,
+        **fields,
+    )
+
+
+def parse_rule(word: str) -> tuple[str, tuple[tuple[str, float], ...]]:
+    """Return the name of a rule and its constants, the inverse of :func:`rule_word`; raises BadCase."""
+    rule, at, text = word.partition("@")
+    found: dict[str, float] = {}
+    for part in text.split(",") if at else ():
+        match = _CONSTANT.fullmatch(part)
+        if match is None:
+            raise BadCase(f"rule {word!r}: write constants as in 'softcap@c=50', not {part!r}")
+        if match[1] in found:
+            raise BadCase(f"rule {word!r}: {part!r} gives {match[1]} a second time")
+        found[match[1]] = float(match[2])
+    return rule, tuple(sorted(found.items()))
 
 
 _SIZE_MEANING = {
@@ -149,6 +197,7 @@ def _parse_trailing(segments: list[str]) -> dict[str, Any]:
 
 
 def _parse_segment(segment: str) -> tuple[str, Any]:
+    segment = NICKNAMES.get(segment, segment)
     for name, choices in _CHOICES.items():
         if segment in choices:
             return name, segment

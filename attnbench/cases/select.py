@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.extensions import Suite
 from attnbench.types.mask import Mask
 from attnbench.types.operation import known_operations
+from attnbench.types.rule import wrong_constant
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Registry
@@ -44,11 +45,13 @@ class Overrides:
 class Selection:
     """The selected cases, each once, in the order of the words.
 
-    compiled_on: those on which compiling backends run; None for all.
+    compiled_on: those on which compiling backends run; None for all. counts: of calls in one step; empty
+    where a case has none, or options make several cases of one.
     """
 
     cases: tuple[Case, ...]
     compiled_on: frozenset[Case] | None = None
+    counts: Mapping[Case, float] = field(default_factory=dict)
 
 
 def select(
@@ -74,22 +77,29 @@ def select(
                 f"the suite {suite.name!r} is for checking, not for timing: use attnbench check {suite.name}"
             )
     chosen: dict[Case, bool] = {}
+    counts: dict[Case, float] = {}
+    several = max(map(len, (overrides.dtypes, overrides.masks, overrides.passes))) > 1
     for suite in suites:
         for position, case in enumerate(suite.cases):
             compiled = suite.compiled is None or position in suite.compiled
             if not overrides.rules or case.rule in overrides.rules:
                 for changed in _changed(case, overrides):
                     chosen[changed] = chosen.get(changed, False) or compiled
+                    if suite.counts is not None and not several:
+                        counts[changed] = counts.get(changed, 0.0) + suite.counts[position]
     _check_rules_found(overrides.rules, suites, chosen)
     for case in chosen:
         check_case(case, registry)
     compiled_on = frozenset(case for case, compiled in chosen.items() if compiled)
-    return Selection(tuple(chosen), None if len(compiled_on) == len(chosen) else compiled_on)
+    on = None if len(compiled_on) == len(chosen) else compiled_on
+    return Selection(tuple(chosen), on, counts if len(counts) == len(chosen) else {})
 
 
 def check_case(case: Case, registry: Registry) -> None:
-    """Raise :class:`BadInput` where a case's rule is unknown or does not support the case."""
+    """Raise :class:`BadInput` where a case's rule is unknown, lacks its constants, or does not support it."""
     rule = registry.rule(case.rule)
+    if problem := wrong_constant(case, rule):
+        raise BadCase(f"case {case_id(case)!r}: {problem}")
     reason = rule.supports(case)
     if reason is not None:
         raise BadCase(f"case {case_id(case)!r}: the rule {case.rule} does not support it: {reason}")
@@ -98,6 +108,8 @@ def check_case(case: Case, registry: Registry) -> None:
 def _suite_of(word: str, registry: Registry) -> Suite:
     if word.endswith(".toml"):
         return read_suite(Path(word))
+    if word.endswith(".json"):
+        raise BadInput(f"{word!r} is no suite; attnbench suite from-config makes one of a model's config")
     if word.split("/")[0] in known_operations() or ("/" in word and not Path(word).exists()):
         return Suite(word, "", (parse_case(word),))
     if "/" in word:

@@ -19,6 +19,7 @@
     D = 64                              # the first list varying slowest
     mask = ["none", "causal"]
     compiled = true                     # if any case says so, only those run on backends that compile
+    count = 12                          # optional, in all cases or none: calls in one step of a model
 
 Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, cache, threads,
 seed, and of multihead E, bias, cross, out; each means what it means in an id. rule is needed, and H, L and D;
@@ -43,11 +44,14 @@ from attnbench.types.words import unknown_name
 MOST_CASES = 100_000
 """The most cases of one entry: the products of long lists would fill the memory."""
 
+MOST_COUNT = 1e15
+
 _TOP = {"name": str, "summary": str, "check_only": bool, "defaults": dict, "cases": list}
 _WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache")
 _NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
 _FLAGS = ("bias", "cross", "out")
 _FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS, "dropout")
+_OF_THE_ENTRY = ("compiled", "count")
 _NAMES = {str: "a text", bool: "true or false", dict: "a table", list: "an array of tables, [[cases]]"}
 
 
@@ -85,20 +89,26 @@ def parse_suite(text: str, name: str) -> Suite:
         if key not in _FIELDS:
             raise BadFile(f"defaults: {unknown_name('key', key, _FIELDS)}")
     cases: dict[Case, bool] = {}
+    counts: dict[Case, float] = {}
     for number, entry in enumerate(content.get("cases", []), 1):
         try:
             for case in _entry_cases(entry, defaults):
                 cases[case] = cases.get(case, False) or entry.get("compiled", False)
+                if "count" in entry:
+                    counts[case] = counts.get(case, 0) + entry["count"]
         except BadCase as failure:
             raise BadFile(f"case {number}: {failure}") from failure
     if not cases:
         raise BadFile("it has no [[cases]]: give at least one, by an id or by fields")
+    if counts and len(counts) < len(cases):
+        raise BadFile(f"{len(counts)} of {len(cases)} cases have a count: give one to all or to none")
     return Suite(
         name=content.get("name", name),
         summary=content.get("summary", ""),
         cases=tuple(cases),
         check_only=content.get("check_only", False),
         compiled=frozenset(i for i, on in enumerate(cases.values()) if on) if any(cases.values()) else None,
+        counts=tuple(counts[case] for case in cases) if counts else None,
     )
 
 
@@ -107,7 +117,10 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
         raise BadCase(f"{entry!r} is not a table: write [[cases]] above an id or fields")
     if not isinstance(entry.get("compiled", False), bool):
         raise BadCase(f"compiled = {entry['compiled']!r}: give true or false")
-    own = {key: value for key, value in entry.items() if key != "compiled"}
+    count = entry.get("count", 1)
+    if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count < MOST_COUNT:
+        raise BadCase(f"count = {count!r}: give a number above 0, of calls in one step")
+    own = {key: value for key, value in entry.items() if key not in _OF_THE_ENTRY}
     if "id" in own:
         others = sorted(key for key in own if key != "id")
         if others:
@@ -115,7 +128,7 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
         return [parse_case(_checked("id", own["id"]))]
     for key in own:
         if key not in _FIELDS:
-            raise BadCase(unknown_name("key", key, ("id", "compiled", *_FIELDS)))
+            raise BadCase(unknown_name("key", key, ("id", *_OF_THE_ENTRY, *_FIELDS)))
     fields = _without_overridden(defaults, own) | own
     if "rule" not in fields:
         raise BadCase("the rule is missing, as in rule = 'scaled_dot'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from attnbench.masks import mask_heads
 from attnbench.types.backend import Backend
 from attnbench.types.case import (
     Case,
@@ -125,7 +126,7 @@ def _padded(size: int) -> int:
 
 def _mask_bytes(case: Case) -> int:
     each = {None: 0, "bool": 1, "float": case.item_bytes}[case.mask.explicit]
-    return each * case.B * case.Lq * case.Lk
+    return each * case.B * mask_heads(case) * case.Lq * case.Lk
 
 
 def _elements(shapes: Iterable[Shape]) -> int:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnbench.types.arithmetic import UNIT
 from attnbench.types.case import (
+    DTYPES,
     Case,
     Dtype,
     output_shape,
@@ -22,7 +24,7 @@ from attnbench.types.rule import Rule
 Stored = NDArray[Any]
 Wide = NDArray[np.float64]
 
-EPS: dict[Dtype, float] = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+EPS: dict[Dtype, float] = {dtype: UNIT[dtype] for dtype in DTYPES}
 """The gap between 1 and the next number. Rounding has at most half of it as relative error."""
 
 _NUMPY: dict[Dtype, type[np.floating[Any]]] = {
@@ -144,14 +146,18 @@ def draw_upstream(case: Case, entropy: int, index: int) -> Stored:
 def draw_parameters(case: Case, rule: Rule) -> Parameters:
     """Draw the rule's parameters, and those of the operation as it scales them.
 
+    A constant of the case replaces the parameter of its name in all heads.
+
     Raises:
         ValueError: the rule draws another shape than it declares.
     """
     drawn: dict[str, Stored] = {}
-    shapes = rule_parameter_shapes(case, rule)
+    shapes, constants = rule_parameter_shapes(case, rule), dict(case.constants)
     for parameter in rule.parameters(case):
         rng = stream(case, "rule", case.seed, parameter.name)
         values = np.asarray(parameter.draw(rng, case.H, parameter.shape), dtype=np.float64)
+        if parameter.name in constants:
+            values = np.full_like(values, constants[parameter.name])
         if values.shape != shapes[parameter.name]:
             raise ValueError(
                 f"rule {rule.name!r} draws {parameter.name!r} of shape {values.shape}; "

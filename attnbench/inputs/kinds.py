@@ -9,6 +9,7 @@ from functools import partial
 
 from attnbench.inputs import known_scores, near_duplicate
 from attnbench.inputs.draw import Stored, draw_activations
+from attnbench.masks import kept_keys
 from attnbench.types.case import Case, output_shape
 from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
@@ -18,10 +19,10 @@ Triple = tuple[Stored, Stored, Stored]
 NORMAL = "normal"
 """The kind of ordinary inputs."""
 
-STRIDED, GRADED = "strided", "graded"
+STRIDED, GRADED, DROPPED = "strided", "graded", "dropped"
 """Kinds of ordinary numbers that are passed in another way; see :mod:`attnbench.worker.prepared`."""
 
-DELIVERIES = (STRIDED, GRADED)
+DELIVERIES = (STRIDED, GRADED, DROPPED)
 
 LARGEST_GRADED = 2**26
 """The most elements of scores for inputs that require gradients: a graph keeps several such arrays."""
@@ -52,6 +53,12 @@ class Family:
 def _has_room_for_a_graph(case: Case, rule: Rule) -> bool:
     scores = case.B * case.H * case.Lq * case.Lk * rule.score_elements(case)
     return case.pass_ == "forward" and scores <= LARGEST_GRADED
+
+
+def _drops_keys(case: Case, rule: Rule) -> bool:
+    """Return whether the mask drops a key for every query, in an ``attention`` case without gradients."""
+    plain = case.layer is None and case.pass_ == "forward" and not rule.pairs_keys
+    return plain and not case.mask.is_none and not kept_keys(case).all()
 
 
 def _draw_after_normal(number: int, case: Case, rule: Rule, entropy: int, index: int) -> Triple:
@@ -99,6 +106,14 @@ FAMILIES: tuple[Family, ...] = (
         applies=known_scores.unlikely_values_apply,
     ),
     Family(
+        "even",
+        "15 keys share all the weight, which bfloat16 can't hold; in float16 alone",
+        known_scores.draw_even_weights,
+        elements=256,
+        most=2,
+        applies=known_scores.even_weights_apply,
+    ),
+    Family(
         STRIDED,
         "ordinary numbers as views with strides of their own",
         partial(_draw_after_normal, 1),
@@ -112,6 +127,14 @@ FAMILIES: tuple[Family, ...] = (
         elements=256,
         most=2,
         applies=_has_room_for_a_graph,
+    ),
+    Family(
+        DROPPED,
+        "ordinary numbers, but NaN in keys and infinity in values that the mask drops for every query",
+        partial(_draw_after_normal, 3),
+        elements=1,
+        most=1,
+        applies=_drops_keys,
     ),
 )
 """``normal`` comes first. ``deep_change`` with some number follows the ``normal`` draw of that number."""

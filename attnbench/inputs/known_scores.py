@@ -16,6 +16,11 @@ is about e^-s times a sum without cancellation. A scale that is wrong by 1 % cha
 in bfloat16, where a right kernel is off by one. The scores are exact, whatever a kernel scales and rounds
 first (:func:`attnbench.inputs.one_feature.kindly_rounded`). The weights of likely keys are 1 before division,
 so that their sum is exact in any order.
+
+``even_weights`` (``even`` in records), for float16 alone: 15 keys share all the weight. Their score is 0 and
+every other is 32 or more below. 1/15 is off by 0.34 % in bfloat16, by 0.02 % in float16. The values have one
+sign in each feature, so that these errors add up. On other inputs bfloat16 weights stay within the limits of
+float16.
 """
 
 from __future__ import annotations
@@ -59,6 +64,12 @@ limits."""
 UNLIKELY = 4.0
 """The number of unlikely keys among the first j, divided by ln(j), about. Early rows of a causal mask then
 see some, and a long sum has few equal terms."""
+
+
+EVEN_KEYS = 15
+"""Of all numbers up to 29, the inverse of 15 loses most in bfloat16."""
+EVEN_GAP = 64.0
+"""The distance to the scores of other keys, within a factor √2: e^-45 is 0 in float16."""
 
 
 def large_logits_apply(case: Case, rule: Rule) -> bool:
@@ -211,6 +222,30 @@ def draw_unlikely_values(case: Case, rule: Rule, entropy: int, index: int) -> Tr
     return store(q, case.dtype), store(k, case.dtype), store(v, case.dtype)
 
 
+def even_weights_apply(case: Case, rule: Rule) -> bool:
+    """Return whether float16 is asked for, scores are plain products, and enough keys are seen."""
+    if case.dtype != "float16" or case.Lk < EVEN_KEYS:
+        return False
+    found = _products(case, rule)
+    return found is not None and found.linear and found.bias == 0
+
+
+def draw_even_weights(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
+    """Draw inputs number ``index``: the keys that most queries see have the weight."""
+    rng = stream(case, "even", entropy, index)
+    found = one_feature(case, rule, int(rng.integers(case.D)))
+    if found is None:
+        raise ValueError(f"the scores of {rule.name} are not products of q and k")
+    of_query = np.array([power_of_two(EVEN_GAP / 8 / abs(slope)) for slope in found.slopes])
+    chosen = np.argsort(-seen_counts(case), axis=-1, kind="stable")[:, None, :EVEN_KEYS]
+    keys = np.full((case.B, case.Hkv, case.Lk), -8.0)
+    np.put_along_axis(keys, np.broadcast_to(chosen, (case.B, case.Hkv, EVEN_KEYS)), 0.0, axis=-1)
+    q, k = _one_feature_each(case, found, (of_query * np.sign(found.slopes))[:, None], keys)
+    signs = rng.choice([-1.0, 1.0], (case.B, case.Hkv, 1, case.Dv))
+    v = signs * (1 + rng.random((case.B, case.Hkv, case.Lk, case.Dv)))
+    return store(q, case.dtype), store(k, case.dtype), store(v, case.dtype)
+
+
 def _unlikely_sizes(case: Case, found: OneFeature) -> tuple[Wide, float]:
     """Return the sizes of queries in their feature, (H,), and of unlikely keys in theirs."""
     depth, same = DEPTH[case.dtype], found.same_slope
@@ -241,21 +276,19 @@ def _unlikely(case: Case, rng: np.random.Generator) -> np.ndarray:
         unlikely[b, :, by_rank[1]] = True
     if case.mask.window is None and case.mask.explicit is None:
         return unlikely  # Each query that sees a key also sees the most seen one.
-    for rows, keep in kept_chunks(case, np.arange(case.Lq)):
+    for _, keep in kept_chunks(case, np.arange(case.Lq)):
         for b in range(case.B):
             kept = keep[b].astype(np.float32)
             likely_seen = kept @ ~unlikely[b].T
             for h in range(case.Hkv):
                 lost = keep[b][(likely_seen[:, h] == 0) & (kept.sum(1) > 0)]
-                _make_likely(unlikely[b, h], lost, len(rows))
+                _make_likely(unlikely[b, h], lost)
     return unlikely
 
 
-def _make_likely(unlikely: np.ndarray, lost: np.ndarray, rows: int) -> None:
+def _make_likely(unlikely: np.ndarray, lost: np.ndarray) -> None:
     """Make keys likely, the most seen first, until each of the rows ``lost`` sees a likely one."""
-    for _ in range(rows):
-        if not len(lost):
-            return
+    while len(lost):
         key = int(np.argmax(lost.sum(0)))
         unlikely[key] = False
         lost = lost[~lost[:, key]]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.inputs.draw import Wide, draw_parameters, store, widen
-from attnbench.masks import keep_rows
+from attnbench.masks import keep_rows, mask_heads
 from attnbench.types.case import Case, Dtype
-from attnbench.types.rule import Rule
+from attnbench.types.rule import Rule, of_head
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
@@ -39,17 +39,22 @@ def sees_two(case: Case) -> bool:
 
 
 def kept_chunks(case: Case, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
-    """Yield some rows at a time with the keys that they keep, (B, rows, Lk)."""
-    at_once = max(1, MOST_PAIRS // (case.B * case.Lk))
+    """Yield some rows at a time with the keys that they keep, (B, rows, Lk).
+
+    Where heads have masks of their own, each row stands once for every head: (B, H · rows, Lk).
+    """
+    heads = mask_heads(case)
+    at_once = max(1, MOST_PAIRS // (case.B * heads * case.Lk))
     for start in range(0, len(rows), at_once):
         some = rows[start : start + at_once]
         keep = keep_rows(case, some)
-        shape = (case.B, len(some), case.Lk)
-        yield some, np.ones(shape, bool) if keep is None else np.broadcast_to(keep[:, 0], shape)
+        shape = (case.B, heads, len(some), case.Lk)
+        kept = np.broadcast_to(True if keep is None else keep, shape)
+        yield some, kept.reshape(case.B, -1, case.Lk)
 
 
 def _some_rows(case: Case) -> NDArray[np.intp]:
-    count = min(case.Lq, max(FEWEST_ROWS, MOST_PAIRS // (case.B * case.Lk)))
+    count = min(case.Lq, max(FEWEST_ROWS, MOST_PAIRS // (case.B * mask_heads(case) * case.Lk)))
     return np.unique(np.linspace(0, case.Lq - 1, count).round().astype(np.intp))
 
 
@@ -98,7 +103,7 @@ def one_feature(case: Case, rule: Rule, key: int) -> OneFeature | None:
         return None
     drawn = draw_parameters(case, rule).rule
     wide = {name: widen(array, case.dtype) for name, array in drawn.items()}
-    heads = [{name: array[h] for name, array in wide.items()} for h in range(case.H)]
+    heads = [of_head(case, rule, wide, h) for h in range(case.H)]
     try:
         found = [_one_head(case, rule, parameters, key) for parameters in heads]
     except (ValueError, IndexError):

@@ -73,10 +73,10 @@ def identity(case: Case) -> Transform:
 def draw_transform(case: Case, rule: Rule, rng: np.random.Generator) -> Transform:
     """Draw a combination of all symmetries that a case has, each at random.
 
-    Batch elements are permuted where they share one mask, heads where the rule has no parameters. Queries and
-    keys are permuted where they share one mask and the rule ignores positions; in self-attention the two have
-    one order. ``Rule.laws`` says what features of q and k allow. A layer without biases maps -x to minus its
-    output if the rule lets q and k change signs together.
+    Batch elements are permuted where they share one mask; heads too, where the rule has no parameters.
+    Queries and keys are permuted where they share one mask and the rule ignores positions; in self-attention
+    the two have one order. ``Rule.laws`` says what features of q and k allow. A layer without biases maps -x
+    to minus its output if the rule lets q and k change signs together.
 
     Permuting keys is exact except for the order of summation.
     """
@@ -99,7 +99,7 @@ def draw_transform(case: Case, rule: Rule, rng: np.random.Generator) -> Transfor
         )  # fmt: skip
     return Transform(
         batches=batches,
-        heads=_order(rng, case.Hkv, not rule.parameters(case)),
+        heads=_order(rng, case.Hkv, not rule.parameters(case) and not mask.per_head),
         queries=queries,
         keys=keys,
         signs=_signs(rng, case.D) if "flip_features" in laws else np.ones(case.D),

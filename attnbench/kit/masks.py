@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.masks import added_rows, keep_rows
+from attnbench.masks import added_rows, keep_rows, mask_heads
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ _PAIRS_AT_ONCE = 1 << 22
 
 
 def keep_mask(case: Case, device: str) -> Tensor | None:
-    """The (query, key) pairs that count: bool (B or 1, 1, Lq, Lk), True = keep; None where all count."""
+    """The (query, key) pairs that count: bool (B or 1, 1 or H, Lq, Lk), True = keep; None where all count."""
     import torch
 
     whole: Tensor | None = None
@@ -33,7 +33,7 @@ def keep_mask(case: Case, device: str) -> Tensor | None:
         if keep is None:
             continue
         if whole is None:
-            whole = torch.ones(keep.shape[0], 1, case.Lq, case.Lk, dtype=torch.bool)
+            whole = torch.ones(*keep.shape[:2], case.Lq, case.Lk, dtype=torch.bool)
         whole[:, :, rows[0] : rows[-1] + 1] = torch.from_numpy(keep)
     return None if whole is None else whole.to(device)
 
@@ -54,7 +54,7 @@ def additive_mask(
         if added is None:
             continue
         if whole is None:
-            whole = torch.zeros(added.shape[0], 1, case.Lq, case.Lk, dtype=dtype)
+            whole = torch.zeros(*added.shape[:2], case.Lq, case.Lk, dtype=dtype)
         whole[:, :, chunk[0] : chunk[-1] + 1] = added
     whole = None if whole is None else whole.to(device)
     return whole if scoring is None else plus_bias(whole, scoring, rows, cols, dtype)
@@ -65,7 +65,7 @@ def plus_bias(
 ) -> Tensor | None:
     """The sum of ``added`` and the rule's bias for some rows and columns; None where there is neither.
 
-    added: (B or 1, 1, rows, cols), in ``dtype``. With a bias the result is (B or 1, H, rows, cols).
+    added: (B or 1, 1 or H, rows, cols), in ``dtype``. With a bias the result is (B or 1, H, rows, cols).
     """
     if scoring.bias is None:
         return added
@@ -74,7 +74,7 @@ def plus_bias(
 
 
 def mask_rows(case: Case, rows: Rows) -> Tensor | None:
-    """The numbers that the mask adds to some query rows: float64 (B or 1, 1, rows, Lk) on the CPU.
+    """The numbers that the mask adds to some query rows: float64 (B or 1, 1 or H, rows, Lk) on the CPU.
 
     -inf where a pair is dropped; None where nothing is added.
     """
@@ -88,7 +88,7 @@ def mask_rows(case: Case, rows: Rows) -> Tensor | None:
 
 
 def empty_rows(case: Case, device: str) -> Tensor | None:
-    """Rows that keep no key, whose output is 0: bool (B or 1, 1, Lq, 1); None where every row keeps one."""
+    """Rows that keep no key, whose output is 0: bool (B or 1, 1 or H, Lq, 1); None where all keep one."""
     keep = keep_mask(case, device)
     if keep is None:
         return None
@@ -110,9 +110,10 @@ def is_plain_causal(case: Case, scoring: Scoring) -> bool:
 def softmax_mask(setup: Setup, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
     """The mask, without bias, and the empty rows for :func:`attnbench.kit.attention.masked_softmax`.
 
-    Shapes: (B or 1, 1, Lq, Lk) in ``dtype``, and (B or 1, 1, Lq, 1) bool; each None where there is none. The
-    mask is 0 in empty rows, since a softmax over -inf alone is NaN and so is its gradient; ``masked_softmax``
-    sets their weights to 0. With a sink no row is empty.
+    Shapes: (B or 1, 1 or H, Lq, Lk) in ``dtype``, and (B or 1, 1 or H, Lq, 1) bool; each None where there is
+    none. The second axis is H where heads have masks of their own. The mask is 0 in empty rows, since a
+    softmax over -inf alone is NaN and so is its gradient; ``masked_softmax`` sets their weights to 0. With a
+    sink no row is empty.
     """
     case = setup.case
     mask = additive_mask(case, dtype, case.device)
@@ -124,7 +125,7 @@ def softmax_mask(setup: Setup, dtype: torch.dtype) -> tuple[Tensor | None, Tenso
 
 def _row_chunks(case: Case) -> Iterator[Rows]:
     """All query rows, a few at a time: a mask in float64 takes more memory than the mask it becomes."""
-    at_once = max(1, _PAIRS_AT_ONCE // (case.B * case.Lk))
+    at_once = max(1, _PAIRS_AT_ONCE // (case.B * mask_heads(case) * case.Lk))
     for start in range(0, case.Lq, at_once):
         yield np.arange(start, min(start + at_once, case.Lq))
 

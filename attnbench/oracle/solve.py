@@ -13,7 +13,7 @@ from attnbench.inputs.draw import Parameters
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.case import Case
 from attnbench.types.operation import Problem, operation_of
-from attnbench.types.rule import Rule
+from attnbench.types.rule import Rule, of_head
 
 if TYPE_CHECKING:
     from attnbench.types import operation as operations
@@ -56,7 +56,7 @@ def weights_of(
 ) -> Iterator[tuple[int, int, slice, Array]]:
     """Yield (b, h, slice of ``rows``, weights (r, Lk)) for every chunk of every head."""
     for b, h, at, scores in scores_of(case, rule, parameters, q, k, rows):
-        sink = None if rule.sink is None else rule.sink({name: x[h] for name, x in parameters.items()})
+        sink = None if rule.sink is None else rule.sink(of_head(case, rule, parameters, h))
         yield b, h, at, softmax(scores, sink)
 
 
@@ -69,7 +69,7 @@ def scores_of(
     """
     positions = (rows + case.query_offset).astype(q.dtype)
     at_once = max(1, ELEMENTS_AT_ONCE // (case.Lk * rule.score_elements(case)))
-    of_head = [{name: array[h] for name, array in parameters.items()} for h in range(case.H)]
+    own = [of_head(case, rule, parameters, h) for h in range(case.H)]
     for start in range(0, len(rows), at_once):
         at = slice(start, min(start + at_once, len(rows)))
         added, keep = added_rows(case, rows[at]), keep_rows(case, rows[at])
@@ -77,7 +77,7 @@ def scores_of(
             for h in range(case.H):
                 keys = k[b, h // case.group]
                 scores = rule.reference(
-                    q[b, h, at], keys[at] if rule.pairs_keys else keys, of_head[h], positions[at]
+                    q[b, h, at], keys[at] if rule.pairs_keys else keys, own[h], positions[at]
                 )
                 if scores.shape != (at.stop - at.start, case.Lk):
                     raise ValueError(
@@ -85,9 +85,9 @@ def scores_of(
                         f"{(at.stop - at.start, case.Lk)} is needed"
                     )
                 if added is not None:
-                    scores = scores + _of_batch(added, b)
+                    scores = scores + _of_head(added, b, h)
                 if keep is not None:
-                    scores = np.where(_of_batch(keep, b), scores, -np.inf)
+                    scores = np.where(_of_head(keep, b, h), scores, -np.inf)
                 yield b, h, at, scores
 
 
@@ -105,8 +105,8 @@ def softmax(scores: Array, sink: float | None = None) -> Array:
     return np.asarray(powers / np.where(total == 0, 1, total))
 
 
-def _of_batch(mask: NDArray[Number], b: int) -> NDArray[Number]:
-    part: NDArray[Number] = mask[b if len(mask) > 1 else 0, 0]
+def _of_head(mask: NDArray[Number], b: int, h: int) -> NDArray[Number]:
+    part: NDArray[Number] = mask[min(b, mask.shape[0] - 1), min(h, mask.shape[1] - 1)]
     return part
 
 

@@ -20,18 +20,27 @@ if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 
-def _hidden(q: Array, k: Array, parameters: Mapping[str, Array]) -> Array:
-    from_q = q @ parameters["w_query"].T
-    from_k = k @ parameters["w_key"].T + parameters["bias"]
-    return np.tanh(from_q[:, None] + from_k)
+_HIDDEN = "tanh(w_query q + w_key k + bias)"
+
+
+def _inner(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> dict[str, Array]:
+    from_q = (q @ parameters["w_query"].T)[:, None]
+    from_k = (k @ parameters["w_key"].T + parameters["bias"])[None]
+    total = from_q + from_k
+    return {
+        "w_query q": from_q,
+        "w_key k + bias": from_k,
+        "w_query q + w_key k + bias": total,
+        _HIDDEN: np.tanh(total),
+    }
 
 
 def _weighted(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    return _hidden(q, k, parameters) @ parameters["v"]
+    return _inner(q, k, parameters, positions)[_HIDDEN] @ parameters["v"]
 
 
 def _summed(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    return np.asarray(_hidden(q, k, parameters).sum(axis=-1))
+    return np.asarray(_inner(q, k, parameters, positions)[_HIDDEN].sum(axis=-1))
 
 
 def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
@@ -67,9 +76,10 @@ def _draw_v(rng: np.random.Generator, H: int, shape: tuple[int, ...]) -> Array:
 
 ADDITIVE = Rule(
     name="additive",
-    formula="v·tanh(W_q q + W_k k + b), hidden width D",
+    formula=f"v·{_HIDDEN}, hidden width D",
     source="Bahdanau et al. 2015, NMT by Jointly Learning to Align and Translate, A.1.2",
     reference=_weighted,
+    inner=_inner,
     bind=_bind,
     laws=("permute_queries",),
     parameters=lambda case: (
@@ -80,15 +90,16 @@ ADDITIVE = Rule(
     ),
     has_dot_form=False,
     score_elements=lambda case: case.D,
-    # Per hidden value an addition, a tanh, and the multiply-add with v; W_q q and W_k k aren't per pair.
+    # Per hidden value an addition, a tanh, and the multiply-add with v; the products with w aren't per pair.
     score_flops=lambda case: 4 * case.D,
 )
 
 ADDITIVE_SUM = Rule(
     name="additive_sum",
-    formula="Σ tanh(W_q q + W_k k + b), hidden width D",
+    formula=f"Σ {_HIDDEN}, hidden width D",
     source="Bahdanau et al. 2015, A.1.2, with v = 1",
     reference=_summed,
+    inner=_inner,
     bind=_bind,
     laws=("permute_queries",),
     parameters=lambda case: (

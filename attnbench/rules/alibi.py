@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.rules.dot import scaled_scores
+from attnbench.rules.dot import SCALE, scale_of, scaled_scores
 from attnbench.types.case import Case
-from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
+from attnbench.types.rule import Constant, DotForm, Parameter, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
     distance = np.abs(positions[:, None] - np.arange(len(k), dtype=q.dtype))
-    return scaled_scores(q, k) - parameters["slope"] * distance
+    return scaled_scores(q, k, parameters) - parameters["slope"] * distance
 
 
 def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
@@ -35,7 +35,7 @@ def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
         distance = (queries[:, None] - keys).abs().to(exact)
         return (-slope.to(exact)[:, None, None] * distance).to(slope.dtype)
 
-    return Scoring(dot=DotForm(scale=case.D**-0.5), bias=bias)
+    return Scoring(dot=DotForm(scale=scale_of(case)), bias=bias)
 
 
 def slopes(H: int) -> Array:
@@ -59,4 +59,15 @@ ALIBI = Rule(
     bind=_bind,
     laws=("flip_features", "scale_features"),
     parameters=lambda case: (Parameter("slope", (), _draw),),
+    constants=(
+        SCALE,
+        Constant(
+            name="slope",
+            meaning="that of all heads",
+            least=0,
+            most=8,
+            default=None,
+            example=0.25,
+        ),
+    ),
 )

@@ -42,7 +42,7 @@ def _draw_bias(rng: np.random.Generator, H: int, shape: tuple[int, ...]) -> Arra
 
 CONCAT_LINEAR = Rule(
     name="concat_linear",
-    formula="logits of query i = W [q_i ; k_i] + b, W (Lk, 2·D) for each head",
+    formula="logits of query i = w [q_i ; k_i] + bias, w (Lk, 2·D) for each head",
     source="PyTorch tutorial, Translation with a Sequence to Sequence Network and Attention, AttnDecoderRNN",
     reference=_reference,
     bind=_bind,

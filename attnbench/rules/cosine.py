@@ -65,9 +65,10 @@ def _no_gradients(case: Case) -> str | None:
 
 COSINE = Rule(
     name="cosine",
-    formula="β·cos(q, k), β for each head",
+    formula="beta·cos(q, k), beta for each head",
     source="Graves et al. 2014, Neural Turing Machines, eq. 5 and 6",
     reference=_reference,
+    inner=lambda q, k, parameters, positions: {"q / |q|": _unit(q)[:, None], "k / |k|": _unit(k)[None]},
     bind=_bind,
     laws=("flip_features", "permute_queries"),
     no_gradients=_no_gradients,

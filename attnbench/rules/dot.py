@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.types.case import Case
-from attnbench.types.rule import DotForm, Rule, Scoring
+from attnbench.types.rule import Constant, DotForm, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,9 +16,27 @@ if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 
-def scaled_scores(q: Array, k: Array) -> Array:
-    """q·k / √D for q (rows, D) and k (Lk, D), in their dtype."""
-    return np.asarray(q @ k.T / np.sqrt(q.dtype.type(q.shape[-1])))
+SCALE = Constant(
+    name="scale",
+    meaning="multiplies q·k in place of 1/√D",
+    least=1e-4,
+    most=4,
+    default=lambda case: case.D**-0.5,
+    example=0.3,
+)
+
+
+def scaled_scores(q: Array, k: Array, parameters: Mapping[str, Array]) -> Array:
+    """q·k · scale, or q·k / √D where that is the scale, for q (rows, D) and k (Lk, D), in their dtype."""
+    D = q.shape[-1]
+    if parameters.get("scale", D**-0.5) != D**-0.5:
+        return q @ k.T * parameters["scale"]
+    return np.asarray(q @ k.T / np.sqrt(q.dtype.type(D)))
+
+
+def scale_of(case: Case) -> float:
+    """The scale that a case chooses, or 1/√D."""
+    return case.constant("scale", case.D**-0.5)
 
 
 def _dot(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
@@ -26,7 +44,7 @@ def _dot(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) 
 
 
 def _scaled_dot(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    return scaled_scores(q, k)
+    return scaled_scores(q, k, parameters)
 
 
 def _bind_dot(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
@@ -34,7 +52,7 @@ def _bind_dot(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
 
 
 def _bind_scaled_dot(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
-    return Scoring(dot=DotForm(scale=case.D**-0.5))
+    return Scoring(dot=DotForm(scale=scale_of(case)))
 
 
 DOT = Rule(
@@ -52,5 +70,6 @@ SCALED_DOT = Rule(
     source="Vaswani et al. 2017, Attention Is All You Need, eq. 1",
     reference=_scaled_dot,
     bind=_bind_scaled_dot,
+    constants=(SCALE,),
     laws=("flip_features", "scale_features", "permute_queries"),
 )

@@ -32,9 +32,10 @@ def _draw(rng: np.random.Generator, H: int, shape: tuple[int, ...]) -> Array:
 
 GENERAL = Rule(
     name="general",
-    formula="qᵀ W k, W (D, D) for each head",
+    formula="qᵀ w k, w (D, D) for each head",
     source="Luong et al. 2015, Effective Approaches to Attention-based NMT, eq. 8 (general)",
     reference=_reference,
+    inner=lambda q, k, parameters, positions: {"qᵀ w": (q @ parameters["w"])[:, None]},
     bind=_bind,
     laws=("permute_queries",),
     parameters=lambda case: (Parameter("w", (case.D, case.D), _draw),),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.rules.dot import scaled_scores
+from attnbench.rules.dot import SCALE, scale_of, scaled_scores
 from attnbench.types.case import Case
-from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
+from attnbench.types.rule import Constant, DotForm, Parameter, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    return scaled_scores(q, k)
+    return scaled_scores(q, k, parameters)
 
 
 def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
-    return Scoring(dot=DotForm(scale=case.D**-0.5), sink=parameters["sink"])
+    return Scoring(dot=DotForm(scale=scale_of(case)), sink=parameters["sink"])
 
 
 def _drawn(Lk: int) -> Parameter:
@@ -41,5 +41,16 @@ SINKS = Rule(
     bind=_bind,
     laws=("flip_features", "scale_features", "permute_queries"),
     parameters=lambda case: (_drawn(case.Lk),),
+    constants=(
+        SCALE,
+        Constant(
+            name="sink",
+            meaning="that of all heads, in place of drawn ones",
+            least=-100,
+            most=100,
+            default=None,
+            example=2,
+        ),
+    ),
     sink=lambda parameters: float(parameters["sink"]),
 )

@@ -1,4 +1,4 @@
-"""Scaled dot products that tanh keeps within ±CAP."""
+"""Scaled dot products that tanh keeps within ±c."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.rules.dot import scaled_scores
+from attnbench.rules.dot import SCALE, scale_of, scaled_scores
 from attnbench.types.case import Case
-from attnbench.types.rule import DotForm, Rule, Scoring
+from attnbench.types.rule import Constant, DotForm, Rule, Scoring
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 CAP = 2.0
 """Gemma 2 caps at 50, for trained logits of some tens. Here scores have a standard deviation of 1: at 50
-the cap would change the output by less than half precision can show, and a kernel without it would pass."""
+the cap changes ordinary outputs by less than half precision can show. Only inputs with large scores tell a
+kernel with a cap of 50 from one without, and layers and float masks have no such inputs."""
 
 
 def _reference(q: Array, k: Array, parameters: Mapping[str, Array], positions: Array) -> Array:
-    return np.asarray(CAP * np.tanh(scaled_scores(q, k) / CAP))
+    c = parameters["c"]
+    return np.asarray(c * np.tanh(scaled_scores(q, k, parameters) / c))
 
 
 def _bind(case: Case, parameters: Mapping[str, Tensor]) -> Scoring:
-    return Scoring(dot=DotForm(scale=case.D**-0.5, cap=CAP))
+    return Scoring(dot=DotForm(scale=scale_of(case), cap=case.constant("c", CAP)))
 
 
 SOFTCAP = Rule(
@@ -35,5 +37,16 @@ SOFTCAP = Rule(
     source="Gemma Team 2024, Gemma 2: Improving Open Language Models at a Practical Size, section 2",
     reference=_reference,
     bind=_bind,
+    constants=(
+        Constant(
+            name="c",
+            meaning="scores stay within ±c",
+            least=0.5,
+            most=10_000,
+            default=CAP,
+            example=5,
+        ),
+        SCALE,
+    ),
     laws=("flip_features", "scale_features", "permute_queries"),
 )

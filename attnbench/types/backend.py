@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from attnbench.types.arithmetic import Arithmetic
 from attnbench.types.case import DTYPES, Case, Dtype, Pass
-from attnbench.types.rule import Rule, Scoring
+from attnbench.types.rule import Rule, Scoring, constants_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +22,9 @@ Layout = Literal["BHLD", "BLHD"]
 @dataclass(frozen=True)
 class Setup:
     """Everything that a backend's preparation may use: the case and its parameters, never the activations.
+
+    A backend takes scale, cap, bias and sink from ``scoring``: they include the constants that a case chooses
+    (:class:`attnbench.types.rule.Constant`). One that takes them from elsewhere reads :attr:`constants`.
 
     In the passes ``backward`` and ``both`` the floating tensors in ``rule_parameters`` and ``projections``
     are leaves that require gradients, and ``scoring`` is bound to them. A backward pass consumes its graph,
@@ -38,6 +42,11 @@ class Setup:
     scoring: Scoring
     rule_parameters: Mapping[str, Tensor]
     projections: Mapping[str, Tensor]
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """The constants by name: as the case chooses them, else their defaults where they have one."""
+        return constants_of(self.case, self.rule)
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,19 @@ class Backend:
     in float32. marks: operations that identify its kernel in a trace, named as in records (without
     ``aten::``). Another backend whose call runs one of them is labelled as running this kernel.
 
-    dropout: whether it can drop weights (:attr:`Case.dropout`), with new random numbers in every call. Forked
-    workers seed torch, NumPy and Python anew; the backend must seed generators of its own in forks
-    (``os.register_at_fork``). needs_contiguous: whether its inputs must be contiguous. Otherwise the check
-    also passes views: heads and positions exchanged in memory, rows of a layer's sources apart. (Compiling
-    backends get no views, because they would compile again.)
+    masks_by_head: whether it takes explicit masks that differ by head (:attr:`Mask.per_head`), as a (B, H,
+    Lq, Lk) tensor. dropout: whether it can drop weights (:attr:`Case.dropout`), with new random numbers in
+    every call. Forked workers seed torch, NumPy and Python anew; the backend must seed generators of its own
+    in forks (``os.register_at_fork``). needs_contiguous: whether its inputs must be contiguous. Otherwise the
+    check also passes views: heads and positions exchanged in memory, rows of a layer's sources apart.
+    (Compiling backends get no views, because they would compile again.) ignores_dropped: whether it promises
+    that a key and a value which the mask drops for every query never reach the output, even if they hold NaN
+    or infinity. Memory that nobody cleared behind padding does. A float mask with -inf alone does not keep
+    this promise: NaN - inf is NaN, and 0 · inf too. Only a backend that declares it is asked.
+
+    computes_in: the arithmetic of its products, where that is coarser than the dtype of a case:
+    :data:`attnbench.types.arithmetic.ARITHMETICS`. Its outputs and gradients are then held to the limits of
+    this arithmetic, and its records are ``inaccurate`` unless the user accepts it (``--accuracy``).
 
     weights: for a backend that can also return the attention weights of an ``attention`` case.
     ``weights(setup)`` returns a function of q and k. The function returns the weights in the dtype of the
@@ -100,6 +117,9 @@ class Backend:
     quadratic_copies: int = 2
     upcasts_softmax: bool = True
     marks: tuple[str, ...] = ()
+    masks_by_head: bool = False
     dropout: bool = False
     needs_contiguous: bool = False
+    computes_in: Arithmetic | None = None
+    ignores_dropped: bool = False
     weights: Callable[[Setup], Weigh] | None = None

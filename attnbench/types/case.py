@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal, get_args
 
 from attnbench.types.errors import BadCase
@@ -17,6 +18,11 @@ CacheMode = Literal["hot", "rotating"]
 
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 PASSES: tuple[Pass, ...] = get_args(Pass)
+NICKNAMES: dict[str, Dtype] = {
+    "f64": "float64", "fp64": "float64", "f32": "float32", "fp32": "float32", "bf16": "bfloat16",
+    "f16": "float16", "fp16": "float16", "half": "float16",
+}  # fmt: skip
+"""Other names of dtypes, which are understood on the command line, in ids and in suites."""
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 DEVICES = ("cpu", "cuda")
 LARGEST = 2**31 - 1
@@ -48,6 +54,8 @@ class Case:
     Sizes: B batch, H query heads, Hkv key/value heads (H is a multiple of it), Lq queries, Lk keys, D
     features of q and k, Dv features of v and of the output.
 
+    constants: numbers of the rule that differ from its defaults, (name, value) in the order of their names.
+
     dropout: the probability p of dropout on the weights, 0 for none. After the softmax each weight is set to
     0 with probability p, independently and differently in every call; the others are divided by 1 - p.
 
@@ -73,6 +81,7 @@ class Case:
     threads: int = 1
     seed: int = 0
     dropout: float = 0.0
+    constants: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         operation = operation_of(self)
@@ -96,6 +105,12 @@ class Case:
             raise BadCase(f"dropout = {p!r}: give a probability from 0 to less than 1")
         if p and self.pass_ != "forward":
             raise BadCase(f"dropout = {p!r} works in the forward pass only, not in {self.pass_!r}")
+        names = [name for name, _ in self.constants]
+        if names != sorted(set(names)):
+            raise BadCase(f"the constants {', '.join(names)}: give each once, in the order of their names")
+        for name, value in self.constants:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+                raise BadCase(f"{name} = {value!r}: give a finite number")
         if self.H % self.Hkv:
             raise BadCase(
                 f"H = {self.H} is not a multiple of Hkv = {self.Hkv}: "
@@ -130,6 +145,10 @@ class Case:
     def query_offset(self) -> int:
         """The position of query 0 on the key axis; see :meth:`Mask.query_offset`."""
         return self.mask.query_offset(self.Lq, self.Lk)
+
+    def constant(self, name: str, default: float) -> float:
+        """Return a constant of the rule, ``default`` where the case chooses none."""
+        return dict(self.constants).get(name, default)
 
     @property
     def item_bytes(self) -> int:

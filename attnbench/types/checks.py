@@ -7,7 +7,7 @@ from typing import Literal, get_args
 Check = Literal[
     "",
     "values", "not_finite", "gradients", "dropout", "weights", "timed_values",
-    "output_form", "aliasing", "inputs_changed", "bounds", "state", "activity",
+    "output_form", "aliasing", "inputs_changed", "bounds", "state", "activity", "leaks",
     "clock", "hidden_work", "kept_answers", "limit",
     "supports", "requires", "graph", "rule_forms", "reference", "trivial_answer",
 ]  # fmt: skip
@@ -26,6 +26,7 @@ CHECKS: dict[Check, str] = {
     "bounds": "A call writes nothing before or behind its inputs.",
     "state": "A call leaves the switches of torch and of the process as they are.",
     "activity": "A call ends its threads and processes, and uses no more threads than the case has.",
+    "leaks": "The memory of the process does not grow with every call.",
     "clock": "The clock of the worker agrees with the clocks of the other processes.",
     "hidden_work": "Other threads do no work for a call while it is timed.",
     "kept_answers": "A call takes as long on repeated inputs as on new inputs.",

@@ -38,7 +38,8 @@ class Suite:
 
     summary: one line for ``attnbench list suites``. cases: in the order of a run. check_only: the cases are
     not worth timing; ``run`` refuses the suite, ``check`` takes it. compiled: positions of the cases on which
-    compiling backends run; None for all.
+    compiling backends run; None for all. counts: for each case, how many calls one step of a model or program
+    makes; None where nobody counted.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Suite:
     cases: tuple[Case, ...]
     check_only: bool = False
     compiled: frozenset[int] | None = None
+    counts: tuple[float, ...] | None = None
 
 
 MetricValue = Callable[["Record", Case], float | None]
@@ -58,8 +60,8 @@ class Metric:
 
     name: of the column in JSON, CSV and frames. summary: one line that explains it under the table. head: of
     the column in tables, with the unit: ``nJ/call``. value: ``value(record, case)`` gives the number, or None
-    for an empty cell. It is called with records whose status is ``ok`` or ``suspect``; after a check without
-    timing ``median_ms`` is None. digits: shown in tables; JSON, CSV and frames have all.
+    for an empty cell. It is called with records whose status is ``ok``, ``inaccurate`` or ``suspect``; after
+    a check without timing ``median_ms`` is None. digits: shown in tables; JSON, CSV and frames have all.
     """
 
     name: str

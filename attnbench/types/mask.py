@@ -28,15 +28,19 @@ class Mask:
     up to its own. padding: only the first ``length`` keys of each batch element count. ``seeded`` draws the
     lengths from the seed of the case; a tuple gives one for each batch element. explicit: ``bool`` is a
     random matrix of kept pairs; ``float`` is random numbers, some -inf, that are added to the scores after
-    the scale. Both are drawn from the seed of the case.
+    the scale. Both are drawn from the seed of the case. per_head: whether each query head has an explicit
+    mask of its own.
     """
 
     causal: Align | None = None
     window: int | None = None
     padding: Padding | None = None
     explicit: Explicit | None = None
+    per_head: bool = False
 
     def __post_init__(self) -> None:
+        if self.per_head and self.explicit is None:
+            raise BadCase(f"only an explicit mask differs by head: {' or '.join(EXPLICITS)}")
         if self.window is not None and self.window < 1:
             raise BadCase(f"window of {self.window} keys: give at least 1")
         if isinstance(self.padding, tuple):
@@ -70,6 +74,7 @@ EVERYTHING = Mask()
 
 ALIGNS: tuple[Align, ...] = get_args(Align)
 EXPLICITS: tuple[Explicit, ...] = get_args(Explicit)
+PER_HEAD = "per_head"
 MASK_WORDS = ("none", "causal", "window", "padding", *EXPLICITS)
 
 
@@ -84,7 +89,7 @@ def mask_text(mask: Mask) -> str:
         lengths = mask.padding
         parts.append("padding" if lengths == "seeded" else f"padding:{','.join(map(str, lengths))}")
     if mask.explicit is not None:
-        parts.append(mask.explicit)
+        parts.append(f"{mask.explicit}:{PER_HEAD}" if mask.per_head else mask.explicit)
     return "+".join(parts) or "none"
 
 
@@ -123,14 +128,14 @@ def _with_part(mask: Mask, part: str, text: str) -> tuple[str, Mask]:
         lengths = tuple(_number(length, "padding:37,64", text) for length in value.split(","))
         return "padding", replace(mask, padding=lengths)
     for explicit in EXPLICITS:
-        if part == explicit:
-            return "explicit", replace(mask, explicit=explicit)
+        if word == explicit:
+            if colon and value != PER_HEAD:
+                raise BadCase(f"mask {text!r}: {word!r} takes no value but {PER_HEAD!r}")
+            return "explicit", replace(mask, explicit=explicit, per_head=bool(colon))
     if part == "none":
         raise BadCase(f"mask {text!r}: 'none' stands alone")
     if word == "none":
         raise BadCase(f"mask {text!r}: 'none' takes no value")
-    if word in EXPLICITS:
-        raise BadCase(f"mask {text!r}: {word!r} takes no value")
     raise BadCase(f"mask {text!r}: {unknown_name('mask', word, MASK_WORDS)}")
 
 

@@ -124,7 +124,9 @@ class CandidatePlan(Struct, frozen=True):
     and preparation. first_call_ms: the first call with compilation and allocation. warmup_ms: the trace of
     the warm-up, per call. fresh: whether each repetition gets a fresh process; otherwise the process is
     replaced every few repetitions. anew: whether that process prepares the backend anew; otherwise it is a
-    fork of one that has. accuracy, ran, kernel_of, parts, dropout: as in a record.
+    fork of one that has. accuracy, ran, kernel_of, parts, dropout, arithmetic: as in a record.
+    inexact: why its outputs are not as exact as the dtype allows; "" if they are, or if the backend declares
+    its arithmetic.
     """
 
     calls: int
@@ -143,6 +145,8 @@ class CandidatePlan(Struct, frozen=True):
     parts: dict[str, Accuracy] = field(default_factory=dict)
     dropout: DropoutNumbers | None = None
     stretches: int = 2
+    arithmetic: str = ""
+    inexact: str = ""
 
 
 class CaseLine(Struct, frozen=True, tag="case", tag_field="kind"):
@@ -214,14 +218,14 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
 
 
 class Record(Struct, frozen=True, tag="record", tag_field="kind"):
-    """The outcome of one backend on one case. A timing stands only on ``ok`` and ``suspect``.
+    """The outcome of one backend on one case. A timing stands only on ``ok``, ``inaccurate`` and
+    ``suspect``.
 
     case: its id. reason: why the status is not ``ok``, in words. median_ms: the median over repetitions of
     their median time per call; low_ms, high_ms: its interval at ``confidence``. ratio: time over the
     baseline's, the median over repetitions of the median of paired ratios; ratio_low, ratio_high: its
-    interval at ``ratio_confidence``. Intervals are exact, from order statistics over repetitions: see
-    :func:`attnbench.stats.sign_test.printed_interval`; None where the repetitions allow none. p_value: of the
-    sign test that the ratio is 1. delta: the least effect that counts in a verdict. pairs: the pairs behind
+    interval at ``ratio_confidence``, see :mod:`attnbench.stats.intervals`; None for two or fewer. p_value:
+    that the ratio is 1. delta: the least effect that counts in a verdict. pairs: the pairs behind
     the ratio; pairs_left_out: those left out because one side was preempted. best: the fastest backend of the
     case; ratio_to_best: as ratio.
 
@@ -237,7 +241,8 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     have the moments of dropout. failed_check: the check that failed, see :mod:`attnbench.types.checks`.
     failed_case: the id of the variant case that shows the failure, "" where it is the case itself. ran: the
     operations of torch and the kernels of a device that one call ran, in order, with counts (``bmm x2``).
-    kernel_of: another backend whose kernel is among them, or "".
+    kernel_of: another backend whose kernel is among them, or "". arithmetic: the arithmetic that its outputs
+    are as exact as (:mod:`attnbench.types.arithmetic`), where that is coarser than the dtype; else "".
     """
 
     case: str
@@ -248,11 +253,11 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     median_ms: Positive | None = None
     low_ms: Positive | None = None
     high_ms: Positive | None = None
-    confidence: float | None = None
+    confidence: Share | None = None
     ratio: Positive | None = None
     ratio_low: Positive | None = None
     ratio_high: Positive | None = None
-    ratio_confidence: float | None = None
+    ratio_confidence: Share | None = None
     p_value: Share | None = None
     baseline: str | None = None
     delta: Share | None = None
@@ -264,7 +269,7 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     tflops: float | None = None
     gbps: float | None = None
     limit_share: float | None = None
-    peak_extra_bytes: int | None = None
+    peak_extra_bytes: Annotated[int, Meta(ge=0)] | None = None
     faults_per_call: float | None = None
     prepare_ms: float | None = None
     first_call_ms: float | None = None
@@ -280,6 +285,12 @@ class Record(Struct, frozen=True, tag="record", tag_field="kind"):
     failed_check: Check = ""
     failed_case: str = ""
     dropout: DropoutNumbers | None = None
+    arithmetic: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True if no check failed: ``ok``, or ``inaccurate`` as the backend declares."""
+        return self.status == "ok" or (self.status == "inaccurate" and not self.failed_check)
 
 
 class PluginLine(Struct, frozen=True):
@@ -296,7 +307,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     format: the version of this format. command: argv. cases, backends: as requested, in order. named:
     backends that were requested by name. protocol: every setting of the measurement. environment: facts of
     the machine and its software. sides: the two sides of a live comparison, by which backends are then
-    named.
+    named. counts: by the id of a case, its calls in one step of a model, where somebody counted.
     """
 
     format: int
@@ -312,6 +323,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     plugins: list[PluginLine]
     environment: dict[str, Any]
     sides: dict[str, dict[str, Any]] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
 
 
 class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):

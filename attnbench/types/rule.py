@@ -38,6 +38,34 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A number of a rule that a case may choose, as ``c`` in the id ``attention/softcap@c=50/…``.
+
+    meaning: one line. least, most: the range. A check refuses a case to which the answers at both ends, and
+    at the default, do not all look wrong; so let one end have the effect of no such part (a very high cap).
+    default: the value where a case chooses none, or ``default(case)``; None for a constant with the name of a
+    :class:`Parameter`, which is drawn for each head. A chosen value then replaces all that is drawn.
+    example: a value for tests of backends, whose effect shows in half precision.
+    """
+
+    name: str
+    meaning: str
+    least: float
+    most: float
+    default: float | Callable[[Case], float] | None
+    example: float
+
+    def __str__(self) -> str:
+        """The constant in words."""
+        default = f", default {self.default:g}" if isinstance(self.default, int | float) else ""
+        return f"{self.name} ({self.least:g} to {self.most:g}{default}): {self.meaning}"
+
+    def default_of(self, case: Case) -> float | None:
+        """Return the value where the case chooses none."""
+        return self.default(case) if callable(self.default) else self.default
+
+
+@dataclass(frozen=True)
 class DotForm:
     """Scores written as ``cap(scale * map_q(q) @ map_k(k)ᵀ)``, so that dot-product kernels can run them.
 
@@ -78,15 +106,21 @@ class Scoring:
 class Rule:
     """A scoring rule.
 
-    name: used everywhere. formula: the score of query i and key j in one line. source: of the formula, one
-    line.
+    name: used everywhere. formula: the score of query i and key j in one line, with the names of parameters
+    and constants; q and k are columns in it. source: of the formula, one line. constants: numbers that a case
+    may choose.
 
     reference: the NumPy scores of one head, ``reference(q, k, parameters, positions)``. q is (rows, D); k is
-    (Lk, D), or (rows, D) for paired keys. ``parameters`` are those of the head by name; ``positions`` (rows,)
-    are the rows' positions on the key axis. It returns (rows, Lk) in the dtype of its inputs, float64 or
+    (Lk, D), or (rows, D) for paired keys. ``parameters`` are those of the head by name, and the constants, as
+    numbers (:func:`constants_of`); ``positions`` (rows,) are the rows' positions on the key axis. It
+    returns (rows, Lk) in the dtype of its inputs, float64 or
     wider, with bias but without mask and sink.
 
-    bind: the same for torch: ``bind(case, parameters)`` with parameters (H, ...) gives a :class:`Scoring`.
+    inner: what a score is made of, for ``attnbench explain``: takes the arguments of ``reference`` and gives
+    arrays (rows or 1, keys or 1, any) by the formula of each, in their order.
+
+    bind: the same for torch: ``bind(case, parameters)`` with parameters (H, ...) gives a :class:`Scoring`. It
+    takes constants from ``case.constant(name, default)``.
 
     parameters: those that a case needs. sink: for a rule with one, ``sink(parameters)`` of one head gives its
     logit. pairs_keys: k has the length of q; each query is paired with its own key. concatenates: as a layer,
@@ -109,6 +143,8 @@ class Rule:
     reference: Callable[[Array, Array, Mapping[str, Array], Array], Array]
     bind: Callable[[Case, Mapping[str, Tensor]], Scoring]
     parameters: Callable[[Case], tuple[Parameter, ...]] = lambda case: ()
+    constants: tuple[Constant, ...] = ()
+    inner: Callable[[Array, Array, Mapping[str, Array], Array], Mapping[str, Array]] | None = None
     sink: Callable[[Mapping[str, Array]], float] | None = None
     pairs_keys: bool = False
     concatenates: bool = False
@@ -118,3 +154,27 @@ class Rule:
     laws: tuple[Law, ...] = ()
     supports: Callable[[Case], str | None] = lambda case: None
     no_gradients: Callable[[Case], str | None] = lambda case: None
+
+
+def constants_of(case: Case, rule: Rule) -> dict[str, float]:
+    """Return the constants by name: as the case chooses them, else their defaults where they have one."""
+    values = {one.name: one.default_of(case) for one in rule.constants} | dict(case.constants)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def wrong_constant(case: Case, rule: Rule) -> str | None:
+    """Return why a constant of the case makes no sense for the rule, or None."""
+    known = {constant.name: constant for constant in rule.constants}
+    for name, value in case.constants:
+        if name not in known:
+            has = f"it has {' and '.join(known)}" if known else "it has none"
+            return f"the rule {rule.name} has no constant {name!r}; {has}"
+        least, most = known[name].least, known[name].most
+        if not least <= value <= most:
+            return f"{name} = {value:g}: give {least:g} to {most:g}"
+    return None
+
+
+def of_head(case: Case, rule: Rule, parameters: Mapping[str, Array], head: int) -> dict[str, Any]:
+    """Return what the rule's reference is given for a head: constants and the head's parameters, by name."""
+    return {**constants_of(case, rule), **{name: array[head] for name, array in parameters.items()}}

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal[
-    "ok", "mismatch", "suspect", "unsupported", "unavailable",
-    "out_of_memory", "timeout", "crashed", "error",
+    "ok", "inaccurate", "mismatch", "suspect", "unsupported", "unavailable",
+    "out_of_memory", "timeout", "crashed", "error", "interrupted",
 ]  # fmt: skip
 """A word, as run files hold it."""
 
-Kind = Literal["right", "wrong", "doubtful", "declined", "failed"]
+Kind = Literal["right", "inexact", "wrong", "doubtful", "declined", "failed"]
 
 
 @dataclass(frozen=True)
 class Meaning:
     """The consequences of a status.
 
-    kind: ``right`` and ``doubtful`` outputs passed the check, ``wrong`` ones did not; a ``declined`` case was
-    not run, which is not a failure; a ``failed`` one could not be measured. short: one word for the cell of a
-    chart. summary: for the docs.
+    kind: ``right`` and ``doubtful`` outputs passed the check, ``inexact`` ones within coarser limits,
+    ``wrong`` ones did not; a ``declined`` case was not run, which is not a failure; a ``failed`` one could
+    not be measured. short: one word for the cell of a chart. summary: for the docs.
     """
 
     kind: Kind
@@ -31,7 +31,7 @@ class Meaning:
     @property
     def timed(self) -> bool:
         """True if a record with this status may carry a timing."""
-        return self.kind in ("right", "doubtful")
+        return self.kind in ("right", "inexact", "doubtful")
 
     @property
     def declined(self) -> bool:
@@ -41,16 +41,24 @@ class Meaning:
     @property
     def exit_code(self) -> int:
         """The exit status of a command in which this is the worst outcome."""
-        return {"wrong": 1, "failed": 3}.get(self.kind, 0)
+        return {"inexact": 1, "wrong": 1, "failed": 3}.get(self.kind, 0)
 
     @property
     def style(self) -> str:
         """The colour of its lines in a terminal."""
-        return {"right": "", "doubtful": "yellow", "declined": "dim"}.get(self.kind, "red")
+        return {"right": "", "inexact": "yellow", "doubtful": "yellow", "declined": "dim"}.get(
+            self.kind, "red"
+        )
 
 
 MEANING: Mapping[Status, Meaning] = {
     "ok": Meaning("right", "no ratio", "correct, and timed if the run times"),
+    "inaccurate": Meaning(
+        "inexact",
+        "inexact",
+        "attention, but less exact than its dtype allows; it keeps its time, and ranks nowhere unless "
+        "`--accuracy` accepts it. The exit status is 0 if the backend declares it",
+    ),
     "mismatch": Meaning(
         "wrong", "wrong", "an output is wrong, or the backend changed what it must not change"
     ),
@@ -63,6 +71,9 @@ MEANING: Mapping[Status, Meaning] = {
     "timeout": Meaning("failed", "timeout", "the worker took too long"),
     "crashed": Meaning("failed", "crash", "the worker ended unexpectedly"),
     "error": Meaning("failed", "error", "the worker raised an exception, or its answer was not valid"),
+    "interrupted": Meaning(
+        "failed", "lost", "a process of attnbench was killed, twice; `--resume` measures the backend again"
+    ),
 }
 """The one definition of each status, in the order of tables: a new one needs its word in :data:`Status`, its
 line here, and nothing else."""

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import strategies as st
 
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES, Case, Layer
 from attnbench.types.mask import Mask
 
 sizes = st.integers(1, 10**6)
+constants = st.dictionaries(
+    st.sampled_from(["c", "scale", "window.2", "x_1"]), st.floats(allow_nan=False, allow_infinity=False)
+)
 rule_names = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True)
 
 
 def masks(B: int | None = None, Lk: int = 10**6) -> st.SearchStrategy[Mask]:
     count = st.integers(1, 4) if B is None else st.just(B)
     lengths = count.flatmap(lambda n: st.tuples(*[st.integers(0, Lk)] * n))
+    explicit = [(None, False), *itertools.product(("bool", "float"), (False, True))]
     return st.builds(
-        Mask,
+        lambda explicit, **parts: Mask(explicit=explicit[0], per_head=explicit[1], **parts),
         causal=st.sampled_from([None, "upper_left", "lower_right"]),
         window=st.none() | sizes,
         padding=st.none() | st.just("seeded") | lengths,
-        explicit=st.sampled_from([None, "bool", "float"]),
+        explicit=st.sampled_from(explicit),
     )
 
 
@@ -48,4 +54,5 @@ def cases(draw: st.DrawFn) -> Case:
         threads=draw(st.integers(1, 256)),
         seed=draw(st.integers(0, 2**40)),
         dropout=dropout,
+        constants=tuple(sorted(draw(constants).items())),
     )

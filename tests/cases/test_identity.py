@@ -53,6 +53,23 @@ def test_ids_are_read_generously(text: str) -> None:
     assert parse_case(text) == GQA
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("softcap@c=50", "softcap@c=50"),
+        ("softcap@scale=0.0833,c=50.0", "softcap@c=50,scale=0.0833"),
+        ("sinks@sink=-0", "sinks@sink=0"),
+        ("sinks@sink=-2.50", "sinks@sink=-2.5"),
+        ("scaled_dot@scale=1e-3", "scaled_dot@scale=0.001"),
+    ],
+)
+def test_constants_stand_behind_the_rule_in_one_form(text: str, word: str) -> None:
+    case = parse_case(f"attention/{text}/H1-L3-D4")
+    assert case.rule == word.split("@")[0]
+    assert case_id(case).split("/")[1] == word
+    assert parse_case(case_id(case)) == case
+
+
 def test_only_sizes_and_rule_are_needed() -> None:
     assert parse_case("attention/dot/H1-L3-D4") == Case("attention", "dot", 1, 1, 1, 3, 3, 4, 4)
 
@@ -61,6 +78,11 @@ FORM = "an id has the form operation/rule/B1-H8-Lq128-Lk128-D64/mask/dtype/devic
 BAD = [
     ("atention/dot/H1-L3-D4", "no operation 'atention'; did you mean 'attention'?"),
     ("attention/dot", FORM),
+    ("attention/dot@/H1-L3-D4", "rule 'dot@': write constants as in 'softcap@c=50', not ''"),
+    ("attention/dot@c/H1-L3-D4", "rule 'dot@c': write constants as in 'softcap@c=50', not 'c'"),
+    ("attention/dot@c=nan/H1-L3-D4", "rule 'dot@c=nan': write constants as in 'softcap@c=50', not 'c=nan'"),
+    ("attention/dot@c=1,c=2/H1-L3-D4", "rule 'dot@c=1,c=2': 'c=2' gives c a second time"),
+    ("attention/dot@c=1e999/H1-L3-D4", "c = inf: give a finite number"),
     ("attention/dot/H1-L3", "the size D is missing: how many features a head has, as D64"),
     ("attention/dot/L3-D4", "the size H is missing: how many query heads there are, as H8"),
     (

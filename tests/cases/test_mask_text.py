@@ -19,6 +19,8 @@ KNOWN = {
     "padding:0": Mask(padding=(0,)),
     "bool": Mask(explicit="bool"),
     "float": Mask(explicit="float"),
+    "bool:per_head": Mask(explicit="bool", per_head=True),
+    "causal+float:per_head": Mask("upper_left", explicit="float", per_head=True),
     "causal:lower_right+window:7+padding:1,2+bool": Mask("lower_right", 7, (1, 2), "bool"),
 }
 
@@ -58,7 +60,7 @@ def test_the_order_of_parts_does_not_matter_and_the_alignment_may_be_spelled_out
         ),
         ("window:0", "window of 0 keys: give at least 1"),
         ("padding:3,-1", "mask 'padding:3,-1': '-1' is not a whole number; write it as in 'padding:37,64'"),
-        ("bool:1", "mask 'bool:1': 'bool' takes no value"),
+        ("bool:1", "mask 'bool:1': 'bool' takes no value but 'per_head'"),
         ("bool+float", "mask 'bool+float' has two parts for explicit: give each once"),
         (
             "causal+causal:lower_right",
@@ -71,3 +73,8 @@ def test_a_wrong_mask_is_explained_in_one_sentence(text: str, sentence: str) -> 
     with pytest.raises(BadCase) as caught:
         parse_mask(text)
     assert str(caught.value) == sentence
+
+
+def test_only_an_explicit_mask_differs_by_head() -> None:
+    with pytest.raises(BadCase, match="only an explicit mask differs by head: bool or float"):
+        Mask(causal="upper_left", per_head=True)

@@ -7,7 +7,8 @@ import pytest
 from case_rules import registry
 
 from attnbench.cases.ids import case_id, parse_case
-from attnbench.cases.select import Overrides, Selection, select
+from attnbench.cases.select import Overrides, Selection, check_case, select
+from attnbench.plugins.registry import load_registry
 from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.extensions import Suite
 from attnbench.types.mask import Mask
@@ -113,3 +114,19 @@ def test_a_wrong_word_is_explained_in_one_sentence(
         chosen(*words, **overrides)
     assert str(caught.value) == sentence
     assert isinstance(caught.value, BadCase) == ("case '" in sentence)
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("softcap@cap=50", "the rule softcap has no constant 'cap'; it has c and scale"),
+        ("cosine@scale=2", "the rule cosine has no constant 'scale'; it has none"),
+        ("softcap@c=20000", "c = 20000: give 0.5 to 10000"),
+        ("sinks@sink=-101", "sink = -101: give -100 to 100"),
+    ],
+)
+def test_a_constant_that_the_rule_lacks_or_that_is_out_of_range_is_refused(rule: str, told: str) -> None:
+    case = parse_case(f"attention/{rule}/H1-L8-D4")
+    with pytest.raises(BadCase) as caught:
+        check_case(case, load_registry())
+    assert str(caught.value) == f"case {case_id(case)!r}: {told}"

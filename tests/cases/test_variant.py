@@ -34,7 +34,7 @@ def test_every_case_of_the_built_in_suites_has_one(case: Case, seed: int) -> Non
     assert found is not None
     assert its_rule.supports(found) is None
     same = ("operation", "rule", "D", "Dv", "group", "device", "threads", "pass_", "is_self_attention")
-    for name in same:
+    for name in ("constants", *same):
         assert getattr(found, name) == getattr(case, name), name
     assert (found.Lq, found.Lk) != (case.Lq, case.Lk)
     assert (found.Lq == found.Lk) == case.is_self_attention

@@ -47,17 +47,6 @@ def cases(draw: st.DrawFn, square: bool = False, **fields: object) -> Case:
     return Case(**(made | fields))  # type: ignore[arg-type]
 
 
-def keeps(case: Case, b: int, i: int, j: int) -> bool:
-    """Return whether causal, window and padding keep a pair, word by word."""
-    mask = case.mask
-    at = i if mask.causal == "upper_left" else i + case.Lk - case.Lq
-    if mask.causal is not None and j > at:
-        return False
-    if mask.window is not None and abs(at - j) >= mask.window:
-        return False
-    return not isinstance(mask.padding, tuple) or j < mask.padding[b]
-
-
 def weights_of_row(scores: list[float], sink: float | None = None) -> list[float]:
     """Softmax over the scores that aren't -inf and the sink; zeros where there is nothing."""
     logits = scores if sink is None else [*scores, sink]

@@ -17,7 +17,7 @@ from attnbench.kit.masks import additive_mask, empty_rows
 from attnbench.kit.scores import form_of, scores_of
 from attnbench.rules import attnbench_rules
 from attnbench.types.case import Case
-from attnbench.types.rule import DotForm, Rule, Scoring
+from attnbench.types.rule import DotForm, Rule, Scoring, of_head
 
 DOTS = st.builds(
     DotForm,
@@ -171,6 +171,6 @@ def test_scores_of_every_rule_are_those_of_its_reference(rule: Rule) -> None:
     torch.testing.assert_close(some, whole[..., 2:5])
     whole = whole if bias is None else whole + bias(slice(0, 6), slice(0, 6))
     for b, h in np.ndindex(2, 4):
-        of_head = {name: x[h].numpy() for name, x in own.items()}
-        expected = rule.reference(q[b, h].numpy(), k[b, h // 2].numpy(), of_head, np.arange(6.0))
+        given = of_head(case, rule, {name: x.numpy() for name, x in own.items()}, h)
+        expected = rule.reference(q[b, h].numpy(), k[b, h // 2].numpy(), given, np.arange(6.0))
         np.testing.assert_allclose(whole[b, h].numpy(), expected, atol=1e-13)

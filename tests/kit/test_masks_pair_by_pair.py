@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import cases, keeps
+from small import cases
 
 from attnbench.kit import masks
 from attnbench.kit.masks import additive_mask, empty_rows, is_plain_causal, keep_mask, mask_rows
-from attnbench.masks import added_rows
+from attnbench.masks import added_rows, keep_rows
 from attnbench.types.case import Case
 from attnbench.types.mask import Mask
 from attnbench.types.rule import Scoring
@@ -27,19 +25,11 @@ def whole(mask: torch.Tensor | None, case: Case, otherwise: float) -> torch.Tens
 
 
 @given(cases())
-def test_without_a_random_part_every_pair_is_as_the_words_say(case: Case) -> None:
-    case = replace(case, mask=replace(case.mask, explicit=None))
-    kept = whole(keep_mask(case, "cpu"), case, 1)
-    for b, i, j in np.ndindex(case.B, case.Lq, case.Lk):
-        assert bool(kept[b, i, j]) == keeps(case, b, i, j), (b, i, j)
-
-
-@given(cases())
-def test_a_random_part_only_takes_pairs_away(case: Case) -> None:
-    words = whole(keep_mask(replace(case, mask=replace(case.mask, explicit=None)), "cpu"), case, 1)
-    alone = whole(keep_mask(replace(case, mask=Mask(explicit=case.mask.explicit)), "cpu"), case, 1)
-    if case.mask.explicit is not None:
-        assert torch.equal(whole(keep_mask(case, "cpu"), case, 1), words * alone)
+def test_what_is_kept_is_what_the_rows_say(case: Case) -> None:
+    """Whose words tests/maths/test_mask_rows holds against Mask's, pair by pair."""
+    keep, rows = keep_mask(case, "cpu"), keep_rows(case, np.arange(case.Lq))
+    assert (keep is None) == (rows is None)
+    assert keep is None or np.array_equal(keep, rows)
 
 
 @given(cases(), st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]))

@@ -35,18 +35,22 @@ def hidden(q: Vector, k: Vector, p: dict) -> Vector:
     return [tanh(a + b + c) for a, b, c in pairs]
 
 
+def scaled(q: Vector, k: Vector, p: dict) -> float:
+    return p["scale"] * dot(q, k) if "scale" in p else dot(q, k) / sqrt(len(q))
+
+
 # The score of one query and one key: q, k, the head's parameters, position of the query, of the key.
 SCORES: dict[str, Callable[[Vector, Vector, dict, int, int], float]] = {
     "dot": lambda q, k, p, i, j: dot(q, k),
-    "scaled_dot": lambda q, k, p, i, j: dot(q, k) / sqrt(len(q)),
+    "scaled_dot": lambda q, k, p, i, j: scaled(q, k, p),
     "general": lambda q, k, p, i, j: dot(q, times(p["w"], k)),
     "additive": lambda q, k, p, i, j: dot(p["v"], hidden(q, k, p)),
     "additive_sum": lambda q, k, p, i, j: fsum(hidden(q, k, p)),
     "concat_linear": lambda q, k, p, i, j: dot(p["w"][j], q + k) + p["bias"][j],
     "cosine": lambda q, k, p, i, j: p["beta"] * dot(q, k) / (length(q) * length(k)),
-    "alibi": lambda q, k, p, i, j: dot(q, k) / sqrt(len(q)) - p["slope"] * abs(i - j),
-    "softcap": lambda q, k, p, i, j: 2 * tanh(dot(q, k) / sqrt(len(q)) / 2),
-    "sinks": lambda q, k, p, i, j: dot(q, k) / sqrt(len(q)),
+    "alibi": lambda q, k, p, i, j: scaled(q, k, p) - p["slope"] * abs(i - j),
+    "softcap": lambda q, k, p, i, j: p.get("c", 2) * tanh(scaled(q, k, p) / p.get("c", 2)),
+    "sinks": lambda q, k, p, i, j: scaled(q, k, p),
 }
 
 
@@ -72,14 +76,14 @@ def row(
     case: Case, parameters: Parameters, b: int, h: int, i: int, q: Vector, keys: Matrix, values: Matrix
 ) -> Vector:
     """One query's output: softmax over its kept keys, and over the sink where there is one."""
-    own = {name: array[h].tolist() for name, array in parameters.rule.items()}
+    own = dict(case.constants) | {name: array[h].tolist() for name, array in parameters.rule.items()}
     added, keep = added_rows(case, np.array([i])), keep_rows(case, np.array([i]))
     scores = {}
     for j in range(case.Lk):
-        if keep is None or keep[b if len(keep) > 1 else 0, 0, 0, j]:
+        if keep is None or np.broadcast_to(keep, (case.B, case.H, 1, case.Lk))[b, h, 0, j]:
             key = keys[i] if case.rule == "concat_linear" else keys[j]
             scores[j] = SCORES[case.rule](q, key, own, i + case.query_offset, j)
-            scores[j] += 0 if added is None else float(added[b, 0, 0, j])
+            scores[j] += 0 if added is None else float(added[b, min(h, added.shape[1] - 1), 0, j])
     sink = own["sink"] if case.rule == "sinks" else -inf
     largest = max([*scores.values(), sink])
     total = fsum(exp(score - largest) for score in [*scores.values(), sink]) if largest > -inf else 1

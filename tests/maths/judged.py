@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from maths_tools import RULES, setup_of, stored_bits, tensor, wide_parameters
 from torch import Tensor
 
-from attnbench.check.errors import compare, longest_sum, pool, rounding_unit, scale_of, verdict
+from attnbench.check.errors import (
+    Errors,
+    compare,
+    compare_wide,
+    longest_sum,
+    pool,
+    rounding_unit,
+    scale_of,
+    verdict,
+)
 from attnbench.check.reference import PLAIN
+from attnbench.check.rounding import Scatter, nudged, rounded
 from attnbench.inputs.draw import widen
 from attnbench.inputs.kinds import draw_family, family_draws, largest_score
 from attnbench.oracle.solve import solve
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.record import Accuracy
+
+Kernel = Callable[[Setup, Tensor, Tensor, Tensor], Tensor]
 
 
 class Judge:
@@ -24,11 +38,12 @@ class Judge:
 
     def __init__(self, case: Case, draws: int | None = None, family: str = "normal") -> None:
         self.case, self.setup = case, setup_of(case)
-        self.unit = rounding_unit(case.dtype, longest_sum(case), largest_score(case, family))
+        self.largest_score = largest_score(case, family)
         rule = RULES[case.rule]
         parameters, plain = wide_parameters(case), PLAIN.prepare(self.setup)
         self.inputs: list[tuple[Tensor, ...]] = []
         self.expected: list[np.ndarray] = []
+        self._rounding: dict[str, list[Errors]] = {}
         values, plain_errors = [], []
         known = family_draws(case, family)
         for index in range(draws or known):
@@ -44,18 +59,63 @@ class Judge:
     def errors(self, output: Tensor, index: int):
         return compare(stored_bits(output), self.expected[index], self.case.dtype)
 
-    def verdict(self, outputs: list[Tensor]) -> tuple[Accuracy, str]:
+    def verdict(self, outputs: list[Tensor], arithmetic: str = "") -> tuple[Accuracy, str]:
         return verdict(
             pool([self.errors(output, index) for index, output in enumerate(outputs)]),
-            self.reference,
+            pool(self.rounding(arithmetic)) if arithmetic else self.reference,
             output=scale_of(self.expected),
             values=scale_of([self.values]),
             dtype=self.case.dtype,
             rows=self.case.Lq,
             rows_of=self.case.Lq,
             draws=len(self.inputs),
-            unit=self.unit,
+            unit=rounding_unit(self.case.dtype, longest_sum(self.case), self.largest_score, arithmetic),
+            arithmetic=arithmetic,
         )
 
-    def of(self, kernel: Callable[[Setup, Tensor, Tensor, Tensor], Tensor]) -> tuple[Accuracy, str]:
-        return self.verdict([kernel(self.setup, *inputs) for inputs in self.inputs])
+    def of(self, kernel: Kernel, arithmetic: str = "") -> tuple[Accuracy, str]:
+        return self.verdict([kernel(self.setup, *inputs) for inputs in self.inputs], arithmetic)
+
+    def share(self, kernel: Kernel, arithmetic: str = "") -> float:
+        """The larger of both errors over its limit; inf for what is not finite."""
+        accuracy, problem = self.of(kernel, arithmetic)
+        limits = (accuracy.rms_error, accuracy.rms_limit), (accuracy.max_error, accuracy.max_limit)
+        return (
+            math.inf
+            if "not finite" in problem
+            else max(error / limit if limit else 0.0 for error, limit in limits)
+        )
+
+    def rounding(self, arithmetic: str) -> list[Errors]:
+        """The errors of the exact answers to rounded inputs, once for each arithmetic."""
+        if arithmetic not in self._rounding:
+            parameters = wide_parameters(self.case)
+            self._rounding[arithmetic] = []
+            for inputs, exact in zip(self.inputs, self.expected, strict=True):
+                a, b, c = (rounded(widen(stored_bits(x), self.case.dtype), arithmetic) for x in inputs)
+                got = solve(self.case, RULES[self.case.rule], parameters, (a, b, c))
+                self._rounding[arithmetic].append(compare_wide(got, exact))
+        return self._rounding[arithmetic]
+
+    @cached_property
+    def nudges(self) -> list[tuple[tuple[Tensor, ...], np.ndarray]]:
+        """Each draw with its numbers a little changed, and the answer to it."""
+        case, parameters, rng = self.case, wide_parameters(self.case), np.random.default_rng(0)
+        found = []
+        for inputs in self.inputs:
+            stored = [nudged(stored_bits(x), case.dtype, rng) for x in inputs]
+            a, b, c = (widen(array, case.dtype) for array in stored)
+            exact = solve(case, RULES[case.rule], parameters, (a, b, c))
+            found.append((tuple(tensor(array, case.dtype) for array in stored), exact))
+        return found
+
+    def scatter(self, kernel: Kernel) -> Scatter:
+        """Compare errors before and after a nudge, as a run does."""
+        found, limit = Scatter(), self.of(kernel)[0].rms_limit
+        for inputs, exact, (others, other_exact) in zip(self.inputs, self.expected, self.nudges, strict=True):
+            errors = [
+                widen(stored_bits(kernel(self.setup, *given)), self.case.dtype) - answer
+                for given, answer in ((inputs, exact), (others, other_exact))
+            ]
+            found.add(errors[0], errors[1], limit)
+        return found

@@ -62,11 +62,13 @@ def setup_of(case: Case) -> Setup:
 @st.composite
 def masks(draw: st.DrawFn, B: int, Lk: int) -> Mask:
     lengths = st.tuples(*[st.integers(0, Lk)] * B)
+    explicit = draw(st.sampled_from([None, "bool", "float"]))
     return Mask(
         causal=draw(st.sampled_from([None, "upper_left", "lower_right"])),
         window=draw(st.none() | st.integers(1, Lk + 2)),
         padding=draw(st.none() | st.just("seeded") | lengths),
-        explicit=draw(st.sampled_from([None, "bool", "float"])),
+        explicit=explicit,
+        per_head=explicit is not None and draw(st.booleans()),
     )
 
 
@@ -75,6 +77,9 @@ def small_cases(draw: st.DrawFn, multihead: bool = True, largest: int = 8, **fie
     """Tiny cases of every rule, mask, grouping and layer."""
     B, Hkv = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     Lq, Lk = draw(st.integers(1, largest)), draw(st.integers(1, largest))
+    # Of any rule: one that lacks a constant ignores it.
+    constants = {"c": (1, 60), "scale": (0.05, 1), "sink": (-3, 5), "slope": (0, 2)}
+    chosen = sorted(draw(st.sets(st.sampled_from(sorted(constants)))))
     layers = st.none() | st.builds(Layer, st.integers(1, 5), st.booleans(), st.booleans(), st.booleans())
     case = small_case(
         rule=draw(st.sampled_from(sorted(RULES))),
@@ -88,5 +93,6 @@ def small_cases(draw: st.DrawFn, multihead: bool = True, largest: int = 8, **fie
         layer=draw(layers) if multihead else None,
         mask=draw(masks(B, Lk)),
         seed=draw(st.integers(0, 2**40)),
+        constants=tuple((name, draw(st.floats(*constants[name]))) for name in chosen),
     )
     return replace(case, **fields)

@@ -24,23 +24,27 @@ def drawn(case: Case) -> list[str]:
 
 
 def by_hand(case: Case) -> np.ndarray:
-    """The words of Mask's docstring, pair by pair, (B, Lq, Lk); random parts from a mask of their own."""
+    """The words of Mask's docstring, pair by pair; random parts from a mask of their own.
+
+    (B, H, Lq, Lk) where heads differ, else (B, 1, Lq, Lk).
+    """
     mask, offset = case.mask, 0 if case.mask.causal == "upper_left" else case.Lk - case.Lq
     lengths = key_lengths(case)
     alone = None
     if mask.explicit is not None:
-        alone = keep_rows(replace(case, mask=Mask(explicit=mask.explicit)), np.arange(case.Lq))
-    kept = np.ones((case.B, case.Lq, case.Lk), bool)
-    for b, i, j in np.ndindex(kept.shape):
+        random = Mask(explicit=mask.explicit, per_head=mask.per_head)
+        alone = keep_rows(replace(case, mask=random), np.arange(case.Lq))
+    kept = np.ones((case.B, case.H if mask.per_head else 1, case.Lq, case.Lk), bool)
+    for b, h, i, j in np.ndindex(kept.shape):
         position = i + offset
         if mask.causal is not None and j > position:
-            kept[b, i, j] = False
+            kept[b, h, i, j] = False
         if mask.window is not None and abs(position - j) >= mask.window:
-            kept[b, i, j] = False
+            kept[b, h, i, j] = False
         if lengths is not None and j >= lengths[b]:
-            kept[b, i, j] = False
-        if alone is not None and not alone[b, 0, i, j]:
-            kept[b, i, j] = False
+            kept[b, h, i, j] = False
+        if alone is not None and not alone[b, h, i, j]:
+            kept[b, h, i, j] = False
     return kept
 
 
@@ -97,8 +101,8 @@ def test_rows_are_what_the_words_say(case: Case) -> None:
     if keep is None:
         assert expected.all()
     else:
-        assert keep.shape[1:] == (1, case.Lq, case.Lk)
-        np.testing.assert_array_equal(np.broadcast_to(keep[:, 0], expected.shape), expected)
+        assert keep.shape[1:] == expected.shape[1:]
+        np.testing.assert_array_equal(np.broadcast_to(keep, expected.shape), expected)
 
 
 @given(masked_cases())
@@ -107,8 +111,11 @@ def test_pairs_and_rows_are_counted_one_by_one_in_chunks_too(case: Case) -> None
     for at_once in (masks_module._ROWS_AT_ONCE, 2 * case.B * case.Lk):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(masks_module, "_ROWS_AT_ONCE", at_once)
-            assert kept_pairs(case) == case.H * pairs.sum()
-            assert kept_rows(case) == (pairs.any(axis=2).sum(), pairs.any(axis=1).sum())
+            by_head = np.broadcast_to(pairs, (case.B, case.H, case.Lq, case.Lk))
+            by_group = by_head.reshape(case.B, case.Hkv, -1, case.Lk)
+            assert kept_pairs(case) == by_head.sum()
+            queries, keys = by_head.any(axis=3).sum() // case.H, by_group.any(axis=2).sum() // case.Hkv
+            assert kept_rows(case) == (queries, keys)
 
 
 @given(masked_cases(), st.data())
@@ -131,7 +138,7 @@ def test_what_is_added_is_minus_infinity_exactly_where_a_pair_is_dropped(case: C
         assert added is None
         return
     assert added is not None
-    assert added.shape == (case.B, 1, case.Lq, case.Lk)
+    assert added.shape == (case.B, case.H if case.mask.per_head else 1, case.Lq, case.Lk)
     np.testing.assert_array_equal(np.isneginf(added), np.zeros_like(added, bool) if keep is None else ~keep)
 
 
@@ -156,6 +163,17 @@ def test_explicit_masks_keep_most_pairs_and_empty_a_few_rows(explicit: str) -> N
     few = keep_rows(small_case(Lq=3, Lk=40, mask=Mask(explicit=explicit)), np.arange(3))
     assert few is not None
     assert few.any(axis=-1).all()
+
+
+def test_heads_have_masks_of_their_own_only_where_the_word_says_so() -> None:
+    case = small_case(B=2, H=4, Hkv=2, Lq=40, Lk=60, mask=Mask(explicit="bool", per_head=True))
+    keep = keep_rows(case, np.arange(40))
+    assert keep is not None
+    masks = keep.reshape(8, -1)
+    assert len(np.unique(masks, axis=0)) == 8
+    # The masks of two heads agree by chance alone, and each leaves other queries without a key.
+    assert np.mean(masks[0] == masks[1]) == pytest.approx(KEPT_SHARE**2 + (1 - KEPT_SHARE) ** 2, abs=0.1)
+    assert len({tuple(np.flatnonzero(rows)) for rows in ~keep.any(-1).reshape(8, -1)}) > 4
 
 
 def test_random_masks_follow_the_seed_and_nothing_else() -> None:

@@ -24,6 +24,7 @@ CASES = (
     "attention/cosine/B2-H4-Hkv2-Lq21-Lk19-D16/bool/float64",
     "attention/alibi/B1-H4-Lq12-Lk30-D8/padding/float32",
     "attention/softcap/B2-H2-Lq10-Lk18-D16/float/float32",
+    "attention/softcap@c=5,scale=0.3/B2-H2-Lq10-Lk18-D16/causal/bfloat16",
     "attention/sinks/B1-H4-Hkv2-Lq20-Lk24-D16/causal/float32",
     "attention/scaled_dot/B2-H2-L24-D16/float/float32",
     "multihead/scaled_dot/B2-H4-L20-D8-E32-bias/causal/float32",
@@ -31,6 +32,7 @@ CASES = (
     "multihead/concat_linear/B2-H2-L17-D8-E16-bias-cross/none/float32",
     "multihead/softcap/B2-H2-L17-D8-E16-noout/none/bfloat16",
     "attention/scaled_dot/B1-H2-Lq4-Lk600-D16/none/bfloat16",
+    "attention/scaled_dot/B2-H4-Hkv2-Lq16-Lk20-D8/bool:per_head/float32",
 )
 
 

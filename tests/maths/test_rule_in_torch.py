@@ -18,7 +18,7 @@ from attnbench.rules.cosine import COSINE
 from attnbench.rules.softcap import CAP
 from attnbench.types.case import Case
 from attnbench.types.mask import Mask
-from attnbench.types.rule import Scoring
+from attnbench.types.rule import Scoring, of_head
 
 
 def torch_scores(case: Case, scoring: Scoring, q: torch.Tensor, k: torch.Tensor, rows: slice, cols: slice):
@@ -44,9 +44,7 @@ def numpy_scores(case: Case) -> np.ndarray:
     return np.array(
         [
             [
-                rule.reference(
-                    q[b, h], k[b, h // case.group], {n: a[h] for n, a in parameters.items()}, positions
-                )
+                rule.reference(q[b, h], k[b, h // case.group], of_head(case, rule, parameters, h), positions)
                 for h in range(case.H)
             ]
             for b in range(case.B)
@@ -148,6 +146,20 @@ def test_cosine_takes_its_norm_in_float32() -> None:
     exact = vectors.double() / torch.linalg.vector_norm(vectors.double(), dim=-1, keepdim=True)
     rounded_once = unit.map_k(vectors) == exact.bfloat16()
     assert float(rounded_once.double().mean()) > 0.999
+
+
+def test_a_scale_of_one_over_root_d_has_the_bits_of_none() -> None:
+    for rule in ("scaled_dot", "softcap", "alibi", "sinks"):
+        case = small_case(rule, D=13)
+        chosen = replace(case, constants=(("scale", 13**-0.5),))
+        np.testing.assert_array_equal(numpy_scores(chosen), numpy_scores(case))
+
+
+def test_what_is_drawn_for_each_head_gives_way_to_a_constant() -> None:
+    case = small_case("alibi", constants=(("slope", 0.25),))
+    assert setup_of(case).rule_parameters["slope"].tolist() == [0.25] * case.H
+    assert setup_of(replace(case, constants=(("scale", 2),))).constants == {"scale": 2}
+    assert setup_of(small_case("softcap", D=4)).constants == {"c": CAP, "scale": 0.5}
 
 
 def test_the_cap_is_felt_in_half_precision() -> None:

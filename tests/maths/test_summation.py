@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from judged import Judge
 from maths_tools import RULES
-from right_kernels import Kernel
 from summation import ORDERS, exp_of_degree_5, exp_within
 from wrong_kernels import WRONG
 
@@ -25,13 +22,6 @@ LENGTHS = [
 ]
 
 
-def share(judge: Judge, kernel: Kernel) -> float:
-    """The larger of both errors over its limit; inf for what is not finite."""
-    accuracy, problem = judge.of(kernel)
-    limits = (accuracy.rms_error, accuracy.rms_limit), (accuracy.max_error, accuracy.max_limit)
-    return math.inf if "not finite" in problem else max(error / limit for error, limit in limits)
-
-
 def judges(length: int, dtype: str = "float32", mask: str = "none") -> dict[str, Judge]:
     case = parse_case(f"attention/scaled_dot/H1-Lq{16 if length <= 300 else 4}-Lk{length}-D16/{mask}/{dtype}")
     kinds = [name for name in families_of(case, RULES[case.rule]) if name not in DELIVERIES]
@@ -42,14 +32,14 @@ def judges(length: int, dtype: str = "float32", mask: str = "none") -> dict[str,
 def test_every_order_of_summation_stays_within_three_quarters_of_its_limits(dtype: str, length: int) -> None:
     for kind, judge in judges(length, dtype).items():
         for name, kernel in ORDERS.items():
-            assert share(judge, kernel) < 0.75, (kind, name)
+            assert judge.share(kernel) < 0.75, (kind, name)
 
 
 @pytest.mark.parametrize("mask", ["causal:lower_right", "window:40", "bool", "float"])
 def test_every_order_passes_under_every_mask(mask: str) -> None:
     for kind, judge in judges(300, mask=mask).items():
         for name, kernel in ORDERS.items():
-            assert share(judge, kernel) < 0.75, (kind, name)
+            assert judge.share(kernel) < 0.75, (kind, name)
 
 
 @pytest.mark.parametrize("length", [16, 2048])
@@ -57,7 +47,7 @@ def test_wrong_kernels_are_a_hundred_times_beyond_a_limit_in_float32(length: int
     found = judges(length)
     for name, kernel in WRONG.items():
         if name != "heads in other groups":  # One head has no groups.
-            assert max(share(judge, kernel) for judge in found.values()) > 100, name
+            assert max(judge.share(kernel) for judge in found.values()) > 100, name
 
 
 def test_the_unit_grows_with_sums_and_scores_in_wide_dtypes_alone() -> None:

@@ -1,0 +1,45 @@
+"""What all counted calls take: by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnbench.stats.answer import answer
+from attnbench.types.record import Record
+
+MS = 1e6
+
+
+def record(case: str, backend: str, ms: float) -> Record:
+    return Record(case, "dot", backend, "ok", median_ms=ms, best="a" if case == "x" else "b")
+
+
+TIMES = [
+    ("x", 0, {"a": 1 * MS, "b": 3 * MS}),
+    ("x", 1, {"a": 2 * MS, "b": 4 * MS}),
+    ("x", 2, {"a": 3 * MS, "b": 5 * MS}),
+    ("y", 0, {"a": 10 * MS, "b": 7 * MS}),
+    ("y", 1, {"a": 20 * MS, "b": 8 * MS}),
+    ("y", 2, {"a": 30 * MS, "b": 9 * MS}),
+]
+RECORDS = [record("x", "a", 2), record("x", "b", 4), record("y", "a", 20), record("y", "b", 8)]
+
+
+def test_the_sum_is_taken_in_each_repetition() -> None:
+    found = answer(RECORDS, TIMES, {"x": 10, "y": 0.5}).totals
+    assert [(one.backend, one.ms) for one in found] == [(None, 24), ("a", 30), ("b", 44)]
+    assert found[1].by_case == {"x": 20, "y": 10}
+    # Sums of 15, 30 and 45 ms: three are enough for an interval, and it holds the median.
+    assert found[1].interval is not None
+    assert found[1].interval.low < 30 < found[1].interval.high
+
+
+@pytest.mark.parametrize("counts", [{}, {"x": 1}, {"x": 1, "y": 1, "z": 1}])
+def test_without_a_count_and_a_time_for_each_case_there_is_no_sum(counts: dict[str, float]) -> None:
+    assert answer(RECORDS, TIMES, counts).totals == ()
+
+
+def test_a_backend_without_a_time_in_some_case_has_no_sum() -> None:
+    alone = [("x", 0, {"a": MS, "c": MS}), ("y", 0, {"a": MS})]
+    found = answer([record("x", "a", 1), record("x", "c", 1), record("y", "a", 1)], alone, {"x": 1, "y": 1})
+    assert [one.backend for one in found.totals] == [None, "a"]
