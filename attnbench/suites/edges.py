@@ -40,6 +40,18 @@ USUAL_LAYER: dict[str, tuple[Any, ...]] = {
     "B": (1, 3),
 }
 
+# Few, since a plugin that takes one mask for all heads declines them.
+MASKS_BY_HEAD: dict[str, tuple[Any, ...]] = {
+    "rule": ("alibi",),
+    "mask": ("bool:per_head", "causal+float:per_head"),
+    "lengths": ((63, 65),),
+    "features": ((13, 13),),
+    "heads": ((12, 4),),
+    "layer": ({}, {"E": 40}),
+    "dtype": ("float32", "bfloat16"),
+    "B": (3,),
+}
+
 MOST_TANH = 2**22
 """Most B·H·Lq·Lk·D of the additive rules: a straightforward form makes as many tanh."""
 MOST_HALF = 2**22
@@ -62,7 +74,7 @@ def edges(rules: Iterable[str]) -> Suite:
     # The first rule meets most other conditions.
     by_use = sorted(rules, key=lambda name: name != "scaled_dot")
     rows = covering_rows({"rule": tuple(by_use)} | VALUES, possible, WEIGHTS)
-    cases = [_case(row) for row in rows]
+    cases = [_case(row) for row in (*rows, *covering_rows(MASKS_BY_HEAD, possible))]
     for row in covering_rows(USUAL_LAYER, possible):
         width = row["heads"][0] * row["features"][0]
         cases.append(_case(row | {"layer": row["layer"] | {"E": width}}))

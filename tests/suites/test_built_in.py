@@ -13,9 +13,10 @@ RULES = {
 }  # fmt: skip
 
 PROMISED = [
-    "smoke", "textbook", "bert-base", "decode-sweep", "deepseek-v3", "gpt2", "llama2-7b", "llama3-70b",
-    "llama3-8b", "mistral-7b", "paper-flash", "qwen2.5-7b", "stable-diffusion-1", "vit-b16", "whisper",
-    "edges",
+    "smoke", "textbook", "bert-base", "decode-sweep", "deepseek-v3", "falcon-7b", "gemma-2-27b",
+    "gemma-3-27b", "gpt-oss-20b", "gpt2",
+    "llama-4-scout", "llama2-7b", "llama3-70b", "llama3-8b", "mistral-7b", "paper-flash", "phi-3-mini",
+    "qwen2.5-7b", "qwen3-32b", "stable-diffusion-1", "vit-b16", "whisper", "edges",
 ]  # fmt: skip
 
 
@@ -79,7 +80,10 @@ def test_a_call_in_smoke_takes_milliseconds(registry: Registry) -> None:
 
 def test_published_shapes(registry: Registry) -> None:
     assert shapes(suite(registry, "gpt2")) == {(1, H, H, 1024, 1024, 64, 64) for H in (12, 16, 20, 25)}
-    assert shapes(suite(registry, "deepseek-v3")) == {(1, 128, 128, 4096, 4096, 192, 128)}
+    assert shapes(suite(registry, "deepseek-v3")) == {
+        (1, 128, 128, 4096, 4096, 192, 128),
+        *((B, 128, 1, 1, Lk, 576, 512) for B in (1, 16) for Lk in (1024, 8192)),
+    }
     assert shapes(suite(registry, "qwen2.5-7b")) == {(1, 28, 4, 4096, 4096, 128, 128)}
     assert {(c.Lq, c.Lk) for c in suite(registry, "llama3-8b").cases} == {
         (2048, 2048), (8192, 8192), (512, 4096), (1, 1024), (1, 8192), (1, 32768),

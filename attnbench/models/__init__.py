@@ -1,0 +1,1 @@
+"""Published models: from their ``config.json`` to the attention they compute, and to a suite of its cases."""

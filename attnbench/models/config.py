@@ -1,0 +1,435 @@
+"""The ``config.json`` of a model, as Hugging Face publishes it, read for its attention."""
+
+from __future__ import annotations
+
+import json
+from collections import ChainMap, Counter
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import replace
+from math import isclose, log, sqrt
+from pathlib import Path
+from typing import Any
+
+from attnbench.models.families import FAMILIES, Family
+from attnbench.models.layers import LayerKind, Model
+from attnbench.types.case import DTYPES
+from attnbench.types.errors import BadFile
+from attnbench.types.words import clean
+
+Fields = MutableMapping[str, Any]
+
+_MOST_LAYERS = 10_000
+_TEXT = ("text_config", "language_config")
+_OTHER_PARTS = ("vision_config", "audio_config")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads")
+_KV_HEADS = (
+    "n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups",
+    "kv_n_heads",
+)  # fmt: skip
+_WIDTH = ("hidden_size", "n_embd", "n_embed", "d_model")
+_HEAD_DIM = ("attention_head_dim", "head_dim", "hidden_size_per_head", "d_kv")
+_LAYERS = ("num_layers", "num_hidden_layers", "n_layer", "n_layers", "decoder_layers")
+_LIMITS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+    "max_target_positions",
+)  # fmt: skip
+_SOFTMAX = ("full", "sliding", "chunked")
+_WORDS = {
+    "full_attention": "full", "sliding_attention": "sliding", "chunked_attention": "chunked",
+    "attention": "full", "hybrid": "full", "*": "full", "M": "mamba", "-": "", "E": "",
+}  # fmt: skip
+"""The words of configs for kinds of layers; "" for those that mix no tokens."""
+_TELLING = (
+    "attn", "attention", "window", "local", "global", "period", "pattern", "alibi", "relative", "position",
+)  # fmt: skip
+"""Parts of names of fields that may decide about attention."""
+_HARMLESS = (
+    "dropout", "pdrop", "attention_bias", "norm", "implementation", "rope", "rotary", "expert", *_LIMITS,
+)  # fmt: skip
+"""Parts of names that look so too, but decide nothing here."""
+
+
+class _Read(dict[str, Any]):
+    """Fields of a config. names: of those that were read."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a field."""
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def read_model(path: Path) -> Model:
+    """Read the attention of a model from its config.
+
+    Raises:
+        BadFile: one sentence: it can't be read, is not JSON, has no attention heads, or contradicts itself.
+    """
+    name = f"the config {str(path)!r}"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise BadFile(f"can't read {name}: {failure.strerror}") from failure
+    except (ValueError, RecursionError) as failure:
+        raise BadFile(f"{name} is not JSON: {clean(str(failure))}") from failure
+    try:
+        return describe(config)
+    except BadFile as failure:
+        raise BadFile(f"{name}: {failure}") from failure
+
+
+def describe(config: object) -> Model:
+    """Return the attention that a config describes; raises BadFile."""
+    if not isinstance(config, dict):
+        raise BadFile("it is not an object: give the config.json of a model")
+    part = next((config[name] for name in _TEXT if isinstance(config.get(name), dict)), config)
+    type_ = clean(part.get("model_type") or config.get("model_type") or "")
+    known = FAMILIES.get(type_)
+    family = known or Family()
+    fields = _Read({**family.defaults, **part})
+    if isinstance(inner := fields.get("attn_config"), dict):  # of MPT and DBRX
+        fields.update(inner)
+    if not family.attention:
+        raise BadFile(f"a model of the type {type_!r} has no attention layers")
+    notes = [
+        f"{name} is left out: to describe it, give it in a file of its own"
+        for name in _OTHER_PARTS
+        if part is not config and isinstance(config.get(name), dict)
+    ]
+    notes += [
+        f"{name} = {clean(repr(config[name]))} is ignored: it is not an object"
+        for name in _TEXT
+        if not isinstance(config.get(name), dict | None)
+    ]
+    notes += [f"{name} = 0 is ignored" for name in (*_HEAD_DIM, *_LIMITS) if fields.get(name) == 0]
+    if family.encoder and fields.get("is_decoder"):  # BERT and its kin then hide later tokens
+        family = replace(family, encoder=False)
+        if fields.get("add_cross_attention"):
+            notes.append("add_cross_attention: attention to another model's tokens is left out")
+    others: tuple[tuple[str, int], ...] = ()
+    if fields.get("is_encoder_decoder"):
+        layers = _encoder_decoder(fields, family)
+        if not fields.get("max_source_positions"):
+            notes.append(
+                f"no field fixes the length of the source: cross-attention has {layers[-1].keys} keys, "
+                "whatever --prefill says"
+            )
+    elif fields.get("patch_size") and fields.get("image_size") and not fields.get("vocab_size"):
+        layers = (_of_images(fields, family),)
+    else:
+        layers, others = _text_layers(fields, family)
+    if known is None:
+        notes.append(_assumed(type_, fields, layers, others))
+        if unused := _unused(fields):
+            notes.append(f"not used, though they may change its attention: {', '.join(unused)}")
+    rope = fields.get("qk_rope_head_dim")
+    if rope and rope == fields.get("qk_nope_head_dim"):
+        notes.append(
+            f"qk_rope_head_dim = qk_nope_head_dim = {rope}: some versions of transformers write this by "
+            "mistake; compare it with the published file"
+        )
+    if fields.get("kv_lora_rank"):
+        rank = _first(fields, ("kv_lora_rank",))
+        notes.append(
+            f"the values of a latent decode are the first {rank} features of its keys, in the same memory; "
+            "a case has them apart"
+        )
+    limits = [limit for name in _LIMITS if (limit := _first(fields, (name,)))]
+    dtype = next((word for c in (part, config) for n in ("dtype", "torch_dtype") if (word := c.get(n))), None)
+    if dtype not in DTYPES:
+        said = f"no case can have the dtype {clean(repr(dtype))}" if dtype else "the config names no dtype"
+        notes.append(f"{said}: the cases have float32")
+    return Model(
+        type=type_ or "unknown",
+        layers=layers,
+        others=others,
+        limit=min(limits) - family.reserved if limits else None,
+        dtype=dtype if dtype in DTYPES else None,
+        notes=tuple(notes),
+    )
+
+
+def _text_layers(fields: Fields, family: Family) -> tuple[tuple[LayerKind, ...], tuple[tuple[str, int], ...]]:
+    """Return the kinds of layers of a model of text, and the numbers of its layers without attention."""
+    kinds: list[LayerKind] = []
+    others: dict[str, int] = {}
+    for (word, Hkv), number in Counter(_each_layer(fields)).items():
+        if word not in _SOFTMAX:
+            others |= {word: number} if word else {}
+            continue
+        if fields.get("kv_lora_rank"):
+            found = _latent(word, fields, family)
+        else:
+            found = (_kind(word, Hkv, fields, family),)
+        kinds += [replace(kind, count=number * family.per_layer) for kind in found]
+    if not kinds:
+        raise BadFile("none of its layers computes softmax attention")
+    return tuple(kinds), tuple(others.items())
+
+
+def _kind(word: str, Hkv: int, fields: Fields, family: Family) -> LayerKind:
+    """Return a kind of self-attention. word: full, sliding or chunked."""
+    D = _head_dim(fields, family)
+    if word == "full":  # Gemma 4
+        D = _first(fields, ("global_head_dim",)) or D
+    cap = fields.get("attn_logit_softcapping")
+    alibi = bool(fields.get("alibi"))
+    beyond = [*family.beyond, *(family.slopes if alibi else ())]
+    for name, meaning in (
+        ("scale_attn_by_inverse_layer_idx", "another scale in each layer"),
+        ("use_bidirectional_attention", "attention in both directions"),
+        ("prefix_lm", "a prefix whose tokens all see each other"),
+        ("compress_ratios", "compressed keys"),
+        ("index_topk", f"an indexer that chooses {_first(fields, ('index_topk',))} keys"),
+    ):
+        if fields.get(name) and fields[name] != "vision":
+            beyond.append(meaning)
+    positions = fields.get("position_embedding_type")
+    if positions in ("relative_key", "relative_key_query", "alibi") and not alibi:
+        beyond.append(f"positions that change the scores ({positions})")
+    if alibi and (slowest := _first(fields, ("alibi_bias_max",)) or 8) != 8:
+        beyond.append(f"ALiBi slopes down to 2^-{slowest}")
+    return LayerKind(
+        name="encoder" if family.encoder else f"{word} attention",
+        H=_heads(fields),
+        Hkv=Hkv,
+        D=D,
+        Dv=_first(fields, ("v_head_dim",)) or D,
+        scale=_scale(D, fields, family),
+        causal=not family.encoder,
+        padded=family.encoder,
+        window=_needed(fields, ("sliding_window",)) if word == "sliding" else None,
+        chunk=_needed(fields, ("attention_chunk_size",)) if word == "chunked" else None,
+        softcap=None if cap is None else _positive("attn_logit_softcapping", cap),
+        sinks=family.sinks,
+        alibi=alibi,
+        stages=("prefill",) if family.encoder else LayerKind.stages,
+        beyond=tuple(beyond),
+    )
+
+
+def _latent(word: str, fields: Fields, family: Family) -> tuple[LayerKind, ...]:
+    """Return the two forms of latent attention (DeepSeek-V2, section 2.1): of many tokens, and of a decode.
+
+    A prefill expands the latent keys to all heads. A decode multiplies the expansion into the query, and all
+    heads share the latent key; its first features are the value. YaRN multiplies the scale by the square of
+    0.1·mscale_all_dim·ln(factor) + 1.
+    """
+    names = ("qk_nope_head_dim", "qk_rope_head_dim", "kv_lora_rank")
+    nope, rope, rank = (_needed(fields, (name,)) for name in names)
+    kind = _kind(word, _heads(fields), ChainMap({"attention_head_dim": nope + rope}, fields), family)
+    scale = kind.scale
+    stretched = fields.get("rope_parameters") or fields.get("rope_scaling")
+    if isinstance(stretched, dict) and stretched.get("mscale_all_dim"):
+        factor, mscale = (_positive(name, stretched.get(name)) for name in ("factor", "mscale_all_dim"))
+        scale *= (0.1 * mscale * log(max(factor, 1)) + 1) ** 2
+    expanded = replace(kind, name="expanded latent attention", scale=scale, stages=("prefill", "chunked"))
+    return expanded, replace(
+        expanded, name="absorbed latent attention", Hkv=1, D=rank + rope, Dv=rank, stages=("decode",)
+    )
+
+
+def _encoder_decoder(fields: Fields, family: Family) -> tuple[LayerKind, ...]:
+    """Return the kinds of an encoder, of a decoder, and of its attention to the encoder."""
+    heads = ("num_heads", "num_attention_heads")
+    layers = ("num_layers", "num_hidden_layers")
+    tokens = _first(fields, ("max_source_positions",))
+    # Where nothing fixes the length of the source, it is the longest; T5 has no longest, and learned on 512.
+    keys = tokens or _first(fields, _LIMITS) or 512
+    parts = {}
+    for name, own, numbers in (
+        ("encoder", "encoder_attention_heads", ("encoder_layers", *layers)),
+        ("decoder", "decoder_attention_heads", ("decoder_layers", "num_decoder_layers", *layers)),
+    ):
+        H = _needed(fields, (own, *heads))
+        alone: Fields = ChainMap({"num_attention_heads": H, "decoder_attention_heads": H}, fields)
+        parts[name] = replace(_kind("full", H, alone, family), name=name, count=_needed(fields, numbers))
+    decoder = parts["decoder"]
+    encoder = replace(
+        parts["encoder"], causal=False, padded=tokens is None, tokens=tokens, stages=("prefill",)
+    )
+    cross = replace(
+        decoder, name="cross-attention", causal=False, keys=keys, stages=("prefill", "decode"), beyond=()
+    )
+    return encoder, decoder, cross
+
+
+def _of_images(fields: Fields, family: Family) -> LayerKind:
+    """Return the kind of an encoder of images: a token for each patch, and those of the class."""
+    across = _needed(fields, ("image_size",)) // _needed(fields, ("patch_size",))
+    kind = _kind("full", _kv_heads(fields), fields, replace(family, encoder=True))
+    return replace(kind, padded=False, tokens=across**2 + family.class_tokens, count=_needed(fields, _LAYERS))
+
+
+def _each_layer(fields: Fields) -> Iterator[tuple[str, int]]:
+    """Yield for each layer its kind (full, sliding, chunked, another name, or "") and its Hkv."""
+    H, Hkv = _heads(fields), _kv_heads(fields)
+    blocks = fields.get("block_configs")
+    if isinstance(blocks, list):  # of Nemotron-NAS
+        for block in blocks:
+            attention = block.get("attention") if isinstance(block, dict) else None
+            group = _first(attention, ("n_heads_in_group",)) if isinstance(attention, dict) else None
+            yield ("", 0) if group is None else ("full", _divided(H, H // group))
+        return
+    for word in _words(fields):
+        of_full = _first(fields, ("num_global_key_value_heads",)) if fields.get("attention_k_eq_v") else None
+        yield word, of_full if of_full and word == "full" else Hkv
+
+
+def _words(fields: Fields) -> Sequence[str]:
+    """Return for each layer its kind, by the first field that says it."""
+    number = _needed(fields, _LAYERS)
+    if number > _MOST_LAYERS:
+        raise BadFile(f"it has {number} layers: {_MOST_LAYERS} at most")
+    lists = ("layer_types", "layers_block_type", "hybrid_override_pattern")
+    name = next((name for name in lists if fields.get(name)), None)
+    if name is not None:
+        given = fields[name]
+        letters = isinstance(given, str) and name == "hybrid_override_pattern"
+        if not (letters or isinstance(given, list)) or not all(isinstance(word, str) for word in given):
+            raise BadFile(f"the kinds of its layers are {clean(given)}: give a name for each")
+        if len(given) != number:
+            raise BadFile(f"it names the kinds of {len(given)} layers, but has {number}")
+        return [_WORDS.get(word, clean(word)) for word in given]
+    places = range(number)
+    with_attention = fields.get("hybrid_layer_ids")
+    if isinstance(with_attention, list):  # of Zamba 2
+        return ["full" if i in with_attention else "mamba" for i in places]
+    if interval := _first(fields, ("full_attention_interval",)):
+        return ["linear_attention" if (i + 1) % interval else "full" for i in places]
+    interval = _first(fields, ("no_rope_layer_interval",))
+    if interval and fields.get("attention_chunk_size"):  # Llama 4
+        rotary = fields.get("no_rope_layers") or [(i + 1) % interval for i in places]
+        if not isinstance(rotary, list) or len(rotary) != number:
+            raise BadFile(f"no_rope_layers = {clean(rotary)}: give a number for each of its {number} layers")
+        return ["chunked" if on else "full" for on in rotary]
+    if not fields.get("sliding_window") or fields.get("use_sliding_window") is False:
+        return ["full"] * number
+    if interval := _first(fields, ("sliding_window_pattern",)):
+        return ["sliding" if (i + 1) % interval else "full" for i in places]
+    first = _first(fields, ("max_window_layers",)) if fields.get("use_sliding_window") else None
+    return ["sliding" if i >= (first or 0) else "full" for i in places]
+
+
+def _heads(fields: Fields) -> int:
+    H = _same(fields, _HEADS)
+    if H is None:
+        _refuse_zero(fields, _HEADS)
+        raise BadFile(f"it has no attention heads: none of {', '.join(_HEADS)}")
+    return H
+
+
+def _kv_heads(fields: Fields) -> int:
+    H = _heads(fields)
+    if fields.get("multi_query") and not fields.get("new_decoder_architecture"):
+        return 1  # Falcon and GPT BigCode, whatever the other fields say
+    names = [
+        n for n in _KV_HEADS if n != "multi_query_group_num" or fields.get("multi_query_attention", True)
+    ]
+    return _divided(H, _same(fields, names) or H)
+
+
+def _divided(H: int, Hkv: int) -> int:
+    """Return the key/value heads, if they share the query heads evenly."""
+    if Hkv < 1 or H % Hkv:
+        raise BadFile(f"its {H} query heads can't be shared evenly among {Hkv} key/value heads")
+    return Hkv
+
+
+def _head_dim(fields: Fields, family: Family) -> int:
+    given = _first(fields, _HEAD_DIM)
+    if given is not None:
+        return given
+    H, width = _heads(fields), family.width * _needed(fields, _WIDTH)
+    if width % H:
+        raise BadFile(f"it has no head_dim, and its width of {width} is not a multiple of its {H} heads")
+    return width // H
+
+
+def _scale(D: int, fields: Fields, family: Family) -> float:
+    if (scalar := fields.get("query_pre_attn_scalar")) is not None:  # Gemma
+        return 1 / sqrt(_positive("query_pre_attn_scalar", scalar))
+    for name in ("attention_multiplier", "softmax_scale"):  # Granite, MPT
+        if (scale := fields.get(name)) is not None:
+            return _positive(name, scale)
+    if fields.get("scale_attn_weights") is False:  # GPT-2
+        return 1.0
+    return family.scale or (D / family.width) ** -0.5
+
+
+def _unused(fields: _Read) -> list[str]:
+    """Return the names of fields that may decide about attention, but were never read."""
+    return [
+        clean(name)
+        for name, value in fields.items()
+        if value
+        and name not in fields.names
+        and any(word in name for word in _TELLING)
+        and not any(word in name for word in _HARMLESS)
+    ]
+
+
+def _assumed(
+    type_: str, fields: Fields, layers: Sequence[LayerKind], others: Sequence[tuple[str, int]]
+) -> str:
+    """Return in words what the rules assume of a type that has no entry."""
+    assumed = ["no sinks"] if others else ["attention in every layer", "no sinks"]
+    if not fields.get("is_encoder_decoder"):
+        assumed.append("causal self-attention" if layers[0].causal else "one class token beside the image")
+    if all(isclose(kind.scale, kind.D**-0.5) for kind in layers):
+        assumed.append("a scale of 1/√D")
+    if all(kind.softcap is None for kind in layers):
+        assumed.append("no soft cap")
+    windows = {kind.window for kind in layers}
+    if windows != {None} and not fields.get("layer_types"):
+        assumed.append(
+            f"a window of {max(w or 0 for w in windows)} in {sum(k.count for k in layers if k.window)} layers"
+        )
+    what = f"the model type {type_!r} is unknown" if type_ else "the config has no model_type"
+    return f"{what}: assumed {', '.join(assumed)}"
+
+
+def _same(fields: Fields, names: Sequence[str]) -> int | None:
+    """Return the number that fields of the same meaning have; None where none is there."""
+    found = {name: number for name in names if (number := _first(fields, (name,)))}
+    if len(set(found.values())) > 1:
+        raise BadFile(f"{' and '.join(f'{n} = {v}' for n, v in found.items())} contradict each other")
+    return next(iter(found.values()), None)
+
+
+def _needed(fields: Fields, names: Sequence[str]) -> int:
+    number = _first(fields, names)
+    if number is None:
+        _refuse_zero(fields, names)
+        raise BadFile(f"it has no {' or '.join(names)}")
+    return number
+
+
+def _refuse_zero(fields: Fields, names: Sequence[str]) -> None:
+    if zero := next((name for name in names if fields.get(name) == 0), None):
+        raise BadFile(f"{zero} = {fields[zero]}: give a whole number above 0")
+
+
+def _first(fields: Fields, names: Sequence[str]) -> int | None:
+    """Return the first of the fields that is there; null and 0 mean that it is not."""
+    for name in names:
+        value = fields.get(name)
+        if value is None or value == 0:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise BadFile(f"{name} = {clean(repr(value))}: give a whole number above 0")
+        return value
+    return None
+
+
+def _positive(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise BadFile(f"{name} = {clean(repr(value))}: give a number above 0")
+    return float(value)

@@ -1,0 +1,103 @@
+"""The attention layers of a model, as values, and the rule that computes each kind of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isclose
+from typing import Literal
+
+from attnbench.cases.ids import rule_word
+from attnbench.types.errors import BadInput
+
+Stage = Literal["prefill", "chunked", "decode"]
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """Layers of a model that compute attention alike.
+
+    name: in comments and warnings. H, Hkv, D, Dv: as in a case. scale: multiplies the dot products. count:
+    how often a pass of the model computes it.
+
+    causal: a query sees no later key. window: with its own, the last keys that a query sees. chunk: a query
+    sees only keys of its own chunk of so many positions. padded: sentences of different lengths share a
+    batch. softcap, sinks, alibi: as in the rules of these names.
+
+    tokens: how many queries and keys there always are; None where the text decides. keys: of cross-attention,
+    how many keys there are. stages: when it is computed.
+
+    beyond: in words, what else it computes that no field here can say.
+    """
+
+    name: str
+    H: int
+    Hkv: int
+    D: int
+    Dv: int
+    scale: float
+    count: int = 1
+    causal: bool = True
+    window: int | None = None
+    chunk: int | None = None
+    padded: bool = False
+    softcap: float | None = None
+    sinks: bool = False
+    alibi: bool = False
+    tokens: int | None = None
+    keys: int | None = None
+    stages: tuple[Stage, ...] = ("prefill", "chunked", "decode")
+    beyond: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Model:
+    """The attention of a model.
+
+    type: its ``model_type``. layers: the kinds of its attention layers. others: layers that compute no
+    softmax attention, by name, with their number. limit: the most positions. dtype: of its weights, where a
+    case can have it. notes: in words, what was assumed or left out.
+    """
+
+    type: str
+    layers: tuple[LayerKind, ...]
+    others: tuple[tuple[str, int], ...] = ()
+    limit: int | None = None
+    dtype: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def rule_of(kind: LayerKind) -> tuple[str, tuple[str, ...]]:
+    """Return the rule that computes the weights of these layers, with constants, and in words what it lacks.
+
+    Only this function knows which layers a rule can say. A layer with such words must not become a case.
+    Constants are rounded to four digits, which no kernel's time depends on.
+    """
+    special = {"softcap": kind.softcap is not None, "sinks": kind.sinks, "alibi": kind.alibi}
+    rules = [rule for rule, needed in special.items() if needed]
+    missing = list(kind.beyond)
+    if len(rules) > 1:
+        missing.append(f"{' and '.join(rules)} in one rule")
+    if kind.alibi and kind.H & (kind.H - 1):
+        missing.append(f"the ALiBi slopes of {kind.H} heads (the rule has those of powers of two)")
+    if not rules and isclose(kind.scale, 1):
+        return "dot", tuple(missing)
+    constants = {} if kind.softcap is None else {"c": kind.softcap}
+    if not isclose(kind.scale, kind.D**-0.5):
+        constants["scale"] = float(f"{kind.scale:.4g}")
+    return rule_word((rules or ["scaled_dot"])[0], constants), tuple(missing)
+
+
+def shard(kind: LayerKind, tp: int) -> LayerKind:
+    """Return the part of the heads that one of ``tp`` devices computes; key/value heads are repeated if few.
+
+    Raises:
+        BadInput: the heads can't be divided so.
+    """
+    if kind.H % tp or (kind.Hkv % tp and tp % kind.Hkv):
+        raise BadInput(
+            f"--tp {tp}: {kind.H} query and {kind.Hkv} key/value heads can't be divided among {tp} devices"
+        )
+    beyond = (
+        (*kind.beyond, "the ALiBi slopes of a part of the heads") if kind.alibi and tp > 1 else kind.beyond
+    )
+    return replace(kind, H=kind.H // tp, Hkv=max(1, kind.Hkv // tp), beyond=beyond)

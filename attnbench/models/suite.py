@@ -1,0 +1,198 @@
+"""The suite of a model: its layers at the lengths of prefill, chunked prefill and decode, as TOML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from attnbench.cases.suites import parse_suite
+from attnbench.models.layers import LayerKind, Model, Stage, rule_of, shard
+from attnbench.types.case import LARGEST
+from attnbench.types.errors import BadInput
+from attnbench.types.words import count_of
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The lengths that a suite has, in tokens.
+
+    prefill: all tokens at once. chunked: some queries after others, as pairs of Lq and Lk. decode: keys for
+    one query. batch: how many sequences are decoded, or encoded, together.
+    """
+
+    prefill: tuple[int, ...] = (512, 2048, 8192)
+    chunked: tuple[tuple[int, int], ...] = ((512, 4096), (4, 8192))
+    decode: tuple[int, ...] = (1024, 8192, 32768)
+    batch: tuple[int, ...] = (1, 16, 64)
+
+
+@dataclass(frozen=True)
+class ModelSuite:
+    """A suite as TOML. cases: how many. notes: in words, what was assumed, shortened or left out."""
+
+    text: str
+    cases: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of attention. what: in words. batch: the sizes to try."""
+
+    what: str
+    Lq: int
+    Lk: int
+    batch: tuple[int, ...] = (1,)
+
+
+def model_suite(model: Model, lengths: Lengths = Lengths(), tp: int = 1) -> ModelSuite:
+    """Return the suite of a model, in the heads that one of ``tp`` devices computes.
+
+    Raises:
+        BadInput: the heads can't be divided among the devices, or no layer can be said as a case.
+    """
+    notes = list(model.notes)
+    parts: list[tuple[str, str]] = []
+    left_out: dict[str, list[str]] = {}
+    for kind in (shard(kind, tp) for kind in model.layers):
+        times = count_of(kind.count, "time")
+        rule, missing = rule_of(kind)
+        calls = _calls(kind, lengths, model.limit)
+        entries, unsaid = ([], [" and ".join(missing)]) if missing else _entries(kind, rule, calls)
+        for words in unsaid:
+            left_out.setdefault(f"no case yet has {words}", []).append(f"{_name(kind)} ({times})")
+        if entries:
+            head = f"# {_name(kind)}: {times} in a pass of the model\n"
+            parts.append((_name(kind), head + "\n".join(entries)))
+    for name, number in model.others:
+        left_out.setdefault("this is not softmax attention", []).append(
+            f"{name} ({count_of(number, 'layer')})"
+        )
+    missed = [f"{' and '.join(heads)}: {words}" for words, heads in left_out.items()]
+    if not parts:
+        stages = _unique(f"--{stage}" for kind in model.layers for stage in kind.stages)
+        without = f"no lengths are given, give some in {' or '.join(stages)}"
+        raise BadInput(f"no layer of this model can be a case: {'; '.join(missed) or without}")
+    notes += [f"left out: {words}" for words in missed]
+    asked = [n for kind in model.layers if not kind.tokens for n in _asked(kind, lengths)]
+    if asked and model.limit is None:
+        notes.append("the config does not say how many positions the model has: no length is shortened")
+    elif model.limit is not None and max(asked, default=0) > model.limit:
+        notes.append(f"lengths above {model.limit}, the most positions of the model, became {model.limit}")
+    share = f", one of {tp} devices" if tp > 1 else ""
+    summary = f"{model.type}{share}: {', '.join(_unique(name for name, _ in parts))}"
+    lines = [
+        "# Written by attnbench suite from-config.",
+        *(f"# {note}" for note in notes),
+        f"summary = {json.dumps(summary, ensure_ascii=False)}",
+        "",
+    ]
+    if model.dtype not in (None, "float32"):
+        lines.append(f'[defaults]\ndtype = "{model.dtype}"\n')
+    text = "\n".join([*lines, *(part for _, part in parts)])
+    return ModelSuite(text, len(parse_suite(text, model.type).cases), tuple(notes))
+
+
+def _name(kind: LayerKind) -> str:
+    keys = kind.window or kind.chunk or kind.keys
+    return kind.name + (f" of {keys} keys" if keys else "")
+
+
+def _asked(kind: LayerKind, lengths: Lengths) -> list[int]:
+    """Return the lengths that were asked for in the stages of a kind."""
+    given: dict[Stage, Iterable[int]] = {
+        "prefill": lengths.prefill,
+        "chunked": [Lk for _, Lk in lengths.chunked],
+        "decode": () if kind.keys else lengths.decode,
+    }
+    return [n for stage in kind.stages for n in given[stage]]
+
+
+def _calls(kind: LayerKind, lengths: Lengths, limit: int | None) -> Iterator[_Call]:
+    """Yield the calls of a kind at these lengths, each once; none is longer than the model can be."""
+    cross, most = kind.keys, limit or LARGEST
+    for stage in kind.stages:
+        if stage == "prefill":
+            whole = "prefill" if kind.causal or cross else "all tokens"
+            batch = (1,) if kind.causal or cross else lengths.batch
+            for n in (kind.tokens,) if kind.tokens else _unique(min(n, most) for n in lengths.prefill):
+                yield _Call(whole, n, cross or n, batch)
+        elif stage == "chunked":
+            for Lq, Lk in _unique((Lq, min(Lk, most)) for Lq, Lk in lengths.chunked):
+                if Lq < Lk:
+                    yield _Call(f"{Lq} tokens after {Lk - Lq} others", Lq, Lk)
+        else:
+            for n in (cross,) if cross else _unique(min(n, most) for n in lengths.decode):
+                yield _Call("decode", 1, n, lengths.batch)
+
+
+def _entries(kind: LayerKind, rule: str, calls: Iterable[_Call]) -> tuple[list[str], list[str]]:
+    """Return the entries of the suite for these calls, and in words what no mask can say."""
+    grouped: dict[tuple[str, tuple[int, ...], str], list[tuple[int, int]]] = {}
+    unsaid = []
+    for call in calls:
+        found = _keys_and_mask(kind, call.Lq, call.Lk)
+        if found is None:
+            unsaid.append(f"more than one chunk of {kind.chunk} ({call.what}, {call.Lk} keys)")
+            continue
+        Lk, mask = found
+        pairs = grouped.setdefault((call.what, call.batch, mask), [])
+        if (call.Lq, Lk) not in pairs:
+            pairs.append((call.Lq, Lk))
+    return [_toml(kind, rule, *group, pairs) for group, pairs in grouped.items()], unsaid
+
+
+def _keys_and_mask(kind: LayerKind, Lq: int, Lk: int) -> tuple[int, str] | None:
+    """Return how many keys any query sees, and the mask over them; None where no mask says it.
+
+    The queries are the last of the Lk positions. Keys that no query sees are left out, as caches of sliding
+    layers do. A mask that hides nothing is left out as well.
+    """
+    if not kind.causal:
+        return Lk, "padding" if kind.padded else "none"
+    if kind.chunk is not None:
+        start = (Lk - Lq) // kind.chunk * kind.chunk
+        if Lk - start > kind.chunk:
+            return None
+        Lk -= start
+    window = ""
+    if kind.window is not None:
+        Lk = min(Lk, Lq + kind.window - 1)
+        window = f"+window:{kind.window}" if kind.window < Lk else ""
+    if Lq == 1:
+        return Lk, "none"
+    return Lk, ("causal" if Lq == Lk else "causal:lower_right") + window
+
+
+def _toml(
+    kind: LayerKind, rule: str, what: str, batch: tuple[int, ...], mask: str, pairs: list[tuple[int, int]]
+) -> str:
+    """Return an entry. Of its pairs of lengths all are equal, or one side is the same in all."""
+    queries, keys = (_unique(side) for side in zip(*pairs, strict=True))
+    fields: dict[str, object] = {"rule": rule}
+    if batch != (1,):
+        fields["B"] = list(batch)
+    fields["H"] = kind.H
+    if kind.Hkv != kind.H:
+        fields["Hkv"] = kind.Hkv
+    fields |= {"L": queries} if queries == keys else {"Lq": queries, "Lk": keys}
+    fields["D"] = kind.D
+    if kind.Dv != kind.D:
+        fields["Dv"] = kind.Dv
+    if mask != "none":
+        fields["mask"] = mask
+    lines = [f"{name} = {_value(value)}" for name, value in fields.items()]
+    return "\n".join([f"[[cases]] # {what}", *lines, ""])
+
+
+def _value(value: object) -> str:
+    """Return a value as TOML; a list of one as its only value."""
+    return json.dumps(value[0] if isinstance(value, list) and len(value) == 1 else value)
+
+
+def _unique(values: Iterable[_T]) -> list[_T]:
+    return list(dict.fromkeys(values))

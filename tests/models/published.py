@@ -1,0 +1,147 @@
+"""The fields of published configs that decide about attention, written from the models' published facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Config = dict[str, Any]
+
+MLA = {
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+YARN_V3 = {"rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}}
+NANO = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+
+
+def config(
+    model_type: str, width: int, layers: int, heads: int, kv: int | None = None, **more: Any
+) -> Config:
+    """A config with the names that most have."""
+    fields = {"model_type": model_type, "hidden_size": width, "num_hidden_layers": layers}
+    fields |= {"torch_dtype": "bfloat16"}
+    return (
+        fields | {"num_attention_heads": heads} | ({} if kv is None else {"num_key_value_heads": kv}) | more
+    )
+
+
+PUBLISHED: dict[str, Config] = {
+    "gpt2": {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024},
+    "bert-base": config("bert", 768, 12, 12, max_position_embeddings=512, vocab_size=30522),
+    "vit-b16": config("vit", 768, 12, 12, image_size=224, patch_size=16),
+    "whisper-large-v3": {
+        "model_type": "whisper", "is_encoder_decoder": True, "d_model": 1280, "encoder_layers": 32,
+        "decoder_layers": 32, "encoder_attention_heads": 20, "decoder_attention_heads": 20,
+        "num_hidden_layers": 32, "max_source_positions": 1500, "max_target_positions": 448,
+    },
+    "llama-3.1-8b": config("llama", 4096, 32, 32, 8, max_position_embeddings=131072, torch_dtype="bfloat16"),
+    "llama-3.1-70b": config("llama", 8192, 80, 64, 8, max_position_embeddings=131072),
+    "llama-4-scout": {
+        "model_type": "llama4",
+        "text_config": config(
+            "llama4_text", 5120, 48, 40, 8, head_dim=128, attention_chunk_size=8192, no_rope_layers=[],
+            use_qk_norm=True, attn_temperature_tuning=4, floor_scale=8192, attn_scale=0.1,
+            max_position_embeddings=10485760,
+        ),
+        "vision_config": config("llama4_vision_model", 1408, 34, 16, image_size=336, patch_size=14),
+    },
+    "qwen2.5-7b": config(
+        "qwen2", 3584, 28, 28, 4, use_sliding_window=False, sliding_window=131072, max_window_layers=28
+    ),
+    "qwen3-8b": config("qwen3", 4096, 36, 32, 8, head_dim=128, use_sliding_window=False, sliding_window=None),
+    "qwen3-32b": config("qwen3", 5120, 64, 64, 8, head_dim=128, sliding_window=None),
+    "mistral-7b-v0.1": config("mistral", 4096, 32, 32, 8, sliding_window=4096),
+    "mistral-7b-v0.2": config("mistral", 4096, 32, 32, 8, sliding_window=None),
+    "gemma-2-9b": config(
+        "gemma2", 3584, 42, 16, 8, head_dim=256, sliding_window=4096, query_pre_attn_scalar=256,
+        attn_logit_softcapping=50.0, final_logit_softcapping=30.0, max_position_embeddings=8192,
+    ),
+    "gemma-2-27b": config(
+        "gemma2", 4608, 46, 32, 16, head_dim=128, sliding_window=4096, query_pre_attn_scalar=144,
+        attn_logit_softcapping=50.0, final_logit_softcapping=30.0, max_position_embeddings=8192,
+    ),
+    "gemma-3-4b": {  # its heads are left to the defaults of transformers
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34, "sliding_window": 1024,
+        },
+    },
+    "gemma-3-27b": {
+        "model_type": "gemma3",
+        "text_config": config(
+            "gemma3_text", 5376, 62, 32, 16, head_dim=128, query_pre_attn_scalar=168, sliding_window=1024
+        ),
+    },
+    "gpt-oss-20b": config(
+        "gpt_oss", 2880, 24, 64, 8, head_dim=64, sliding_window=128, attention_bias=True,
+        layer_types=["sliding_attention", "full_attention"] * 12,
+    ),
+    "gpt-oss-120b": config("gpt_oss", 2880, 36, 64, 8, head_dim=64, sliding_window=128, attention_bias=True),
+    "deepseek-v3": config("deepseek_v3", 7168, 61, 128, 128, **MLA, **YARN_V3),
+    "deepseek-v3.2": config("deepseek_v32", 7168, 61, 128, 128, **MLA, **YARN_V3, index_topk=2048),
+    "kimi-k2": config("kimi_k2", 7168, 61, 64, 64, **MLA, rope_scaling={"factor": 32, "mscale_all_dim": 1.0}),
+    "longcat-flash": {
+        "model_type": "longcat_flash", "hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64,
+        **MLA, "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
+    },
+    "phi-3-mini-4k": config("phi3", 3072, 32, 32, 32, sliding_window=2047, max_position_embeddings=4096),
+    "phi-4": config("phi3", 5120, 40, 40, 10, sliding_window=None, max_position_embeddings=16384),
+    "falcon-7b": config(
+        "falcon", 4544, 32, 71, alibi=False, multi_query=True, new_decoder_architecture=False, num_kv_heads=71
+    ),
+    "falcon-40b": config("falcon", 8192, 60, 128, alibi=False, new_decoder_architecture=True, num_kv_heads=8),
+    "falcon-40b, as first published": {
+        "model_type": "RefinedWeb", "hidden_size": 8192, "n_layer": 60, "n_head": 128, "n_head_kv": 8,
+        "alibi": False,
+    },
+    "falcon-7b, as first published": {
+        "model_type": "RefinedWebModel", "hidden_size": 4544, "n_layer": 32, "n_head": 71,
+        "multi_query": True, "alibi": False,
+    },
+    "qwen3-next-80b": config(
+        "qwen3_next", 2048, 48, 16, 2, head_dim=256, full_attention_interval=4, max_position_embeddings=262144
+    ),
+    "zamba2-7b": config("zamba2", 3584, 81, 32, 32, attention_head_dim=224, hybrid_layer_ids=[6, 11, 17, 23]),
+    "mpt-7b": {
+        "model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32, "max_seq_len": 2048,
+        "attn_config": {"alibi": True, "alibi_bias_max": 8, "softmax_scale": None, "prefix_lm": False},
+    },
+    "dbrx": {
+        "model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "max_seq_len": 32768,
+        "attn_config": {"model_type": "", "clip_qkv": 8, "kv_n_heads": 8},
+    },
+    "glm-4.5": config("glm4_moe", 5120, 92, 96, 8, head_dim=128, attention_bias=True, use_qk_norm=True),
+    "ernie-4.5-21b": config("ernie4_5_moe", 2560, 28, 20, 4, head_dim=128),
+    "nemotron-super-49b": config(
+        "nemotron-nas", 8192, 4, 64, num_key_value_heads=None,
+        block_configs=[
+            {"attention": {"n_heads_in_group": 8, "no_op": False}},
+            {"attention": {"n_heads_in_group": None, "no_op": True}},
+            {"attention": {"n_heads_in_group": 16, "no_op": False}},
+            {"attention": {"n_heads_in_group": 8, "no_op": False}},
+        ],
+    ),
+    "mimo-7b": config("mimo", 4096, 36, 32, 8, head_dim=128, sliding_window=32768, use_sliding_window=False),
+    "nemotron-3-nano": config("nemotron_3", 2688, 52, 32, 2, head_dim=128, hybrid_override_pattern=NANO),
+    "granite-3.0-8b": config("granite", 4096, 40, 32, 8, attention_multiplier=0.0078125),
+    "bloom-7b1": {"model_type": "bloom", "n_embed": 4096, "num_attention_heads": 32, "n_layer": 30},
+    "t5-base": {
+        "model_type": "t5", "is_encoder_decoder": True, "d_model": 768, "d_kv": 64, "num_heads": 12,
+        "num_layers": 12, "num_decoder_layers": 12, "n_positions": 512,
+    },
+    "gemma-4-e2b": {
+        "model_type": "gemma4",
+        "text_config": config(
+            "gemma4_text", 1536, 10, 8, 1, head_dim=256, global_head_dim=512, sliding_window=512,
+            layer_types=[*["sliding_attention"] * 4, "full_attention"] * 2,
+        ),
+    },
+    "chatglm2-6b": {
+        "model_type": "chatglm", "hidden_size": 4096, "num_attention_heads": 32, "num_layers": 28,
+        "multi_query_attention": True, "multi_query_group_num": 2, "kv_channels": 128, "seq_length": 32768,
+    },
+    "roberta-base": config("roberta", 768, 12, 12, max_position_embeddings=514),
+}  # fmt: skip

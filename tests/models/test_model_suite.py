@@ -1,0 +1,306 @@
+"""The suite of a model: which cases its layers become."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from published import PUBLISHED, Config, config
+
+from attnbench.cases.suites import parse_suite
+from attnbench.cli import attnbench
+from attnbench.masks import keep_rows
+from attnbench.models.config import describe
+from attnbench.models.suite import Lengths, ModelSuite, model_suite
+from attnbench.plugins.registry import load_registry
+from attnbench.types.case import Case
+from attnbench.types.errors import BadInput
+from attnbench.types.mask import mask_text
+
+
+def made(name: str, **lengths: tuple[int, ...]) -> ModelSuite:
+    return model_suite(describe(PUBLISHED[name]), Lengths(**lengths))  # type: ignore[arg-type]
+
+
+def cases(suite: ModelSuite) -> tuple[Case, ...]:
+    return parse_suite(suite.text, "model").cases
+
+
+def shapes(suite: ModelSuite) -> set[tuple[int, int, int, str]]:
+    return {(case.B, case.Lq, case.Lk, mask_text(case.mask)) for case in cases(suite)}
+
+
+def test_a_model_of_text_is_prefilled_in_whole_and_in_chunks_and_decoded() -> None:
+    suite = made("llama-3.1-8b")
+    assert shapes(suite) == {
+        *((1, n, n, "causal") for n in (512, 2048, 8192)),
+        (1, 512, 4096, "causal:lower_right"),
+        (1, 4, 8192, "causal:lower_right"),
+        *((B, 1, n, "none") for B in (1, 16, 64) for n in (1024, 8192, 32768)),
+    }
+    assert {(c.rule, c.H, c.Hkv, c.D, c.Dv, c.dtype) for c in cases(suite)} == {
+        ("scaled_dot", 32, 8, 128, 128, "bfloat16")
+    }
+    assert suite.cases == 14
+    assert suite.notes == ()
+    assert "# full attention: 32 times in a pass of the model\n" in suite.text
+
+
+def test_an_encoder_sees_padded_batches_and_an_image_has_its_number_of_tokens() -> None:
+    assert shapes(made("bert-base", prefill=(128, 512), batch=(1, 8))) == {
+        (B, n, n, "padding") for B in (1, 8) for n in (128, 512)
+    }
+    assert shapes(made("vit-b16", batch=(1, 8))) == {(1, 197, 197, "none"), (8, 197, 197, "none")}
+
+
+def test_an_encoder_and_its_decoder() -> None:
+    suite = made("whisper-large-v3", prefill=(64, 512), chunked=(), decode=(256, 1024), batch=(1,))
+    assert shapes(suite) == {
+        (1, 1500, 1500, "none"),
+        (1, 64, 64, "causal"), (1, 448, 448, "causal"), (1, 1, 256, "none"), (1, 1, 448, "none"),
+        (1, 64, 1500, "none"), (1, 448, 1500, "none"), (1, 1, 1500, "none"),
+    }  # fmt: skip
+
+
+def test_no_case_is_longer_than_the_model_can_be() -> None:
+    suite = made("gpt2")
+    assert max(case.Lk for case in cases(suite)) == 1024
+    shortened = "lengths above 1024, the most positions of the model, became 1024"
+    assert shortened in suite.notes
+    # An encoder has no decode, and cross-attention no own number of keys.
+    for name in ("gpt2", "bert-base", "whisper-large-v3"):
+        short = made(name, prefill=(128,), chunked=(), decode=(64,) if name == "gpt2" else (64, 128))
+        assert not [note for note in short.notes if note.startswith("lengths above")]
+    assert not [note for note in made("bert-base", prefill=(512,)).notes if note.startswith("lengths above")]
+    assert shapes(made("roberta-base", prefill=(8192,), batch=(1,))) == {(1, 512, 512, "padding")}
+
+
+def test_a_model_without_a_longest_length_is_named() -> None:
+    (note,) = made("qwen3-8b").notes
+    assert note == "the config does not say how many positions the model has: no length is shortened"
+    assert not [words for words in made("vit-b16").notes if "positions" in words]
+
+
+def test_how_many_keys_cross_attention_has_is_said() -> None:
+    fields = {"is_encoder_decoder": True, "num_decoder_layers": 2, "sliding_window": None}
+    suite = model_suite(describe(config("brand_new", 64, 2, 4) | fields), Lengths(prefill=(2048,)))
+    assert "# cross-attention of 512 keys: 2 times" in suite.text
+    assert (
+        "no field fixes the length of the source: cross-attention has 512 keys, whatever --prefill says"
+        in suite.notes
+    )
+    assert "# cross-attention of 1500 keys: 32 times" in made("whisper-large-v3").text
+
+
+def hand_kept(Lq: int, Lk: int, window: int | None, chunk: int | None) -> np.ndarray:
+    """The pairs that transformers keeps: the queries are the last of Lk positions."""
+    q, k = np.arange(Lk - Lq, Lk)[:, None], np.arange(Lk)[None]
+    kept = k <= q
+    if window:
+        kept = kept & (k > q - window)
+    if chunk:
+        kept = kept & (k // chunk == q // chunk)
+    return kept
+
+
+@pytest.mark.parametrize(("window", "chunk"), [(5, None), (1, None), (None, 8), (None, 64)])
+def test_masks_keep_the_pairs_that_the_model_keeps(window: int | None, chunk: int | None) -> None:
+    word = "sliding_attention" if window else "chunked_attention"
+    fields = config(
+        "llama", 64, 2, 4, sliding_window=window, attention_chunk_size=chunk, layer_types=[word] * 2
+    )
+    calls = [(n, n) for n in (1, 4, 5, 6, 8)] + [(1, n) for n in (1, 4, 5, 7, 16, 17, 23)]
+    calls += [(3, 4), (3, 8), (2, 7), (4, 16), (7, 23)]
+    for Lq, Lk in calls:
+        lengths = Lengths(
+            prefill=(Lq,) if Lq == Lk else (),
+            chunked=((Lq, Lk),) if 1 < Lq < Lk else (),
+            decode=(Lk,) if Lq == 1 < Lk else (),
+            batch=(1,),
+        )
+        (case,) = cases(model_suite(describe(fields), lengths))
+        kept = keep_rows(case, np.arange(Lq))
+        whole = hand_kept(Lq, Lk, window, chunk)
+        assert case.Lq == Lq
+        # Keys that no query sees are left out, and they are the first ones.
+        assert not whole[:, : Lk - case.Lk].any()
+        found = np.ones((Lq, case.Lk), bool) if kept is None else kept[0, 0]
+        np.testing.assert_array_equal(found, whole[:, Lk - case.Lk :])
+        assert window is None or case.Lk < Lq + window
+
+
+def test_calls_over_several_chunks_are_named_and_left_out() -> None:
+    suite = made("llama-4-scout", prefill=(8192, 16384), chunked=((512, 8448),), decode=(8193,), batch=(1,))
+    chunks = (
+        "left out: chunked attention of 8192 keys (36 times): no case yet has more than one chunk of 8192"
+    )
+    assert suite.notes[1:] == (
+        f"{chunks} (prefill, 16384 keys)", f"{chunks} (512 tokens after 7936 others, 8448 keys)",
+    )  # fmt: skip
+    assert (1, 1, 1, "none") in shapes(suite)  # the first token of the second chunk
+
+
+def test_what_no_case_says_is_named_and_left_out() -> None:
+    suite = made("t5-base")
+    assert {case.rule for case in cases(suite)} == {"dot"}
+    note = (
+        "left out: encoder (12 times) and decoder (12 times): no case yet has a learned bias for each "
+        "distance of positions"
+    )
+    assert note in suite.notes
+    assert f"# {note}\n" in suite.text
+    hybrid = made("qwen3-next-80b")
+    assert hybrid.notes == ("left out: linear_attention (36 layers): this is not softmax attention",)
+
+
+def test_a_model_of_which_nothing_can_be_said_has_no_suite() -> None:
+    with pytest.raises(BadInput, match=r"no layer of this model can be a case: .* \(61 times\)"):
+        made("deepseek-v3.2")
+
+
+def test_latent_attention_is_expanded_in_a_prefill_and_absorbed_in_a_decode() -> None:
+    suite = made("deepseek-v3", chunked=(), batch=(1,))
+    assert {(c.rule, c.constants) for c in cases(suite)} == {("scaled_dot", (("scale", 0.1352),))}
+    assert {(c.Lq == 1, c.H, c.Hkv, c.D, c.Dv) for c in cases(suite)} == {
+        (False, 128, 128, 192, 128), (True, 128, 1, 576, 512),
+    }  # fmt: skip
+    told = "the values of a latent decode are the first 512 features of its keys, in the same memory"
+    assert f"# {told}" in suite.text
+
+
+def test_every_suite_that_there_is_parses() -> None:
+    for name, fields in PUBLISHED.items():
+        try:
+            suite = model_suite(describe(fields))
+        except BadInput:
+            continue
+        assert len(cases(suite)) == suite.cases > 0, name
+
+
+@pytest.mark.parametrize(
+    ("suite", "name", "prefill", "decode"),
+    [
+        ("gpt-oss-20b", "gpt-oss-20b", (2048, 8192), (1024, 8192, 32768)),
+        ("llama-4-scout", "llama-4-scout", (2048, 8192), (1024, 8192, 32768)),
+        ("qwen3-32b", "qwen3-32b", (2048, 8192), (1024, 8192, 32768)),
+        ("phi-3-mini", "phi-3-mini-4k", (2048, 4096), (1024, 4096)),
+        ("falcon-7b", "falcon-7b", (1024, 2048), (1024, 2048)),
+        ("gemma-2-27b", "gemma-2-27b", (2048, 8192), (1024, 8192)),
+        ("gemma-3-27b", "gemma-3-27b", (2048, 8192), (1024, 8192, 32768)),
+    ],
+)
+def test_built_in_suites_are_those_of_the_configs(
+    suite: str, name: str, prefill: tuple[int, ...], decode: tuple[int, ...]
+) -> None:
+    chunked = ((512, 4096),) if name != "falcon-7b" else ()
+    lengths = Lengths(prefill, chunked, decode, batch=(1,))
+    own = cases(model_suite(replace(describe(PUBLISHED[name]), dtype=None), lengths))
+    assert set(load_registry().suite(suite).cases) == set(own)
+
+
+# The command
+
+
+def from_config(tmp_path: Path, fields: Config | str, *words: str) -> Result:
+    path = tmp_path / "config.json"
+    path.write_text(fields if isinstance(fields, str) else json.dumps(fields))
+    return CliRunner().invoke(attnbench, ["suite", "from-config", str(path), *words], prog_name="attnbench")
+
+
+def test_the_command_prints_a_suite_and_what_it_left_out(tmp_path: Path) -> None:
+    words = ["--prefill", "2K", "--chunked", "16x1k", "--decode", "1k,4096", "--batch", "2", "--tp", "2"]
+    done = from_config(tmp_path, PUBLISHED["qwen3-next-80b"], *words)
+    assert done.exit_code == 0, done.output
+    suite = parse_suite(done.stdout, "mine")
+    assert {(c.B, c.H, c.Hkv, c.Lq, c.Lk) for c in suite.cases} == {
+        (1, 8, 1, 2048, 2048), (1, 8, 1, 16, 1024), (2, 8, 1, 1, 1024), (2, 8, 1, 1, 4096),
+    }  # fmt: skip
+    assert suite.summary == "qwen3_next, one of 2 devices: full attention"
+    assert done.stderr.splitlines() == [
+        "left out: linear_attention (36 layers): this is not softmax attention", "4 cases",
+        "next: attnbench run FILE --plan says how long it takes",
+    ]  # fmt: skip
+
+
+def test_a_stage_can_be_left_out(tmp_path: Path) -> None:
+    only_decode = ["--prefill", "none", "--chunked", "none"]
+    done = from_config(tmp_path, PUBLISHED["qwen3-8b"], *only_decode)
+    assert {case.Lq for case in parse_suite(done.stdout, "mine").cases} == {1}
+    nothing = from_config(tmp_path, PUBLISHED["qwen3-8b"], *only_decode, "--decode", "none")
+    assert nothing.exit_code == 2
+    assert nothing.stderr == (
+        "attnbench: no layer of this model can be a case: no lengths are given, "
+        "give some in --prefill or --chunked or --decode\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "told"),
+    [
+        ("{", [], "is not JSON: "),
+        ("[1]", [], "it is not an object: give the config.json of a model"),
+        ('{"model_type": "x\\u0000\\n", "hidden_size": 8}', [], "it has no attention heads"),
+        ({"model_type": "mamba"}, [], "has no attention layers"),
+        (PUBLISHED["deepseek-v3.2"], [], "no case yet has an indexer that chooses 2048 keys"),
+        (PUBLISHED["falcon-7b"], ["--tp", "2"], "--tp 2: 71 query and 1 key/value heads can't be divided"),
+        (PUBLISHED["gpt2"], ["--prefill", "0"], "'0': give numbers as in 512,8k, or none"),
+        (PUBLISHED["gpt2"], ["--batch", "none"], "'none': give numbers as in 1,16. "),
+        (
+            PUBLISHED["gpt2"],
+            ["--chunked", "4kx512"],
+            "'4kx512': give numbers as in 512x4k,4x8k (Lq below",
+        ),
+        (config("llama", 2**40, 1, 2**33), [], "H = 8589934592: sizes are 2147483647 or less"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    tmp_path: Path, fields: Config | str, words: list[str], told: str
+) -> None:
+    done = from_config(tmp_path, fields, *words)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert told in done.stderr
+
+
+def test_a_run_of_a_config_is_sent_to_the_command_that_makes_a_suite() -> None:
+    done = CliRunner().invoke(attnbench, ["run", "config.json"], prog_name="attnbench")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "attnbench suite from-config makes one" in done.stderr
+
+
+def test_a_config_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    done = CliRunner().invoke(attnbench, ["suite", "from-config", str(tmp_path)], prog_name="attnbench")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"attnbench: can't read the config '{tmp_path}': ")
+
+
+def test_names_in_a_config_stay_on_their_line(tmp_path: Path) -> None:
+    foreign = config("new\n[[cases]]\nid = 3 \"'\\", 64, 2, 2)
+    done = from_config(tmp_path, foreign | {"layer_types": ["full_attention", "other\n[defaults]"]})
+    assert done.exit_code == 0, done.output
+    assert parse_suite(done.stdout, "mine").cases
+
+
+def with_each_field(fields: Config, odd: object) -> Iterator[Config]:
+    """Copies of a config in which one field is odd; also fields of its parts."""
+    for name, value in fields.items():
+        yield fields | {name: odd}
+        if isinstance(value, dict):
+            yield from (fields | {name: part} for part in with_each_field(value, odd))
+
+
+@pytest.mark.parametrize("odd", [[], {}, [None], "x", -1, 0, 1.5, True, False, None, 2**70, float("nan")])
+def test_a_field_of_any_kind_makes_a_suite_or_one_sentence(odd: object) -> None:
+    for published in PUBLISHED.values():
+        for fields in with_each_field(published, odd):
+            try:
+                suite = model_suite(describe(fields), Lengths(prefill=(16,), chunked=(), decode=()))
+            except BadInput:
+                continue
+            assert cases(suite)
