@@ -1,0 +1,80 @@
+"""``attnbench capture``: a suite of the attention calls that a program makes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from attnbench.cli.output import note
+from attnbench.cli.parameters import Whole
+from attnbench.types.errors import BadInput
+from attnbench.types.words import count_of
+
+if TYPE_CHECKING:
+    from attnbench.programs.suite import Captured
+
+FIRST_LINE = "# Written by attnbench capture.\n"
+
+
+@click.command("capture", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PROGRAM [ARGS]...")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default="captured.toml", show_default=True,
+    help="The suite to write. A file that capture did not write is kept.",
+)  # fmt: skip
+@click.option(
+    "--steps", type=Whole(1), metavar="N", help="Record N steps of the optimizer, and count what one makes."
+)
+def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
+    """Run a program, and write a suite of the attention calls that it makes.
+
+    Calls of torch's attention functions are counted in all threads and Python child processes, forward and
+    backward. Masks are read and told in attnbench's words; no tensor leaves the program. Compiled code runs
+    uncompiled meanwhile. The program's output and exit status are its own.
+
+    \b
+    attnbench capture -- python train.py --epochs 1
+    attnbench capture --steps 10 --out mine.toml -- python train.py
+    attnbench run captured.toml
+    """
+    from attnbench.programs.capture import run_program
+
+    if out.exists() and not _is_ours(out):
+        raise BadInput(f"--out {out}: this file was not written by capture, and is kept: name another one")
+    start = time.monotonic()
+    status, found = run_program(program, steps)
+    _tell(found, status, time.monotonic() - start, out, steps)
+    if found.cases:
+        out.write_text(found.toml(), encoding="utf-8")
+    sys.exit(status)
+
+
+def _is_ours(path: Path) -> bool:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline() == FIRST_LINE
+
+
+def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | None) -> None:
+    """Print on stderr what was captured."""
+    from attnbench.cases.ids import short_id
+
+    if status:
+        note(f"the program ended with status {status}; this was captured until then:")
+    if not found.cases:
+        note("no attention call was captured: nothing was written")
+    else:
+        if steps and not found.steps:
+            click.echo("no optimizer made a step: the counts are of the whole program", err=True)
+        note(f"captured {found.classified:,} of {count_of(found.calls, 'attention call')}")
+        note(f"{'per step' if found.steps else 'calls':>10}  case")
+        for one in found.cases:
+            note(f"{one.count:>10,.6g}  {short_id(one.case)}")
+    for words in found.notes:
+        click.echo(words, err=True)
+    if found.cases:
+        note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
+        note(f"next: attnbench run {out}")

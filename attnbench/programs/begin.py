@@ -1,0 +1,85 @@
+"""The beginning of recording: modules are patched as soon as a program imports them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnbench.programs.watch import Watch
+
+FOLDER, STEPS = "ATTNBENCH_CAPTURE", "ATTNBENCH_CAPTURE_STEPS"
+"""Environment variables of a program that is captured."""
+
+FLEX = "torch.nn.attention.flex_attention"
+BY_NAME = {
+    "torch.nn.attention.varlen": ("varlen_attn",),
+    "flash_attn": ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"),
+    "flash_attn_interface": ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"),
+    "xformers.ops": ("memory_efficient_attention",),
+}
+"""Functions whose calls are counted by their names alone."""
+
+
+def begin() -> None:
+    """Record in this process, as its environment says. Until it imports torch, this costs nothing."""
+    sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Finds modules as others do, with a loader that patches them."""
+
+    def __init__(self) -> None:
+        self._finding: set[str] = set()
+        self._watch: Watch | None = None
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec that others find for a module with attention functions."""
+        if fullname in self._finding or fullname not in ("torch", FLEX, *BY_NAME):
+            return None
+        self._finding.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._finding.discard(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Patching(spec.loader, self)
+        return spec
+
+    def patch(self, module: ModuleType) -> None:
+        """Have the calls of a module counted."""
+        from attnbench.programs.watch import Watch
+
+        if self._watch is None:
+            steps = os.environ.get(STEPS)
+            self._watch = Watch(Path(os.environ[FOLDER]), int(steps) if steps else None)
+            os.register_at_fork(after_in_child=self._watch.after_fork)
+        self._watch.patch(module)
+
+
+class _Patching(Loader):
+    """A loader that patches what another one loaded."""
+
+    def __init__(self, loader: Loader, finder: _Finder) -> None:
+        self._loader, self._finder = loader, finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Create the module as usual."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, then patch it."""
+        self._loader.exec_module(module)
+        self._finder.patch(module)

@@ -1,0 +1,95 @@
+"""Capturing: a block of this process, or a whole program with its child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from attnbench.programs.begin import BY_NAME, FLEX, FOLDER, STEPS
+from attnbench.programs.suite import Captured, captured
+from attnbench.programs.tally import read_calls
+from attnbench.types.errors import BadInput
+
+_SITE = Path(__file__).parent / "site"
+
+
+class Capture:
+    """What ``with attnbench.capture() as calls`` gives; after the block, ``calls.captured`` is there."""
+
+    captured: Captured
+
+    def write(self, path: Path | str) -> None:
+        """Write the suite of the block's calls."""
+        Path(path).write_text(self.captured.toml(), encoding="utf-8")
+
+
+@contextmanager
+def capture(steps: int | None = None) -> Iterator[Capture]:
+    """Count the attention calls of a block, in all threads; see :class:`Captured`.
+
+    Modules that imported an attention function by its name are seen; local variables that hold one are not.
+    steps: how many steps of optimizers to record; counts are then those of one. None for all that the block
+    calls.
+    """
+    from attnbench.programs.watch import Watch
+
+    result = Capture()
+    with tempfile.TemporaryDirectory(prefix="attnbench-capture-") as folder:
+        watch = Watch(Path(folder), steps)
+        for name in ("torch", FLEX, *BY_NAME):
+            if name in sys.modules:
+                watch.patch(sys.modules[name])
+        try:
+            yield result
+        finally:
+            watch.restore()
+            result.captured = captured(read_calls(Path(folder)), by_step=steps is not None)
+
+
+def run_program(command: Sequence[str], steps: int | None = None) -> tuple[int, Captured]:
+    """Run a program with its calls counted; return its exit status, as a shell gives it, and the calls.
+
+    Ctrl-C reaches the program, which decides whether it ends.
+
+    Raises:
+        BadInput: it can't be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="attnbench-capture-") as folder:
+        before = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([str(_SITE), *([before] if before else [])])
+        environment = {**os.environ, "PYTHONPATH": path, FOLDER: folder}
+        if steps is not None:
+            environment[STEPS] = str(steps)
+        try:
+            program = subprocess.Popen(command, env=environment)
+        except OSError as failure:
+            raise BadInput(f"can't start {command[0]!r}: {failure.strerror}") from failure
+        status = _wait(program)
+        return status if status >= 0 else 128 - status, captured(
+            read_calls(Path(folder)), by_step=steps is not None
+        )
+
+
+def _wait(program: subprocess.Popen[bytes]) -> int:
+    """Wait for a program. A request to end is passed on; Ctrl-C comes to it from the terminal."""
+
+    def passed_on(number: int, _: object) -> None:
+        program.send_signal(number)
+
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in (
+            (signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, passed_on), (signal.SIGHUP, passed_on),
+        )
+    }  # fmt: skip
+    try:
+        return program.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,120 @@
+"""A mask tensor in attnbench's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnbench.masks import kept_ranges
+from attnbench.types.case import Case
+from attnbench.types.mask import Mask, mask_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Ints = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Words:
+    """A mask as in an id. kept: of an explicit one, about the share of pairs that it keeps."""
+
+    mask: str
+    kept: float | None = None
+
+
+class MaskReader:
+    """Reads masks, each once: many layers share one."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[ref[Any], dict[object, Words]]] = {}
+
+    def words(self, mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
+        """Return :func:`mask_words` of a tensor, which may change in place afterwards."""
+        if mask.is_inference():
+            return mask_words(mask, B, H, Lq, Lk)
+        base = mask if mask._base is None else mask._base
+        view = mask._version, mask.storage_offset(), mask.shape, mask.stride(), B, H, Lq, Lk
+        return self.made(base, view, lambda: mask_words(mask, B, H, Lq, Lk))
+
+    def made(self, owner: Any, view: object, make: Callable[[], Words]) -> Words:
+        """Return the words for a view of an object, made once in the object's life."""
+        # By identity: tensors compare by their numbers. torch's dictionary for this takes several µs.
+        key = id(owner)
+        known = self._known.get(key)
+        if known is None or known[0]() is not owner:
+            known = self._known[key] = ref(owner, lambda _: self._known.pop(key, None)), {}
+        views = known[1]
+        if view not in views:
+            views[view] = make()
+        return views[view]
+
+
+def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
+    """Return the words for a mask that broadcasts to (B, H, Lq, Lk): True where a pair is kept, or added.
+
+    An added mask drops a pair at -inf, and at the least number of its dtype, which transformers writes. A
+    mask for which there is no other word is ``bool`` or ``float``.
+    """
+    import torch
+
+    with torch.no_grad():
+        mask = mask.detach()
+        mask = mask.reshape((1,) * (4 - mask.dim()) + mask.shape) if mask.dim() < 4 else mask.flatten(0, -4)
+        kept = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        adds = mask.dtype != torch.bool and bool(((mask != 0) & kept).any())
+        per_head = mask.shape[1] > 1 and not bool((mask == mask[:, :1]).all())
+        found = None if adds or per_head else _ranges_words(kept[:, 0].expand(-1, Lq, Lk), B, H)
+        if found is not None:
+            return Words(found)
+        share = float(kept.expand(-1, -1, Lq, Lk).double().mean())
+    word = ("float" if adds else "bool") + (":per_head" if per_head else "")
+    return Words(word, round(20 * share) / 20)
+
+
+def _ranges_words(kept: Tensor, B: int, H: int) -> str | None:
+    """Return the words for kept pairs (B or 1, Lq, Lk); None where a row's are not one range of those."""
+    import torch
+
+    Lq, Lk = kept.shape[1:]
+    number = kept.sum(-1)
+    low = kept.to(torch.uint8).argmax(-1)
+    if not bool((kept == _between(low, low + number, Lk)).all()):
+        return None
+    lows, highs = low.cpu().numpy(), (low + number).cpu().numpy()
+    for mask in _candidates(lows, highs, B, Lk):
+        case = Case("attention", "scaled_dot", B, H, H, Lq, Lk, 1, 1, mask=mask)
+        wanted_low, wanted_high = kept_ranges(case, np.arange(Lq))
+        empty = (wanted_high <= wanted_low) & (highs <= lows)
+        if (empty | ((wanted_low == lows) & (wanted_high == highs))).all():
+            return mask_text(mask)
+    return None
+
+
+def _between(low: Tensor, high: Tensor, Lk: int) -> Tensor:
+    import torch
+
+    keys = torch.arange(Lk, device=low.device)
+    return (keys >= low[..., None]) & (keys < high[..., None])
+
+
+def _candidates(low: Ints, high: Ints, B: int, Lk: int) -> Iterator[Mask]:
+    """Yield the masks that may have these ranges (B or 1, Lq), the simplest first."""
+    Lq = low.shape[1]
+    lengths = np.broadcast_to(high.max(axis=1), B)
+    # A row that keeps nothing begins after the keys that there are.
+    begin = np.where(high > low, low, np.broadcast_to(high.max(axis=1)[:, None], low.shape))
+    for padding in (None, tuple(int(length) for length in lengths)):
+        for causal in (None, "upper_left", "lower_right"):
+            plain = Mask(causal=causal, padding=padding)
+            yield plain
+            position = np.arange(Lq) + plain.query_offset(Lq, Lk)
+            behind = (position - begin + 1)[(begin > 0) & (position >= begin)]
+            width = int(behind.min() if behind.size else (high - position).max())
+            if width > 0:
+                yield Mask(causal=causal, window=width, padding=padding)

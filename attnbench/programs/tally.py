@@ -1,0 +1,159 @@
+"""Attention calls and their numbers, in files that survive the end of the process that wrote them."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Call:
+    """What calls have in common that compute the same case.
+
+    function: the name of what was called. B … Dv: as in a case. mask: as in an id. kept: of an explicit mask,
+    about the share of pairs that it keeps. scale: None for 1/√D. dropout: its probability. threads: of
+    the process, on a CPU.
+    """
+
+    function: str
+    B: int
+    H: int
+    Hkv: int
+    Lq: int
+    Lk: int
+    D: int
+    Dv: int
+    mask: str
+    kept: float | None
+    dtype: str
+    device: str
+    scale: float | None
+    dropout: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class Unclassified:
+    """Calls that no case can say. why: in words. by_hand: softmax outside of an attention function."""
+
+    function: str
+    why: str
+    by_hand: bool = False
+
+
+Kind = Call | Unclassified
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A kind of call: how often it ran forward, and how often backward."""
+
+    kind: Kind
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True)
+class Calls:
+    """All that processes counted.
+
+    steps: of optimizers, over all processes. recording_s: time that recording took, over all processes.
+    """
+
+    counted: tuple[Counted, ...]
+    steps: int
+    recording_s: float
+
+
+_STEPS, _RECORDING_NS, _HEAD = 0, 1, 2
+_MOST = 1 << 16
+"""Kinds of calls in one process; further ones are counted as the last one, which says so."""
+_TOO_MANY = Unclassified("attention", f"more than {_MOST} kinds of calls")
+_LINES, _NUMBERS = ".calls", ".numbers"
+
+
+class Tally:
+    """The calls of one process; safe in threads.
+
+    Each kind is a line of one file. Its numbers are in another file that is mapped into memory, so that the
+    system keeps them however the process ends.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        handle, name = mkstemp(suffix=_LINES, prefix=f"{os.getpid()}-", dir=folder)
+        self._lines = os.fdopen(handle, "w", encoding="utf-8")
+        with Path(name).with_suffix(_NUMBERS).open("w+b") as file:
+            file.truncate(8 * (_HEAD + 2 * _MOST))
+            self._numbers = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
+        self._places: dict[Kind, int] = {}
+        self._lock = threading.Lock()
+
+    def place(self, kind: Kind) -> int:
+        """Return the place of a kind."""
+        with self._lock:
+            if kind not in self._places and len(self._places) >= _MOST - 1:
+                kind = _TOO_MANY
+            if kind not in self._places:
+                self._places[kind] = _HEAD + 2 * len(self._places)
+                self._lines.write(json.dumps({type(kind).__name__: asdict(kind)}) + "\n")
+                self._lines.flush()
+            return self._places[kind]
+
+    def forward(self, place: int) -> None:
+        """Count a call."""
+        self._add(place)
+
+    def backward(self, place: int) -> None:
+        """Count the backward pass of a call."""
+        self._add(place + 1)
+
+    def close(self) -> None:
+        """Close the file of kinds."""
+        self._lines.close()
+
+    def recorded(self, ns: int) -> None:
+        """Add time that recording took."""
+        self._add(_RECORDING_NS, ns)
+
+    def step(self) -> int:
+        """Count a step of an optimizer, and return how many there were."""
+        self._add(_STEPS)
+        return self._numbers[_STEPS]
+
+    def _add(self, place: int, number: int = 1) -> None:
+        with self._lock:
+            self._numbers[place] += number
+
+
+def read_calls(folder: Path) -> Calls:
+    """Return what the processes of a program wrote, the same kinds of calls together."""
+    found: dict[Kind, tuple[int, int]] = {}
+    steps = recording_ns = 0
+    for path in sorted(folder.glob(f"*{_LINES}")):
+        numbers = memoryview(path.with_suffix(_NUMBERS).read_bytes()).cast("q")
+        steps += numbers[_STEPS]
+        recording_ns += numbers[_RECORDING_NS]
+        for at, kind in enumerate(_kinds(path.read_text(encoding="utf-8"))):
+            forward, backward = found.get(kind, (0, 0))
+            place = _HEAD + 2 * at
+            found[kind] = forward + numbers[place], backward + numbers[place + 1]
+    counted = tuple(Counted(kind, *both) for kind, both in found.items())
+    return Calls(counted, steps, recording_ns / 1e9)
+
+
+def _kinds(text: str) -> Iterator[Kind]:
+    for line in text.splitlines(keepends=True):
+        if line.endswith("\n"):  # Else the process was killed while it wrote it, and nothing was counted.
+            (name, values), *_ = json.loads(line).items()
+            yield _made(Call if name == "Call" else Unclassified, values)
+
+
+def _made(of: type[Call] | type[Unclassified], values: dict[str, Any]) -> Kind:
+    return of(**{field.name: values[field.name] for field in fields(of)})

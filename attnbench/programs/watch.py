@@ -1,0 +1,289 @@
+"""Recording in a process: attention functions that count their calls."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial, wraps
+from math import prod
+from pathlib import Path
+from time import thread_time_ns
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from attnbench.programs.begin import BY_NAME, FLEX
+from attnbench.programs.classify import MaskReader, Words, mask_words
+from attnbench.programs.tally import Call, Kind, Tally, Unclassified
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Function = Callable[..., Any]
+Read = Callable[..., Kind | None]
+"""Takes the arguments of a call and returns what it is; None for nothing of interest."""
+
+_HERE = str(Path(__file__).parent)
+
+
+class Watch:
+    """The functions that were replaced in this process, and the tally of their calls.
+
+    folder: for the files of a tally. steps: how many steps of optimizers to record; None for all.
+    """
+
+    def __init__(self, folder: Path, steps: int | None = None) -> None:
+        self.folder, self.most = folder, steps
+        self.tally = Tally(folder)
+        self.on = True
+        self._undo = ExitStack()
+        self._inside = _Inside()
+        self._masks = MaskReader()
+
+    def after_fork(self) -> None:
+        """Count the calls of a forked process in files of its own."""
+        self.tally = Tally(self.folder)
+
+    def patch(self, module: ModuleType) -> None:
+        """Replace the attention functions of a module that was just imported."""
+        if module.__name__ == "torch":
+            self._patch_torch(module)
+        elif module.__name__ == FLEX:
+            self._replace(module, "flex_attention", self._flex)
+        else:
+            for name in BY_NAME[module.__name__]:
+                if hasattr(module, name):
+                    self._replace(module, name, partial(_named, name), attention=False)
+
+    def restore(self) -> None:
+        """Put the functions and settings back."""
+        self.on = False
+        self._undo.close()
+        self.tally.close()
+
+    def _patch_torch(self, torch: Any) -> None:
+        functional = torch.nn.functional
+        self._replace(functional, "scaled_dot_product_attention", self._sdpa)
+        self._replace(functional, "multi_head_attention_forward", self._multihead, attention=False)
+        self._replace(torch, "softmax", _softmax, attention=False)
+        self._replace(torch.Tensor, "softmax", _softmax, attention=False)
+        # torch.jit.script knows these two by identity.
+        register = torch.jit._builtins._register_builtin
+        register(functional.scaled_dot_product_attention, "aten::scaled_dot_product_attention")
+        register(torch.softmax, "aten::softmax")
+        # Kernels for a whole layer hide its attention, and compiled code hides everything.
+        mha = torch.backends.mha
+        self._undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+        mha.set_fastpath_enabled(False)
+        compiling = torch.compile
+
+        @wraps(compiling)
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            if self.on:
+                stance = torch.compiler.set_stance("force_eager")
+                self._undo.callback(stance.__exit__, None, None, None)
+            return compiling(*args, **kwargs)
+
+        self._put(torch, "compile", compiling, compile)
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._undo.callback(register_optimizer_step_post_hook(self._stepped).remove)
+
+    def _stepped(self, *_: object) -> None:
+        if self.on and self.tally.step() == self.most:
+            self.on = False
+
+    def _replace(self, owner: Any, name: str, read: Read, *, attention: bool = True) -> None:
+        real = getattr(owner, name)
+        self._put(owner, name, real, self._counting(real, read, attention=attention))
+
+    def _put(self, owner: Any, name: str, real: Function, new: Function) -> None:
+        """Replace a function, also where other modules than torch's have imported it by its name."""
+        places = [(owner, name)]
+        for module in list(sys.modules.values()):
+            if isinstance(module, ModuleType) and not module.__name__.startswith("torch"):
+                places += [(module, own) for own, value in list(vars(module).items()) if value is real]
+        for place, attribute in places:
+            self._undo.callback(setattr, place, attribute, real)
+            setattr(place, attribute, new)
+
+    def _counting(self, real: Function, read: Read, *, attention: bool) -> Function:
+        """Return a function that calls ``real``, and counts the call as what ``read`` makes of its arguments.
+
+        attention: also within another call, as of a layer. A call that made counted ones isn't counted.
+        """
+        import torch
+
+        inside = self._inside
+
+        @wraps(real)
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not self.on:
+                return real(*args, **kwargs)
+            inside.depth += 1
+            before = inside.counted
+            try:
+                output = real(*args, **kwargs)
+            finally:
+                inside.depth -= 1
+            if inside.counted == before and (attention or not inside.depth):
+                start = thread_time_ns()
+                self._count(real.__name__, read, output, args, kwargs)
+                self.tally.recorded(thread_time_ns() - start)
+            return output
+
+        # torch.jit.script compiles what is called, not what counts.
+        counting.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]
+        counting.__original_fn = real  # type: ignore[attr-defined]
+        return counting
+
+    def _count(self, name: str, read: Read, output: Any, args: Any, kwargs: Any) -> None:
+        try:
+            kind = read(*args, **kwargs)
+        except Exception as failure:  # The program goes on; the call is told as one that wasn't read.
+            kind = Unclassified(name, f"{type(failure).__name__}: {failure}")
+        if kind is None:
+            return
+        tally, place = self.tally, self.tally.place(kind)
+        self._inside.counted += 1
+        tally.forward(place)
+        first = output[0] if isinstance(output, tuple) else output
+        if isinstance(kind, Call) and getattr(first, "requires_grad", False):
+            first.register_hook(lambda _: tally.backward(place) if self.on else None)
+
+    def _sdpa(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Kind | None:  # fmt: skip
+        sizes = sizes_of(query, key, value, gqa=enable_gqa)
+        mask = Words("causal") if is_causal else self._words(attn_mask, sizes)
+        return call_of("scaled_dot_product_attention", query, sizes, mask, scale, dropout_p)
+
+    def _flex(
+        self, query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None,
+        scale: float | None = None, enable_gqa: bool = False, *_: Any, **__: Any,
+    ) -> Kind | None:  # fmt: skip
+        if score_mod is not None:
+            return Unclassified("flex_attention", f"{score_mod.__name__} changes the scores")
+        sizes = sizes_of(query, key, value, gqa=enable_gqa)
+        mask = Words("none")
+        if block_mask is not None:
+            from torch.nn.attention.flex_attention import create_mask
+
+            (B, H), lengths = block_mask.shape[:2], (sizes["Lq"], sizes["Lk"])
+
+            def made() -> Words:
+                kept = create_mask(block_mask.mask_mod, B, H, *lengths, device=query.device)
+                return mask_words(kept, sizes["B"], sizes["H"], *lengths)
+
+            mask = self._masks.made(block_mask, lengths, made)
+        return call_of("flex_attention", query, sizes, mask, scale, 0.0)
+
+    def _multihead(
+        self, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, *args: Any, **kwargs: Any
+    ) -> Kind | None:
+        """Read a layer that returns its weights, and so calls no attention function."""
+        given = dict(zip(_MULTIHEAD, args, strict=False)) | kwargs
+        if given["bias_k"] is not None or given["add_zero_attn"]:
+            return Unclassified("multi_head_attention_forward", "it adds a key")
+        Lq, B = query.shape[0], query.shape[1] if query.dim() == 3 else 1
+        Lk, D = key.shape[0], width // heads
+        sizes = {"B": B, "H": heads, "Hkv": heads, "Lq": Lq, "Lk": Lk, "D": D, "Dv": D}
+        mask, padded = _added(given.get("attn_mask")), _added(given.get("key_padding_mask"))
+        if mask is not None and mask.dim() == 3:
+            mask = mask.reshape(B, heads, Lq, Lk)
+        if padded is not None:
+            padded = padded.reshape(B, 1, 1, Lk)
+            mask = padded if mask is None else mask + padded
+        words = Words("none") if mask is None else mask_words(mask, B, heads, Lq, Lk)
+        dropout = given["dropout_p"] if given.get("training", True) else 0.0
+        return call_of("multi_head_attention_forward", query, sizes, words, None, dropout)
+
+    def _words(self, mask: Tensor | None, sizes: dict[str, int]) -> Words:
+        if mask is None:
+            return Words("none")
+        if mask.is_cuda and _torch().cuda.is_current_stream_capturing():
+            raise ValueError("its mask can't be read while a CUDA graph is captured")
+        return self._masks.words(mask, *(sizes[name] for name in ("B", "H", "Lq", "Lk")))
+
+
+class _Inside(threading.local):
+    """Of this thread: how many counting functions are under way, and how many calls it counted."""
+
+    depth = 0
+    counted = 0
+
+
+_MULTIHEAD = (
+    "in_proj_weight", "in_proj_bias", "bias_k", "bias_v", "add_zero_attn", "dropout_p", "out_proj_weight",
+    "out_proj_bias", "training", "key_padding_mask", "need_weights", "attn_mask",
+)  # fmt: skip
+"""The parameters of ``multi_head_attention_forward`` after the number of heads."""
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
+
+
+def _added(dropped: Tensor | None) -> Tensor | None:
+    """Return the mask of a layer, whose True drops a pair, as one that is added."""
+    import torch
+
+    if dropped is None or dropped.dtype != torch.bool:
+        return dropped
+    return torch.zeros(dropped.shape, device=dropped.device).masked_fill_(dropped, float("-inf"))
+
+
+def sizes_of(query: Tensor, key: Tensor, value: Tensor, *, gqa: bool) -> dict[str, int]:
+    """Return the sizes of a case; axes before the heads are its batch."""
+    lead = _torch().broadcast_shapes(*(one.shape[:-3] for one in (query, key, value)))
+    H = query.shape[-3] if query.dim() > 2 else 1
+    (Lq, D), (Lk, Dv) = query.shape[-2:], value.shape[-2:]
+    Hkv = key.shape[-3] if gqa else H
+    return {"B": prod(lead), "H": H, "Hkv": Hkv, "Lq": Lq, "Lk": Lk, "D": D, "Dv": Dv}
+
+
+def call_of(
+    name: str, query: Tensor, sizes: dict[str, int], mask: Words, scale: float | None, dropout: float
+) -> Call | None:
+    """Return what a call is; None where it computes nothing, as while shapes are traced."""
+    torch, device = _torch(), query.device.type
+    if device == "meta" or isinstance(query, torch._subclasses.FakeTensor):
+        return None
+    dtype = query.dtype
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
+    return Call(
+        name, **sizes, mask=mask.mask, kept=mask.kept, dtype=str(dtype).removeprefix("torch."),
+        device=device, scale=scale, dropout=dropout,
+        threads=torch.get_num_threads() if device == "cpu" else 1,
+    )  # fmt: skip
+
+
+def _named(name: str, *_: object, **__: object) -> Kind:
+    return Unclassified(name, "attnbench counts its calls, but does not read their inputs")
+
+
+def _softmax(scores: Tensor, dim: int | None = None, *_: Any, **rest: Any) -> Kind | None:
+    """Read a softmax over the last of four axes, or over squares, as of scores that a program made."""
+    axis = rest.get("axis", dim)
+    if scores.dim() < 3 or axis not in (-1, scores.dim() - 1):
+        return None
+    square = scores.shape[-1] == scores.shape[-2] > 1
+    if scores.dim() == 3 and not square:
+        return None
+    return Unclassified("softmax", f"at {_caller()}", by_hand=True)
+
+
+def _caller() -> str:
+    """Return the line of the program that called, outside of torch."""
+    frame = sys._getframe(1)
+    own = (_HERE, str(Path(_torch().__file__).parent))
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
+        frame = frame.f_back
+    where = Path(frame.f_code.co_filename)
+    return f"{'/'.join(where.parts[-2:])}:{frame.f_lineno}"

@@ -1,0 +1,196 @@
+"""``attnbench capture`` on real programs: counts, the program's own result, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import attnbench
+from attnbench.cases.ids import short_id
+from attnbench.cases.suites import read_suite
+from attnbench.programs.suite import captured
+from attnbench.programs.tally import Call, Calls, Counted
+
+EXAMPLES = Path(__file__).parent / "examples"
+
+
+def capture(folder: Path, *program: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "attnbench", "capture", *options, "--", *program]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def counts(path: Path) -> dict[str, float]:
+    suite = read_suite(path)
+    assert suite.counts is not None
+    return {short_id(case): count for case, count in zip(suite.cases, suite.counts, strict=True)}
+
+
+def calls_by_lengths(path: Path) -> dict[str, float]:
+    """Forward and backward calls by their lengths, as the programs print them."""
+    found: dict[str, float] = {}
+    suite = read_suite(path)
+    for case, count in zip(suite.cases, suite.counts or (), strict=True):
+        for part in ("forward", "backward") if case.pass_ == "both" else ("forward",):
+            key = f"{case.Lq}x{case.Lk} {part}"
+            found[key] = found.get(key, 0) + count
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["training", *(pytest.param(n, marks=pytest.mark.slow) for n in
+                   ("encoder", "flex", "threads", "compiling", "decoder"))],
+)  # fmt: skip
+def test_counts_equal_those_of_the_program_itself(name: str, tmp_path: Path) -> None:
+    if name == "decoder":
+        pytest.importorskip("transformers")
+    done = capture(tmp_path, sys.executable, str(EXAMPLES / f"{name}.py"))
+    assert done.returncode == 0, done.stderr
+    assert calls_by_lengths(tmp_path / "captured.toml") == json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_the_masks_of_a_decoder_are_told_in_words(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    capture(tmp_path, sys.executable, str(EXAMPLES / "decoder.py"))
+    masks = {name.split("/")[2] for name in counts(tmp_path / "captured.toml")}
+    assert masks == {"causal+window:16", "threads" + str(torch.get_num_threads())}
+
+
+ENDS = """
+import os, signal, sys, torch
+q = torch.ones(1, 2, 8, 4)
+for _ in range(3):
+    torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+scores = (q @ q.transpose(-1, -2)).softmax(-1)
+print("out", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137), ("raise ValueError", 1)],
+)
+def test_a_program_that_fails_keeps_its_status_and_its_calls(end: str, status: int, tmp_path: Path) -> None:
+    done = capture(tmp_path, sys.executable, "-c", ENDS + end)
+    assert (done.returncode, done.stdout) == (status, "out\n")
+    assert f"the program ended with status {status}" in done.stderr
+    assert "1 call: softmax at <string>:6: attention by hand?" in done.stderr
+    assert list(counts(tmp_path / "captured.toml").values()) == [3]
+
+
+def test_a_program_without_attention_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    done = capture(tmp_path, sys.executable, "-c", "print('out')")
+    assert (done.returncode, done.stdout) == (0, "out\n")
+    assert "no attention call was captured: nothing was written" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_somebody_else_is_kept_and_a_missing_program_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("mine")
+    kept = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "mine.toml"))
+    assert (kept.returncode, kept.stdout) == (2, "")
+    assert "mine.toml: this file was not written by capture, and is kept" in kept.stderr
+    missing = capture(tmp_path, "no-such-program")
+    assert missing.returncode == 2
+    assert "can't start 'no-such-program': No such file or directory" in missing.stderr
+
+
+def test_steps_end_the_recording_and_divide_the_counts(tmp_path: Path) -> None:
+    done = capture(tmp_path, sys.executable, str(EXAMPLES / "training.py"), options=("--steps", "2"))
+    assert done.returncode == 0
+    suite = read_suite(tmp_path / "captured.toml")
+    # The call without gradients follows the step: that of the second one was no longer recorded.
+    assert dict(zip([case.Lq for case in suite.cases], suite.counts or (), strict=True)) == {24: 3, 1: 0.5}
+
+
+def in_words(of: attnbench.programs.suite.Captured) -> dict[str, float]:
+    threads = f"/threads{torch.get_num_threads()}"
+    return {short_id(one.case).removesuffix(threads): one.count for one in of.cases}
+
+
+def test_a_block_is_captured_and_the_functions_are_put_back() -> None:
+    real, softmax = functional.scaled_dot_product_attention, torch.Tensor.softmax
+    q, few = torch.randn(2, 8, 16, 32), torch.randn(2, 2, 16, 32)
+    with attnbench.capture() as calls:
+        functional.scaled_dot_product_attention(q, few, few, enable_gqa=True)
+        functional.scaled_dot_product_attention(q, q, q, scale=1.0)
+        functional.scaled_dot_product_attention(q, q, q, dropout_p=0.25)
+        with torch.autocast("cpu", torch.bfloat16):
+            functional.scaled_dot_product_attention(q, q, q, attn_mask=torch.ones(16, 16).tril().bool())
+    functional.scaled_dot_product_attention(q, q, q)
+    assert (functional.scaled_dot_product_attention, torch.Tensor.softmax) == (real, softmax)
+    assert in_words(calls.captured) == {
+        "scaled_dot/B2-H8-Hkv2-L16-D32": 1,
+        "dot/B2-H8-L16-D32": 1,
+        "scaled_dot/B2-H8-L16-D32/dropout0.25": 1,
+        "scaled_dot/B2-H8-L16-D32/causal/bfloat16": 1,
+    }
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_layer_is_one_call_with_its_masks_put_together(weights: bool) -> None:
+    layer = nn.MultiheadAttention(32, 4, batch_first=True)
+    x = torch.randn(2, 10, 32)
+    padded = torch.arange(10) >= torch.tensor([[7], [10]])
+    causal = torch.ones(10, 10).triu(1).bool()
+    with attnbench.capture() as calls:
+        output, _ = layer(x, x, x, key_padding_mask=padded, attn_mask=causal, need_weights=weights)
+        output.mean().backward()
+    assert in_words(calls.captured) == {"scaled_dot/B2-H4-L10-D8/causal+padding:7,10/both": 1}
+
+
+def test_what_no_case_says_is_named_with_its_number_of_calls() -> None:
+    from torch.nn.attention import flex_attention as flex
+
+    q = torch.randn(1, 2, 8, 4)
+
+    def bent(score: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return score * 2
+
+    with attnbench.capture() as calls:
+        with pytest.warns(UserWarning, match=r"without torch\.compile"):
+            flex.flex_attention(q, q, q, score_mod=bent)
+        functional.scaled_dot_product_attention(q[..., :0, :], q, q)
+    assert (calls.captured.classified, calls.captured.calls) == (0, 2)
+    changed, empty = calls.captured.notes
+    assert changed == "1 call: not classified: flex_attention: bent changes the scores"
+    assert empty.startswith("1 call: not classified: scaled_dot_product_attention: case ")
+
+
+def call(Lk: int, mask: str = "none", Lq: int = 1, B: int = 2) -> Call:
+    return Call("f", B, 4, 4, Lq, Lk, 16, 16, mask, None, "float32", "cpu", None, 0.0, 1)
+
+
+def test_growing_caches_become_a_case_an_octave_that_keeps_the_number_of_calls() -> None:
+    counted = tuple(Counted(call(Lk), 10, 0) for Lk in range(100, 200))
+    found = captured(Calls(counted, 0, 0.0), by_step=False)
+    assert {one.case.Lk: one.count for one in found.cases} == {114: 280, 164: 720}
+    assert len(found.notes) == 2
+
+
+def test_paddings_of_many_batches_become_that_of_the_median_number_of_keys() -> None:
+    counted = tuple(Counted(call(32, f"padding:{n},32", 32), 1, 1) for n in (3, 30, 9))
+    (one,) = captured(Calls(counted, 3, 0.0), by_step=True).cases
+    assert (one.case.mask.padding, one.count) == ((9, 32), 1)
+
+
+def test_backward_passes_with_dropout_are_measured_without_it() -> None:
+    from dataclasses import replace
+
+    counted = Counted(replace(call(32, Lq=32), dropout=0.5), 5, 3)
+    found = captured(Calls((counted,), 0, 0.0), by_step=False)
+    assert {short_id(one.case): one.count for one in found.cases} == {
+        "scaled_dot/B2-H4-L32-D16/both": 3,
+        "scaled_dot/B2-H4-L32-D16/dropout0.5": 2,
+    }
+    assert found.notes == (
+        "3 calls: scaled_dot/B2-H4-L32-D16/dropout0.5: its backward passes are measured without dropout",
+    )

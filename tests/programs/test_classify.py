@@ -1,0 +1,83 @@
+"""Mask tensors told in words: the words must make the same mask again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnbench.cases.ids import parse_case
+from attnbench.masks import keep_rows
+from attnbench.programs.classify import mask_words
+from attnbench.types.case import Case
+
+
+def kept(case: Case) -> torch.Tensor:
+    """Which pairs a case keeps, (B, Lq, Lk)."""
+    found = keep_rows(case, np.arange(case.Lq))
+    shape = (case.B, case.Lq, case.Lk)
+    return torch.ones(shape, dtype=torch.bool) if found is None else torch.tensor(found[:, 0]).expand(shape)
+
+
+def case_of(mask: str, B: int, Lq: int, Lk: int) -> Case:
+    return parse_case(f"attention/dot/B{B}-H2-Lq{Lq}-Lk{Lk}-D4/{mask}")
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    B, Lq = draw(st.integers(1, 3)), draw(st.integers(1, 12))
+    Lk = Lq + draw(st.integers(0, 6))  # With fewer keys than queries, windows may be told as bool.
+    words = [draw(st.sampled_from(["", "causal", "causal:lower_right"]))]
+    if draw(st.booleans()):
+        words.append(f"window:{draw(st.integers(1, 12))}")
+    if draw(st.booleans()):
+        lengths = draw(st.lists(st.integers(0, Lk), min_size=B, max_size=B))
+        words.append(f"padding:{','.join(map(str, lengths))}")
+    return case_of("+".join(filter(None, words)) or "none", B, Lq, Lk)
+
+
+@given(cases(), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_words_make_the_mask_again(case: Case, added: bool) -> None:
+    mask = kept(case)[:, None]
+    given_mask = torch.zeros(mask.shape).masked_fill(~mask, float("-inf")) if added else mask
+    found = mask_words(given_mask, case.B, case.H, case.Lq, case.Lk)
+    again = case_of(found.mask, case.B, case.Lq, case.Lk)
+    assert found.kept is None
+    assert torch.equal(kept(again), kept(case))
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (torch.ones(6, 6, dtype=torch.bool), "none"),
+        (torch.zeros(6, 6), "none"),
+        (torch.ones(6, 6, dtype=torch.bool).tril(), "causal"),
+        (torch.ones(4, 6, dtype=torch.bool).tril(2), "causal:lower_right"),
+        (torch.ones(6, 6, dtype=torch.bool).tril().triu(-2), "causal+window:3"),
+        (torch.ones(6, 6, dtype=torch.bool).tril(1).triu(-1), "window:2"),
+        (torch.arange(6)[None, None, None] < torch.tensor([4, 6]).view(2, 1, 1, 1), "padding:4,6"),
+    ],
+)  # fmt: skip
+def test_words_of_common_masks(mask: torch.Tensor, words: str) -> None:
+    Lq, Lk = (4, 6) if mask.shape[-2] == 4 else (6, 6)
+    assert mask_words(mask, 2, 2, Lq, Lk).mask == words
+
+
+def test_a_mask_as_transformers_writes_it_drops_at_the_least_number() -> None:
+    least = torch.finfo(torch.bfloat16).min
+    mask = torch.zeros(1, 1, 5, 5, dtype=torch.bfloat16).masked_fill(torch.ones(5, 5).triu(1).bool(), least)
+    assert mask_words(mask.expand(2, 1, 5, 5), 2, 4, 5, 5).mask == "causal"
+
+
+def test_other_masks_keep_their_kind_and_share() -> None:
+    checkers = (torch.arange(8)[:, None] + torch.arange(8)) % 2 == 0
+    assert mask_words(checkers, 1, 2, 8, 8) == mask_words(checkers[None, None], 1, 2, 8, 8)
+    found = mask_words(checkers, 1, 2, 8, 8)
+    assert (found.mask, found.kept) == ("bool", 0.5)
+    bias = torch.arange(8.0)[None, :].expand(8, 8)
+    assert (mask_words(bias, 1, 2, 8, 8).mask, mask_words(bias, 1, 2, 8, 8).kept) == ("float", 1.0)
+    by_head = torch.stack([checkers, ~checkers])[None]
+    assert mask_words(by_head, 1, 2, 8, 8).mask == "bool:per_head"
