@@ -1,0 +1,238 @@
+"""The decision table: which backend is proved to be faster than torch's own function, in which cases."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from attnbench.cases.ids import parse_case, short_id
+from attnbench.plugins.registry import Registry
+from attnbench.reports.run import Run
+from attnbench.stats.answer import Compared, by_repetition, over
+from attnbench.types.case import Case
+from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.record import Manifest, Record
+
+FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
+FACTS = ("cpu", "cuda_devices", "torch")
+"""What must be the same where a choice is used, of a run's environment."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A backend for a case.
+
+    upto: the greatest length for which it holds as well: lengths of the same kind of case (one query, or as
+    many queries as keys) were measured in between, and all chose alike. gain: the time of torch's function
+    over the backend's, with its interval; of several lengths the least.
+    """
+
+    case: str
+    backend: str
+    gain: float
+    low: float
+    high: float
+    upto: int = 0
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A choice file. default: the backend that stood for torch's function. facts, plugins: as in the runs."""
+
+    attnbench: str
+    runs: list[str]
+    default: str
+    facts: dict[str, Any]
+    plugins: dict[str, str]
+    choices: list[Choice] = []
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a case's records say. choice: None if torch's function stays; why: in words."""
+
+    case: str
+    choice: Choice | None
+    why: str
+
+
+def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
+    """Decide for each case of the runs.
+
+    Raises:
+        BadInput: the runs are of different machines or versions, or compare two sides.
+    """
+    check_alike(run.manifests)
+    found = []
+    times = run.times or ((),) * len(run.by_file)
+    for records, taken in zip(run.by_file, times, strict=True):
+        by_case = by_repetition(taken)
+        cases: dict[str, list[Record]] = {}
+        for record in records:
+            cases.setdefault(record.case, []).append(record)
+        found += [
+            _decision(case, those, by_case.get(case, {}), registry, default) for case, those in cases.items()
+        ]
+    twice = {one.case for one in found if sum(one.case == other.case for other in found) > 1}
+    if twice:
+        one = short_id(parse_case(min(twice)))
+        raise BadInput(f"{len(twice)} cases are in several runs, as {one}: give one run of each case")
+    return found
+
+
+def check_alike(manifests: Iterable[Manifest]) -> None:
+    """Raise :class:`BadInput` if runs are not of one machine and one set of versions."""
+    first, *others = manifests
+    if any(manifest.sides for manifest in (first, *others)):
+        raise BadInput("a live comparison has two sides of one code: choose from ordinary runs")
+    for other in others:
+        unlike = differences(_facts(first), _plugins(first), _facts(other), _plugins(other))
+        if unlike:
+            raise BadInput(f"the runs can't be put together: {unlike}")
+
+
+def _decision(
+    name: str, records: Iterable[Record], sets: Mapping[int, Mapping[str, float]], registry: Registry,
+    default: str,
+) -> Decision:  # fmt: skip
+    case = parse_case(name)
+    refused = _not_servable(case, registry)
+    timed = [one for one in records if one.status == "ok" and one.median_ms is not None]
+    ours = next((one for one in timed if one.backend == default), None)
+    if refused is not None:
+        return Decision(name, None, refused)
+    if ours is None:
+        return Decision(name, None, f"{default} has no time")
+    best = min(timed, key=lambda one: (one.backend != one.best, one.median_ms))
+    if best is ours:
+        return Decision(name, None, f"{default} is the fastest")
+    found = over(ours, best, sets)
+    if not found.slower or found.compared is None or found.compared.interval is None:
+        few = "too few sets" if found.few else "not proved"
+        return Decision(name, None, f"{best.backend} may be faster: {few}")
+    return Decision(name, _choice(name, best.backend, found.compared), "")
+
+
+def _choice(case: str, backend: str, gain: Compared) -> Choice:
+    assert gain.interval is not None
+    return Choice(case, backend, gain.ratio, gain.interval.low, gain.interval.high)
+
+
+def _not_servable(case: Case, registry: Registry) -> str | None:
+    """Return why a call of torch's function can't be this case, or None."""
+    rule = registry.rules.get(case.rule)
+    if case.operation != "attention" or rule is None or rule.record.parameters(case):
+        return "torch's function does not compute this"
+    if case.dropout:
+        return "with dropout the default stays"
+    if case.mask.explicit or case.mask.padding == "seeded":
+        return "the program's mask is not that of the case"
+    if case.pass_ == "backward":
+        return "only the passes forward and both can be chosen"
+    return None
+
+
+def put_together(decisions: Iterable[Decision]) -> list[Choice]:
+    """Return the choices; neighbouring lengths that chose alike are one."""
+    rows: dict[object, list[Decision]] = {}
+    for one in decisions:
+        rows.setdefault(kind_of(parse_case(one.case)), []).append(one)
+    return [choice for row in rows.values() for choice in _ranges(row)]
+
+
+def kind_of(case: Case) -> object:
+    """Return what cases of one kind have in common: all but the length, where a single one varies."""
+    if case.mask.padding is None and case.Lq in (1, case.Lk):
+        return replace(case, Lq=1, Lk=1), case.Lq == 1
+    return case
+
+
+def _ranges(row: list[Decision]) -> Iterator[Choice]:
+    last: Choice | None = None
+    for one in sorted(row, key=lambda one: parse_case(one.case).Lk):
+        new, length = one.choice, parse_case(one.case).Lk
+        if last is not None and new is not None and new.backend == last.backend:
+            least = min((last, new), key=lambda each: each.gain)
+            last = msgspec.structs.replace(last, upto=length, gain=least.gain, low=least.low, high=least.high)
+            continue
+        if last is not None:
+            yield last
+        last = new
+    if last is not None:
+        yield last
+
+
+def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
+    """Return the table of decisions."""
+    first = run.manifests[0]
+    return Table(
+        first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(first),
+        _plugins(first), put_together(decisions),
+    )  # fmt: skip
+
+
+def write_table(table: Table) -> str:
+    """Return the table as TOML."""
+    lines = [FIRST_LINE.rstrip(), f"attnbench = {json.dumps(table.attnbench)}"]
+    lines += [f"runs = {json.dumps(table.runs)}", f"default = {json.dumps(table.default)}", "", "[facts]"]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in table.facts.items()]
+    lines += ["", "[plugins]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in table.plugins.items())]
+    for choice in table.choices:
+        lines += ["", "[[choices]]"]
+        lines += [
+            f"{name} = {json.dumps(value)}"
+            for name, value in msgspec.structs.asdict(choice).items()
+            if name != "upto" or value
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def read_table(path: Path) -> Table:
+    """Read a choice file; raises :class:`BadFile`."""
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Table)
+    except OSError as failure:
+        raise BadFile(f"can't read the choice {str(path)!r}: {failure.strerror}") from failure
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as failure:
+        raise BadFile(f"{str(path)!r} is not a choice of attnbench: {failure}") from failure
+
+
+def differences(
+    facts: Mapping[str, Any], plugins: Mapping[str, str], others: Mapping[str, Any], theirs: Mapping[str, str]
+) -> str:
+    """Return in words what differs between two machines and their versions; "" if nothing does."""
+    words = [
+        f"{name} {facts[name]!r} and {others.get(name)!r}"
+        for name in facts
+        if facts[name] != others.get(name)
+    ]
+    words += [
+        f"{name} {version} and {theirs.get(name, 'not there')}"
+        for name, version in plugins.items()
+        if theirs.get(name) != version
+    ]
+    return "; ".join(words)
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    return {name: manifest.environment[name] for name in FACTS if manifest.environment.get(name)}
+
+
+def _plugins(manifest: Manifest) -> dict[str, str]:
+    return {line.distribution: line.version for line in manifest.plugins}
+
+
+def machine_of(registry: Registry) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the facts and plugins of this process, as in a table."""
+    import torch
+
+    from attnbench.runner.machine import environment
+
+    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    known = {"cpu": environment()["cpu"], "cuda_devices": devices, "torch": torch.__version__}
+    facts = {name: value for name, value in known.items() if value}
+    return facts, {source.distribution: source.version for source in registry.plugins}

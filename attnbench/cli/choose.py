@@ -1,0 +1,69 @@
+"""``attnbench choose``: a table of the backends that are proved to be faster than torch's own function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from attnbench.cli.output import note
+from attnbench.types.errors import BadInput
+from attnbench.types.words import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnbench.choice.table import Decision
+
+DEFAULT = "sdpa_flash"
+
+
+@click.command("choose")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default="choice.toml", show_default=True,
+    help="The table to write. A file that choose did not write is kept.",
+)  # fmt: skip
+@click.option(
+    "--default", "default", metavar="BACKEND", default=DEFAULT, show_default=True,
+    help="The backend that stands for torch's function, which stays where no other is proved faster.",
+)  # fmt: skip
+def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
+    """Choose a backend for each case of runs, where it is proved to be faster than torch's own.
+
+    Of a case between two lengths that chose alike, the choice is the same; beyond the measured lengths and
+    for everything else, torch's function stays.
+
+    \b
+    attnbench run captured.toml --out results/mine.jsonl
+    attnbench choose results/mine.jsonl --out choice.toml
+    """
+    from attnbench.api import loaded
+    from attnbench.choice.table import FIRST_LINE, decide, table_of, write_table
+    from attnbench.plugins.registry import load_and_tell
+
+    if out.exists() and not out.read_text(errors="replace").startswith(FIRST_LINE):
+        raise BadInput(f"--out {out}: this file was not written by choose, and is kept: name another one")
+    registry = load_and_tell()
+    registry.backend(default)
+    run = loaded([str(path) for path in runs], registry)
+    decisions = decide(run, registry, default)
+    table = table_of(run, decisions, default)
+    _tell(decisions)
+    out.write_text(write_table(table), encoding="utf-8")
+    note(f"{count_of(len(table.choices), 'choice')} in {out}")
+
+
+def _tell(decisions: Sequence[Decision]) -> None:
+    """Print each decision with its gain or its reason."""
+    from attnbench.cases.ids import parse_case, short_id
+    from attnbench.reports.units import ratio
+
+    for one in decisions:
+        if one.choice is None:
+            words = f"torch's function: {one.why}"
+        else:
+            value, bounds = ratio(one.choice.gain, one.choice.low, one.choice.high)
+            words = f"{one.choice.backend}: torch's function takes {value} {bounds} times as long"
+        click.echo(f"{short_id(parse_case(one.case))}: {words}")

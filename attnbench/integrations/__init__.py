@@ -1,0 +1,1 @@
+"""Other libraries that can use a choice."""

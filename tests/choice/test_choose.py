@@ -1,0 +1,143 @@
+"""What ``attnbench choose`` decides, from runs whose times are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from attnbench.choice.table import Choice, decide, put_together, read_table
+from attnbench.cli import attnbench
+from attnbench.plugins.registry import load_registry
+from attnbench.reports.run import Run
+from attnbench.types.errors import BadInput
+from attnbench.types.record import Manifest, Record
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference-lengths.jsonl"
+REGISTRY = load_registry()
+NOISE = (0.98, 1.01, 0.99, 1.02, 1.0, 0.97, 1.03, 1.01, 0.99)
+
+
+def case(L: int, mask: str = "none", Lq: int | None = None) -> str:
+    return f"attention/scaled_dot/B1-H2-Lq{Lq or L}-Lk{L}-D8/{mask}/float32/cpu/forward"
+
+
+def run_of(cases: dict[str, dict[str, float]], sets: int = 9, **facts: object) -> Run:
+    """A run with the times of a call in ms by case and backend, a few per cent apart between repetitions."""
+    records, times = [], []
+    for one, by_backend in cases.items():
+        best = min(by_backend, key=by_backend.__getitem__)
+        for backend, ms in by_backend.items():
+            records.append(Record(one, "scaled_dot", backend, "ok", median_ms=ms, best=best, delta=0.02))
+        for index in range(sets):
+            # Every backend has noise of its own.
+            noise = {name: NOISE[(index * (place + 1)) % 9] for place, name in enumerate(by_backend)}
+            times.append((one, index, {name: ms * 1e6 * noise[name] for name, ms in by_backend.items()}))
+    environment = {"cpu": "a cpu", "torch": "2.13.0"} | facts
+    head = Manifest(
+        1, "r", "2026-01-01T00:00:00", "0.1.0", ["attnbench"], list(cases), [], [], None, {}, [], environment
+    )
+    return Run((Path("r.jsonl"),), (head,), (tuple(records),), times=(tuple(times),))
+
+
+def chosen(run: Run, default: str = "sdpa_flash") -> list[Choice]:
+    return put_together(decide(run, REGISTRY, default))
+
+
+def why(run: Run) -> str:
+    (one,) = decide(run, REGISTRY, "sdpa_flash")
+    assert one.choice is None
+    return one.why
+
+
+def test_a_backend_is_chosen_with_its_gain_where_it_is_proved_faster() -> None:
+    (one,) = chosen(run_of({case(64): {"sdpa_flash": 2.0, "bmm": 1.0}}))
+    assert (one.case, one.backend, one.upto) == (case(64), "bmm", 0)
+    assert 1.85 < one.low <= 2 * 0.97 <= one.gain <= 2 * 1.04 <= one.high < 2.15
+
+
+@pytest.mark.parametrize(
+    ("times", "sets", "reason"),
+    [
+        ({"sdpa_flash": 1.0, "bmm": 2.0}, 9, "sdpa_flash is the fastest"),
+        ({"sdpa_flash": 1.0, "bmm": 0.999}, 9, "bmm may be faster: not proved"),
+        ({"sdpa_flash": 1.1, "bmm": 1.0}, 2, "bmm may be faster: too few sets"),
+        ({"bmm": 1.0}, 9, "sdpa_flash has no time"),
+    ],
+)
+def test_the_default_stays_without_a_proof(times: dict[str, float], sets: int, reason: str) -> None:
+    assert why(run_of({case(64): times}, sets)) == reason
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (case(64, "bool"), "the program's mask is not that of the case"),
+        (case(64) + "/dropout0.1", "with dropout the default stays"),
+        (case(64).replace("scaled_dot", "additive"), "torch's function does not compute this"),
+        (case(64).replace("forward", "backward"), "only the passes forward and both can be chosen"),
+    ],
+)
+def test_what_torchs_function_is_not_called_for_is_not_chosen(name: str, reason: str) -> None:
+    assert why(run_of({name: {"sdpa_flash": 2.0, "bmm": 1.0}})) == reason
+
+
+def test_neighbouring_lengths_that_agree_are_one_choice_with_the_least_gain() -> None:
+    bmm, eager = {"sdpa_flash": 2.0, "bmm": 1.0}, {"sdpa_flash": 3.0, "eager": 1.0}
+    found = chosen(run_of({
+        case(512): {"sdpa_flash": 1.0, "bmm": 2.0}, case(16): {"sdpa_flash": 4.0, "bmm": 1.0},
+        case(64): bmm, case(128): eager, case(256): bmm, case(64, "causal"): bmm,
+        case(64, Lq=1): bmm, case(96, Lq=1): bmm, case(64, "causal:lower_right", Lq=4): bmm,
+    }))  # fmt: skip
+    assert [(one.case, one.backend, one.upto) for one in found] == [
+        (case(16), "bmm", 64),
+        (case(128), "eager", 0),
+        (case(256), "bmm", 0),
+        (case(64, "causal"), "bmm", 0),
+        (case(64, Lq=1), "bmm", 96),
+        (case(64, "causal:lower_right", Lq=4), "bmm", 0),
+    ]
+    assert found[0].gain < 2.2
+
+
+def test_runs_of_two_machines_or_of_one_case_are_refused() -> None:
+    one = run_of({case(64): {"sdpa_flash": 2.0, "bmm": 1.0}})
+    other = run_of({case(64): {"sdpa_flash": 2.0, "bmm": 1.0}}, cpu="another")
+    both = Run(
+        one.paths + other.paths, one.manifests + other.manifests, one.by_file + other.by_file,
+        times=one.times + other.times,
+    )  # fmt: skip
+    with pytest.raises(BadInput, match="can't be put together: cpu 'a cpu' and 'another'"):
+        decide(both, REGISTRY, "sdpa_flash")
+    twice = Run(one.paths * 2, one.manifests * 2, one.by_file * 2, times=one.times * 2)
+    with pytest.raises(BadInput, match=r"1 cases are in several runs, as scaled_dot/H2-L64-D8"):
+        decide(twice, REGISTRY, "sdpa_flash")
+
+
+def invoke(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(attnbench, ["choose", *words], prog_name="attnbench")
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_command_tells_every_decision_and_writes_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, told, notes = invoke(str(REFERENCE), "--default", "eager")
+    assert (status, notes) == (0, "1 choice in choice.toml\n")
+    assert told.splitlines()[:2] == [
+        "scaled_dot/H8-L128-D64/causal: torch's function: eager is the fastest",
+        "scaled_dot/H8-L256-D64/causal: sdpa_flash: torch's function takes 1.11 [1.08, 1.12] times as long",
+    ]
+    table = read_table(Path("choice.toml"))
+    assert [(one.backend, one.upto) for one in table.choices] == [("sdpa_flash", 2048)]
+    assert (invoke(str(REFERENCE))[0], read_table(Path("choice.toml")).choices) == (0, [])
+
+
+def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text("mine")
+    status, _, notes = invoke(str(REFERENCE), "--out", str(mine))
+    assert (status, mine.read_text()) == (2, "mine")
+    assert "this file was not written by choose, and is kept" in notes

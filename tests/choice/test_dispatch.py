@@ -1,0 +1,135 @@
+"""``attnbench.choice.load``: the meaning of every call is torch's, whoever computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention as real
+
+import attnbench.choice
+from attnbench.choice.table import Choice, Table, machine_of, write_table
+from attnbench.plugins.registry import load_registry
+from attnbench.types.errors import BadFile, BadInput
+
+THREADS = f"/threads{torch.get_num_threads()}" if torch.get_num_threads() > 1 else ""
+
+
+def table_file(path: Path, *choices: tuple[str, str, int], **facts: str) -> Path:
+    here, plugins = machine_of(load_registry())
+    made = [
+        Choice(f"attention/scaled_dot/{case}{THREADS}", backend, 1.5, 1.4, 1.6, upto)
+        for case, backend, upto in choices
+    ]
+    path.write_text(write_table(Table("0.1.0", ["r.jsonl"], "sdpa_flash", here | facts, plugins, made)))
+    return path
+
+
+@pytest.fixture
+def attention(tmp_path: Path) -> Callable[..., Any]:
+    path = table_file(
+        tmp_path / "choice.toml",
+        ("B2-H4-Lq16-Lk16-D8/causal/float32/cpu/forward", "bmm", 64),
+        ("B2-H4-Lq16-Lk16-D8/causal/float32/cpu/both", "eager", 0),
+        ("B2-H4-Hkv2-Lq1-Lk8-D8/none/float32/cpu/forward", "chunked", 32),
+        ("B2-H4-Lq12-Lk12-D8/causal+window:5/float32/cpu/forward", "eager", 0),
+        ("B2-H4-Lq12-Lk12-D8/padding:7,12/float32/cpu/forward", "numpy", 0),
+    )
+    return attnbench.choice.load(path)
+
+
+def qkv(Lq: int, Lk: int | None = None, Hkv: int = 4, **kind: Any) -> tuple[torch.Tensor, ...]:
+    k, v = torch.randn(2, Hkv, Lk or Lq, 8, **kind), torch.randn(2, Hkv, Lk or Lq, 8, **kind)
+    return torch.randn(2, 4, Lq, 8, **kind), k, v
+
+
+WINDOW = torch.ones(12, 12).tril().triu(-4).bool()
+PADDED = (torch.arange(12) < torch.tensor([[7], [12]]))[:, None, None]
+
+
+@pytest.mark.parametrize(
+    ("backend", "inputs", "options"),
+    [
+        ("bmm", qkv(16), {"is_causal": True}),
+        ("bmm", qkv(40), {"is_causal": True}),
+        ("bmm", qkv(16), {"attn_mask": torch.ones(16, 16).tril().bool()}),
+        ("chunked", qkv(1, 32, Hkv=2), {"enable_gqa": True}),
+        ("eager", qkv(12), {"attn_mask": WINDOW}),
+        ("eager", qkv(12), {"attn_mask": torch.zeros(12, 12).masked_fill(~WINDOW, float("-inf"))}),
+        ("numpy", qkv(12), {"attn_mask": PADDED}),
+        ("bmm", qkv(16), {"is_causal": True, "scale": 8**-0.5}),
+    ],
+)
+def test_a_proved_call_is_computed_by_the_chosen_backend(
+    attention: Callable[..., Any], backend: str, inputs: Any, options: dict[str, Any]
+) -> None:
+    assert attention(*inputs, **options, explain=True).startswith(f"{backend} for scaled_dot/B2-H4-")
+    for _ in range(2):
+        torch.testing.assert_close(attention(*inputs, **options), real(*inputs, **options))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "reason"),
+    [
+        (qkv(65), {"is_causal": True}, "nothing was proved for scaled_dot/B2-H4-L65-D8/causal"),
+        (qkv(15), {"is_causal": True}, "nothing was proved for scaled_dot/B2-H4-L15-D8/causal"),
+        (qkv(16), {}, "nothing was proved for scaled_dot/B2-H4-L16-D8"),
+        (qkv(16), {"is_causal": True, "scale": 0.5}, "nothing was proved for scaled_dot@scale=0.5/"),
+        (qkv(16, dtype=torch.float64), {"is_causal": True}, "nothing was proved for scaled_dot/"),
+        (qkv(16), {"is_causal": True, "dropout_p": 0.0001}, "dropout"),
+        (qkv(12), {"attn_mask": torch.ones(12, 12).tril(1).bool()}, "nothing was proved"),
+        (tuple(one[0] for one in qkv(16)), {"is_causal": True}, "the inputs have no four axes"),
+    ],
+)  # fmt: skip
+def test_everything_else_is_computed_by_torch(
+    attention: Callable[..., Any], inputs: Any, options: dict[str, Any], reason: str
+) -> None:
+    said = attention(*inputs, **options, explain=True)
+    assert said.startswith("torch's function: ")
+    assert reason in said
+    torch.manual_seed(0)
+    got = attention(*inputs, **options)
+    torch.manual_seed(0)
+    assert torch.equal(got, real(*inputs, **options))
+
+
+def test_gradients_are_those_of_torch_and_have_a_choice_of_their_own(attention: Callable[..., Any]) -> None:
+    inputs = [one.requires_grad_() for one in qkv(16)]
+    assert attention(*inputs, is_causal=True, explain=True).startswith("eager for")
+    ours = torch.autograd.grad(attention(*inputs, is_causal=True).square().sum(), inputs)
+    theirs = torch.autograd.grad(real(*inputs, is_causal=True).square().sum(), inputs)
+    torch.testing.assert_close(ours, theirs)
+    with torch.no_grad():
+        assert attention(*inputs, is_causal=True, explain=True).startswith("bmm for")
+
+
+def test_a_mask_that_changes_in_place_is_read_again(attention: Callable[..., Any]) -> None:
+    inputs, mask = qkv(12), WINDOW.clone()
+    attention(*inputs, attn_mask=mask)
+    mask[3, 0] = False
+    torch.testing.assert_close(attention(*inputs, attn_mask=mask), real(*inputs, attn_mask=mask))
+
+
+def test_autocast_and_compiled_code_are_left_to_torch(attention: Callable[..., Any]) -> None:
+    inputs = qkv(16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(*inputs, is_causal=True).dtype == torch.bfloat16
+    compiled = torch.compile(lambda *each: attention(*each, is_causal=True), backend="eager")
+    torch.testing.assert_close(compiled(*inputs), real(*inputs, is_causal=True))
+
+
+def test_a_table_of_another_machine_or_a_broken_one_is_refused(tmp_path: Path) -> None:
+    path = table_file(tmp_path / "c.toml", cpu="another processor")
+    with pytest.raises(BadInput, match="was made elsewhere: cpu 'another processor' and '"):
+        attnbench.choice.load(path)
+    assert attnbench.choice.load(path, force=True)
+    path.write_text("choices = 3")
+    with pytest.raises(BadFile, match="is not a choice of attnbench"):
+        attnbench.choice.load(path)
+    with pytest.raises(BadFile, match="No such file"):
+        attnbench.choice.load(tmp_path / "none.toml")
+    with pytest.raises(BadInput, match="no backend 'bnm'; did you mean 'bmm'"):
+        attnbench.choice.load(table_file(path, ("B1-H1-Lq8-Lk8-D8/none/float32/cpu/forward", "bnm", 0)))
