@@ -1,41 +1,57 @@
-"""``attnbench explain``: a rule step by step on small inputs."""
+"""``attnbench explain``: rules, layers and lessons step by step on small inputs."""
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from attnbench.cli.options import format_option
-from attnbench.cli.output import colourful, note, print_listing, print_text, width
-from attnbench.cli.parameters import EXAMPLE, RULE, MaskWord, Whole, load_plugins, plugin_option
+from attnbench.cli.output import note, print_listing, print_text, width
+from attnbench.cli.parameters import (
+    DOORS,
+    EXAMPLE,
+    PROBABILITY,
+    RULE,
+    TOPIC,
+    MaskWord,
+    Whole,
+    load_plugins,
+    meant,
+    plugin_option,
+)
 
 if TYPE_CHECKING:
     from attnbench.explain.examples import Example
+    from attnbench.explain.steps import Step
+    from attnbench.plugins.registry import Registry
     from attnbench.types.formats import Format
-    from attnbench.types.mask import Mask
 
 _FEATURES = 8
 
 
 @click.command("explain")
-@click.argument("rule", type=RULE, metavar="RULE")
-@click.option("--example", type=EXAMPLE, metavar="NAME", help="Use these inputs of the textbook; see --list.")
-@click.option("--list", "list_", is_flag=True, is_eager=True, expose_value=False, help="List the examples.",
-              callback=lambda ctx, _, value: _list(ctx) if value else None)  # fmt: skip
+@click.argument("topic", type=TOPIC, metavar="[TOPIC]", required=False)
+@click.option("--rule", type=RULE, metavar="NAME", help="Compute an example by this rule.")
+@click.option("--example", type=EXAMPLE, metavar="NAME", help="Use the inputs of this example.")
 @click.option(
     "--tokens", type=click.Path(path_type=Path), metavar="FILE",
     help="Read tokens, one per row, from .csv, .json, .npy or .npz; .json and .npz may hold q, k and v.",
 )  # fmt: skip
 @click.option(
-    "--sentence",
-    metavar="TEXT",
-    help="Label tokens with these words. Without --tokens they are random.",
+    "--sentence", metavar="TEXT", help="Label tokens with these words. Without --tokens they are random."
 )
-@click.option("--heads", type=Whole(1), default=1, metavar="N", help="Cut the features into N heads.")
-@click.option("--mask", type=MaskWord(), metavar="MASK", help="Apply a mask, as in attnbench run.")
+@click.option("--heads", type=Whole(1), metavar="N", help="Cut the features into N heads; multihead has 2.")
+@click.option(
+    "--mask", type=MaskWord(), metavar="MASK",
+    help="Apply causal, causal:lower_right, window:2, padding:3 (keep 3 keys), bool or float; + joins them.",
+)  # fmt: skip
+@click.option("--dropout", type=PROBABILITY, metavar="P", help="Set weights to 0 with probability P.")
+@click.option("--weighted", is_flag=True, help="Show each key's weighted value before the sum.")
 @click.option(
     "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
 )
@@ -43,101 +59,166 @@ _FEATURES = 8
     "--digits", type=Whole(1, 17), default=4, show_default=True, metavar="N", help="Decimals in the table."
 )
 @click.option(
-    "--heatmap",
-    type=click.Path(path_type=Path),
-    metavar="FILE.png",
-    help="Also draw the weights to this file, .png or .svg.",
+    "--rows", type=Whole(3), default=12, show_default=True, metavar="N", help="Rows shown of each array."
 )
+@click.option(
+    "--heatmap", type=click.Path(path_type=Path), metavar="FILE.svg",
+    help="Also draw the weights to this file, .svg or .png.",
+)  # fmt: skip
+@click.option(
+    "--picture", type=click.Path(path_type=Path), metavar="FILE.svg",
+    help="Also draw every step to this file, .svg or .png.",
+)  # fmt: skip
 @plugin_option
 @format_option
+@click.pass_context
 def command(
-    *,
-    rule: str,
-    example: str | None,
-    tokens: Path | None,
-    sentence: str | None,
-    heads: int,
-    mask: Mask | None,
-    seed: int,
-    digits: int,
-    heatmap: Path | None,
-    format_: Format,
-) -> None:
-    """Compute a rule step by step: q, k, v, scores, mask, weights and output, each with its shape.
+    ctx: click.Context, /, *, topic: str | None, seed: int, digits: int, rows: int,
+    heatmap: Path | None, picture: Path | None, format_: Format, **chosen: Any,
+) -> None:  # fmt: skip
+    """Compute attention step by step. TOPIC is a rule, an example or a lesson; without it, all are listed.
+
+    With options and without TOPIC, the rule is scaled_dot.
 
     \b
     attnbench explain scaled_dot
-    attnbench explain dot --example projections
+    attnbench explain multihead --rule dot
+    attnbench explain five-tokens --heatmap weights.svg
     attnbench explain cosine --sentence "the cat sat down" --mask causal --heads 2
-    attnbench explain general --tokens mine.csv --heatmap weights.png
+    attnbench explain general --tokens mine.csv
     """
-    from attnbench.explain.examples import EXAMPLES
-    from attnbench.explain.picture import check_picture, draw, heatmap_spec
-    from attnbench.explain.steps import explain, guarded
-    from attnbench.explain.text import number_rows, steps_rows, steps_text
+    from attnbench.cases.ids import parse_rule, rule_word
+    from attnbench.explain.attention import explain, guarded
+    from attnbench.explain.lessons import LESSONS
+    from attnbench.explain.picture import draw
+    from attnbench.explain.steps import number_rows, steps_markdown, steps_rows, steps_text
     from attnbench.types.words import clean
 
-    if heatmap is not None:
-        check_picture(heatmap)
     registry = load_plugins()
-    if rule in EXAMPLES and rule not in registry.rules:
-        raise click.UsageError(
-            f"{rule!r} is an example, not a rule: attnbench explain {EXAMPLES[rule].rule} --example {rule}"
-        )
-    record = registry.rule(rule)
-    chosen = _example(rule, example, tokens, sentence, heads, seed)
-    if mask is not None:
-        chosen = replace(chosen, mask=mask)
-    steps = guarded(registry.rules[rule], explain, record, chosen)
-    # Before printing, since a heatmap may be refused.
-    picture = None if heatmap is None else heatmap_spec(steps, f"{rule}: {record.formula}")
-    if format_ == "table":
-        shown = steps_text(steps, width=width(), colour=colourful(), digits=digits)
-        print_text(f"{clean(f'{rule} on {chosen.summary}')}\n\n{shown}")
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if not given - {"format_"}:
+        _list(registry, format_)
+        return
+    if picture is not None and picture == heatmap:
+        raise click.UsageError(f"--heatmap and --picture both write {str(picture)!r}: give two files")
+    word, constants = parse_rule(topic or "")
+    word = meant(word, _topics(registry))
+    rule, title = "", ""
+    steps: tuple[Step, ...]
+    if word in LESSONS and word not in registry.rules:
+        others = ["constants"] * bool(constants) + [f"--{name}" for name, value in chosen.items() if value]
+        if others:
+            raise click.UsageError(f"{word} has its own numbers: leave out {' and '.join(others)}")
+        summary, lesson = LESSONS[word]
+        title, steps = f"{word}: {summary}", tuple(lesson(registry.rule, seed))
     else:
-        rows = steps_rows(steps) if format_ == "json" else list(number_rows(steps))
-        print_listing(rows, ("step", "head", "row", "column", "value"), format_)
-    if heatmap is not None and picture is not None:
-        draw(picture, heatmap)
-        note(f"drawn in {heatmap}")
+        rule, example = _chosen(registry, word, constants, seed, **chosen)
+        record = registry.rule(rule)
+        steps = guarded(registry.rules[rule], explain, record, example)
+        title = f"{rule_word(rule, dict(example.constants))} on {example.summary}"
+    # Before printing, since a picture may be refused.
+    for path, shown in ((heatmap, [step for step in steps if step.drawn != "numbers"]), (picture, steps)):
+        if path is not None:
+            draw(shown, title, path)
+            note(f"drawn in {path}")
+    if format_ == "table":
+        heading = textwrap.fill(clean(title), width(), subsequent_indent="  ")
+        print_text(f"{heading}\n\n{steps_text(steps, width=width(), digits=digits, rows=rows)}")
+    elif format_ == "markdown":
+        print_text(f"## {clean(title)}\n\n{steps_markdown(steps, digits=digits, rows=rows)}")
+    else:
+        about = {"topic": word or rule, "rule": rule, "seed": seed}
+        made = [row | about for row in (steps_rows if format_ == "json" else number_rows)(steps)]
+        print_listing(made, list(made[0]), format_)
 
 
-def _example(
-    rule: str, name: str | None, tokens: Path | None, sentence: str | None, heads: int, seed: int
-) -> Example:
-    """Return the inputs that the options choose."""
-    from attnbench.explain.examples import example_for, example_named, example_of
+def _chosen(
+    registry: Registry, word: str, constants: tuple[tuple[str, float], ...], seed: int, *,
+    rule: str | None, example: str | None, tokens: Path | None, sentence: str | None, heads: int | None,
+    mask: Any, dropout: float | None, weighted: bool,
+) -> tuple[str, Example]:  # fmt: skip
+    """Return the rule and the inputs that the options choose."""
+    from attnbench.cases.ids import parse_rule
+    from attnbench.explain.examples import EXAMPLES, example_for, with_layer
+    from attnbench.types.errors import BadInput
+    from attnbench.types.words import unknown_name
+
+    own = tokens is not None or sentence is not None
+    layer = word == "multihead" and word not in registry.rules
+    if rule:
+        rule, constants = parse_rule(rule)
+    rule, example = rule and meant(rule, registry.rules), example and meant(example, EXAMPLES)
+    if word in registry.rules:
+        if rule is not None:
+            raise click.UsageError(f"--rule {rule}: {word} is a rule already; give one of them")
+        rule = word
+    elif word and word not in EXAMPLES:
+        raise BadInput(unknown_name("topic", word, [*_topics(registry), *DOORS]))
+    elif word and not own and example is None:
+        example = word
+    elif word and not layer:
+        raise click.UsageError(f"{word} is an example: it takes no --example, --tokens or --sentence")
+    if example is not None and own:
+        raise click.UsageError("--example has its own inputs: leave out --tokens and --sentence")
+    if example is not None and example not in EXAMPLES:
+        raise BadInput(unknown_name("example", example, EXAMPLES))
+    if own:
+        rule = rule or "scaled_dot"
+        inputs = _own(tokens, sentence, heads or 1 + layer, seed)
+    else:
+        example = example or example_for(rule or "")
+        inputs = EXAMPLES[example]
+        rule = rule or inputs.rule
+        if heads and inputs.matrices and heads != inputs.heads:
+            raise click.UsageError(
+                f"--heads can't cut the example {example}: give --tokens or --sentence, or another example"
+            )
+        cut = heads or (2 if layer and not inputs.matrices else inputs.heads)
+        inputs = replace(inputs, heads=cut, summary=f"the example {example}: {inputs.summary}")
+    inputs = replace(
+        inputs, seed=seed, mask=inputs.mask if mask is None else mask, weighted=weighted or inputs.weighted,
+        dropout=inputs.dropout if dropout is None else dropout, constants=constants,
+    )  # fmt: skip
+    return rule, with_layer(inputs, registry.rule(rule)) if layer else inputs
+
+
+def _own(tokens: Path | None, sentence: str | None, heads: int, seed: int) -> Example:
+    """Return inputs from a user's file, or random ones labelled by the words of a sentence."""
+    from attnbench.explain.examples import example_of, stream
     from attnbench.explain.token_files import read_example
 
-    if name is not None and (tokens is not None or sentence is not None):
-        raise click.UsageError("--example has its own inputs: leave out --tokens and --sentence")
     labels = tuple((sentence or "").split())
     if sentence is not None and not labels:
         raise click.UsageError("--sentence has no words: give at least one")
     if tokens is not None:
-        return read_example(tokens, labels=labels, heads=heads, seed=seed)
-    if labels:
-        import numpy as np
-
-        drawn = np.random.default_rng(seed).standard_normal((len(labels), _FEATURES * heads))
-        summary = f"the words of --sentence, with random tokens (--seed {seed})"
-        return example_of(drawn, labels=labels, heads=heads, seed=seed, summary=summary)
-    chosen = example_for(rule) if name is None else example_named(name)
-    summary = f"the example {chosen.name}: {chosen.summary}"
-    if heads == 1:
-        return replace(chosen, seed=seed, summary=summary)
-    if chosen.tokens is None or chosen.matrices:
-        raise click.UsageError(
-            f"--heads can't cut the example {chosen.name}: give --tokens or --sentence, or another example"
-        )
-    return example_of(
-        chosen.tokens, labels=chosen.queries, heads=heads, mask=chosen.mask, seed=seed, summary=summary
-    )
+        return read_example(tokens, labels=labels, heads=heads)
+    drawn = stream(seed, "tokens").standard_normal((len(labels), _FEATURES * heads))
+    summary = f"the words of --sentence, with random tokens (--seed {seed})"
+    return example_of({"X": drawn}, labels=labels, heads=heads, summary=summary)
 
 
-def _list(ctx: click.Context) -> Any:
+def _topics(registry: Registry) -> dict[str, tuple[str, str]]:
+    """Return the kind and the summary of every topic."""
     from attnbench.explain.examples import EXAMPLES
+    from attnbench.explain.lessons import LESSONS
 
-    for example in EXAMPLES.values():
-        click.echo(f"{example.name:<16}  {example.rule:<13}  {example.summary}")
-    ctx.exit()
+    topics = {name: ("examples", f"{one.summary} ({one.rule})") for name, one in EXAMPLES.items()}
+    topics |= {name: ("lessons", summary) for name, (summary, _) in LESSONS.items()}
+    rules = {name: ("rules", entry.record.formula) for name, entry in registry.rules.items()}
+    return rules | {name: topic for name, topic in topics.items() if name not in rules}
+
+
+def _list(registry: Registry, format_: Format) -> None:
+    rows = [(kind, name, summary) for name, (kind, summary) in _topics(registry).items()]
+    for topic in dict.fromkeys(DOORS.values()):
+        words = ", ".join(word for word, of in DOORS.items() if of == topic)
+        rows.append(("other words for topics", topic, words))
+    if format_ != "table":
+        keys = ("kind", "topic", "summary")
+        print_listing([dict(zip(keys, row, strict=True)) for row in rows], keys, format_)
+        return
+    click.echo("attnbench explain TOPIC computes one of these step by step:")
+    for kind in dict.fromkeys(row[0] for row in rows):
+        click.echo(f"\n{kind}:")
+        for _, name, summary in (row for row in rows if row[0] == kind):
+            click.echo(f"  {name:<16}  {summary}")

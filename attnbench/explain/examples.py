@@ -1,19 +1,19 @@
-"""Small inputs that a rule can be explained on: a user's tokens, and the examples of the textbook."""
+"""Small inputs that a rule can be explained on: a user's tokens, and the examples of the tutorials."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnbench.types.errors import BadInput
 from attnbench.types.mask import EVERYTHING, Mask
-from attnbench.types.words import count_of, unknown_name
+from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
-    from attnbench.types.rule import Array
+    from attnbench.types.rule import Array, Rule
 
 MOST_TOKENS, MOST_FEATURES = 256, 1024
 LARGEST = 1e100
@@ -24,50 +24,55 @@ LARGEST = 1e100
 class Example:
     """Small inputs of attention, all in float64.
 
-    q (H, Lq, D), k (H, Lk, D), v (H, Lk, Dv): the inputs of the rule; for a rule that pairs keys k is (H, Lq,
-    D). queries, keys: a label for each. name: of an example of the textbook, or "". rule: the rule that the
-    textbook uses; any other works too. summary: the inputs in words. tokens: (L, E), where q, k and v are
-    made from tokens. matrices: W_q, W_k and W_v, (E, D), that tokens are multiplied by. Without them q, k and
-    v are the tokens, or parts of them with several heads. combine: (D + Dv, any), a matrix that [query ;
-    output] is multiplied by at the end, or None. seed: of the parameters of the rule.
+    sources: the name and rows (L, E) that q, that k and that v are made of: X for all in self-attention; X, Y
+    and Y in cross-attention; q, k and v themselves. queries, keys: a label for each. rule: the rule that the
+    tutorial uses; any other works too. summary: the inputs in words. matrices: W_q, W_k and W_v (E, H·D),
+    with b_q, b_k and b_v (1, H·D), that sources are multiplied by; without them q, k and v are the sources.
+    W_O and b_O come after the heads: W_O is (H·Dv, any), or has more rows and multiplies [q ; Z]. heads: H,
+    the equal parts of q, k and v. dropout: the probability that a weight is set to 0. weighted: show each
+    key's weighted value. constants: of the rule. rounded: the weights that the tutorial rounded by hand, (Lq,
+    Lk). seed: of the parameters of the rule and of dropout.
     """
 
-    q: Array
-    k: Array
-    v: Array
+    sources: tuple[tuple[str, Array], ...]
     queries: tuple[str, ...]
     keys: tuple[str, ...]
-    name: str = ""
     rule: str = ""
     summary: str = ""
-    mask: Mask = EVERYTHING
-    tokens: Array | None = None
     matrices: Mapping[str, Array] = field(default_factory=dict)
-    combine: Array | None = None
+    heads: int = 1
+    mask: Mask = EVERYTHING
+    dropout: float = 0.0
+    weighted: bool = False
+    constants: tuple[tuple[str, float], ...] = ()
+    rounded: Array | None = None
     seed: int = 0
 
 
 def example_of(
-    tokens: Any, *, labels: tuple[str, ...] = (), heads: int = 1,
-    matrices: Mapping[str, Array] | None = None, **fields: Any,
-) -> Example:  # fmt: skip
-    """Make self-attention inputs of tokens (L, E): q = X W_q and so on, or X itself without matrices.
+    rows: Mapping[str, Any], *, labels: tuple[str, ...] = (), key_labels: tuple[str, ...] = (), **fields: Any
+) -> Example:
+    """Make inputs of X; of X and Y for keys and values; or of q, k and v.
 
-    heads: the number of equal parts of q, k and v. labels: one for each token; x1, x2, ... by default.
-    fields: of the :class:`Example`.
+    labels: one for each query, and for each key of the same tokens or of k and v of the same number; by
+    default x1, x2, ... fields: of the :class:`Example`.
 
     Raises:
-        BadInput: something is not a number, there are too many numbers, or sizes do not fit.
+        BadInput: something is not a number, there are too many numbers, or labels do not fit.
     """
-    tokens = checked(tokens, "the tokens")
-    names = labels or numbered("x", len(tokens))
-    if len(names) != len(tokens):
-        words = count_of(len(names), "label"), count_of(len(tokens), "token")
-        raise BadInput(f"{words[0]} for {words[1]}: give one label for each token")
-    matrices = matrices or {}
-    made = {name: tokens @ matrix for name, matrix in matrices.items()}
-    q, k, v = (cut(made.get(name, tokens), heads) for name in ("W_q", "W_k", "W_v"))
-    return Example(q, k, v, names, names, tokens=tokens, matrices=matrices, **fields)
+    named = [(name, checked(array, name)) for name, array in rows.items()]
+    q, k, v = named if len(named) == 3 else (named[0], named[-1], named[-1])
+    if v is q or (v[0] == "v" and len(v[1]) == len(q[1])):
+        key_labels = key_labels or labels
+    queries, keys = _labelled(labels, *q), _labelled(key_labels, *(v if v[0] == "Y" else (k[0], v[1])))
+    return Example((q, k, v), queries, keys, **fields)
+
+
+def _labelled(labels: tuple[str, ...], name: str, rows: Array) -> tuple[str, ...]:
+    if labels and len(labels) != len(rows):
+        words = count_of(len(labels), "label"), count_of(len(rows), "row")
+        raise BadInput(f"{words[0]} for the {words[1]} of {name}: give one label for each")
+    return labels or numbered(name.lower(), len(rows))
 
 
 def numbered(letter: str, count: int) -> tuple[str, ...]:
@@ -75,12 +80,17 @@ def numbered(letter: str, count: int) -> tuple[str, ...]:
     return tuple(f"{letter}{i}" for i in range(1, count + 1))
 
 
+def stream(seed: int, what: str) -> np.random.Generator:
+    """Return random numbers of their own for each thing that is drawn with a seed."""
+    return np.random.default_rng([*what.encode(), seed])
+
+
 def cut(rows: Array, heads: int) -> Array:
     """Cut (L, heads * D) to (heads, L, D); raises :class:`BadInput` if heads do not divide the width."""
     width = rows.shape[1]
     if width % heads:
         raise BadInput(f"{width} features can't be cut into {heads} heads of equal width")
-    return np.ascontiguousarray(rows.reshape(len(rows), heads, width // heads).transpose(1, 0, 2))
+    return np.ascontiguousarray(rows.reshape(len(rows), heads, width // heads).swapaxes(0, 1))
 
 
 def checked(rows: Any, what: str) -> Array:
@@ -91,65 +101,85 @@ def checked(rows: Any, what: str) -> Array:
     if array.ndim != 2 or 0 in array.shape:
         raise BadInput(f"{what} have the shape {array.shape}: give (tokens, features), at least one of each")
     if array.shape[0] > MOST_TOKENS or array.shape[1] > MOST_FEATURES:
-        raise BadInput(
-            f"{what} have the shape {array.shape}: attnbench explain takes at most {MOST_TOKENS} tokens of "
-            f"{MOST_FEATURES} features; attnbench run takes larger inputs"
-        )
+        most = f"at most {MOST_TOKENS} tokens of {MOST_FEATURES} features"
+        raise BadInput(f"{what} have the shape {array.shape}: give {most}; attnbench run takes larger inputs")
     numbers = np.asarray(array, np.float64)
     odd = np.argwhere(~(np.abs(numbers) <= LARGEST))
     if len(odd):
         row, column = odd[0]
-        raise BadInput(
-            f"{what} have {numbers[row, column]:g} in row {row + 1}, column {column + 1}: "
-            f"give finite numbers within ±{LARGEST:g}"
-        )
+        where = f"{numbers[row, column]:g} in row {row + 1}, column {column + 1}"
+        raise BadInput(f"{what} have {where}: give finite numbers within ±{LARGEST:g}")
     return numbers
+
+
+def with_layer(example: Example, rule: Rule) -> Example:
+    """Return an example with the matrices of a layer; if it has none, they are drawn with its seed.
+
+    Raises:
+        BadInput: q, k and v are given, or made by matrices of one head.
+    """
+    if "W_O" in example.matrices:
+        return example
+    if example.sources[0][0] != "X" or example.matrices:
+        raise BadInput("multihead makes q, k and v from tokens by its own matrices: give tokens alone")
+    width = example.sources[0][1].shape[1]
+    inputs = {letter: rows.shape[1] for letter, (_, rows) in zip("qkv", example.sources, strict=True)}
+    inputs["O"] = width * (1 + rule.concatenates)
+    sizes = {f"W_{one}": size for one, size in inputs.items()} | {f"b_{one}": 1 for one in inputs}
+    drawn = {n: stream(example.seed, n).standard_normal((s, width)) / np.sqrt(s) for n, s in sizes.items()}
+    return replace(example, matrices=drawn)
 
 
 def _concatenate() -> Example:
     rng = np.random.default_rng(0)
-    q, k, v = rng.random((1, 1, 32)), rng.random((1, 1, 32)), rng.random((1, 32, 64))
-    return Example(
-        q, k, v, ("q1",), numbered("v", 32), "concatenate", "concat_linear",
-        "one query joined with its key, 32 values", combine=rng.standard_normal((96, 64)) / np.sqrt(96),
-    )  # fmt: skip
+    rows = {"q": rng.random((1, 32)), "k": rng.random((1, 32)), "v": rng.random((32, 64))}
+    combine = rng.standard_normal((96, 64)) / np.sqrt(96)
+    # concat_linear reads only the first key.
+    rows["k"] = np.concatenate([rows["k"], rng.random((31, 32))])
+    summary = "one query, its key, 32 values, a combine layer"
+    return example_of(rows, matrices={"W_O": combine}, rule="concat_linear", summary=summary)
 
 
-_EXAMPLES = (
-    example_of(
-        [[1, 3, 2], [1, 1, 3], [1, 2, 1]],
-        name="self-attention", rule="dot", summary="three tokens of three features",
-    ),
-    example_of(
-        [[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0.5, 0.5, 0]],
-        name="five-tokens", rule="scaled_dot", summary="five tokens of four features",
-    ),
-    example_of(
-        [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]],
-        matrices={
-            "W_q": np.array([[1.0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]),
-            "W_k": np.array([[0.0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]),
-            "W_v": np.array([[0.0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]),
-        },
-        name="projections", rule="dot", summary="three tokens, multiplied by W_q, W_k and W_v",
-    ),
-    _concatenate(),
-    example_of(
-        np.random.default_rng(0).standard_normal((4, 4)), labels=("the", "cat", "sat", "down"),
-        mask=Mask(causal="upper_left"),
-        name="causal-sentence", rule="scaled_dot", summary="four words; each sees itself and those before",
-    ),
+def _matrices(**rows: list[str]) -> dict[str, Array]:
+    """Read matrices by name from the digits of their rows."""
+    return {name: np.array([[*map(float, row)] for row in digits]) for name, digits in rows.items()}
+
+
+_TWO_HEADS = _matrices(
+    W_q=["10100100", "01001001", "10010010", "00101000"], b_q=["00001000"],
+    W_k=["01001000", "10010010", "00100101", "10000010"], b_k=["00010000"],
+    W_v=["10200301", "02011000", "00100120", "30010010"], b_v=["00000001"],
+    W_O=["1000", "0100", "0010", "0001", "0001", "0010", "0100", "1000"], b_O=["0001"],
 )  # fmt: skip
-EXAMPLES = {example.name: example for example in _EXAMPLES}
+"""The fused matrices of two heads: columns 1 to 4 are those of head 1."""
+_ONE_HEAD = _matrices(
+    W_q=["101", "100", "001", "011"], W_k=["001", "110", "010", "110"], W_v=["020", "030", "103", "110"],
+)  # fmt: skip
+_ROUNDED = np.array([[0, 0.5, 0.5], [0, 1, 0], [0, 0.9, 0.1]])
+_LAYER: dict[str, Any] = {"matrices": _TWO_HEADS, "heads": 2, "rule": "scaled_dot"}
+_EIGHT: dict[str, Any] = {"matrices": _ONE_HEAD, "rule": "dot", "weighted": True, "rounded": _ROUNDED}
+_HAND = {"X": [[1, 3, 2], [1, 1, 3], [1, 2, 1]]}
+_CROSS = {**_HAND, "Y": [[2, 0, 1], [0, 1, 1]]}
+_FIVE = {"X": [[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0.5, 0.5, 0]]}
+_THREE = {"X": [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]}
+_PAIR = {**_THREE, "Y": [[1, 1, 0, 0], [0, 1, 1, 0]]}
+EXAMPLES = {
+    "self-attention": example_of(_HAND, rule="dot", summary="three tokens, on which dot is softmax(X Xᵀ) X"),
+    "cross-attention": example_of(_CROSS, rule="dot", summary="X and Y, on which dot is softmax(X Yᵀ) Y"),
+    "five-tokens": example_of(_FIVE, rule="scaled_dot", summary="five tokens of four features"),
+    "projections": example_of(_THREE, **_EIGHT, summary="the eight steps: three tokens, W_q, W_k and W_v"),
+    "multihead": example_of(_THREE, **_LAYER, summary="the whole layer in integers, two heads"),
+    "multihead-cross": example_of(_PAIR, **_LAYER, summary="the same layer; keys and values come from Y"),
+    "causal-sentence": example_of(
+        {"X": np.random.default_rng(0).standard_normal((4, 4))}, labels=("the", "cat", "sat", "down"),
+        mask=Mask(causal="upper_left"), rule="scaled_dot",
+        summary="four words; each sees itself and those before",
+    ),
+    "dropout": example_of(_FIVE, dropout=0.5, rule="scaled_dot", summary="five tokens, weights dropped"),
+    "concatenate": _concatenate(),
+}  # fmt: skip
 
 
-def example_named(name: str) -> Example:
-    """Return the example of a name; raises :class:`BadInput` with the nearest name."""
-    if name not in EXAMPLES:
-        raise BadInput(unknown_name("example", name, EXAMPLES))
-    return EXAMPLES[name]
-
-
-def example_for(rule: str) -> Example:
-    """Return the example that the textbook uses for a rule; ``five-tokens`` for other rules."""
-    return next((e for e in EXAMPLES.values() if e.rule == rule), EXAMPLES["five-tokens"])
+def example_for(rule: str) -> str:
+    """Return the name of the example that a tutorial uses for a rule; ``five-tokens`` for other rules."""
+    return next((name for name, one in EXAMPLES.items() if one.rule == rule), "five-tokens")

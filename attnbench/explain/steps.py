@@ -1,39 +1,42 @@
-"""A rule step by step: every array from queries and keys to the output."""
+"""A step of a computation, and steps as text: tables with shades, Markdown, JSON and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from attnbench.explain.examples import Example
-from attnbench.inputs.draw import draw_parameters
-from attnbench.masks import added_rows, keep_rows
-from attnbench.oracle.solve import softmax
-from attnbench.plugins.calling import Raised, call
-from attnbench.plugins.registry import Entry
-from attnbench.types.case import Case
-from attnbench.types.errors import AttnbenchError, BadInput, PluginFailed
-from attnbench.types.mask import mask_text
-from attnbench.types.rule import Rule
-from attnbench.types.words import count_of
+from attnbench.reports.formats import as_text
+from attnbench.types.words import clean
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array
 
 T = TypeVar("T")
+Drawn = Literal["numbers", "shades", "lines"]
 
-SCORES, MASKED, WEIGHTS, OUTPUT = "scores", "masked scores", "weights", "output"
+GAP = "…"
+ROWS = 12
+"""The number of rows of an array that are shown unless asked otherwise."""
+_SHADES = " ░▒▓█"
+_LONGEST_LABEL = 16
+_SHADED = 64
+"""The most rows of a drawing in shades."""
+_LARGE = 1e12
 
 
 @dataclass(frozen=True)
 class Step:
-    """One array of the computation.
+    """One array of a computation, with a sentence on how it is made.
 
-    name: as in formulas. text: how it is made. values: any number of axes. rows, columns: labels; () for
-    none. head: the head it belongs to; None where all heads share it.
+    values: any number of axes. blocks: labels of the first axis, whose parts are shown side by side: heads,
+    or batch elements; () where there is no such axis. rows, columns: labels of each part; () for none.
+    drawn: how a picture shows it. ``shades`` are weights and masks, from 0 upwards, with labels; ``lines``
+    has a line for each row over the numbers in the labels of columns.
     """
 
     name: str
@@ -41,123 +44,171 @@ class Step:
     values: Array
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    head: int | None = None
+    blocks: tuple[str, ...] = ()
+    drawn: Drawn = "numbers"
+
+    @property
+    def title(self) -> str:
+        """The name and the shape."""
+        return f"{self.name} ({'×'.join(map(str, self.values.shape)) or 'a number'})"
+
+    @property
+    def parts(self) -> list[tuple[str, Array]]:
+        """Each block's label and matrix. Of more than two axes all but the last go down."""
+        arrays = self.values if self.blocks else self.values[None]
+        return [
+            (label, array.reshape(-1, array.shape[-1]) if array.ndim else array[None, None])
+            for label, array in zip(self.blocks or ("",), arrays, strict=True)
+        ]
 
 
-def case_of(rule: Rule, example: Example) -> Case:
-    """Return the case of an example.
+def steps_text(steps: Sequence[Step], *, width: int = 120, digits: int = 4, rows: int = ROWS) -> str:
+    """Write every step: name, shape, how it is made, numbers, and shades beside them where it has some.
 
-    Raises:
-        BadCase: it can't exist, for example because the mask does not fit.
+    rows: the most rows of each array that are shown; those in the middle are left out first.
     """
-    (H, Lq, D), (_, Lk, Dv) = example.q.shape, example.v.shape
-    return Case(
-        "attention", rule.name, 1, H, H, Lq, Lk, D, Dv,
-        mask=example.mask, dtype="float64", seed=example.seed,
-    )  # fmt: skip
+    parts = []
+    for step in steps:
+        blocks = [_numbers(step, *part, digits, width, rows) for part in _folded(step.parts, rows)]
+        if step.drawn == "shades":
+            blocks += [_shades(step, *part, width) for part in step.parts]
+        heading = textwrap.wrap(clean(f"{step.title}: {step.text}"), width, subsequent_indent="  ")
+        parts.append("\n".join([*heading, *_beside(blocks, width)]) + "\n")
+    return "\n".join(parts)
 
 
-def explain(rule: Rule, example: Example) -> tuple[Step, ...]:
-    """Compute every step of a rule, head by head.
-
-    Raises:
-        BadInput: the rule does not support such inputs.
-    """
-    case, keys = case_of(rule, example), example.k.shape[1]
-    if rule.pairs_keys and keys != case.Lq:
-        raise BadInput(f"{rule.name} needs a key for each query: {case.Lq} queries, {count_of(keys, 'key')}")
-    if not rule.pairs_keys and keys != case.Lk:
-        raise BadInput(f"{rule.name} needs a key for each value: {count_of(keys, 'key')}, {case.Lk} values")
-    reason = rule.supports(case)
-    if reason is not None:
-        raise BadInput(f"{rule.name} does not support these inputs: {reason}")
-    drawn = draw_parameters(case, rule).rule
-    steps = []
-    if example.tokens is not None:
-        steps.append(Step("X", "the tokens, one per row", example.tokens, example.queries))
-    steps += [Step(name, "tokens are multiplied by it", matrix) for name, matrix in example.matrices.items()]
-    for head in range(case.H):
-        parameters = {name: np.asarray(array[head], np.float64) for name, array in drawn.items()}
-        steps += _steps_of_head(rule, example, case, parameters, head)
-    return tuple(steps)
+def _folded(parts: list[tuple[str, Array]], rows: int) -> list[tuple[str, Array]]:
+    """Return half as many blocks as rows are shown, since a block takes several lines."""
+    return some(parts, max(3, rows // 2), (GAP, np.zeros((0, 0))))
 
 
-def scores_of(
-    rule: Rule, q: Array, k: Array, parameters: Mapping[str, Array], positions: Array, Lk: int
-) -> Array:
-    """Compute the scores (R, Lk) of one head by the rule's reference, for q (R, D).
-
-    Raises:
-        PluginFailed: the reference returns another shape, NaN or +inf.
-    """
-    scores = np.asarray(rule.reference(q, k, parameters, positions))
-    if scores.shape != (len(q), Lk):
-        raise PluginFailed(
-            f"the reference of the rule {rule.name} returned scores of shape {scores.shape}; "
-            f"{(len(q), Lk)} is needed"
-        )
-    if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise PluginFailed(f"the reference of the rule {rule.name} returned scores that are NaN or infinite")
-    return scores
+def _beside(blocks: Sequence[list[str]], width: int) -> list[str]:
+    """Put blocks of lines beside each other, as many as fit, and the next ones below them."""
+    bands: list[list[str]] = []
+    for block in map(_filled, blocks):
+        if bands and columns_of(bands[-1][0]) + 3 + columns_of(block[0]) <= width:
+            pairs = zip_longest(bands[-1], block, fillvalue="")
+            blank = " " * columns_of(bands[-1][0])
+            bands[-1] = _filled([f"{left or blank}   {right}" for left, right in pairs])
+        else:
+            bands += [[""]] * bool(bands) + [[f"  {line}" for line in block]]
+    return [line.rstrip() for band in bands for line in band]
 
 
-def _steps_of_head(
-    rule: Rule, example: Example, case: Case, parameters: Mapping[str, Array], head: int
-) -> Iterator[Step]:
-    q, k, v = example.q[head], example.k[head], example.v[head]
-    queries, keys = example.queries, example.keys
-    own_keys = queries if rule.pairs_keys else keys
-    for name, array, labels in (("q", q, queries), ("k", k, own_keys), ("v", v, keys)):
-        yield Step(name, _source(name, example, head), array, labels, head=head)
-    for name, array in parameters.items():
-        # additive has a parameter v, which is not the values.
-        shown = f"{name} of {rule.name}" if name in ("q", "k", "v") else name
-        yield Step(shown, f"a parameter of {rule.name}", array, head=head)
-    rows = np.arange(case.Lq)
-    positions = (rows + case.query_offset).astype(np.float64)
-    scores = scores_of(rule, q, k, parameters, positions, case.Lk)
-    yield Step(SCORES, rule.formula, scores, queries, keys, head)
-    added, keep = added_rows(case, rows), keep_rows(case, rows)
-    if added is not None or keep is not None:
-        scores = scores if added is None else scores + added[0, 0]
-        scores = scores if keep is None else np.where(keep[0, 0], scores, -np.inf)
-        how = "-inf drops a key" if added is None else "its numbers are added, -inf drops a key"
-        yield Step(MASKED, f"mask {mask_text(case.mask)}: {how}", scores, queries, keys, head)
-    sink = None if rule.sink is None else rule.sink(parameters)
-    over = "the keys of each row" if sink is None else f"the keys of each row and a sink of {sink:.4g}"
-    weights = softmax(scores, sink)
-    empty = "; 0 where a row keeps no key" if np.isneginf(scores).all(axis=1).any() else ""
-    yield Step(WEIGHTS, f"softmax over {over}{empty}", weights, queries, keys, head)
-    output = weights @ v
-    yield Step(OUTPUT, "weights @ v", output, queries, head=head)
-    if example.combine is not None:
-        yield Step("W_combine", "[q ; output] is multiplied by it", example.combine, head=head)
-        combined = np.concatenate([q, output], axis=-1) @ example.combine
-        yield Step("combined", "[q ; output] @ W_combine", combined, queries, head=head)
+def columns_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
-def _source(name: str, example: Example, head: int) -> str:
-    """Return in words what q, k or v is made from."""
-    if example.tokens is None:
-        return {"q": "queries", "k": "keys", "v": "values"}[name] + ", one per row"
-    if f"W_{name}" in example.matrices:
-        return f"X @ W_{name}"
-    heads, D = example.q.shape[0], example.q.shape[2]
-    return "X" if heads == 1 else f"columns {head * D + 1} to {(head + 1) * D} of X"
+def _filled(lines: Sequence[str], *, right: bool = False) -> list[str]:
+    """Fill texts with blanks to one width in columns of a terminal."""
+    wide = max(map(columns_of, lines), default=0)
+    blanks = [" " * (wide - columns_of(line)) for line in lines]
+    return [blank + line if right else line + blank for line, blank in zip(lines, blanks, strict=True)]
 
 
-def guarded(entry: Entry[Rule], function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function that calls functions of a rule.
+def grid(step: Step, array: Array, digits: int, rows: int, columns: int) -> list[list[str]]:
+    """Return the cells of a block as texts, under a row of labels and after a column of labels."""
+    down, across = some(range(len(array)), rows, None), some(range(array.shape[1]), columns, None)
+    digits = decimals(step.values, digits)
+    names = some([short(name) for name in step.rows] or [""] * len(array), rows, GAP)
+    heads = some([short(name) for name in step.columns] or [""] * array.shape[1], columns, GAP)
+    cells = [[GAP if None in (i, j) else number(float(array[i, j]), digits) for j in across] for i in down]
+    return [["", *heads], *([name, *row] for name, row in zip(names, cells, strict=True))]
 
-    Raises:
-        PluginFailed: the rule raised or returned something wrong; the sentence names its plugin.
-        AttnbenchError: what the function raises on purpose.
-    """
-    try:
-        return call(function, *arguments)
-    except Raised as failure:
-        cause = failure.__cause__
-        if isinstance(cause, AttnbenchError) and not isinstance(cause, PluginFailed):
-            raise cause from None
-        reason = cause if isinstance(cause, PluginFailed) else f"the rule {entry.name} raised {failure}"
-        raise PluginFailed(f"plugin {entry.source}: {reason}") from failure
+
+def _numbers(step: Step, label: str, array: Array, digits: int, width: int, rows: int) -> list[str]:
+    """Return lines of numbers under their labels; what does not fit is left out in the middle."""
+    if not array.size:
+        return [label]
+    most = width
+    for _ in range(2):
+        # The second time with as many columns as fit beside the labels.
+        names, *columns = zip(*grid(step, array, digits, rows, most), strict=True)
+        widest = 2 + max(columns_of(cell) for column in columns for cell in column)
+        most = max(3, (width - 2 - max(map(columns_of, names))) // widest)
+    filled = [_filled(names)] * any(names) + [_filled(column, right=True) for column in columns]
+    lines = ["  ".join(row) for row in zip(*filled, strict=True)]
+    return [label] * bool(label) + lines[not step.columns :]
+
+
+def _shades(step: Step, label: str, array: Array, width: int) -> list[str]:
+    """Return lines of shades on the scale of all blocks: darker is larger."""
+    names = _filled([short(name) for name in step.rows[:_SHADED]])
+    largest = float(step.values.max()) or 1.0
+    shown = array[:_SHADED, : max(3, (width - columns_of(names[0]) - 4) // 2)] / largest
+    cut = "" if shown.shape == array.shape else f", the first {shown.shape[0]}×{shown.shape[1]}"
+    rows = ["".join(2 * _SHADES[int(4 * share + 0.5)] for share in row) for row in shown]
+    lines = [f"{name} {row}|" for name, row in zip(names, rows, strict=True)]
+    scale = f"{' ' * columns_of(names[0])} 0 |{''.join(2 * shade for shade in _SHADES)}| {largest:.2g}{cut}"
+    # The scale takes the place of the labels, so that rows stand beside those of the numbers.
+    return [label] * bool(label) + ([scale, *lines] if step.columns else [*lines, scale])
+
+
+def short(label: str) -> str:
+    """Shorten a label to 16 columns of a terminal, in which some characters take two columns."""
+    from rich.cells import set_cell_size
+
+    label = clean(label)
+    if columns_of(label) <= _LONGEST_LABEL:
+        return label
+    return set_cell_size(label, _LONGEST_LABEL - 1).rstrip() + GAP
+
+
+def decimals(values: Array, most: int) -> int:
+    """Return how many decimals write the numbers of an array exactly, but at most ``most``."""
+    finite = values[np.isfinite(values)]
+    exact = (count for count in range(most) if np.array_equal(np.round(finite, count), finite))
+    return most if (np.abs(finite) >= _LARGE).any() else next(exact, most)
+
+
+def number(value: float, digits: int) -> str:
+    """Write a number with so many decimals; ``~`` marks one that is rounded to 0; nothing for NaN."""
+    if not np.isfinite(value):
+        return "-inf" if value < 0 else ""
+    if abs(value) >= _LARGE:
+        return f"{value:.{digits}e}"
+    # Adding 0.0 removes the minus of -0.0.
+    text = f"{round(value, digits) + 0.0:.{digits}f}"
+    return f"~{text}" if value and not float(text) else text
+
+
+def some(items: Sequence[T], most: int, gap: T) -> list[T]:
+    """Return all items, or the first ones and the last with a gap between."""
+    return list(items) if len(items) <= most else [*items[: most - 2], gap, items[-1]]
+
+
+def steps_markdown(steps: Sequence[Step], *, digits: int = 4, rows: int = ROWS) -> str:
+    """Write every step as a heading, a sentence and a table."""
+    parts = []
+    for step in steps:
+        lines: list[list[str]] = []
+        for label, array in _folded(step.parts, rows):
+            head, *block = grid(step, array, digits, rows, rows) if array.size else [[], [GAP]]
+            lines = lines or [head, ["---", *["---:"] * (len(head) - 1)]]
+            lines += [[f"{label} {row[0]}".strip(), *row[1:]] for row in block]
+        rows_of_text = [" | ".join(as_text(cell).replace("|", "\\|") for cell in line) for line in lines]
+        table = "".join(f"| {line} |\n" for line in rows_of_text)
+        parts.append(f"### {clean(step.title)}\n\n{as_text(clean(step.text))}\n\n{table}")
+    return "\n".join(parts)
+
+
+def steps_rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Return steps as plain values for JSON; -inf becomes the text "-inf", since JSON has no infinity."""
+    return [asdict(step) | {"shape": step.values.shape, "values": _plain(step.values)} for step in steps]
+
+
+def _plain(values: Any) -> Any:
+    return np.where(np.isneginf(values), "-inf", np.asarray(values).astype(object)).tolist()
+
+
+def number_rows(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
+    """Yield one row for each number of each step, for CSV."""
+    for step in steps:
+        for block, array in step.parts:
+            for (i, j), x in np.ndenumerate(array):
+                row = step.rows[i] if step.rows else i
+                column = step.columns[j] if step.columns else j
+                yield {"step": step.name, "block": block, "row": row, "column": column, "value": _plain(x)}

@@ -12,53 +12,42 @@ from typing import Any
 
 import numpy as np
 
-from attnbench.explain.examples import Example, checked, cut, example_of, numbered
+from attnbench.explain.examples import Example, checked, example_of
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.words import clean, count_of, unknown_name
+from attnbench.types.words import clean, unknown_name
 
 KINDS = (".csv", ".json", ".npy", ".npz")
-NAMES = ("tokens", "q", "k", "v", "labels")
-_FORMS = "tokens, or q, k and v"
+NAMES = ("tokens", "context", "q", "k", "v", "labels", "key_labels")
+_SHOWN = {"tokens": "X", "context": "Y"}
+_FORMS = ({"tokens"}, {"tokens", "context"}, {"q", "k", "v"})
+_GIVE = "tokens, or q, k and v"
 
 
-def read_example(path: Path, *, labels: tuple[str, ...] = (), heads: int = 1, seed: int = 0) -> Example:
-    """Read inputs from a file. labels: used in place of those of the file.
+def read_example(path: Path, *, labels: tuple[str, ...] = (), **fields: Any) -> Example:
+    """Read inputs from a file. labels: used in place of those of the file. fields: of the example.
 
-    ``.csv``: a row for each token, with a label first unless it is a number; a first line without numbers is
-    skipped. ``.json``: a list of rows, or an object with ``tokens``, or with ``q``, ``k`` and ``v``, and
-    optionally ``labels``. ``.npy``: tokens. ``.npz``: arrays of those names.
+    ``.csv``: a row for each token, with a label first unless it is a number. A first line that is without
+    numbers, or begins with an empty cell, names columns and is skipped; below an empty cell are labels.
+    ``.json``: a list of rows, or an object with ``tokens``, with ``tokens`` and ``context``, or with ``q``,
+    ``k`` and ``v``, and optionally ``labels`` and ``key_labels``. ``.npy``: tokens. ``.npz``: arrays of those
+    names.
 
     Raises:
         BadFile, BadInput: it can't be read, or has another content.
     """
     where = repr(str(path))
     parts = _read(path)
-    unknown = [name for name in parts if name not in NAMES]
-    if unknown:
-        hint = " Masks are given by --mask." if "mask" in unknown[0] else ""
-        raise BadInput(f"{where}: {unknown_name('part', clean(unknown[0]), NAMES)}{hint}")
-    own_labels = _labels(parts.pop("labels", ()), where)
-    labels = labels or own_labels
-    arrays = {name: checked(_array(rows, where), f"{name} of {where}") for name, rows in parts.items()}
+    for name in (name for name in parts if name not in NAMES):
+        hint = " Masks are given by --mask." if "mask" in name else ""
+        raise BadInput(f"{where}: {unknown_name('part', clean(name), NAMES)}{hint}")
+    own_labels, key_labels = (_labels(parts.pop(name, ()), where) for name in ("labels", "key_labels"))
+    rows = {name: checked(_array(part, where), f"{name} of {where}") for name, part in parts.items()}
+    if set(rows) not in _FORMS:
+        found = " and ".join(map(repr, rows)) or "nothing"
+        raise BadInput(f"{where} has {found}: give {_GIVE}, each a list of rows of numbers")
+    inputs = {_SHOWN.get(name, name): rows[name] for name in NAMES if name in rows}
     summary = f"the file {where}"
-    if list(arrays) == ["tokens"]:
-        return example_of(arrays["tokens"], labels=labels, heads=heads, seed=seed, summary=summary)
-    if set(arrays) != {"q", "k", "v"}:
-        found = " and ".join(map(repr, arrays)) or "nothing"
-        raise BadInput(f"{where} has {found}: give {_FORMS}, each a list of rows of numbers")
-    q, k, v = (cut(arrays[name], heads) for name in "qkv")
-    if q.shape[2] != k.shape[2] or k.shape[1] not in (v.shape[1], q.shape[1]):
-        shapes = ", ".join(f"{name} {arrays[name].shape}" for name in "qkv")
-        raise BadInput(f"{where}: {shapes} do not fit: give q (Lq, D), k (Lk, D) and v (Lk, Dv)")
-    counts = q.shape[1], v.shape[1]
-    if labels and len(labels) not in counts:
-        given = count_of(len(labels), "label")
-        raise BadInput(f"{given} for {counts[0]} queries and {counts[1]} keys: give one label for each")
-    queries, keys = (
-        labels if len(labels) == count else numbered(letter, count)
-        for letter, count in zip("qk", counts, strict=True)
-    )
-    return Example(q, k, v, queries, keys, seed=seed, summary=summary)
+    return example_of(inputs, labels=labels or own_labels, key_labels=key_labels, summary=summary, **fields)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -78,21 +67,24 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadFile(f"{where}: {failure.strerror or failure}") from None
     except UnicodeDecodeError:
         raise BadFile(f"{where} is not text in UTF-8: save it in that encoding") from None
-    except RecursionError:
-        raise BadFile(f"{where} is nested too deep: give {_FORMS}") from None
-    except (ValueError, csv.Error) as failure:
+    except (ValueError, RecursionError, csv.Error) as failure:
         raise BadFile(f"{where} can't be read as {ending[1:]}: {failure}") from None
 
 
 def _csv(lines: Iterable[list[str]]) -> dict[str, Any]:
     rows = [row for row in lines if any(cell.strip() for cell in row)]
-    # A first line without any number has the names of the columns.
-    if len(rows) > 1 and not any(map(_is_number, rows[0])):
+    if any(";" in cell for row in rows for cell in row):
+        raise ValueError("separate numbers with commas, not with ';'")
+    head = [cell.strip() for cell in rows[0]] if len(rows) > 1 else ["0.0"]
+    if head == [str(column) for column in range(len(head))]:
+        raise ValueError("row 1 is 0, 1, ..., as pandas numbers columns: remove it, or write 0.0 in a token")
+    # Names of columns. pandas leaves the cell above its index empty.
+    if not head[0] or not any(map(_is_number, head)):
         rows = rows[1:]
-    if any(_is_number(row[0]) for row in rows):
+    if head[0] and any(_is_number(row[0]) for row in rows):
         return {"tokens": rows}
     if not any(row[1:] for row in rows):
-        raise ValueError("it has no numbers: give a row for each token, with commas between numbers")
+        raise ValueError("separate numbers with commas, and give a row for each token: it has no numbers")
     return {"tokens": [row[1:] for row in rows], "labels": [row[0].strip() for row in rows]}
 
 
@@ -118,7 +110,7 @@ def _array(rows: Any, where: str) -> Any:
     if isinstance(rows, np.ndarray):
         return rows
     if not isinstance(rows, list):
-        raise BadFile(f"{where} has {clean(rows)[:40]}: give {_FORMS}, each a list of rows of numbers")
+        raise BadFile(f"{where} has {clean(rows)[:40]}: give {_GIVE}, each a list of rows of numbers")
     for at, row in enumerate(rows, 1):
         if not isinstance(row, list) or len(row) != len(rows[0]) or not all(map(_is_number, row)):
             wanted = "a list of numbers" if at == 1 else f"{len(rows[0])} numbers, as many as row 1"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
+from dataclasses import replace
 
-from attnbench.explain.behaviour import Behaviour, behaviour_spec, behaviours
+import numpy as np
+
+from attnbench.explain.behaviour import Behaviour, behaviour_steps, behaviours
 from attnbench.rules import attnbench_rules
-from attnbench.types.errors import BadInput
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
 WIDTHS = (4, 16, 64, 256)
@@ -23,6 +23,19 @@ def test_unscaled_the_scores_grow_with_the_width_and_softmax_saturates() -> None
     assert all(np.diff([row.entropy for row in rows]) < 0)
     assert all(np.diff([row.largest for row in rows]) > 0)
     assert rows[-1].gradient < 0.1 * rows[1].gradient
+
+
+def test_the_tables_show_no_more_digits_than_other_seeds_support() -> None:
+    tables = [
+        {
+            step.name: step.values
+            for step in behaviour_steps(list(behaviours([RULES["dot"]], (64,), seed=seed)))
+        }
+        for seed in range(4)
+    ]
+    for name, spread in (("gradient against D", 0.08), ("entropy against D", 0.02)):
+        assert np.ptp([table[name] for table in tables]) <= spread
+        assert all(np.array_equal(np.round(table[name], 2), table[name]) for table in tables)
 
 
 def test_scaled_nothing_depends_on_the_width() -> None:
@@ -48,12 +61,6 @@ def test_costs_are_those_that_rules_state() -> None:
     assert (row.pair_flops, row.pair_bytes, row.parameter_count) == (128, 4, 0)
 
 
-@pytest.mark.parametrize(("widths", "keys"), [((0,), 32), ((5000,), 32), ((4,), 1), ((4,), 5000)])
-def test_sizes_that_are_none_are_refused(widths: tuple[int, ...], keys: int) -> None:
-    with pytest.raises(BadInput, match="give "):
-        list(behaviours([RULES["dot"]], widths, keys=keys))
-
-
 def test_a_rule_with_parameters_is_not_one_lucky_draw_of_them() -> None:
     entropies = [row.entropy for row in of("cosine", (16, 32, 64, 128, 256))]
     np.testing.assert_allclose(entropies, np.mean(entropies), rtol=0.05)
@@ -65,8 +72,8 @@ def test_the_slopes_of_alibi_are_seen() -> None:
 
 def test_what_is_shown_of_plain_scores_by_loops() -> None:
     rows, deviations = [], []
-    for head in range(16):
-        rng = np.random.default_rng([5, head, 6, 9])
+    for draw in range(128):
+        rng = np.random.default_rng([5, draw, 6, 9])
         q, k = rng.standard_normal((8, 6)) * 2, rng.standard_normal((9, 6))
         scores = [[sum(a * b for a, b in zip(x, y, strict=True)) / 6**0.5 for y in k] for x in q]
         deviations.append(np.mean([np.std(row) for row in scores]))
@@ -78,16 +85,13 @@ def test_what_is_shown_of_plain_scores_by_loops() -> None:
     np.testing.assert_allclose((shown.deviation, shown.entropy, shown.largest, shown.gradient), want)
 
 
-def test_a_gain_that_scores_can_not_hold_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"^a gain of 1e\+308: give one above 0 and up to 1e\+100$"):
-        of("dot", (4,), (1e308,))
+def test_the_largest_gain_gives_finite_numbers() -> None:
     assert np.isfinite(of("dot", (4,), (1e100,))[0].deviation)
 
 
-def test_ticks_of_a_plot_stand_at_its_points() -> None:
-    (row,) = of("dot", (12,))
-    x = [part["spec"]["encoding"]["x"] for part in behaviour_spec([row], [row])["vconcat"]]
-    assert [(one["title"], one["axis"]["values"]) for one in x] == [
-        ("D", [12]),
-        ("queries times a gain, D=12", [1]),
-    ]
+def test_a_width_that_a_rule_does_not_support_is_left_empty() -> None:
+    odd = replace(RULES["dot"], name="odd", supports=lambda case: "even D" if case.D % 2 == 0 else None)
+    rows = list(behaviours([RULES["dot"], odd], (4, 5)))
+    first = next(behaviour_steps(rows))
+    assert (first.rows, first.columns) == (("dot", "odd"), ("4", "5"))
+    np.testing.assert_array_equal(np.isnan(first.values), [[False, False], [True, False]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnbench.explain.examples import example_named
+from attnbench.explain.examples import EXAMPLES
 from attnbench.inputs.draw import Parameters
 from attnbench.oracle.solve import heads_of, solve, solve_weights
 from attnbench.rules import attnbench_rules
@@ -16,9 +16,8 @@ RULES = {rule.name: rule for rule in attnbench_rules()}
 
 def test_unscaled_dot_with_projections() -> None:
     case = Case("multihead", "dot", 1, 1, 1, 3, 3, 3, 3, layer=Layer(4, out=False), dtype="float64")
-    example = example_named("projections")
-    assert example.tokens is not None
-    x = example.tokens[None]
+    example = EXAMPLES["projections"]
+    x = example.sources[0][1][None]
     # The textbook multiplies x by its matrices; a layer by their transposes.
     parameters = Parameters({}, {name.lower(): matrix.T for name, matrix in example.matrices.items()})
     heads = heads_of(case, parameters.projections, (x, x, x))

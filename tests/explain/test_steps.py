@@ -1,231 +1,150 @@
-"""The textbook's examples, digit for digit, as ``attnbench explain`` computes and shows them."""
+"""Steps as text, Markdown, JSON and CSV, and as pictures."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import Any
+import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnbench.explain.examples import example_for, example_named, example_of
-from attnbench.explain.picture import heatmap_spec
-from attnbench.explain.steps import MASKED, OUTPUT, SCORES, WEIGHTS, Step, case_of, explain
-from attnbench.explain.text import heatmap, number, numbers
-from attnbench.inputs.draw import Parameters
-from attnbench.oracle.solve import solve
-from attnbench.rules import attnbench_rules
-from attnbench.types.errors import BadInput, PluginFailed
-from attnbench.types.mask import Mask
-
-RULES = {rule.name: rule for rule in attnbench_rules()}
+from attnbench.explain.picture import colours, svg
+from attnbench.explain.steps import Step, number, number_rows, steps_markdown, steps_rows, steps_text
+from attnbench.types.errors import BadInput
 
 
-def steps_of(name: str, rule: str = "") -> dict[str, np.ndarray]:
-    one = example_named(name)
-    return {step.name: step.values for step in explain(RULES[rule or one.rule], one)}
-
-
-def test_self_attention() -> None:
-    steps = steps_of("self-attention")
-    want = [[1, 2.957691, 2.011295], [1, 1.540148, 2.722573], [1, 2.864164, 2.0]]
-    np.testing.assert_array_equal(np.round(steps[OUTPUT], 6), want)
-    weights = [[0.9756, 0.0179, 0.0066], [0.2676, 0.7275, 0.0049], [0.9094, 0.0453, 0.0453]]
-    np.testing.assert_array_equal(np.round(steps[WEIGHTS], 4), weights)
-
-
-def test_five_tokens() -> None:
-    steps = steps_of("five-tokens")
-    np.testing.assert_array_equal(steps[SCORES][0], [1, 0, 0.5, 0.5, 0.75])
-    np.testing.assert_array_equal(np.round(steps[WEIGHTS][0], 4), [0.2976, 0.1095, 0.1805, 0.1805, 0.2318])
-    np.testing.assert_array_equal(np.round(steps[WEIGHTS][4], 4), [0.2374, 0.1440, 0.2374, 0.1440, 0.2374])
-
-
-def test_projections() -> None:
-    steps = steps_of("projections")
-    assert list(steps) == ["X", "W_q", "W_k", "W_v", "q", "k", "v", SCORES, WEIGHTS, OUTPUT]
-    np.testing.assert_array_equal(steps["k"], [[0, 1, 1], [4, 4, 0], [2, 3, 1]])
-    np.testing.assert_array_equal(steps[SCORES], [[2, 4, 4], [4, 16, 12], [4, 12, 10]])
-    want = [[1.936621, 6.683105, 1.595068], [1.999994, 7.963992, 0.053976], [1.999705, 7.759892, 0.358389]]
-    np.testing.assert_array_equal(np.round(steps[OUTPUT], 6), want)
-
-
-def test_concatenate_with_its_combine_layer() -> None:
-    steps = steps_of("concatenate")
-    assert steps[WEIGHTS].shape == (1, 32)
-    assert float(steps[WEIGHTS].sum()) == pytest.approx(1, abs=1e-15)
-    logits = np.concatenate([steps["q"], steps["k"]], axis=1) @ steps["w"].T + steps["bias"]
-    np.testing.assert_allclose(steps[SCORES], logits, atol=1e-14)
-    assert steps["combined"].shape == (1, 64)
-    joined = np.concatenate([steps["q"], steps[OUTPUT]], axis=1)
-    np.testing.assert_allclose(steps["combined"], joined @ steps["W_combine"], atol=1e-14)
-
-
-def test_the_causal_sentence_sees_nothing_that_comes() -> None:
-    steps = steps_of("causal-sentence")
-    above = np.triu_indices(4, 1)
-    assert np.all(steps[MASKED][above] == -np.inf)
-    assert np.all(np.isfinite(steps[SCORES]))
-    assert np.all(steps[WEIGHTS][above] == 0)
-    np.testing.assert_allclose(steps[WEIGHTS].sum(axis=1), 1, atol=1e-15)
-
-
-def test_every_rule_has_an_example_and_can_be_worked_on_it() -> None:
-    for name, rule in RULES.items():
-        question = example_for(name)
-        steps = {step.name: step.values for step in explain(rule, question)}
-        case = case_of(rule, question)
-        names = [parameter.name for parameter in rule.parameters(case)]
-        drawn = {n: steps.get(f"{n} of {name}", steps[n])[None] for n in names}
-        want = solve(
-            case, rule, Parameters(drawn, {}), (question.q[None], question.k[None], question.v[None])
-        )
-        np.testing.assert_allclose(steps[OUTPUT], np.asarray(want[0, 0], float), atol=1e-12, err_msg=name)
-
-
-def test_heads_are_parts_of_the_features_and_each_has_its_steps() -> None:
-    tokens = np.random.default_rng(1).standard_normal((3, 8))
-    steps = explain(RULES["scaled_dot"], example_of(tokens, heads=2))
-    queries = [step for step in steps if step.name == "q"]
-    assert [step.head for step in queries] == [0, 1]
-    np.testing.assert_array_equal(np.hstack([step.values for step in queries]), tokens)
-    assert [step.text for step in queries] == ["columns 1 to 4 of X", "columns 5 to 8 of X"]
-
-
-def test_the_seed_draws_parameters_and_nothing_else() -> None:
-    question = example_named("five-tokens")
-
-    def of(seed: int) -> dict[str, np.ndarray]:
-        return {s.name: s.values for s in explain(RULES["general"], replace(question, seed=seed))}
-
-    np.testing.assert_array_equal(of(1)["q"], of(2)["q"])
-    np.testing.assert_array_equal(of(1)["w"], of(1)["w"])
-    assert not np.array_equal(of(1)["w"], of(2)["w"])
-
-
-def test_a_sink_takes_its_share() -> None:
-    weights = steps_of("five-tokens", "sinks")[WEIGHTS]
-    assert np.all(weights.sum(axis=1) < 1)
-
-
-@pytest.mark.parametrize(
-    ("rule", "keys", "sentence"),
-    [
-        ("concat_linear", 2, "concat_linear needs a key for each query: 1 queries, 2 keys"),
-        ("dot", 1, "dot needs a key for each value: 1 key, 32 values"),
-    ],
-)
-def test_keys_of_another_number_are_refused(rule: str, keys: int, sentence: str) -> None:
-    one = example_named("concatenate")
-    with pytest.raises(BadInput, match=f"^{sentence}$"):
-        explain(RULES[rule], replace(one, k=np.repeat(one.k, keys, axis=1)))
-
-
-def test_the_v_of_additive_is_not_called_as_the_values_are() -> None:
-    steps = explain(RULES["additive"], example_named("five-tokens"))
-    assert [step.name for step in steps].count("v") == 1
-    assert [step.values.shape for step in steps if step.name == "v of additive"] == [(4,)]
-
-
-@pytest.mark.parametrize(
-    ("reference", "words"),
-    [
-        (lambda q, k, *_: q @ k.T * np.nan, "the rule odd returned scores that are NaN or infinite"),
-        (
-            lambda q, k, *_: np.full((len(q), len(k)), np.inf),
-            "the rule odd returned scores that are NaN or infinite",
-        ),
-        (lambda q, *_: q, r"returned scores of shape \(5, 4\); \(5, 5\) is needed"),
-    ],
-)
-def test_a_wrong_reference_is_named(reference: Any, words: str) -> None:
-    with pytest.raises(PluginFailed, match=words):
-        explain(replace(RULES["dot"], name="odd", reference=reference), example_named("five-tokens"))
-
-
-def test_a_row_that_keeps_no_key_is_explained() -> None:
-    example = replace(example_named("five-tokens"), mask=Mask(padding=(0,)))
-    (weights,) = (step for step in explain(RULES["dot"], example) if step.name == WEIGHTS)
-    assert weights.text == "softmax over the keys of each row; 0 where a row keeps no key"
-    assert not weights.values.any()
-
-
-def test_an_explicit_float_mask_is_added() -> None:
-    example = replace(example_named("five-tokens"), mask=Mask(explicit="float"))
-    steps = {step.name: step for step in explain(RULES["dot"], example)}
-    assert not np.array_equal(steps[MASKED].values, steps[SCORES].values)
-    assert steps[MASKED].text == "mask float: its numbers are added, -inf drops a key"
-
-
-# As text
-
-
-def weights_of(*heads: np.ndarray, labels: tuple[str, ...]) -> list[Step]:
-    columns = heads[0].shape[1]
-    return [Step(WEIGHTS, "", values, labels, labels[:columns], head) for head, values in enumerate(heads)]
+def weights_of(*heads: np.ndarray, labels: tuple[str, ...]) -> Step:
+    blocks = tuple(f"head {head}" for head in range(1, len(heads) + 1))
+    columns = labels if len(labels) == heads[0].shape[1] else ()
+    return Step("weights", "w", np.stack(heads), labels, columns, blocks, "shades")
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1e100, "1.0e+100"), (-2.5e12, "-2.5e+12"), (999999999999.5, "999999999999.5000"), (-0.0, "0.0000"),
-     (6e-6, "6.0e-06"), (-np.inf, "-inf")],
+    [(1e100, "1.0000e+100"), (-2.5e12, "-2.5000e+12"), (999999999999.5, "999999999999.5000"),
+     (-0.0, "0.0000"),
+     (6e-6, "~0.0000"), (-6e-6, "~0.0000"), (-np.inf, "-inf"), (np.nan, ""), (0.00005001, "0.0001")],
 )  # fmt: skip
 def test_a_number(value: float, text: str) -> None:
     assert number(value, 4) == text
 
 
+def test_large_numbers_have_the_digits_asked_for() -> None:
+    step = Step("s", "t", np.array([[1234567890123456.0, 2.0]]))
+    assert "1.2345679e+15" in steps_text([step], digits=7)
+
+
+def test_decimals_align_and_labels_stand_over_their_columns() -> None:
+    step = Step("s", "t", np.array([[1.5, -np.inf], [1e-9, 22.25]]), ("a", "long"), ("k1", "k2"))
+    assert steps_text([step], width=60).splitlines() == [
+        "s (2×2): t",
+        "             k1       k2",
+        "  a      1.5000     -inf",
+        "  long  ~0.0000  22.2500",
+    ]
+
+
 def test_no_number_and_no_label_is_cut_where_few_columns_fit() -> None:
-    step = Step("q", "X", np.full((2, 6), 1 / 3), ("first", "second"), head=0)
-    lines = numbers(step, width=40, colour=False, digits=17).splitlines()
-    assert lines[0] == "  first   …  0.3333333333333333  0.3333333333333333"
+    step = Step("q", "X", np.full((2, 6), 1 / 3), ("first", "second"))
+    (line,) = steps_text([step], width=60, digits=17).splitlines()[1:2]
+    assert line == "  first   0.3333333333333333  …  0.3333333333333333"
+
+
+def test_the_middle_of_a_long_array_is_left_out() -> None:
+    step = Step("q", "X", np.arange(40.0)[:, None], tuple(f"x{i}" for i in range(40)))
+    lines = steps_text([step], rows=5).splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["x0", "x1", "x2", "…", "x39"]
+    assert len(steps_text([step], rows=40).splitlines()) == 41
 
 
 def test_labels_of_wide_characters_stand_in_line() -> None:
     labels = ("😀😀", "日本語のとても長いラベル", "cat")
-    lines = heatmap(weights_of(np.eye(3), labels=labels), 80).splitlines()[:3]
+    lines = steps_text([weights_of(np.eye(3), labels=labels)], width=100).splitlines()[3:6]
     assert len({cell_len(line) for line in lines}) == 1
-    assert max(map(cell_len, lines)) <= 2 + 16 + 1 + 6 + 1
 
 
-def test_a_heatmap_is_cut_to_the_width() -> None:
-    weights = weights_of(np.eye(7), labels=tuple(f"x{i}" for i in range(1, 8)))
-    assert "the first" not in heatmap(weights, 30)
-    assert "the first 7×3" in heatmap(weights, 10)
-
-
-def test_heads_stand_side_by_side_on_one_scale_as_many_as_fit() -> None:
-    heads = weights_of(*(np.array([[share, 0.0]]) for share in (0.5, 0.25, 0.5)), labels=("q",))
-    assert heatmap(heads, 80).splitlines() == [
-        "    head 1 head 2 head 3",
-        "  q ██  |  ▒▒  |  ██  |",
-        "    queries down, keys across; 0 |  ░░▒▒▓▓██| 0.5",
+def test_shades_stand_beside_the_numbers_on_one_scale() -> None:
+    heads = weights_of(*(np.array([[share, 0.0]]) for share in (0.5, 0.25)), labels=("q",))
+    assert steps_text([heads], width=100).splitlines() == [
+        "weights (2×1×2): w",
+        "  head 1          head 2          head 1                 head 2",
+        "  q  0.50  0.00   q  0.25  0.00   q ██  |                q ▒▒  |",
+        "                                    0 |  ░░▒▒▓▓██| 0.5     0 |  ░░▒▒▓▓██| 0.5",
     ]
-    assert heatmap(heads, 20).splitlines()[2:4] == ["    head 3", "  q ██  |"]
+    assert "q ▒▒  |" in steps_text([heads], width=30).splitlines()[-2]
+
+
+def test_shades_are_cut_to_the_width() -> None:
+    weights = weights_of(np.eye(50), labels=tuple(f"x{i}" for i in range(1, 51)))
+    assert "the first 50×27" in steps_text([weights], width=61)
+    assert max(map(cell_len, steps_text([weights], width=200).splitlines())) <= 200
+
+
+def test_markdown_is_a_heading_a_sentence_and_a_table() -> None:
+    step = Step("a|b", "<b>", np.array([[0.5, 1]]), ("r|",), ("k1", "k2"))
+    assert steps_markdown([step]) == (
+        "### a|b (1×2)\n\n&lt;b>\n\n|  | k1 | k2 |\n| --- | ---: | ---: |\n| r\\| | 0.5 | 1.0 |\n"
+    )
+
+
+def test_programs_get_every_number_and_no_infinity() -> None:
+    step = Step("s", "t", np.array([[[1.0, -np.inf]], [[2.0, 3.0]]]), ("r",), (), ("A", "B"))
+    (row,) = json.loads(json.dumps(steps_rows([step]), allow_nan=False))
+    assert (row["shape"], row["values"]) == ([2, 1, 2], [[[1.0, "-inf"]], [[2.0, 3.0]]])
+    cells = [(one["block"], one["row"], one["column"], one["value"]) for one in number_rows([step])]
+    assert cells == [("A", "r", 0, 1.0), ("A", "r", 1, "-inf"), ("B", "r", 0, 2.0), ("B", "r", 1, 3.0)]
 
 
 # As a picture
 
 
-def test_labels_of_a_picture_are_text() -> None:
-    hostile = ("'];alert(1)//", '"</script>')
-    spec = json.dumps(heatmap_spec(weights_of(np.eye(2), labels=hostile), "title"))
-    assert json.dumps(f"{json.dumps(list(hostile))}[datum.value]") in spec
+def test_a_picture_is_well_formed_whatever_labels_say() -> None:
+    hostile = ('"</text><script>', "\x1b[31m&amp;")
+    tree = ElementTree.fromstring(svg([weights_of(np.eye(2), labels=hostile)], "title\x1b"))
+    texts = [node.text for node in tree.iter() if node.tag.endswith("text")]
+    assert "title\\x1b" in texts
+    assert '"</text><script>' in texts
+    assert not [node for node in tree.iter() if node.tag.endswith("script")]
 
 
-def test_the_darkest_is_the_largest_of_all_heads_and_a_dropped_key_has_no_number() -> None:
-    heads = weights_of(*(np.array([[share, 0.0]]) for share in (0.1, 0.3)), labels=("q",))
-    spec = heatmap_spec(heads, "title\x1b")
-    cells, text = spec["spec"]["layer"]
-    assert cells["encoding"]["color"]["scale"]["domain"] == [0, 0.15, 0.3]
-    assert text["encoding"]["text"]["condition"] == {"test": "datum.weight === 0", "value": ""}
-    assert spec["title"] == "title\\x1b"
+def test_larger_is_darker_and_a_dropped_key_has_no_number() -> None:
+    text = svg([weights_of(np.array([[0.1, 0.0]]), np.array([[0.3, 0.2]]), labels=("q",))], "t")
+    fills = re.findall(r'fill="rgb\((\d+), (\d+), (\d+)\)"', text)
+    light = [sum(map(int, rgb)) for rgb in fills]
+    assert sorted(light) == [light[2], light[3], light[0], light[1]]
+    assert light[1] == 3 * 255
+    assert ">0.0<" not in text
+    assert ">0.3<" in text
+
+
+def luminance(rgb: str) -> float:
+    """The relative luminance of WCAG 2.1."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", rgb)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_number_in_every_cell_can_be_read() -> None:
+    for share in np.linspace(0, 1, 101):
+        fill, ink = colours(float(share))
+        dark, light = sorted((luminance(fill), 0.0 if ink == "black" else 1.0))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, share
+
+
+def test_lines_have_a_point_for_each_number() -> None:
+    step = Step("s", "t", np.array([[0.1, np.nan], [0.2, 0.3]]), ("a", "b"), ("4", "64"), drawn="lines")
+    assert svg([step], "t").count("<circle") == 3
 
 
 def test_a_picture_of_many_tokens_is_no_larger_than_a_screen() -> None:
-    spec = heatmap_spec(weights_of(np.eye(256), labels=tuple(f"x{i}" for i in range(256))), "t")
-    assert spec["width"] == {"step": 3}
-    assert spec["layer"][0]["encoding"]["y"]["axis"]["values"] == list(range(0, 256, 5))
-    with pytest.raises(BadInput, match="3 heads of 256×256 weights: at most 131072 cells can be drawn"):
-        heatmap_spec(weights_of(*[np.eye(256)] * 3, labels=("x",)), "t")
+    text = svg([weights_of(np.eye(256), labels=tuple(f"x{i}" for i in range(256)))], "t")
+    width, height = (float(size) for size in re.findall(r'(?:width|height)="([\d.]+)"', text)[:2])
+    assert max(width, height) < 1200
+    labels = re.findall(r">(x\d+)</text>", text)
+    assert 50 < len(labels) < 200
+    with pytest.raises(BadInput, match="at most 131072"):
+        svg([weights_of(*[np.eye(256)] * 3, labels=("x",))], "t")
+    with pytest.raises(BadInput, match="no weights to draw"):
+        svg([], "t")

@@ -1,0 +1,105 @@
+"""Lessons with numbers of their own: masks, rounding of softmax, batched products, saturation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+
+from attnbench.explain.behaviour import behaviour_steps, behaviours
+from attnbench.explain.examples import EXAMPLES, numbered
+from attnbench.explain.steps import Step
+from attnbench.inputs.draw import Wide, store, widen
+from attnbench.masks import keep_rows
+from attnbench.oracle.solve import softmax
+from attnbench.types.case import Case
+from attnbench.types.mask import mask_text, parse_mask
+from attnbench.types.rule import Rule
+
+RuleOf = Callable[[str], Rule]
+
+
+_MASKS = (
+    ("causal", 4, 4), ("causal", 2, 5), ("causal:lower_right", 2, 5), ("causal", 5, 2),
+    ("causal:lower_right", 5, 2), ("padding:3", 4, 5), ("window:2", 5, 5), ("causal+window:2", 5, 5),
+)  # fmt: skip
+
+
+def _masks(_: RuleOf, seed: int) -> Iterator[Step]:
+    for word, Lq, Lk in _MASKS:
+        case = Case("attention", "dot", 1, 1, 1, Lq, Lk, 1, 1, mask=parse_mask(word), seed=seed)
+        keep = keep_rows(case, np.arange(Lq))
+        assert keep is not None
+        name = f"{mask_text(case.mask)}, {Lq} queries of {Lk} keys"
+        text = "1 keeps a pair, 0 drops it"
+        yield Step(name, text, keep[0, 0] * 1.0, numbered("q", Lq), numbered("k", Lk), drawn="shades")
+    scores = np.array([[1.0, 0, 2, 1], [1, 0, 2, -np.inf], [1, 0, -np.inf, -np.inf], [-np.inf] * 4])
+    rows, keys = ("all kept", "k4 dropped", "k3, k4 dropped", "all dropped"), numbered("k", 4)
+    yield Step("scores + mask", "the mask adds 0 where it keeps and -inf where it drops", scores, rows, keys)
+    # A row of only -inf has no largest number to subtract.
+    powers = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), 0))
+    yield Step("powers", "e^(score − the largest of its row); e^-inf is exactly 0", powers, rows, keys)
+    text = "powers / their sum. A row that keeps no key gets 0; a plain softmax gives it NaN, 0 / 0"
+    yield Step("weights", text, softmax(scores), rows, keys, drawn="shades")
+
+
+def _precision(_: RuleOf, seed: int) -> Iterator[Step]:
+    def rounded(values: Wide) -> Wide:
+        return widen(store(values, "bfloat16"), "bfloat16")
+
+    scores = rounded(np.random.default_rng(seed).standard_normal((4, 4)) * 2)
+    scores[np.triu_indices(4, 1)] = -np.inf
+    labels = (EXAMPLES["causal-sentence"].queries,) * 2
+    yield Step("scores", "masked scores in bfloat16, which keeps 8 bits of each number", scores, *labels)
+    powers = rounded(np.exp(rounded(scores - scores.max(axis=1, keepdims=True))))
+    total = reduce(lambda left, right: rounded(left + right), powers.T)
+    narrow = rounded(powers / total[:, None])
+    text = "every difference, power, sum and quotient rounded to bfloat16 by hand"
+    yield Step("weights in bfloat16", text, narrow, *labels, drawn="shades")
+    wide = softmax(scores.astype(np.float32)).astype(np.float64)
+    yield Step("weights in float32", "softmax(scores.float())", wide, *labels, drawn="shades")
+    cast = rounded(wide)
+    text = "softmax(scores.float()).to(bfloat16), rounded once; also torch.softmax of bfloat16"
+    yield Step("weights cast back", text, cast, *labels, drawn="shades")
+    text = "weights in bfloat16 − weights cast back: not 0 where the float32 softmax changes a digit"
+    yield Step("difference", text, narrow - cast, *labels)
+
+
+def _bmm(_: RuleOf, seed: int) -> Iterator[Step]:
+    rng = np.random.default_rng(seed)
+    A, B = rng.integers(0, 4, (10, 3, 4)) * 1.0, rng.integers(0, 4, (10, 4, 5)) * 1.0
+    blocks, rows, inner, columns = (numbered(*one) for one in (("A", 10), ("i", 3), ("m", 4), ("j", 5)))
+    yield Step("A", "ten matrices of 3 rows and 4 columns", A, rows, inner, blocks)
+    yield Step("B", "ten matrices of 4 rows and 5 columns", B, inner, columns, numbered("B", 10))
+    C = A @ B
+    sum_ = " + ".join(f"{a:g}·{b:g}" for a, b in zip(A[0, 0], B[0, :, 0], strict=True))
+    text = f"C1 = A1 @ B1 and so on; C1[i1, j1] = {sum_} = {C[0, 0, 0]:g}. Scores are q @ transposed k"
+    yield Step("C", text, C, rows, columns, numbered("C", 10))
+
+
+def _saturation(rule_of: RuleOf, seed: int) -> Iterator[Step]:
+    names, keys = ("q·k", "q·k / √D"), numbered("k", 6)
+    for D in (4, 64, 512):
+        rng = np.random.default_rng([seed, D])
+        plain = rng.standard_normal((6, D)) @ rng.standard_normal(D)
+        scores = np.stack([plain, plain / np.sqrt(D)])
+        weights = softmax(scores)
+        text = "one query, six keys, all of standard normal features"
+        yield Step(f"scores, D = {D}", text, scores, names, keys)
+        yield Step(f"weights, D = {D}", "softmax of each row", weights, names, keys, drawn="shades")
+        text = "w(1 − w): the derivative of each weight by its own score; near 0, nothing is learned"
+        yield Step(f"gradient, D = {D}", text, weights * (1 - weights), names, keys, drawn="shades")
+    both = list(behaviours([rule_of("dot"), rule_of("scaled_dot")], (4, 16, 64, 256, 512), seed=seed))
+    for step in behaviour_steps(both):
+        yield replace(step, text=f"{step.text}. Other inputs than above: many queries, 32 keys each")
+
+
+LESSONS: dict[str, tuple[str, Callable[[RuleOf, int], Iterator[Step]]]] = {
+    "masks": ("masks drawn, and -inf in a row of scores", _masks),
+    "precision": ("softmax in bfloat16, and in float32 cast back", _precision),
+    "bmm": ("the batched product (10, 3, 4) × (10, 4, 5)", _bmm),
+    "saturation": ("why scores are divided by √D: softmax and its gradient", _saturation),
+}
+"""A summary of each lesson, and its steps, made from the rules by name and a seed."""
