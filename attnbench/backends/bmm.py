@@ -97,6 +97,7 @@ BMM = Backend(
     passes=PASSES,
     needs_dot_form=True,
     quadratic_copies=1,
+    masks_by_head=True,
     dropout=True,
     weights=weights,
 )

@@ -105,4 +105,5 @@ CHUNKED = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     quadratic_copies=0,
+    masks_by_head=True,
 )

@@ -112,5 +112,6 @@ COMPILED = Backend(
     operations=("attention", "multihead"),
     passes=PASSES,
     compiles=True,
+    masks_by_head=True,
     dropout=True,
 )

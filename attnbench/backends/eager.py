@@ -24,6 +24,7 @@ EAGER = Backend(
     prepare=prepare,
     operations=("attention", "multihead"),
     passes=PASSES,
+    masks_by_head=True,
     dropout=True,
     weights=weights,
 )

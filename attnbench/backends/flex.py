@@ -65,7 +65,7 @@ def block_mask(setup: Setup) -> BlockMask | None:
     return create_block_mask(
         (lambda b, h, i, j: (j == last) | keep(b, h, i, j)) if has_sink else keep,
         case.B if by_batch else None,
-        None,
+        case.H if case.mask.per_head else None,
         case.Lq,
         case.Lk + has_sink,
         device=case.device,
@@ -114,8 +114,10 @@ def _keep_by_table(case: Case) -> MaskMod:
     drawn = keep_mask(case, case.device)
     if drawn is None:
         drawn = torch.ones(1, 1, case.Lq, case.Lk, dtype=torch.bool, device=case.device)
-    table = pad(drawn, (0, 1), value=True)[:, 0].expand(case.B, case.Lq, case.Lk + 1)
-    return lambda b, h, i, j: table[b, i, j]
+    table = pad(drawn, (0, 1), value=True).expand(case.B, -1, case.Lq, case.Lk + 1)
+    if case.mask.per_head:
+        return lambda b, h, i, j: table[b, h, i, j]
+    return lambda b, h, i, j: table[b, 0, i, j]
 
 
 def attention(setup: Setup) -> Call:
@@ -170,4 +172,5 @@ FLEX = Backend(
     dtypes=("float32", "bfloat16", "float16"),
     compiles=True,
     quadratic_copies=0,
+    masks_by_head=True,
 )

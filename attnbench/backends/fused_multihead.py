@@ -48,5 +48,6 @@ FUSED_MULTIHEAD = Backend(
     prepare=prepare,
     operations=("multihead",),
     passes=PASSES,
+    masks_by_head=True,
     dropout=True,
 )

@@ -25,6 +25,8 @@ def supports(case: Case, rule: Rule) -> str | None:
     """Return what the module can't express, or None."""
     layer = case.layer
     assert layer is not None
+    if case.constants:
+        return "the module always divides by √D"
     if case.Hkv != case.H:
         return f"the module has no shared heads: Hkv must be H; here Hkv = {case.Hkv} and H = {case.H}"
     if case.Dv != case.D:
@@ -97,7 +99,7 @@ def _weights(setup: Setup) -> dict[str, Tensor]:
 
 
 def _module_mask(case: Case) -> Tensor | None:
-    """(Lq, Lk), or (B·H, Lq, Lk) where batch elements differ; bool with True = drop, or float."""
+    """(Lq, Lk), or (B·H, Lq, Lk) where batch elements or heads differ; bool with True = drop, or float."""
     if case.mask.explicit == "float" or empty_rows(case, case.device) is not None:
         mask = additive_mask(case, case_dtype(case), case.device)
     else:
@@ -105,7 +107,7 @@ def _module_mask(case: Case) -> Tensor | None:
         mask = None if keep is None else ~keep
     if mask is None:
         return None
-    if mask.shape[0] == 1:
+    if mask.shape[:2] == (1, 1):
         return mask[0, 0]
     return mask.expand(case.B, case.H, case.Lq, case.Lk).flatten(0, 1)
 
@@ -118,5 +120,6 @@ NN_MULTIHEAD_ATTENTION = Backend(
     operations=("multihead",),
     passes=PASSES,
     rules=("scaled_dot",),
+    masks_by_head=True,
     dropout=True,
 )

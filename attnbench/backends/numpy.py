@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.masks import additive_mask
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.rule import of_head
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,8 @@ def attention(setup: Setup) -> Callable[[Array, Array, Array, Array], None]:
     import numpy as np
 
     case, rule = setup.case, setup.rule
-    own = [{name: p[h].numpy() for name, p in setup.rule_parameters.items()} for h in range(case.H)]
+    arrays = {name: p.numpy() for name, p in setup.rule_parameters.items()}
+    own = [of_head(case, rule, arrays, h) for h in range(case.H)]
     sinks = [None if rule.sink is None else rule.sink(own[h]) for h in range(case.H)]
     scores_of_head, bias_is_apart = _scores(setup, own)
     mask = additive_mask(case, case_dtype(case), "cpu", setup.scoring if bias_is_apart else None)
@@ -175,5 +177,6 @@ NUMPY = Backend(
     dtypes=("float64", "float32"),
     devices=("cpu",),
     quadratic_copies=0,
+    masks_by_head=True,
     dropout=True,
 )

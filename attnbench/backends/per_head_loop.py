@@ -30,14 +30,18 @@ def head_weights(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> lis
     every = slice(0, case.Lk)
     softmax = softmax_of(case)
 
+    def only(x: Tensor | None, h: int) -> Tensor | None:
+        return x if x is None or x.shape[1] == 1 else x[:, h : h + 1]
+
     def of_head(h: int) -> Weigh:
         own = {name: parameter[h : h + 1] for name, parameter in setup.rule_parameters.items()}
         scoring = setup.rule.bind(alone, own)
         scores = scores_of(scoring)
-        added = plus_bias(mask, scoring, slice(0, case.Lq), every, dtype)
+        added = plus_bias(only(mask, h), scoring, slice(0, case.Lq), every, dtype)
+        own_empty = only(empty, h)
 
         def weigh(q: Tensor, k: Tensor) -> Tensor:
-            return softmax(scores(q, k, every), added, empty, scoring.sink)
+            return softmax(scores(q, k, every), added, own_empty, scoring.sink)
 
         return weigh
 
@@ -129,6 +133,7 @@ PER_HEAD_LOOP = Backend(
     operations=("attention", "multihead"),
     passes=PASSES,
     quadratic_copies=1,
+    masks_by_head=True,
     dropout=True,
     weights=weights,
 )

@@ -173,6 +173,7 @@ def _pinned(kernel: Kernel, words: str, **declared: Any) -> Backend:
         operations=("attention", "multihead"),
         passes=PASSES,
         needs_dot_form=True,
+        masks_by_head=True,
         dropout=True,
         **declared,
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.inputs.draw import EPS, Stored, widen
+from attnbench.types.arithmetic import UNIT
 from attnbench.types.case import Case, Dtype
 from attnbench.types.record import Accuracy
 
@@ -134,6 +135,9 @@ largest error. Over all rules at D = 1 ... 8192 the worst seen are 14 (and 38) i
 in half precision."""
 
 
+MOST_ROUNDED = 16.0
+"""The same of a coarser arithmetic."""
+
 ASSUMED_RMS: dict[Dtype, float] = {"float64": 4, "float32": 4, "bfloat16": 1, "float16": 1}
 """The RMS error in place of a reference's if an operation has no reference, in eps * rms(output)."""
 
@@ -143,6 +147,10 @@ SUM_ERROR = 0.15
 Each addition is off by 0.21 eps of the sum so far (evenly within half a gap, which is eps / 2 to eps of the
 number), and the squares of these sums add up to n² / 2 squares of a term. Source of the growth with sqrt(n):
 Higham and Mary, A new approach to probabilistic rounding error analysis, 2019."""
+
+STORED = 0.5
+"""Scores, weights and output are off by 0.21 gaps each where they are stored in a coarser arithmetic, by 0.36
+together. A smaller unit tells arithmetics apart: bfloat16 is not within the limits of TF32."""
 
 EXP_ERROR = 8.0
 """Limits are twice the unit, so that an exp within 20 ulp passes: an ulp is eps / 2 to eps of a number, 0.72
@@ -154,15 +162,24 @@ def longest_sum(case: Case) -> int:
     return max(case.Lk, case.D, case.layer.E if case.layer else 0)
 
 
-def rounding_unit(dtype: Dtype, terms: int, largest_score: float = 0.0) -> float:
-    """Return the RMS error, in eps * rms(output), that limits allow whatever the plain reference's is.
+def gap_of(dtype: Dtype, arithmetic: str) -> float:
+    """Return the gap between 1 and the next number, of a dtype or of a coarser arithmetic ("" for none)."""
+    return max(EPS[dtype], UNIT.get(arithmetic, 0.0))
+
+
+def rounding_unit(dtype: Dtype, terms: int, largest_score: float = 0.0, arithmetic: str = "") -> float:
+    """Return the RMS error, in gaps * rms(output), that limits allow whatever the plain reference's is.
 
     Three roundings differ between right computations: a sum of ``terms`` numbers in another order, another
     exp, and a log-sum-exp as large as the largest score, whose rounding is a relative error of the output.
-    All are made in float32 where the dtype is narrower, which leaves the rounding of the output, 1.
+    All are made in float32 where the dtype or the arithmetic is narrower. This leaves the rounding of the
+    output, 1; in an arithmetic that of weights and of what is stored, ``STORED``.
     """
-    wide = min(EPS[dtype], EPS["float32"]) / EPS[dtype]
-    return max(1.0, wide * (EXP_ERROR + SUM_ERROR * float(np.sqrt(terms)) + largest_score))
+    gap = gap_of(dtype, arithmetic)
+    wide = min(gap, EPS["float32"]) / gap
+    return max(
+        STORED if arithmetic else 1.0, wide * (EXP_ERROR + SUM_ERROR * float(np.sqrt(terms)) + largest_score)
+    )
 
 
 def assumed_errors(exact: Array, dtype: Dtype) -> Errors:
@@ -211,16 +228,20 @@ def verdict(
     axes: Sequence[str] = (),
     few: float = 1.0,
     unit: float = 1.0,
+    arithmetic: str = "",
 ) -> tuple[Accuracy, str]:
     """Return the check in numbers, and why it failed in words ("" for no failure).
 
     errors, reference: of the backend and of the plain reference, pooled over the same draws. output, values:
     the scale of the exact output, and of v or the source of values. rows: query rows that were compared, of
     ``rows_of``. draws: the number of outputs. axes: names of axes, where these are not outputs. few: a factor
-    on the reference's RMS error, where it is judged by few numbers. unit: :func:`rounding_unit`.
+    on the reference's RMS error, where it is judged by few numbers. unit: :func:`rounding_unit`. arithmetic:
+    coarser than the dtype, to whose rounding the backend is held instead; "" for none. The reference is then
+    the exact answer to rounded inputs.
     """
-    rms_unit, max_unit = unit * EPS[dtype] * output.rms, unit * EPS[dtype] * output.largest
-    most_rms, most_max = _most_counted(values, dtype)
+    gap = unit * gap_of(dtype, arithmetic)
+    rms_unit, max_unit = gap * output.rms, gap * output.largest
+    most_rms, most_max = _most_counted(values, dtype, arithmetic)
     counted_rms, counted_max = min(reference.rms, most_rms), min(reference.max_abs, most_max)
     accuracy = Accuracy(
         rms_error=errors.rms,
@@ -234,7 +255,7 @@ def verdict(
         draws=draws,
     )
     problem = _problem(errors, accuracy, axes)
-    if problem and reference_off(reference, values, dtype):
+    if problem and not arithmetic and reference_off(reference, values, dtype):
         problem += (
             f". The plain reference is itself off by {reference.rms:.3g} RMS, more than {dtype} explains: "
             "do the rule's torch and NumPy forms agree?"
@@ -249,8 +270,8 @@ def reference_off(reference: Errors, values: Scale, dtype: Dtype) -> bool:
     return reference.rms > rms or reference.max_abs > largest or bool(reference.not_finite)
 
 
-def _most_counted(values: Scale, dtype: Dtype) -> tuple[float, float]:
-    unit = MOST_RMS[dtype] * EPS[dtype]
+def _most_counted(values: Scale, dtype: Dtype, arithmetic: str = "") -> tuple[float, float]:
+    unit = (MOST_ROUNDED if arithmetic else MOST_RMS[dtype]) * gap_of(dtype, arithmetic)
     return unit * values.rms, 4 * unit * values.largest
 
 

@@ -273,13 +273,13 @@ SUMMED = 2.0
 Without it two of 574 right gradients of biases in the suite ``edges`` reached 1.1 and 1.6 of the limits."""
 
 
-def summed(case: Case, part: str) -> float:
+def summed(case: Case, part: str, arithmetic: str = "") -> float:
     """Return the factor for the gradient of a tensor: by the number of rows or keys that it sums over."""
     if part.startswith(("rule.", "b_")):
         terms = case.B * case.Lq * (case.Lk if part.startswith("rule.") else 1)
-        return SUMMED * rounding_unit(case.dtype, terms)
+        return SUMMED * max(1.0, rounding_unit(case.dtype, terms, arithmetic=arithmetic))
     rows = case.Lq * (case.B if part.startswith("w_") else case.group)
-    return rounding_unit(case.dtype, max(rows, case.Lk))
+    return max(1.0, rounding_unit(case.dtype, max(rows, case.Lk), arithmetic=arithmetic))
 
 
 def few(count: int) -> float:

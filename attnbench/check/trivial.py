@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from math import isclose
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,7 +58,7 @@ def trivial_answers(
         "running_mean": _running_mean(case, heads, case_rows),
     }
     shape = (case.B, case.H, len(case_rows), case.Dv)
-    outs = {n: np.broadcast_to(np.repeat(x, case.group, axis=1), shape) for n, x in by_value.items()}
+    outs = {n: np.broadcast_to(np.repeat(x, case.H // x.shape[1], 1), shape) for n, x in by_value.items()}
     outs["nearest_value"] = _nearest_value(case, rule, parameters, heads, case_rows)
     return {
         name: store(
@@ -65,17 +68,32 @@ def trivial_answers(
     }
 
 
+def wrong_constants(case: Case, rule: Rule) -> Iterator[Case]:
+    """Yield the case with one of its constants at its default, or at an end of its range.
+
+    Those within 5 % of the constant are left out, as a default with fewer digits is.
+    """
+    for constant in rule.constants:
+        own = dict(case.constants).get(constant.name)
+        for other in (constant.default_of(case), constant.least, constant.most):
+            if own is not None and other is not None and not isclose(own, other, rel_tol=0.05):
+                chosen = dict(case.constants) | {constant.name: other}
+                yield replace(case, constants=tuple(chosen.items()))
+
+
 def _running_mean(case: Case, heads: Heads, rows: Rows) -> Array:
-    out = np.zeros((case.B, case.Hkv, len(rows), case.Dv))
+    heads_of = case.H if case.mask.per_head else case.Hkv
+    v = np.repeat(heads.v, heads_of // case.Hkv, axis=1)
+    out = np.zeros((case.B, heads_of, len(rows), case.Dv))
     at_once = max(1, PAIRS_AT_ONCE // (case.B * case.Lk))
     for start in range(0, len(rows), at_once):
         at = slice(start, start + at_once)
         keep = keep_rows(case, rows[at])
         if keep is None:
-            out[:, :, at] = heads.v.mean(axis=2, keepdims=True)
+            out[:, :, at] = v.mean(axis=2, keepdims=True)
             continue
         share = keep / np.maximum(1, keep.sum(-1, keepdims=True))
-        out[:, :, at] = share @ heads.v
+        out[:, :, at] = share @ v
     return out
 
 

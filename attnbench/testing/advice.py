@@ -21,6 +21,10 @@ BY_FAMILY: dict[str, str] = {
         "Inputs that require gradients give a wrong output: don't decide by requires_grad, or decline pass "
         "'both' in supports()."
     ),
+    "dropped": (
+        "NaN or infinity in dropped keys and values reaches the output: skip them or set them to 0, or don't "
+        "declare ignores_dropped."
+    ),
     "loud": (
         "Scores up to ±1000 give a wrong output: subtract each row's maximum before exp, and use -inf for "
         "dropped pairs."
@@ -30,6 +34,7 @@ BY_FAMILY: dict[str, str] = {
         "last keys."
     ),
     "quiet": "Values of unlikely keys are wrong: look at the scale, and for dropped or rounded weights.",
+    "even": "Weights lose bits: keep them in float16 or float32, not in bfloat16.",
     "dropout": "Drop each weight by itself, anew in every call, after the softmax; scale others by 1/(1-p).",
     "weights": "Return the weights that make the output, with 0 where the mask drops a pair.",
 }
@@ -53,6 +58,7 @@ BY_CHECK: dict[Check, str] = {
         "Use case.threads threads. Start threads and processes in preparation, and end what a call starts "
         "before it returns."
     ),
+    "leaks": "Free what a call allocates: look for lists and caches that get an entry in every call.",
     "graph": "Keep the graph: no .detach(), .data, NumPy or out= between inputs and output.",
     "requires": (
         "Install this module and declare it, as requires=('name',): the backend is then unavailable, not "

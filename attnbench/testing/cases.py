@@ -1,4 +1,4 @@
-"""The cases that test a backend: small ones that combine what it declares, and a few large ones.
+"""The cases that test a backend: small ones that combine what it declares, and those of larger shapes.
 
 Candidates are made within the declarations; ``supports`` is asked about each; few of those that it takes are
 chosen, so that every two features meet.
@@ -27,6 +27,7 @@ from attnbench.types.words import clean, one_line
 from attnbench.worker.failures import no_answer
 
 MASKS = ("none", "causal", "causal:lower_right", "window:9", "padding", "bool", "float")
+MASKS_BY_HEAD = ("bool:per_head", "float:per_head")
 LENGTHS = ((33, 33), (17, 65), (65, 20), (1, 70))
 """Past a block, fewer queries than keys, more (causal:lower_right leaves some without keys), one query."""
 FEATURES = ((16, 16), (64, 64), (13, 13), (8, 24))
@@ -45,9 +46,24 @@ MOST, MOST_COMPILED = 30, 5
 """Small cases of a backend, and of one that compiles for seconds a case."""
 DROPOUT = 0.2
 
+SHAPES: dict[str, Sequence[Any]] = {
+    "lengths": (
+        (15, 257), (16, 512), (17, 129), (63, 385), (64, 127), (65, 256), (127, 513), (128, 63), (129, 511),
+        (255, 128), (256, 64), (257, 65),
+    ),
+    "features": tuple((D, D) for D in (16, 32, 64, 80, 96, 112, 128, 256)),
+    "heads": ((3, 3), (4, 1), (4, 2), (6, 3), (16, 8)),
+    "mask": ("none", "causal:lower_right", "causal"),
+}  # fmt: skip
+"""The shapes that kernels branch on: blocks of 16 to 512 queries and keys, one more and one less; features
+with a path of their own; the number of key/value heads. The size of a block often depends on the features."""
+MOST_IN_SHAPE = 2**24
+"""The most elements for all pairs in one of these cases: they are many, and each must be quick."""
+
 LARGE: tuple[dict[str, Any], ...] = (
-    {"B": 1, "H": 2, "Lq": 1100, "Lk": 1100, "D": 64, "mask": "causal"},
-    {"B": 2, "H": 4, "Hkv": 2, "Lq": 1, "Lk": 5000, "D": 64, "mask": "none"},
+    {"B": 1, "H": 2, "Lq": 2049, "Lk": 2049, "D": 64, "mask": "causal"},
+    {"B": 1, "H": 1, "Lq": 4097, "Lk": 129, "D": 32, "mask": "none"},
+    {"B": 2, "H": 4, "Hkv": 2, "Lq": 1, "Lk": 4097, "D": 64, "mask": "none"},
     {"B": 64, "H": 8, "Lq": 40, "Lk": 40, "D": 32, "mask": "none", "half": True},
     {"B": 1, "H": 2, "Lq": 600, "Lk": 600, "D": 32, "mask": "causal", "pass_": "both"},
 )
@@ -108,12 +124,25 @@ def large_cases(backend: Backend, rules: Sequence[Rule]) -> Iterator[list[Case]]
         yield [case for case in made if case is not None]
 
 
+def shape_cases(backend: Backend, rules: Sequence[Rule]) -> Iterator[Case]:
+    """Yield cases in which every two values of :data:`SHAPES` meet, in the precisions of a backend."""
+    operation = "attention" if "attention" in backend.operations else "multihead"
+    fixed = {"layer": ({} if operation == "attention" else {"wide": True, "bias": True},), "B": (1,)}
+    values = SHAPES | fixed | {"dtype": backend.dtypes, "device": (device_of(backend),), "pass": ("forward",)}
+    for number, row in enumerate(covering_rows(values, possible)):
+        made = _with_rule(row, rules, number)
+        if made is not None:
+            case, rule = made.case, next(rule for rule in rules if rule.name == made.case.rule)
+            if case.H * case.Lq * case.Lk * rule.score_elements(case) <= MOST_IN_SHAPE:
+                yield case
+
+
 def _values(backend: Backend) -> dict[str, Sequence[Any]]:
     layers: list[dict[str, Any]] = [{}] if "attention" in backend.operations else []
     if "multihead" in backend.operations:
         layers += LAYERS
     return {
-        "mask": MASKS,
+        "mask": (*MASKS, *(MASKS_BY_HEAD if backend.masks_by_head else ())),
         "lengths": LENGTHS,
         "features": FEATURES,
         "heads": HEADS,
@@ -171,7 +200,7 @@ def _case(rule: Rule, *, mask: str, **sizes: Any) -> Case | None:
 
 @dataclass(frozen=True)
 class ConformanceCase:
-    """A case of the kit. large: one of the few that take longer."""
+    """A case of the kit. large: one of the shapes of real models, which together take a minute."""
 
     case: Case
     large: bool = False
@@ -213,7 +242,13 @@ def choose(backend: Backend, rules: Mapping[str, Rule]) -> Choice:
         asked += [(one, ask(backend, one.case, rules[one.case.rule])) for one in more]
     taken = [one for one, answer in asked if answer.reason is None]
     cases = [ConformanceCase(one.case) for one in _covering(taken, backend)]
+    cases += [ConformanceCase(case) for case in _with_constants(backend, taken, rules)]
     cases += [ConformanceCase(case) for case in _with_dropout(backend, taken, rules)]
+    cases += [
+        ConformanceCase(case, large=True)
+        for case in (shape_cases(backend, rules_of(backend, rules)) if taken and not backend.compiles else ())
+        if ask(backend, case, rules[case.rule]) == Answer(None)
+    ]
     for alternatives in large_cases(backend, rules_of(backend, rules)) if taken else ():
         answers = ((case, ask(backend, case, rules[case.rule])) for case in alternatives)
         first = next((case for case, answer in answers if answer == Answer(None)), None)
@@ -302,6 +337,16 @@ def _pairs(one: Candidate) -> frozenset[frozenset[tuple[str, str]]]:
     features = [(name, str(value)) for name, value in one.features.items() if name != "rule"]
     alone = frozenset([("rule", one.case.rule)])
     return frozenset([alone, *(frozenset(pair) for pair in combinations(features, 2))])
+
+
+def _with_constants(backend: Backend, taken: list[Candidate], rules: Mapping[str, Rule]) -> Iterator[Case]:
+    """Yield a case for each rule with constants that a backend takes; one that declines it loses nothing."""
+    firsts = {one.case.rule: one.case for one in reversed(taken) if one.case.Lq > 1}
+    for case in firsts.values():
+        given = sorted((constant.name, constant.example) for constant in rules[case.rule].constants)
+        chosen = replace(case, constants=tuple(given))
+        if given and not backend.compiles and ask(backend, chosen, rules[case.rule]).reason is None:
+            yield chosen
 
 
 def _with_dropout(backend: Backend, taken: list[Candidate], rules: Mapping[str, Rule]) -> list[Case]:

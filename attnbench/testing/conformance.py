@@ -36,7 +36,7 @@ class BackendConformance:
     """Base class: each case of the kit becomes a test of ``backend``, and so does ``supports``.
 
     backend: the name of an installed one, or the file of a plugin that brings one. large: whether to include
-        the few large cases.
+        cases of larger shapes.
     """
 
     backend: ClassVar[str | Path]
@@ -80,7 +80,7 @@ class BackendConformance:
 def _fail_for(report: Report, about: About, case: str = "") -> None:
     for counts in report.unavailable:
         pytest.skip(counts.unavailable)
-    own = [f for f in report.problems if f.about == about and (not case or case in f.cases)]
+    own = [f for f in report.findings if f.about == about and (not case or case in f.cases)]
     if own:
         pytest.fail("\n".join(str(replace(f, cases=()) if case else f) for f in own), pytrace=False)
 

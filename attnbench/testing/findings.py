@@ -77,11 +77,6 @@ class Report:
     findings: tuple[Finding, ...]
 
     @property
-    def problems(self) -> tuple[Finding, ...]:
-        """The findings."""
-        return self.findings
-
-    @property
     def unavailable(self) -> tuple[Counts, ...]:
         """The backends that can't run here, so that nothing is known of them."""
         return tuple(counts for counts in self.counts if counts.unavailable)

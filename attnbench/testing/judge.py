@@ -118,7 +118,7 @@ def check_backend(
     Each case is judged as by ``attnbench check``, in processes of its own, in about half a second.
 
     backend: the name of an installed one, or the file or module of a plugin, of which all backends are
-        checked (and rules, with a plain backend). large: whether to include the few large cases. raises:
+        checked (and rules, with a plain backend). large: whether to include cases of larger shapes. raises:
         False to get a report of failures too. timeout: the longest wait for one answer, s. memory_limit: the
         most memory that it may allocate, bytes.
 
@@ -203,11 +203,11 @@ def reported(planned: Plan, records: Sequence[Record], registry: Registry) -> Re
     findings: list[Finding] = []
     for name, choice in planned.choices.items():
         own = [record for record in records if record.backend == name]
-        right = [record for record in own if record.status == "ok"]
+        right = [record for record in own if record.passed]
         absent_here = next((record.reason for record in own if record.status == "unavailable"), "")
         counted = [record for record in own if not MEANING[record.status].declined]
         numbers = (len(right), len(counted), choice.declined, choice.asked)
-        rules = {registry.rules[record.rule].source for record in own if record.status != "ok"}
+        rules = {registry.rules[record.rule].source for record in own if not record.passed}
         command = _command(name, registry.backends[name].source, rules)
         counts.append(Counts(name, *numbers, absent_here, command))
         findings += choice.findings

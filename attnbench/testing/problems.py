@@ -74,7 +74,7 @@ class Failure:
 
 def failures(records: Iterable[Record]) -> list[Failure]:
     """Return the failures among records: those with a status other than right, declined or absent."""
-    return [Failure(r) for r in records if r.status != "ok" and not MEANING[r.status].declined]
+    return [Failure(r) for r in records if not (r.passed or MEANING[r.status].declined)]
 
 
 def looks(records: Iterable[Record], sources: Mapping[str, Source]) -> dict[str, Look]:
@@ -107,7 +107,7 @@ def findings_of(
 
     diagnoses: by the case of the record, where an answer got a close look.
     """
-    right = [record.case for record in records if record.status == "ok"]
+    right = [record.case for record in records if record.passed]
     groups: dict[tuple[str, ...], list[Failure]] = {}
     for failure in failures(records):
         known = diagnoses.get(failure.record.case)
@@ -222,6 +222,7 @@ def _features(case: Case) -> dict[str, str]:
         (mask.padding, "padding", "case.mask.padding is not None"),
         (mask.explicit, "an explicit mask", "case.mask.explicit is not None"),
         (mask.explicit, f"a {mask.explicit} mask", f"case.mask.explicit == {mask.explicit!r}"),
+        (mask.per_head, "a mask of its own for each head", "case.mask.per_head"),
         (case.layer is not None, "a layer", "case.layer is not None"),
         (case.pass_ != "forward", "gradients", "case.pass_ != 'forward'"),
         (case.dropout, "dropout", "case.dropout"),

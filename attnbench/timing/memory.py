@@ -1,4 +1,4 @@
-"""Peak extra memory of one call, on the CPU and on a CUDA device."""
+"""Peak extra memory of one call, on the CPU and on a CUDA device, and memory that stays with every call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import gc
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter_ns, process_time_ns
 from typing import Any
 
 from attnbench.timing.allocator import return_freed_memory
@@ -71,3 +72,63 @@ def _give_back_free_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+LEAST_GROWTH_BYTES = 256 * 1024
+"""Memory counts as grown from here on: an allocator takes some hundred kilobytes at once from the system."""
+ROUNDS, CALLS, _BYTES, _NS = 6, 64, 512 * 1024**2, 2_000_000_000
+"""Memory must grow in each of so many rounds, over so many calls: a cache stops growing when it is full. So
+much growth suffices too, and so long a time."""
+_ROUND_CPU_NS, _ROUND_NS, _ROUND_BYTES = 10_000_000, 100_000_000, 32 * 1024**2
+"""A round ends after so much time on a core, after so long, when so much is kept, or after ``CALLS``. Of time
+on the clock alone a busy machine may leave room for two calls, too few to show what stays."""
+
+
+def growth_per_call(call: Callable[[], object], held_bytes: Callable[[], int | None]) -> float:
+    """Return the bytes that stay with every call; 0 where memory stops growing, or nothing tells.
+
+    held_bytes: what the process holds now, as :func:`resident_bytes`. Where memory does not grow, this takes
+    one round.
+    """
+    start, first = perf_counter_ns(), held_bytes()
+    before, calls, rounds, last = first, 0, 0, False
+    while first is not None and before is not None:
+        calls += _round(call)
+        rounds += 1
+        now = held_bytes()
+        if now is None or now - before < LEAST_GROWTH_BYTES:
+            break
+        if last:
+            return (now - first) / calls
+        # One whole round more: a cache may have become full at the beginning of this one.
+        enough = calls >= CALLS or now - first >= _BYTES or perf_counter_ns() - start >= _NS
+        last = rounds >= ROUNDS - 1 and enough
+        before = now
+    return 0.0
+
+
+def resident_bytes() -> int | None:
+    """Return the memory of the process that is not free, swapped out included; None but on Linux.
+
+    The counters of :data:`_STATUS` are off by megabytes on machines of many cores; these are exact.
+    """
+    gc.collect()
+    _give_back_free_memory()
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Rss:", "Swap:")))
+
+
+def _round(call: Callable[[], object]) -> int:
+    """Make the calls of a round; return their number."""
+    most = _status_kib("VmRSS") + _ROUND_BYTES // 1024
+    core, end = process_time_ns() + _ROUND_CPU_NS, perf_counter_ns() + _ROUND_NS
+    made = 0
+    while made < CALLS and process_time_ns() < core and perf_counter_ns() < end:
+        call()
+        made += 1
+        if _status_kib("VmRSS") >= most:
+            break
+    return made

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
-from attnbench.cases.ids import parse_case
+from attnbench.cases.ids import parse_case, rule_word
 from attnbench.check.errors import (
     Errors,
     Scale,
@@ -24,9 +25,18 @@ from attnbench.check.errors import (
     verdict,
 )
 from attnbench.check.gradients import few, gradient_scale, summed
-from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers
+from attnbench.check.rounding import Scatter, nudged, rounded
+from attnbench.check.trivial import TRIVIAL_ANSWERS, trivial_answers, wrong_constants
 from attnbench.check.weights import WeightErrors, weight_errors, weights_problem
-from attnbench.inputs.draw import Stored, draw_inputs, draw_parameters, draw_upstream, widen, widened
+from attnbench.inputs.draw import (
+    Stored,
+    draw_inputs,
+    draw_parameters,
+    draw_upstream,
+    store,
+    widen,
+    widened,
+)
 from attnbench.inputs.kinds import DELIVERIES, NORMAL, draw_family, families_of, family_draws, largest_score
 from attnbench.inputs.symmetries import (
     Transform,
@@ -41,6 +51,7 @@ from attnbench.inputs.symmetries import (
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import ERROR, HELD, OUT, PLAIN, UPSTREAM
 from attnbench.oracle.solve import choose_rows, solve, solve_outputs, solve_weights
+from attnbench.types.arithmetic import assumed
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
 from attnbench.types.operation import operation_of
@@ -75,6 +86,9 @@ def check_draws(case: Case, rule: Rule, without: Sequence[str]) -> tuple[tuple[s
 
 _CHANGES_REMEMBERED = 8
 
+_UNDECLARED = "it is assumed in forward passes of attention without parameters alone: declare computes_in"
+_NO_ROUNDING = "these errors stay as they are on nearly equal inputs, as those of wrong maths do"
+
 
 class CaseVerifier:
     """A case with its parameters, and its draws, exact answers and errors so far."""
@@ -99,6 +113,10 @@ class CaseVerifier:
         self._scales: dict[tuple[int, str], Scale] = {}
         self._scores: dict[str, dict[int, dict[str, Errors]]] = {}
         self._plain_weights: dict[int, WeightErrors] = {}
+        self._nudges: dict[int, Drawn] = {}
+        self._before: dict[str, Array] = {}
+        self._scatters: dict[str, Scatter] = {}
+        self._roundings: dict[tuple[int, str], Errors] = {}
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -122,7 +140,9 @@ class CaseVerifier:
 
     def _solved(self, inputs: Mapping[str, Stored]) -> dict[str, Array]:
         """Return the exact outputs for inputs, on the chosen rows, without gradients."""
-        wide = {name: self._wide(name, array) for name, array in inputs.items()}
+        return self._solved_wide({name: self._wide(name, array) for name, array in inputs.items()})
+
+    def _solved_wide(self, wide: Mapping[str, Array]) -> dict[str, Array]:
         if self.operation.heads is None:
             return solve_outputs(self.case, self.rule, self.wide, wide)
         if self.case.pass_ == "backward":
@@ -155,9 +175,9 @@ class CaseVerifier:
                 off = gradients[ERROR + name]
                 drawn.plain_errors[name] = errors_of(off, np.broadcast_to(array, off.shape))
 
-    def arrays(self, index: int, change: int) -> dict[str, Stored]:
+    def arrays(self, index: int, change: int, *, nudged: bool = False) -> dict[str, Stored]:
         """Return the arrays of a draw for a worker, by name; change: the seed of a transform, 0 for none."""
-        drawn = self._after(index, change)
+        drawn = self._nudged(index) if nudged else self._after(index, change)
         named, upstream = dict(drawn.inputs), drawn.upstream
         if change and self.operation.heads is not None:
             transform = self._change(index, change)
@@ -196,7 +216,35 @@ class CaseVerifier:
             raise ValueError(f"no weights of the plain reference of draw {index} to judge by")
         return weights_problem(case, got, exact, self._plain_weights[index], rows)
 
-    def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
+    def _nudged(self, index: int) -> Drawn:
+        """Return a draw with every number a little changed, solved once."""
+        if index not in self._nudges:
+            rng = np.random.default_rng((self.case.seed, index))
+            stored = self.draw(index).inputs
+            inputs = {name: nudged(array, self.case.dtype, rng) for name, array in stored.items()}
+            self._nudges[index] = Drawn(inputs, self._solved(inputs))
+        return self._nudges[index]
+
+    def _rounding(self, index: int, arithmetic: str) -> Errors:
+        """Return the errors of the exact output for inputs as an arithmetic holds them, solved once."""
+        if (index, arithmetic) not in self._roundings:
+            drawn = self.draw(index)
+            wide = {name: rounded(self._wide(name, x), arithmetic) for name, x in drawn.inputs.items()}
+            got = self._solved_wide(wide)[OUT]
+            self._roundings[index, arithmetic] = compare_wide(got, drawn.expected[OUT])
+        return self._roundings[index, arithmetic]
+
+    def score_nudged(self, who: str, index: int, parts: Parts, *, nudged: bool) -> None:
+        """Take the errors of an answer to a draw, then to the nudged draw, for :meth:`judge`."""
+        drawn = self._nudged(index) if nudged else self.draw(index)
+        error = widen(parts[OUT], self.case.dtype) - drawn.expected[OUT]
+        if not nudged:
+            self._before[who] = error
+            return
+        limit = self._plain_verdict(index)[0].rms_limit
+        self._scatters.setdefault(who, Scatter()).add(self._before.pop(who), error, limit)
+
+    def score_timed(self, index: int, change: int, parts: Parts, arithmetic: str = "") -> tuple[str, str]:
         """Compare the answer of a timed call; return its fault ("" for none), and the transform in words."""
         after = self._after(index, change)
         # Another draw has no transform to undo.
@@ -209,7 +257,7 @@ class CaseVerifier:
             heads = self.operation.heads is not None
             worst = place_after(self.case, transform, found.worst) if heads and part == OUT else found.worst
             placed = [replace(found, worst=worst)]
-            _, problem = self._verdict(part, placed, [index], references, in_place=True)
+            _, problem = self._verdict(part, placed, [index], references, arithmetic, in_place=True)
             if problem:
                 words = str(transform) if heads else "drawn anew"
                 return self._of_part(part) + problem, words if change else ""
@@ -222,10 +270,41 @@ class CaseVerifier:
         """Return the fault of these outputs together; "" for none."""
         return ""
 
-    def judge(self, who: str, left_out: Collection[str] = ()) -> rm.Judged:
+    def judge(self, who: str, left_out: Collection[str] = (), arithmetic: str = "") -> rm.Judged:
         """Return the verdict on all answers of ``who`` for the check, family by family and part by part.
 
-        left_out: deliveries that it did not get.
+        left_out: deliveries that it did not get. arithmetic: to whose limits they are held, "" for the dtype.
+        Where ordinary outputs are off by more than the dtype allows, and all outputs by no more than an
+        assumed arithmetic does, the verdict names that.
+        """
+        judged = self._judged(who, left_out, arithmetic)
+        if NORMAL not in judged.failed or judged.check != "values" or arithmetic:
+            return judged
+        scatter = self._scatters.pop(who, None)
+        for one in assumed(self.case.dtype):
+            within = self._judged(who, left_out, one, one_problem=True)
+            if within.problem:
+                continue
+            if self._may_assume and (scatter is None or scatter.is_rounding):
+                numbers = {"accuracy": within.accuracy, "parts": within.parts}
+                return msgspec.structs.replace(judged, arithmetic=one, **numbers)
+            why = _NO_ROUNDING if self._may_assume else _UNDECLARED
+            problem = f"{judged.problem}. Rounding in {one} can be as large, but {why}"
+            return msgspec.structs.replace(judged, problem=problem)
+        return judged
+
+    @property
+    def _may_assume(self) -> bool:
+        """Whether a coarser arithmetic may be assumed: parameters round alike, whatever the inputs are."""
+        plain = self.case.operation == "attention" and self.case.pass_ == "forward"
+        return plain and not self.parameters.rule
+
+    def _judged(
+        self, who: str, left_out: Collection[str], arithmetic: str, *, one_problem: bool = False
+    ) -> rm.Judged:
+        """Return the verdict by the limits of an arithmetic.
+
+        one_problem: stop at the first family that fails, since the oracle solves rounded inputs for each.
         """
         scores = self._scores.get(who, {})
         needless = set(left_out) & set(DELIVERIES)
@@ -239,16 +318,22 @@ class CaseVerifier:
         numbers: dict[str, Accuracy] = {}
         failed: dict[str, str] = {}
         check: Check = ""
+        if arithmetic == "int8":
+            # The weights of unlikely keys lie below a step of 1/127.
+            by_family.pop("quiet", None)
         for family, draws in by_family.items():
+            if failed and one_problem:
+                break
             for part in scores[draws[0]]:
                 # Stress inputs show mistakes of the output; gradients are checked on ordinary inputs.
                 if family != NORMAL and part != OUT:
                     continue
-                accuracy, problem = self._verdict(part, [scores[i][part] for i in draws], draws, draws)
+                errors = [scores[i][part] for i in draws]
+                accuracy, problem = self._verdict(part, errors, draws, draws, arithmetic)
                 if family == NORMAL:
                     numbers[part] = accuracy
                 if problem:
-                    check = check or self._check_of(part, [scores[i][part] for i in draws], draws)
+                    check = check or self._check_of(part, errors, draws)
                 if problem and family not in failed:
                     where = "" if family == NORMAL else f"on inputs of the family {family}: "
                     failed[family] = where + self._of_part(part) + problem
@@ -305,24 +390,30 @@ class CaseVerifier:
         errors: Sequence[Errors],
         draws: Sequence[int],
         references: Sequence[int],
+        arithmetic: str = "",
         *,
         in_place: bool = False,
     ) -> tuple[Accuracy, str]:
         """Return the numbers and the fault of errors.
 
-        in_place: the place of the worst element counts rows of the output, not the rows compared.
+        arithmetic: as in :meth:`judge`. in_place: the place of the worst element counts rows of the output,
+        not the rows compared.
         """
         plain = self._scores.get(PLAIN, {})
         missing = set(references) - set(plain)
         if missing or not references:
             raise ValueError(f"no plain reference of draws {sorted(missing or draws)} to judge by")
-        output, values = self._scales_of(part, draws)
+        output, values = self._scales_of(part, draws, arithmetic)
+        if arithmetic and part == OUT and self.operation.heads is not None:
+            reference = [self._rounding(index, arithmetic) for index in references]
+        else:
+            reference = [plain[index][part] for index in references]
         sampled = self.rows is not None and part == OUT and not in_place
         mine = pool(errors)
         gradient = part != OUT and self.operation.heads is not None
         return verdict(
             mine,
-            pool([plain[index][part] for index in references]),
+            pool(reference),
             output=output,
             values=values,
             dtype=self.case.dtype,
@@ -331,17 +422,18 @@ class CaseVerifier:
             draws=len(draws),
             axes=next((s.axes for s in self.operation.outputs(self.case) if s.name == part), ""),
             few=few(mine.count) if gradient else 1.0,
-            unit=self._unit(draws) if part == OUT else 1.0,
+            unit=self._unit(draws, arithmetic) if part == OUT else 1.0,
+            arithmetic=arithmetic,
         )
 
-    def _unit(self, draws: Sequence[int]) -> float:
+    def _unit(self, draws: Sequence[int], arithmetic: str) -> float:
         """Return the unit of errors of outputs; the draws are of one family."""
         if self.operation.heads is None:
             return 1.0
         largest = largest_score(self.case, self._family(draws[0]))
-        return rounding_unit(self.case.dtype, longest_sum(self.case), largest)
+        return rounding_unit(self.case.dtype, longest_sum(self.case), largest, arithmetic)
 
-    def _scales_of(self, part: str, draws: Sequence[int]) -> tuple[Scale, Scale]:
+    def _scales_of(self, part: str, draws: Sequence[int], arithmetic: str = "") -> tuple[Scale, Scale]:
         """Return the scale of a part of the exact answers, and of the values it is made of."""
         if self.operation.heads is None:
             scale = together([self._scale(i, part) for i in draws])
@@ -352,7 +444,8 @@ class CaseVerifier:
             )
         drawn = [self.draw(i) for i in draws]
         exact, held = [d.expected[part] for d in drawn], [d.held[part] for d in drawn]
-        scale = gradient_scale(exact, held, self.case.dtype, summed=summed(self.case, part))
+        factor = summed(self.case, part, arithmetic)
+        scale = gradient_scale(exact, held, self.case.dtype, summed=factor)
         return scale, scale
 
     def _check_of(self, part: str, errors: Sequence[Errors], draws: Sequence[int]) -> Check:
@@ -384,7 +477,9 @@ def _triple(inputs: Mapping[str, Stored]) -> Triple:
 
 
 def passing_trivial_answer(opened: CaseVerifier) -> str:
-    """Return a trivial answer that passes the whole check, "" for none: such a case can't detect errors.
+    """Return a trivial answer that passes the whole check, or that of a wrong constant; "" for none.
+
+    Where there is one, the case can't detect errors.
 
     The plain reference must have been scored. Each answer is tried on one draw after the other while it
     passes, which hardly any does on the first.
@@ -401,8 +496,25 @@ def passing_trivial_answer(opened: CaseVerifier) -> str:
         )
         left = {name for name in left if opened.passes(index, answers[name])}
         if not left:
-            return ""
+            return _passing_constants(opened)
     return min(left, key=TRIVIAL_ANSWERS.index)
+
+
+def _passing_constants(opened: CaseVerifier) -> str:
+    """Return the rule with a wrong constant whose answer passes, as ``softcap@c=10000``; "" for none.
+
+    It is tried on a draw of each family, ordinary ones and those of large scores first.
+    """
+    for wrong in wrong_constants(opened.case, opened.rule):
+        parameters = widened(draw_parameters(wrong, opened.rule), wrong)
+        for index in reversed({family: index for index, family in enumerate(opened.families)}.values()):
+            a, b, c = (widen(array, wrong.dtype) for array in opened.draw(index).inputs.values())
+            answer = solve(wrong, opened.rule, parameters, (a, b, c), opened.rows).astype(np.float64)
+            if not opened.passes(index, store(answer, wrong.dtype)):
+                break
+        else:
+            return rule_word(wrong.rule, dict(wrong.constants))
+    return ""
 
 
 def _zeros_that_pass(opened: CaseVerifier) -> str:

@@ -59,8 +59,8 @@ class DropoutVerifier(CaseVerifier):
             self._tallies[who] = index, self._tally(index)
         self._add(self._tallies[who][1], index, 0, parts)
 
-    def judge(self, who: str, left_out: Collection[str] = ()) -> rm.Judged:
-        """Return the verdict on all tallied outputs, and forget them."""
+    def judge(self, who: str, left_out: Collection[str] = (), arithmetic: str = "") -> rm.Judged:
+        """Return the verdict on all tallied outputs, and forget them; always by the limits of the dtype."""
         index, tally = self._tallies.pop(who)
         if not tally.not_finite and len(tally.along) < self.calls:
             raise ValueError(f"{len(tally.along)} outputs to judge where {self.calls} are needed")
@@ -75,7 +75,7 @@ class DropoutVerifier(CaseVerifier):
         """Prepare for the outputs of timed calls of one process."""
         self._timed = {}
 
-    def score_timed(self, index: int, change: int, parts: Parts) -> tuple[str, str]:
+    def score_timed(self, index: int, change: int, parts: Parts, arithmetic: str = "") -> tuple[str, str]:
         """Check the output of a timed call alone, and tally it for :meth:`end_timed`."""
         problem = self._alone(index, change, parts)
         if problem:

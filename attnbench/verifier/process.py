@@ -92,14 +92,15 @@ def _answer(
 ) -> tuple[rm.VerifierReply, tuple[int, ...]]:
     match request:
         case rm.GetDraw():
-            fd, specs = pack(opened.arrays(request.index, request.change), opened.case.dtype)
+            arrays = opened.arrays(request.index, request.change, nudged=request.nudged)
+            fd, specs = pack(arrays, opened.case.dtype)
             return rm.Arrays(specs), (fd,)
         case rm.Score():
             return _score(opened, request, fds[0]), ()
         case rm.ScoreTimed():
             return _score_timed(opened, request, fds[0]), ()
         case rm.Judge():
-            return opened.judge(request.who, request.left_out), ()
+            return opened.judge(request.who, request.left_out, request.arithmetic), ()
         case rm.TryTrivialAnswers():
             unseen = isinstance(opened, DropoutVerifier) and opened.unseen()
             return rm.Tried(passing_trivial_answer(opened), unseen), ()
@@ -119,6 +120,8 @@ def _score(opened: CaseVerifier, request: rm.Score, fd: int) -> rm.Scored:
             opened.expect(request.index, parts)
         elif request.what == "weights":
             problem, check = opened.score_weights(request.who, request.index, parts[WEIGHTS]), "weights"
+        elif request.what in ("before", "nudged"):
+            opened.score_nudged(request.who, request.index, parts, nudged=request.what == "nudged")
         elif request.what == "calls" and isinstance(opened, DropoutVerifier):
             opened.tally(request.who, request.index, parts)
         else:
@@ -134,7 +137,7 @@ def _score_timed(opened: CaseVerifier, request: rm.ScoreTimed, fd: int) -> rm.Sc
         problem, transform = _wrong_shape(opened.case, each.parts), ""
         if not problem:
             parts = unpack(fd, each.parts)
-            problem, transform = opened.score_timed(each.index, each.change, parts)
+            problem, transform = opened.score_timed(each.index, each.change, parts, request.arithmetic)
         if problem:
             return rm.Scored(problem, place, transform, "timed_values")
     problem = opened.end_timed()

@@ -21,7 +21,14 @@ from attnbench.worker.failures import NotPrepared, WrongOutput
 from attnbench.worker.guards import check_bands, check_unchanged, keep, ordinals, poison
 from attnbench.worker.outputs import as_stored, check_output, check_own_memory
 from attnbench.worker.prepared import PreparedBackend
-from attnbench.worker.state import check_company, check_idle, nothing_changed, read_activity, with_call
+from attnbench.worker.state import (
+    check_company,
+    check_idle,
+    check_modes,
+    nothing_changed,
+    read_activity,
+    with_call,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +56,10 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     on_cpu = prepared.case.device == "cpu"
     if watched and on_cpu and prepared.case.threads == 1:
         check_idle(past, again)
+    # Calls on inputs with gradients are made with gradients on, which is among what is watched.
+    plain = prepared.case.pass_ == "forward" and prepared.delivery != GRADED
+    if past.calls == 1 and plain and not prepared.backend.compiles:
+        check_modes(prepared.call, prepared.inputs)
     company = read_activity()
     with nothing_changed("the call", draws=draws(prepared.case)) if watched else nullcontext():
         plug = poison(prepared.output_bytes, prepared.case.device) if prepared.buffers else None
@@ -79,9 +90,6 @@ def check_held_output(prepared: PreparedBackend, answer: Any) -> None:
     outputs = outputs_by_name(prepared, output)
     for spec in outputs_of(prepared.case):
         check_output(outputs[spec.name], prepared.case, spec.shape, prepared.layout)
-    if prepared.case.Lk == 1 and prepared.inputs is not None and output is prepared.inputs[-1]:
-        # With one key the answer is its value. Such a case detects no error; self-tests of the clock use it.
-        return
     others = list(_others(prepared))
     for name, tensor in outputs.items():
         check_own_memory(tensor, others)

@@ -16,10 +16,11 @@ from attnbench.cases.ids import parse_case
 from attnbench.cases.work import output_elements
 from attnbench.check.gradients import GradientPass, passed, with_gradients
 from attnbench.check.reference import PLAIN
-from attnbench.inputs.kinds import GRADED, STRIDED
+from attnbench.inputs.kinds import DROPPED, GRADED, STRIDED
 from attnbench.ipc.messages import Prepare, Prepared
 from attnbench.ipc.names import UPSTREAM, rule_key
 from attnbench.ipc.shared_memory import Stored
+from attnbench.masks import kept_keys
 from attnbench.plugins.load import Loaded, load
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.timing.rotation import Pool, RotatingTimer
@@ -146,13 +147,15 @@ class PreparedBackend:
         if (delivery == GRADED) != (self.ordinary is not None):
             other = self._graded() if self.ordinary is None else replace(self.ordinary, past=self.past)
             return other.with_inputs(stored, fresh=True, guarded=guarded, delivery=delivery)
-        alike = guarded == bool(self.buffers) and delivery == self.delivery
+        alike = guarded == bool(self.buffers) and delivery == self.delivery != DROPPED
         if not fresh and self.inputs is not None and alike:
             self.write(stored)
             if self.pool is not None:
                 self.pool.refresh()
             return replace(self, last=None)
         tensors = to_tensors(stored, self.case)
+        if delivery == DROPPED:
+            _fill_dropped(self.case, *tensors.values())
         # Two inputs may be one tensor, and stay so.
         laid = {id(x): in_layout(x, self.layout) for x in tensors.values()}
         places = [id(tensors[name]) for name in names]
@@ -288,6 +291,15 @@ def _plain(case: Case) -> Backend:
     if operation.heads is not None or operation.reference is None:
         return PLAIN
     return replace(PLAIN, prepare=operation.reference)
+
+
+def _fill_dropped(case: Case, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Put NaN into keys, and infinity into values, that the mask drops for every query."""
+    import torch
+
+    dropped = torch.from_numpy(~kept_keys(case)).to(k.device)[..., None]
+    k.masked_fill_(dropped, float("nan"))
+    v.masked_fill_(dropped, float("inf"))
 
 
 def _input_names(stored: Mapping[str, Stored]) -> list[str]:

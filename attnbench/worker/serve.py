@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -29,7 +30,13 @@ from attnbench.worker.calls import check_held_output, computed, draws
 from attnbench.worker.failures import failed
 from attnbench.worker.prepared import PreparedBackend, case_of, prepare
 from attnbench.worker.slots import take_slots
-from attnbench.worker.state import Past, nothing_changed, put_back_after_preparation, read_state
+from attnbench.worker.state import (
+    Past,
+    check_growth,
+    nothing_changed,
+    put_back_after_preparation,
+    read_state,
+)
 from attnbench.worker.trace import what_ran
 
 
@@ -229,8 +236,10 @@ def _answer_prepared(
             prepared = _written_down(prepared)
             return prepared, *prepared.output_log.handed_over()
         case m.MeasureMemory():
-            peak = cuda_peak_extra_bytes if prepared.case.device == "cuda" else peak_extra_bytes
-            return prepared, m.PeakMemory(peak(lambda: prepared.call(*inputs))), ()
+            on_cuda, again = prepared.case.device == "cuda", partial(prepared.call, *inputs)
+            peak = (cuda_peak_extra_bytes if on_cuda else peak_extra_bytes)(again) if request.peak else None
+            check_growth(again, prepared.case.device)
+            return prepared, m.PeakMemory(peak), ()
         case m.TraceCall():
             return prepared, m.Traced(*what_ran(lambda: prepared.call(*inputs), prepared.case.device)), ()
         case _:

@@ -12,7 +12,7 @@ import pickle
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from attnbench.cases.work import human_bytes
 from attnbench.ipc.process import has_ended
+from attnbench.timing.memory import growth_per_call, resident_bytes
 from attnbench.worker.failures import WrongOutput
 
 State = dict[str, Any]
@@ -114,6 +116,41 @@ def nothing_changed(doing: str, *, draws: bool = False) -> Iterator[None]:
     changed = put_back(before, RANDOM if draws else ())
     if changed:
         raise WrongOutput(f"{doing} {'; '.join(changed)}", "state")
+
+
+def check_modes(call: Callable[..., object], inputs: Sequence[Any]) -> None:
+    """Check that gradients are still on after a call where they were on before.
+
+    Forward passes run without gradients, where switching them off changes nothing. So this makes a call
+    outside of torch's inference mode. A backend that can't run there proves nothing.
+
+    Raises:
+        WrongOutput: code after the call would get no gradients.
+    """
+    import torch
+
+    with torch.inference_mode(False), torch.enable_grad():
+        # One tensor that is given twice stays one.
+        copies = {id(x): x.clone() for x in inputs}
+        with contextlib.suppress(Exception):
+            call(*(copies[id(x)] for x in inputs))
+        off, inference = not torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    if off or inference:
+        left = "torch's inference mode on" if inference else "gradients switched off (torch.set_grad_enabled)"
+        raise WrongOutput(f"the call leaves {left}: later code gets no gradients", "state")
+
+
+def check_growth(call: Callable[[], object], device: str) -> None:
+    """Check that a process that makes more calls needs no more memory. On a device its memory counts.
+
+    Raises:
+        WrongOutput: memory stays with every call, which a run of thousands of calls would not survive.
+    """
+    import torch
+
+    kept = growth_per_call(call, torch.cuda.memory_allocated if device == "cuda" else resident_bytes)
+    if kept:
+        raise WrongOutput(f"every call keeps {human_bytes(kept)} of memory", "leaks")
 
 
 def put_back_after_preparation(before: State) -> list[str]:

@@ -35,7 +35,15 @@ if TYPE_CHECKING:
 GIVE = [name for name in QUICK if "backward" in BACKENDS[name].passes]
 SIZES = ("B2-H4-Hkv2-Lq9-Lk17-D8", "B2-H4-L12-D8", "B1-H3-Lq3-Lk11-D8-Dv5")
 LAYERS = ("-E32-bias", "-E32-bias", "-E24-noout")
-MASKS = ("none", "causal:lower_right+window:4", "padding", "padding:0", "bool", "float+causal")
+MASKS = (
+    "none",
+    "causal:lower_right+window:4",
+    "padding",
+    "padding:0",
+    "bool",
+    "float+causal",
+    "float:per_head",
+)
 ODD = ("H1-L1-D1", "B2-H3-Lq1-Lk33-D13", "H2-Lq32-Lk1-D8", "B3-H2-L2-D3-Dv7")
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5}
 """Relative to the largest element of all gradients: some are 0 up to rounding, such as of the keys' bias."""

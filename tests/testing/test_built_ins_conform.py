@@ -34,7 +34,7 @@ def report_of(names: tuple[str, ...], most: int, registry: Registry = REGISTRY) 
 
 
 def assert_conforming(report: Report, names: tuple[str, ...]) -> None:
-    assert report.problems == (), str(report)
+    assert report.findings == (), str(report)
     assert {counts.backend for counts in report.counts} == set(names)
     for counts in report.counts:
         assert counts.unavailable or counts.right == counts.judged > 0, str(counts)

@@ -32,9 +32,19 @@ def test_the_cases_cover_all_that_is_declared_and_are_the_same_each_time() -> No
     assert {case.pass_ for case in cases} == {"forward", "backward", "both"}
     assert {case.operation for case in cases} == {"attention", "multihead"}
     assert [(case.dropout, case.Lq > 1) for case in cases if case.dropout] == [(0.2, True)]
-    assert MOST // 2 < len(cases) <= MOST + 1
+    chosen = {case.rule for case in cases if case.constants}
+    assert chosen == {rule.name for rule in RULES.values() if rule.constants}
+    assert MOST // 2 < len(cases) <= MOST + 1 + len(chosen)
     assert len({one.id for one in choice.cases}) == len(choice.cases)
     assert choose(backend, RULES) == choice
+
+
+def test_a_backend_may_decline_constants() -> None:
+    backend = replace(SIMPLE, supports=lambda case, rule: "divides by √D" if case.constants else None)
+    assert [case.constants for case in small(choose(SIMPLE, RULES)) if case.constants] == [(("scale", 0.3),)]
+    choice = choose(backend, RULES)
+    assert not any(case.constants for case in small(choice))
+    assert choice.findings == ()
 
 
 def test_every_two_features_meet() -> None:
@@ -63,13 +73,13 @@ def test_large_cases_are_easier_where_a_backend_or_the_memory_needs_it() -> None
 
     def large(**change: object) -> list[Case]:
         choice = choose(replace(SIMPLE, **change), RULES)  # type: ignore[arg-type]
-        return [one.case for one in choice.cases if one.large]
+        return [one.case for one in choice.cases if max(one.case.Lq, one.case.Lk, 16 * one.case.B) > 1000]
 
     easier = large(supports=supports)
-    assert {max(case.Lq, case.Lk) for case in easier} == {1100, 5000, 40}
+    assert {max(case.Lq, case.Lk) for case in easier} == {2049, 4097, 40}
     assert all(case.mask.is_none and case.Hkv == case.H for case in easier)
     # The plain form of this rule would fill the memory.
-    assert {max(case.Lq, case.Lk) for case in large(rules=("additive",))} == {5000, 40}
+    assert {max(case.Lq, case.Lk) for case in large(rules=("additive",))} == {4097, 40}
 
 
 def test_a_compiling_backend_gets_few() -> None:

@@ -62,8 +62,13 @@ def _plain(case: Any, rule: Any) -> str | None:
     return None if case.Lq == 17 and case.B == 2 else "is for two times 17 queries"
 
 
+def _root_alone(case: Any, rule: Any) -> str | None:
+    return "always divides by √D" if case.constants else _plain(case, rule)
+
+
 PREPARES = {
     "right_one": _right,
+    "root_always": _right,
     "no_scale": _no_scale,
     "in_place": _in_place,
     "keeps_answers": _keeps_answers,
@@ -74,7 +79,15 @@ PREPARES = {
 
 @hookimpl
 def attnbench_backends() -> list[Backend]:
+    takes = {"root_always": _plain}
     return [
-        Backend(name, "a first try", prepare, _plain, rules=("scaled_dot",), dtypes=("float32",))
+        Backend(
+            name,
+            "a first try",
+            prepare,
+            takes.get(name, _root_alone),
+            rules=("scaled_dot",),
+            dtypes=("float32",),
+        )
         for name, prepare in PREPARES.items()
     ]

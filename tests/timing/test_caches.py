@@ -34,10 +34,6 @@ def test_the_largest_cache_counts(tmp_path: Path, sizes: tuple[str, ...], expect
     assert last_level_cache_bytes("cpu", caches(tmp_path, *sizes)) == expected
 
 
-def test_without_the_folder_a_size_is_assumed(tmp_path: Path) -> None:
-    assert last_level_cache_bytes("cpu", tmp_path / "nothing") == UNKNOWN_CACHE_BYTES
-
-
 def test_a_gpu_says_its_l2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(

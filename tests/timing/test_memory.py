@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+
+import pytest
+
+from attnbench.timing.memory import growth_per_call
 
 PROGRAM = """
 import json
@@ -46,3 +51,61 @@ def test_peaks_of_known_allocations() -> None:
     wrong = {name: peak for name, peak in peaks.items() if abs(peak - EXPECTED_MIB[name]) > TOLERANCE_MIB}
     assert set(peaks) == set(EXPECTED_MIB)
     assert wrong == {}
+
+
+GROWING = """
+import json
+import numpy as np
+from attnbench.timing.memory import growth_per_call, resident_bytes
+
+KIB = 1024
+kept, few, ring = [], {}, {}
+
+def keep(kib):
+    kept.append(np.ones(kib * KIB, np.uint8))
+
+def keep_some():
+    few[len(few) % 3] = np.ones(16 * 1024 * KIB, np.uint8)
+
+def fill_a_cache():
+    ring.setdefault(len(ring) % 40, np.ones(4 * 1024 * KIB, np.uint8)) if len(ring) < 40 else None
+
+def garbage_in_a_circle():
+    circle = [np.ones(1024 * KIB, np.uint8)]
+    circle.append(circle)
+
+calls = {
+    "20 MiB": lambda: keep(20 * KIB), "100 KiB": lambda: keep(100), "50 KiB": lambda: keep(50),
+    "freed": lambda: np.ones(8 * 1024 * KIB, np.uint8).sum(), "three in turn": keep_some,
+    "a cache of 40": fill_a_cache, "a circle": garbage_in_a_circle,
+}
+found = {}
+for name, call in calls.items():
+    found[name] = growth_per_call(call, resident_bytes) / KIB
+print(json.dumps(found))
+"""
+
+
+def test_what_stays_with_every_call_is_found_and_caches_and_garbage_are_not() -> None:
+    done = subprocess.run([sys.executable, "-c", GROWING], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    kept = {name: found.pop(name) for name in ("20 MiB", "100 KiB", "50 KiB")}
+    assert found == dict.fromkeys(found, 0)
+    # The allocator takes memory from the system in steps.
+    assert kept == {
+        "20 MiB": pytest.approx(20 * 1024, rel=0.05),
+        "100 KiB": pytest.approx(100, rel=0.2),
+        "50 KiB": pytest.approx(50, rel=0.2),
+    }
+
+
+@pytest.mark.parametrize("full", [1, 24, 33, 41, 64])
+def test_a_cache_that_fills_slowly_and_then_answers_at_once_does_not_grow(full: int) -> None:
+    cache: list[int] = []
+
+    def call() -> None:
+        if len(cache) < full:
+            time.sleep(0.003)
+            cache.append(1024 * 1024)
+
+    assert growth_per_call(call, lambda: sum(cache)) == 0

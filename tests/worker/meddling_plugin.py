@@ -209,6 +209,7 @@ def starts_up_late(setup: Setup) -> Call:
 CALLS = (
     puts_back, flips_a_zero, writes_behind, reads_before, gives_an_input, gives_memory_as_it_is,
 )  # fmt: skip
+MODES: list[Any] = []
 ACTS: dict[str, Callable[[], object]] = {
     "more_threads": lambda: torch.set_num_threads(2),
     "other_dtype": lambda: torch.set_default_dtype(torch.float64),
@@ -216,6 +217,8 @@ ACTS: dict[str, Callable[[], object]] = {
     "less_precision": lambda: torch.set_float32_matmul_precision("medium"),
     "deterministic": lambda: torch.use_deterministic_algorithms(True),
     "builds_graphs": lambda: torch.set_grad_enabled(True),
+    "no_gradients": lambda: torch.set_grad_enabled(False),
+    "inference_mode": lambda: MODES.append(torch.inference_mode()) or MODES[-1].__enter__(),
     "flushes_denormals": lambda: torch.set_flush_denormal(True),
     "allows_tf32": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "no_flash": lambda: torch.backends.cuda.enable_flash_sdp(False),

@@ -20,12 +20,17 @@ HELD_BYTES = 96 * 1024**2
 
 
 def counts_calls(setup: Setup) -> Call:
-    """The output is full of the number of calls so far, this one included."""
+    """The output is full of the number of calls so far, this one included.
+
+    Here and below, the call outside of inference mode, which looks at gradients, does not count.
+    """
     calls = 0
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        import torch
+
         nonlocal calls
-        calls += 1
+        calls += torch.is_inference_mode_enabled()
         return q * 0 + calls
 
     return call
@@ -41,7 +46,10 @@ def counts_places(setup: Setup) -> Call:
     places: set[tuple[int, int, int]] = set()
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        places.add((q.data_ptr(), k.data_ptr(), v.data_ptr()))
+        import torch
+
+        if torch.is_inference_mode_enabled():
+            places.add((q.data_ptr(), k.data_ptr(), v.data_ptr()))
         return q * 0 + len(places)
 
     return call

@@ -81,6 +81,26 @@ def test_outputs_before_and_after_are_those_of_their_inputs(prepared_worker: New
         assert (last.slot, last.call) == (2, 3)
 
 
+def test_outputs_of_samples_count_where_their_bits_repeat(prepared_worker: New) -> None:
+    worker = prepared_worker(SMALL)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    for _ in range(4):
+        worker.give(0)
+        stretch(worker, 1, calls=1, samples=4)
+        log, fd = worker.link.ask(m.TimedOutputs(), m.Kept, ENOUGH_S)
+        os.close(fd)
+        assert len(log.outputs) + log.repeated == 4
+        assert log.repeated >= 1
+
+
+def test_outputs_with_other_bits_are_kept_for_the_verifier(worker: Asked) -> None:
+    """Each call of this backend gives another number."""
+    for _ in range(4):
+        stretch(worker, 1, calls=1, samples=4)
+        numbers = [float(output.flat[0]) for _, output in worker.kept()]
+        assert len(set(numbers)) == len(numbers) == 4
+
+
 def test_inputs_may_be_refreshed_before_any_call_of_any_slot(prepared_worker: New) -> None:
     worker = prepared_worker(SMALL)
     worker.prepare("eager", BUILT_IN_BACKENDS)

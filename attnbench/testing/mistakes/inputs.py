@@ -131,6 +131,11 @@ MASKS: tuple[Mistake, ...] = (
         "each batch element has a mask of its own", _masked(one_for_all=True),
     ),
     Mistake(
+        "mask_of_the_first_head", "the mask of the first head for all",
+        "the mask is (B, H, Lq, Lk): give each head its own, or don't declare masks_by_head",
+        _masked(first_head=True),
+    ),
+    Mistake(
         "float_mask_drops_nothing", "-inf of a float mask is read as 0",
         "a float mask contains -inf too: don't replace it by 0", Form(mask=nothing_dropped_by_float),
     ),

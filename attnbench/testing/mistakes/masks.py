@@ -14,7 +14,7 @@ from attnbench.types.case import Case
 from attnbench.types.mask import Mask
 
 Added = NDArray[np.float64]
-"""The numbers that a mask adds to the scores, (B, 1, Lq, Lk), -inf where a pair is dropped."""
+"""The numbers that a mask adds to the scores, (B, 1 or H, Lq, Lk), -inf where a pair is dropped."""
 Make = Callable[[Case], Added]
 
 
@@ -25,7 +25,7 @@ class Dials:
     other_corner: causal from the other corner. ahead: the number of keys that causal shows too many. wider:
     by how much the window is too wide. past_only: a window without its later half. longer: by how much the
     lengths of padding are too large. one_for_all: padding and explicit mask of the first batch element serve
-    all. left_out: parts that are ignored.
+    all. first_head: the explicit mask of the first head serves all. left_out: parts that are ignored.
     """
 
     other_corner: bool = False
@@ -34,6 +34,7 @@ class Dials:
     past_only: bool = False
     longer: int = 0
     one_for_all: bool = False
+    first_head: bool = False
     left_out: tuple[Literal["causal", "window", "padding", "explicit"], ...] = ()
 
 
@@ -67,24 +68,29 @@ def _keep(case: Case, dials: Dials) -> NDArray[np.bool_]:
 
 
 def explicit_mask(case: Case) -> Added:
-    """The explicit mask alone as it is added, (B, Lq, Lk); zeros where there is none."""
-    zeros = np.zeros((case.B, case.Lq, case.Lk))
+    """The explicit mask alone as it is added, (B, 1 or H, Lq, Lk); zeros where there is none."""
+    zeros = np.zeros((case.B, 1, case.Lq, case.Lk))
     if case.mask.explicit is None:
         return zeros
-    alone, rows = replace(case, mask=Mask(explicit=case.mask.explicit)), np.arange(case.Lq)
+    mask = Mask(explicit=case.mask.explicit, per_head=case.mask.per_head)
+    alone, rows = replace(case, mask=mask), np.arange(case.Lq)
     numbers = added_rows(alone, rows)
     if numbers is not None:
-        return zeros + numbers[:, 0]
+        return numbers
     kept = keep_rows(alone, rows)
-    return zeros if kept is None else np.where(kept[:, 0], zeros, -np.inf)
+    return zeros if kept is None else np.where(kept, zeros, -np.inf)
 
 
 def added_mask(case: Case, dials: Dials = RIGHTLY) -> Added:
     """The numbers that the mask adds; right unless a dial is turned."""
-    total = np.zeros((case.B, case.Lq, case.Lk)) if "explicit" in dials.left_out else explicit_mask(case)
+    total = explicit_mask(case)
+    if "explicit" in dials.left_out:
+        total = np.zeros((case.B, 1, case.Lq, case.Lk))
+    if dials.first_head:
+        total = total[:, :1]
     if dials.one_for_all:
         total = np.repeat(total[:1], case.B, axis=0)
-    return np.where(_keep(case, dials), total, -np.inf)[:, None]
+    return np.where(_keep(case, dials)[:, None], total, -np.inf)
 
 
 def dialled(**dials: object) -> Make:
@@ -113,14 +119,14 @@ def nothing_dropped_by_float(case: Case) -> Added:
     if case.mask.explicit != "float":
         return added_mask(case)
     numbers = explicit_mask(case)
-    return _without_explicit(case) + np.where(np.isfinite(numbers), numbers, 0)[:, None]
+    return _without_explicit(case) + np.where(np.isfinite(numbers), numbers, 0)
 
 
 def explicit_transposed(case: Case) -> Added:
     """Read a square explicit mask with queries and keys exchanged."""
     if case.Lq != case.Lk:
         return added_mask(case)
-    return _without_explicit(case) + explicit_mask(case).transpose(0, 2, 1)[:, None]
+    return _without_explicit(case) + explicit_mask(case).swapaxes(2, 3)
 
 
 def _without_explicit(case: Case) -> Added:

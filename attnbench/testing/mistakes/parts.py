@@ -72,7 +72,7 @@ class Form:
     """The parts of attention. Each has the arguments and shapes of the right one, which is the default.
 
     setup: changes the setup first, such as the parameters of the rule or the projections of the layer. mask:
-    the numbers that a case's mask adds to the scores, float64 (B, 1, Lq, Lk).
+    the numbers that a case's mask adds to the scores, float64 (B, 1 or H, Lq, Lk).
     """
 
     setup: Callable[[Setup], Setup] = unchanged

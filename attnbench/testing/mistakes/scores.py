@@ -144,7 +144,18 @@ def _from_the_first_key(setup: Setup) -> Setup:
     return replace(setup, scoring=replace(setup.scoring, bias=bias))
 
 
+def _without_constants(setup: Setup) -> Setup:
+    assert setup.case.constants
+    plain = replace(setup.case, constants=())
+    return replace(setup, case=plain, scoring=setup.rule.bind(plain, setup.rule_parameters))
+
+
 RULES: tuple[Mistake, ...] = (
+    Mistake(
+        "constants_ignored", "the rule's defaults, whatever the case chooses",
+        "take scale and cap from setup.scoring.dot, or decline cases with constants (case.constants)",
+        Form(setup=_without_constants),
+    ),
     Mistake("cap_forgotten", "no cap", _CAP, with_dot(lambda dot: replace(dot, cap=None)), ("softcap",)),
     Mistake(
         "cap_before_scale", "capped, then divided by √D",

@@ -2,8 +2,7 @@
 
 Written against ``sageattention.sageattn`` of 2.2, as its docstring has it: float16 or bfloat16, heads of 128
 features at most, a causal mask for Lq = Lk, no other. Zhang et al. 2025, SageAttention. Rounding queries
-and keys to 8 bits is more than the check allows in most cases: a ``mismatch`` is then the right answer, since
-the check asks for what the case's dtype can give.
+and keys to 8 bits is more than the dtype allows, so it declares its arithmetic and is ``inaccurate``.
 """
 
 from __future__ import annotations
@@ -75,6 +74,7 @@ SAGEATTENTION = Backend(
     devices=("cuda",),
     layout="BLHD",
     requires=("sageattention",),
+    computes_in="int8",
     forkable=False,
     quadratic_copies=0,
 )

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from attnbench_openvino.request import Precision
 
 
-def attention(setup: Setup, precision: Precision) -> Call:
+def attention(setup: Setup, precision: Precision, hint: Precision) -> Call:
     """Make the function of q, k and v, (B, H, L, D) each; inputs that are not contiguous are copied.
 
-    Every mask becomes a float mask. For a causal mask the operation would make one itself.
+    precision: of the tensors. hint: of the computation. Every mask becomes a float mask. For a causal mask
+    the operation would make one itself.
     """
     case, scoring, dtype = setup.case, setup.scoring, case_dtype(setup.case)
     dot, sink = scoring.dot, scoring.sink
@@ -40,7 +41,7 @@ def attention(setup: Setup, precision: Precision) -> Call:
     }
     if added is not None:
         inputs["added"] = tuple(added.shape)
-    model = compile_attention(inputs, precision, dot.scale, case.threads)
+    model = compile_attention(inputs, precision, hint, dot.scale, case.threads)
     call = bound(model, (case.B, case.H, case.Lq, case.Dv), dtype, added)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""openvino and openvino_bf16: one operation, in float32 and in bfloat16."""
+"""One operation in float32, in bfloat16, and in bfloat16 on tensors in float32."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from attnbench.kit.layer import for_operation
 from attnbench_openvino.attention import attention, refuse
 
 if TYPE_CHECKING:
+    from attnbench.types.arithmetic import Arithmetic
     from attnbench.types.backend import Call
     from attnbench.types.case import Dtype
     from attnbench_openvino.request import Precision
 
 
-def prepare(setup: Setup, precision: Precision) -> Call:
-    """Make the function of the case, for either operation, in a precision."""
-    return for_operation(attention(setup, precision), setup)
+def prepare(setup: Setup, precision: Precision, hint: Precision) -> Call:
+    """Make the function of the case, for either operation, for tensors of a precision and with a hint."""
+    return for_operation(attention(setup, precision, hint), setup)
 
 
-def _backend(name: str, precision: Precision, dtype: Dtype) -> Backend:
+def _backend(name: str, precision: Precision, hint: Precision, dtype: Dtype) -> Backend:
+    arithmetic: Arithmetic | None = None if precision == hint else "bfloat16"
     return Backend(
         name=name,
-        summary=f"OpenVINO's ScaledDotProductAttention in {dtype}",
-        prepare=partial(prepare, precision=precision),
+        summary=f"OpenVINO's ScaledDotProductAttention in {arithmetic or dtype}, on {dtype}",
+        prepare=partial(prepare, precision=precision, hint=hint),
+        computes_in=arithmetic,
         supports=refuse,
         operations=("attention", "multihead"),
         needs_dot_form=True,
@@ -36,5 +39,6 @@ def _backend(name: str, precision: Precision, dtype: Dtype) -> Backend:
     )
 
 
-OPENVINO = _backend("openvino", "f32", "float32")
-OPENVINO_BF16 = _backend("openvino_bf16", "bf16", "bfloat16")
+OPENVINO = _backend("openvino", "f32", "f32", "float32")
+OPENVINO_BF16 = _backend("openvino_bf16", "bf16", "bf16", "bfloat16")
+OPENVINO_BF16_HINT = _backend("openvino_bf16_hint", "f32", "bf16", "float32")

@@ -17,12 +17,13 @@ Precision = Literal["f32", "bf16"]
 
 
 def compile_attention(
-    inputs: Shapes, precision: Precision, scale: float, threads: int
+    inputs: Shapes, precision: Precision, hint: Precision, scale: float, threads: int
 ) -> openvino.CompiledModel:
     """Compile ScaledDotProductAttention of inputs by name: q, k, v, and ``added`` where there is a mask.
 
-    The precision is always explicit: by default OpenVINO takes bfloat16 where the processor has it. There is
-    one stream with that many threads. They are not pinned, because their process is.
+    precision: of the tensors. hint: of the computation, always explicit: by default OpenVINO takes bfloat16
+    where the processor has it. There is one stream with that many threads. They are not pinned, because their
+    process is.
     """
     import openvino
     from openvino import opset13
@@ -30,14 +31,14 @@ def compile_attention(
     kind = getattr(openvino.Type, precision)
     given = [opset13.parameter(list(shape), kind, name=name) for name, shape in inputs.items()]
     # The scale is the input after the mask; a scalar 0 stands for no mask.
-    masked = [] if "added" in inputs else [_constant(0.0, precision)]
-    scaled = _constant(scale, precision)
+    masked = [] if "added" in inputs else [_constant(0.0, precision, hint)]
+    scaled = _constant(scale, precision, hint)
     out = opset13.scaled_dot_product_attention(*given, *masked, scaled, causal=False)
     return openvino.Core().compile_model(
         openvino.Model([out], given, "attention"),
         "CPU",
         {
-            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_PRECISION_HINT": hint,
             "INFERENCE_NUM_THREADS": threads,
             "NUM_STREAMS": 1,
             "ENABLE_CPU_PINNING": False,
@@ -45,7 +46,7 @@ def compile_attention(
     )
 
 
-def _constant(value: float, precision: Precision) -> openvino.Node:
+def _constant(value: float, precision: Precision, hint: Precision) -> openvino.Node:
     """Make a constant, rounded by torch: OpenVINO 2026.4 rounds to bfloat16 with errors of up to a unit.
 
     It rounds 1/√80 down to a bfloat16 number that is 0.98 of a unit smaller.
@@ -55,7 +56,7 @@ def _constant(value: float, precision: Precision) -> openvino.Node:
     import torch
     from openvino import opset13
 
-    if precision == "bf16":
+    if hint == "bf16":
         value = torch.tensor(value, dtype=torch.bfloat16).item()
     return opset13.constant(np.float32(value), getattr(openvino.Type, precision))
 

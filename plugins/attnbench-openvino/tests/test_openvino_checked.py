@@ -1,4 +1,4 @@
-"""Both backends through attnbench's own check, each in its precision."""
+"""All backends through attnbench's own check, each in its precision."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """Status and reason by backend and case."""
     run = attnbench.run(
         [*(case.format(dtype) for dtype in PRECISIONS.values() for case in CASES), *REFUSED],
-        list(PRECISIONS),
+        [*PRECISIONS, "openvino_bf16_hint"],
         timed=False,
         out=tmp_path_factory.mktemp("runs"),
     )
@@ -52,6 +52,12 @@ def test_what_the_operation_cannot_do_is_refused_in_words(found: Found, case: st
     status, reason = found["openvino", case]
     assert status == "unsupported"
     assert REFUSED[case] in reason
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_hint_on_float32_is_as_exact_as_it_declares(found: Found, case: str) -> None:
+    status, reason = found["openvino_bf16_hint", case.format("float32")]
+    assert (status, reason) == ("inaccurate", "in bfloat16 arithmetic, as the backend declares")
 
 
 def test_what_computes_in_bfloat16_takes_no_float32_for_it(found: Found) -> None:

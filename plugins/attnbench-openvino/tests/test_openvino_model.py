@@ -29,7 +29,7 @@ def test_listing_the_backends_imports_nothing_heavy() -> None:
 def test_the_precision_and_the_threads_are_said(precision: Precision) -> None:
     import openvino
 
-    model = compile_attention(SHAPES, precision, 0.25, 1)
+    model = compile_attention(SHAPES, "f32", precision, 0.25, 1)
     assert model.get_property("INFERENCE_PRECISION_HINT") == getattr(openvino.Type, precision)
     assert model.get_property("INFERENCE_NUM_THREADS") == 1
     assert model.get_property("NUM_STREAMS") == 1
@@ -40,7 +40,7 @@ def test_the_precision_and_the_threads_are_said(precision: Precision) -> None:
 @pytest.mark.parametrize("D", [56, 80, 104, 120, 144])
 def test_a_scale_is_rounded_to_the_nearest_bfloat16(D: int) -> None:
     """OpenVINO itself rounds these to their neighbour below."""
-    (got,) = _constant(D**-0.5, "bf16").get_data().view("int16").ravel()
+    (got,) = _constant(D**-0.5, "bf16", "bf16").get_data().view("int16").ravel()
     assert got == torch.tensor(D**-0.5).bfloat16().view(torch.int16).item()
 
 
@@ -57,7 +57,7 @@ def test_a_tensor_is_shared_not_copied(dtype: torch.dtype) -> None:
 
 @needs_openvino
 def test_each_call_has_an_output_of_its_own() -> None:
-    call = bound(compile_attention(SHAPES, "f32", 0.25, 1), (1, 2, 8, 16), torch.float32, None)
+    call = bound(compile_attention(SHAPES, "f32", "f32", 0.25, 1), (1, 2, 8, 16), torch.float32, None)
     q, k, v = torch.rand(3, 1, 2, 8, 16)
     first = call(q, k, v)
     kept = first.clone()

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 FULL_SEEDS = 3
 FULL_LIVE_TRIALS = 14
-"""Comparisons of each kind: 560 identical cells of identical commits, and 350 beside planted slowdowns."""
-WITHOUT = CHECKS
+"""Comparisons: 560 cells, of which 210 have a planted slowdown if any has."""
 
 EPILOG = (
     "Exit status: 0 nothing refuted; 1 the data refute a target, a wrong backend passed, or a right one was "
@@ -95,9 +94,14 @@ def command() -> None:
     """
 
 
+_LIVE = click.option(
+    "--live", is_flag=True, help="Compare commits of a repository instead, as compare --ref does."
+)
+
+
 @command.command("aa", short_help="Identical code: called slower in no cell, proved the same in most.")
 @_rate_options
-@click.option("--live", is_flag=True, help="Compare commits of a repository instead, as compare --ref does.")
+@_LIVE
 @click.pass_context
 def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
     """Identical contenders are called slower in at most 0.2 % of cells and proved the same in 95 %.
@@ -108,18 +112,18 @@ def aa(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
     attnbench selftest aa --length 16 --trials 2
     attnbench selftest aa --live --trials 5
 
-    With --live, half of the comparisons hold identical commits; in the others three of eight backends take
-    3, 5 and 10 % longer. --trials is the number of comparisons of each kind.
+    With --live, eight backends of two identical commits are compared; --trials is the number of comparisons.
     """
     if live:
-        _measure_live(ctx, _Rates(**chosen))
+        _measure_live(ctx, _Rates(**chosen), planted=False)
     _measure(ctx, "aa", _Rates(**chosen))
 
 
 @command.command("power", short_help="Planted slowdowns of 3 and 5 % are found.")
 @_rate_options
+@_LIVE
 @click.pass_context
-def power(ctx: click.Context, /, **chosen: Any) -> None:
+def power(ctx: click.Context, /, live: bool, **chosen: Any) -> None:
     """Planted slowdowns are found: 5 % in 99 % of cells and 3 % in 95 %, within small budgets.
 
     They do real extra work. A run before calibrates how much, once for each length (on a GPU each is
@@ -127,7 +131,13 @@ def power(ctx: click.Context, /, **chosen: Any) -> None:
 
     \b
     attnbench selftest power --length 512
+    attnbench selftest power --live --trials 5
+
+    With --live, three of eight backends of the second commit take 3, 5 and 10 % longer, in 80, 95 and 99 % of
+    cells to be found. --trials is the number of comparisons.
     """
+    if live:
+        _measure_live(ctx, _Rates(**chosen), planted=True)
     _measure(ctx, "power", _Rates(**chosen))
 
 
@@ -194,7 +204,7 @@ def _measure(ctx: click.Context, name: str, options: _Rates) -> NoReturn:
     ctx.exit(130 if session.interrupted else exit_code(scored.findings))
 
 
-def _measure_live(ctx: click.Context, options: _Rates) -> NoReturn:
+def _measure_live(ctx: click.Context, options: _Rates, *, planted: bool) -> NoReturn:
     """Compare commits, score the cells, print; exits."""
     from attnbench_selftest.live import CASES, QUICK_CASES, compare_commits, score_live
     from attnbench_selftest.measure import busy_cores
@@ -210,14 +220,16 @@ def _measure_live(ctx: click.Context, options: _Rates) -> NoReturn:
     words += [*(("--sets", str(options.sets)) if options.sets else ())]
     count, cases = (FULL_LIVE_TRIALS, CASES) if options.full else (1, CASES[:QUICK_CASES])
     with busy_cores() if options.stress else nullcontext():
-        comparisons = compare_commits(options.trials or count, cases, words, note, options.keep)
-    scored = score_live(comparisons)
-    verdict = last_line("aa --live", scored.findings)
+        comparisons = compare_commits(
+            options.trials or count, cases, words, note, options.keep, planted=planted
+        )
+    scored, name = score_live(comparisons), "power --live" if planted else "aa --live"
+    verdict = last_line(name, scored.findings)
     click.echo(live_text(scored, comparisons, width=width(), colour=colourful()))
     click.echo(verdict)
     if options.json_file is not None:
         more = {"comparisons": [asdict(one) for one in comparisons]}
-        _write(ctx, options.json_file, "aa --live", scored, verdict, more)
+        _write(ctx, options.json_file, name, scored, verdict, more)
     ctx.exit(exit_code(scored.findings))
 
 
@@ -255,16 +267,9 @@ def _duration(seconds: float) -> str:
 @click.option(
     "--without",
     multiple=True,
-    type=OneOf("check", WITHOUT),
+    type=OneOf("check", CHECKS),
     metavar="CHECK",
-    help=f"Leave a check out, to see its worth; repeatable: {', '.join(WITHOUT)}.",
-)
-@click.option(
-    "--add",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    multiple=True,
-    metavar="FILE",
-    help="Add what an earlier --json of other seeds wrote; repeatable.",
+    help=f"Leave a check out, to see its worth; repeatable: {', '.join(CHECKS)}.",
 )
 @_KEEP
 @_JSON
@@ -277,7 +282,6 @@ def judge(
     seeds: int | None,
     first: int,
     without: tuple[str, ...],
-    add: tuple[Path, ...],
     keep: Path | None,
     json_file: Path | None,
     markdown_file: Path | None,
@@ -294,14 +298,13 @@ def judge(
     attnbench selftest judge
     attnbench selftest judge --full --json judged.json
     """
-    from attnbench_selftest.judge import SECONDS, count, judge_mutants, merged, read_finding, write_finding
+    from attnbench_selftest.judge import SECONDS, count, judge_mutants, write_finding
     from attnbench_selftest.judge_plan import BRIEF, FULL
     from attnbench_selftest.mutants import MUTANTS
     from attnbench_selftest.tables import judge_markdown, judge_text
 
     _file(json_file)
     _file(markdown_file)
-    earlier = [read_finding(path) for path in add]
     numbers = range(first, first + (seeds or (FULL_SEEDS if full else 1)))
     extent = FULL if full else BRIEF
     note(f"selftest judge: about {SECONDS[extent] * len(numbers):.0f} s on two quiet cores")
@@ -310,7 +313,6 @@ def judge(
         folder.mkdir(parents=True, exist_ok=True)
         tell = stack.enter_context(progress())
         finding = judge_mutants(extent, numbers, tuple(dict.fromkeys(without)), folder, tell)
-    finding = merged([*earlier, finding])
     found = count(MUTANTS, finding.outcomes)
     click.echo(judge_text(found, finding.facts, width=width(), colour=colourful()))
     click.echo(found.last_line)

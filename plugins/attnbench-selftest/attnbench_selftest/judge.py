@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from attnbench import __version__
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
@@ -21,7 +19,7 @@ from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import CHECKS, Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import start_run
-from attnbench.types.errors import BadFile
+from attnbench.testing.mistakes.scores import PRECISION
 from attnbench.types.extensions import Source
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, Status
@@ -36,6 +34,9 @@ SOURCE = Source("mutants", "attnbench_selftest.mutants", "attnbench-selftest", "
 BASELINE = "right_plain"
 REFUSALS = ("mismatch", "suspect")
 """Statuses of a refusal; crashes, errors and timeouts are failures that need no judge."""
+
+COARSE = frozenset(f"wrong_{mistake.name}" for mistake in PRECISION)
+"""Mutants that compute attention in a coarser arithmetic. ``inaccurate`` refuses these, and no others."""
 
 SECONDS = {FULL: 155.0, BRIEF: 40.0}
 """The time of a seed on two quiet cores."""
@@ -232,7 +233,7 @@ def count(mutants: Sequence[Mutant], outcomes: Sequence[Outcome]) -> Judged:
 
 
 def _kill(mutant: Mutant, its: Sequence[Outcome]) -> Kill:
-    refused = [one for one in its if one.status in REFUSALS]
+    refused = [one for one in its if _refuses(one)]
     words = [word for one in refused for word in one.caught]
     return Kill(
         mutant=mutant.backend_name,
@@ -240,35 +241,25 @@ def _kill(mutant: Mutant, its: Sequence[Outcome]) -> Kill:
         summary=mutant.summary,
         cases=len(its),
         refused=len(refused),
-        failed=sum(one.status not in (*REFUSALS, "ok") for one in its),
+        failed=sum(one.status not in (*REFUSALS, "ok", "inaccurate") for one in its),
         survived=tuple(sorted({one.seed for one in its} - {one.seed for one in refused})),
         by=tuple(sorted(set(words), key=lambda word: (-words.count(word), word))),
     )
 
 
+def _refuses(one: Outcome) -> bool:
+    return one.status in REFUSALS or (one.status == "inaccurate" and one.mutant in COARSE)
+
+
 def _checks(of_wrong: Mapping[str, Sequence[Outcome]]) -> tuple[Check, ...]:
     caught = {
-        name: {word for one in its if one.status in REFUSALS for word in one.caught}
-        for name, its in of_wrong.items()
+        name: {word for one in its if _refuses(one) for word in one.caught} for name, its in of_wrong.items()
     }
     checks = []
     for word in sorted(set().union(*caught.values())):
         kills = tuple(name for name, words in caught.items() if word in words)
         checks.append(Check(word, kills, tuple(name for name in kills if caught[name] == {word})))
     return tuple(sorted(checks, key=lambda check: -len(check.kills)))
-
-
-def merged(findings: Sequence[Finding]) -> Finding:
-    """Several findings as one: conditions of the first, seeds and times together."""
-    every = [each.facts for each in findings]
-    facts = dict(every[0])
-    for name in ("seeds", "without"):
-        facts[name] = sorted({one for each in every for one in each[name]})
-    for name in ("verdicts", "wall_s"):
-        facts[name] = sum(each[name] for each in every)
-    facts["load_before"] = min(each["load_before"] for each in every)
-    facts["load_after"] = max(each["load_after"] for each in every)
-    return Finding(tuple(outcome for each in findings for outcome in each.outcomes), facts)
 
 
 def write_finding(path: Path, finding: Finding) -> None:
@@ -284,13 +275,3 @@ def write_finding(path: Path, finding: Finding) -> None:
         "outcomes": [asdict(outcome) for outcome in finding.outcomes],
     }
     path.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_finding(path: Path) -> Finding:
-    """Read what :func:`write_finding` wrote; raises :class:`BadFile`."""
-    try:
-        stored = json.loads(path.read_bytes())
-        outcomes = msgspec.convert(stored["outcomes"], tuple[Outcome, ...])
-        return Finding(outcomes, dict(stored["facts"]))
-    except (OSError, ValueError, KeyError, TypeError) as failure:
-        raise BadFile(f"{str(path)!r} was not written by selftest judge: {failure}") from failure

@@ -9,7 +9,6 @@ bootstrap, as in criterion.rs and Chen & Revels (2016).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -63,43 +62,29 @@ def _median(samples: Samples) -> float:
     return float(np.median(samples))
 
 
-def welch_p(x: Samples, y: Samples) -> float:
+def t_test_p(x: Samples, y: Samples, *, one_variance: bool) -> float:
     """Two-sided p-value that the means of x and y are one; each has two samples at least.
 
-    Where neither varies, 1 for equal means and 0 for others.
+    Where neither varies, 1 for equal means and 0 for others. one_variance: Student's test, else Welch's.
     """
-    from scipy.special import stdtr
+    from scipy.stats import ttest_ind_from_stats
 
-    of_x, of_y = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
-    difference = float(x.mean() - y.mean())
-    if of_x + of_y == 0:
-        return float(difference == 0)
-    freedom = (of_x + of_y) ** 2 / (of_x**2 / (len(x) - 1) + of_y**2 / (len(y) - 1))
-    return float(2 * stdtr(freedom, -abs(difference) / math.sqrt(of_x + of_y)))
+    if x.min() == x.max() and y.min() == y.max():
+        return float(x[0] == y[0])
+    moments = [number for one in (x, y) for number in (one.mean(), one.std(ddof=1), len(one))]
+    return float(ttest_ind_from_stats(*moments, equal_var=one_variance).pvalue)
 
 
 def _by_welch(mine: Samples, base: Samples) -> Word:
-    return _word(float(mine.mean() - base.mean()), welch_p(mine, base) < _LEVEL)
-
-
-def student_p(x: Samples, y: Samples) -> float:
-    """Two-sided p-value that the means of x and y are one, their variances taken for one.
-
-    x and y are of one length, two samples at least. Where neither varies, 1 for equal means and 0 for others.
-    """
-    from scipy.special import stdtr
-
-    difference = float(x.mean() - y.mean())
-    error = math.sqrt((float(x.var(ddof=1)) + float(y.var(ddof=1))) / len(x))
-    if error == 0:
-        return float(difference == 0)
-    return float(2 * stdtr(2 * len(x) - 2, -abs(difference) / error))
+    p = t_test_p(mine, base, one_variance=False)
+    return _word(float(mine.mean() - base.mean()), p < _LEVEL)
 
 
 def _by_pyperf(mine: Samples, base: Samples) -> Word:
     count = min(len(mine), len(base))
     mine, base = mine[:count], base[:count]
-    return _word(float(mine.mean() - base.mean()), student_p(mine, base) < _LEVEL)
+    p = t_test_p(mine, base, one_variance=True)
+    return _word(float(mine.mean() - base.mean()), p < _LEVEL)
 
 
 def mann_whitney_p(x: Samples, y: Samples) -> float:

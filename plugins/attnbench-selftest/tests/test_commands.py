@@ -65,11 +65,11 @@ def test_the_judge_refuses_wrong_backends_and_no_right_one(
     asked = tuple(mutant for mutant in judging.MUTANTS if mutant.backend_name in wanted)
     monkeypatch.setattr("attnbench_selftest.mutants.MUTANTS", asked)
     result = invoke("judge", "--first", "5", "--json", str(tmp_path / "judged.json"))
-    finding = judging.read_finding(tmp_path / "judged.json")
-    caught = {outcome.mutant: outcome.caught for outcome in finding.outcomes}
-    assert caught["wrong_answers_by_nine_elements"] == ("kept_answers",)
+    written = json.loads((tmp_path / "judged.json").read_text())
+    caught = {outcome["mutant"]: outcome["caught"] for outcome in written["outcomes"]}
+    assert caught["wrong_answers_by_nine_elements"] == ["kept_answers"]
     assert caught["wrong_last_answer_in_a_turn"]
-    assert caught["right_plain"] == ()
-    assert finding.facts["seeds"] == [5]
+    assert caught["right_plain"] == []
+    assert written["facts"]["seeds"] == [5]
     assert result.output.rstrip().endswith("3 of 3 wrong backends refused in 1 seed, 0 of 1 right ones")
     assert result.exit_code == 0

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-from attnbench_selftest.judge import Finding, Judged, Outcome, count, merged, read_finding, write_finding
+from attnbench_selftest.judge import Judged, Outcome, count
 from attnbench_selftest.mutants import MUTANTS
 from attnbench_selftest.tables import judge_markdown, judge_text
-
-from attnbench.types.errors import BadFile
 
 RIGHT = next(mutant for mutant in MUTANTS if mutant.right)
 ONE, TWO = [mutant for mutant in MUTANTS if not mutant.right][:2]
@@ -50,6 +45,14 @@ def test_a_survivor_a_refused_right_one_and_one_never_asked_each_fail() -> None:
     assert [(kill.refused, kill.failed) for kill in crashed.survivors] == [(0, 1)]
 
 
+def test_only_coarse_arithmetic_is_refused_as_inaccurate() -> None:
+    coarse = next(mutant for mutant in MUTANTS if mutant.name == "values_in_bfloat16")
+    inaccurate = [outcome(one.backend_name, "x", status="inaccurate") for one in (coarse, ONE)]
+    kills = {kill.mutant: kill for kill in count((coarse, ONE), inaccurate).kills}
+    assert (kills[coarse.backend_name].refused, kills[ONE.backend_name].refused) == (1, 0)
+    assert not count((RIGHT,), [outcome(RIGHT.backend_name, "x", status="inaccurate")]).fine
+
+
 def test_tables_name_what_failed() -> None:
     bad = found(*ALL_WELL, outcome(RIGHT.backend_name, "x"), outcome(TWO.backend_name, seed=2))
     text = judge_text(bad, FACTS, width=200, colour=False)
@@ -57,13 +60,3 @@ def test_tables_name_what_failed() -> None:
     assert f"REFUSED THOUGH RIGHT: {RIGHT.backend_name} on case: mismatch: why" in text
     assert bad.last_line.startswith("selftest judge: FAILED: 1 of 2 wrong backends refused in 2 seeds")
     assert f"| {ONE.name} |" in judge_markdown(bad, FACTS)
-
-
-def test_a_written_finding_is_read_and_merged(tmp_path: Path) -> None:
-    first = Finding(ALL_WELL, FACTS)
-    write_finding(tmp_path / "a.json", first)
-    assert read_finding(tmp_path / "a.json") == first
-    assert merged([first, Finding(ALL_WELL, FACTS | {"seeds": [2]})]).facts["seeds"] == [1, 2]
-    (tmp_path / "other.json").write_text('{"outcomes": 3}')
-    with pytest.raises(BadFile, match="was not written by selftest judge"):
-        read_finding(tmp_path / "other.json")

@@ -1,4 +1,4 @@
-"""``aa --live``: commits compared from outside."""
+"""``--live``: commits compared from outside."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_a_length_is_refused_with_a_sentence() -> None:
 
 
 @pytest.mark.slow
-def test_two_comparisons_from_end_to_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "slower_by"), [("aa", {0.0}), ("power", {0.0, 0.03, 0.05, 0.1})])
+def test_a_comparison_from_end_to_end(tmp_path: Path, name: str, slower_by: set[float]) -> None:
     found = tmp_path / "found.json"
-    words = ["aa", "--live", "--budget", "0.05", "--sets", "9", "--json", str(found)]
+    words = [name, "--live", "--budget", "0.05", "--sets", "9", "--json", str(found)]
     result = CliRunner().invoke(command, words, catch_exceptions=False)
     assert result.exit_code in (0, 1), result.output
-    identical, planted = json.loads(found.read_text())["comparisons"]
-    assert identical["identical"]
-    assert not planted["identical"]
-    assert len(identical["cells"]) == len(planted["cells"]) == 16
-    assert {cell["slower_by"] for cell in planted["cells"]} == {0.0, 0.03, 0.05, 0.1}
+    (compared,) = json.loads(found.read_text())["comparisons"]
+    assert compared["identical"] == (name == "aa")
+    assert len(compared["cells"]) == 16
+    assert {cell["slower_by"] for cell in compared["cells"]} == slower_by

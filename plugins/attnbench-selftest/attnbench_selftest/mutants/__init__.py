@@ -59,6 +59,8 @@ def attnbench_backends() -> Iterator[Backend]:
             dtypes=mutant.dtypes,
             passes=mutant.passes,
             layout=mutant.layout,
+            masks_by_head=mutant.masks_by_head,
+            ignores_dropped=mutant.ignores_dropped,
             quadratic_copies=4,
         )
 

@@ -111,6 +111,7 @@ SHOWS: dict[str, Applies] = {
         lambda case, rule: features_left(case.D, VECTOR) and scores_matter(case, rule)
     ),
     "last_feature_dropped": scores_matter,
+    "constants_ignored": lambda case, rule: bool(case.constants) and scores_matter(case, rule),
     "cap_forgotten": scores_matter,
     "cap_before_scale": both(scores_matter, several_features),
     "sink_forgotten": scores_matter,
@@ -182,6 +183,7 @@ def _mutant(mistake: Mistake) -> Mutant:
         prepare=mistake.prepare,
         applies=applies,
         operations=("multihead",) if mistake.name in LAYER_ONLY else BOTH,
+        masks_by_head=mistake.name == "mask_of_the_first_head",
     )
     if mistake.name in DTYPES_OF:
         mutant = replace(mutant, dtypes=DTYPES_OF[mistake.name])

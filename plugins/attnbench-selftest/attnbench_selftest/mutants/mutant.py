@@ -29,7 +29,8 @@ class Mutant:
 
     name: without the word that says which of both. summary: what it does, one line. prepare: as of a backend.
     applies: where its mistake can show; for a right one, the cases it is written for. trait: what shows it;
-    ``value`` for a right one. operations, dtypes, passes, layout: as of a backend.
+    ``value`` for a right one. operations, dtypes, passes, layout, masks_by_head, ignores_dropped: as of a
+    backend.
     """
 
     name: str
@@ -42,6 +43,8 @@ class Mutant:
     dtypes: tuple[Dtype, ...] = DTYPES
     passes: tuple[Pass, ...] = ("forward",)
     layout: Layout = "BHLD"
+    masks_by_head: bool = False
+    ignores_dropped: bool = False
 
     @property
     def backend_name(self) -> str:
@@ -54,6 +57,7 @@ class Mutant:
             case.operation in self.operations
             and case.dtype in self.dtypes
             and case.pass_ in self.passes
+            and (self.masks_by_head or not case.mask.per_head)
             and self.applies(case, rule)
         )
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnbench.kit.layer import for_operation
+from attnbench.masks import kept_keys
 from attnbench.testing.mistakes.parts import RIGHT, built, heads_of, mask_of, plus_bias
 from attnbench.types.backend import Layout, Setup
 from attnbench.types.case import DTYPES, Case, Dtype
 from attnbench.types.rule import Rule
 from attnbench_selftest.mutants.mutant import BOTH, Applies, Mutant
-from attnbench_selftest.mutants.where import anywhere
+from attnbench_selftest.mutants.where import anywhere, drops_keys
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -224,16 +225,38 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
-MUTANTS: tuple[Mutant, ...] = tuple(
+
+def _dropped_cleared(setup: Setup) -> Call:
+    """Zeros in keys and values that no query sees, whatever they hold."""
+    import torch
+
+    attend = heads_of(RIGHT, setup)
+    dropped = torch.from_numpy(~kept_keys(setup.case))[..., None]
+    return lambda q, k, v: attend(q, k.masked_fill(dropped, 0), v.masked_fill(dropped, 0))
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    *(
+        Mutant(
+            name=name,
+            summary=words,
+            prepare=prepare,
+            right=True,
+            applies=applies,
+            operations=operations,
+            dtypes=dtypes,
+            layout=layout,
+        )
+        for name, (words, prepare, applies, operations, dtypes, layout) in KINDS.items()
+    ),
     Mutant(
-        name=name,
-        summary=words,
-        prepare=prepare,
+        name="dropped_keys_cleared",
+        summary="keys and values that no query sees are taken for zeros",
+        prepare=_dropped_cleared,
         right=True,
-        applies=applies,
-        operations=operations,
-        dtypes=dtypes,
-        layout=layout,
-    )
-    for name, (words, prepare, applies, operations, dtypes, layout) in KINDS.items()
+        applies=drops_keys,
+        operations=("attention",),
+        masks_by_head=True,
+        ignores_dropped=True,
+    ),
 )

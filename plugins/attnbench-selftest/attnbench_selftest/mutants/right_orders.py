@@ -115,13 +115,6 @@ def _queries_scaled(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
     return soft_cap(dot, (map_queries(dot, q) * dot.scale) @ map_keys(dot, k).mT)
 
 
-def _both_scaled(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
-    dot = setup.scoring.dot
-    assert dot is not None
-    root = dot.scale**0.5
-    return soft_cap(dot, (map_queries(dot, q) * root) @ (map_keys(dot, k) * root).mT)
-
-
 def _features_reversed(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
     dot = setup.scoring.dot
     assert dot is not None
@@ -246,6 +239,7 @@ MUTANTS: tuple[Mutant, ...] = (
             right=True,
             applies=applies,
             passes=("forward",) if name in NO_BACKWARD else PASSES,
+            masks_by_head=True,
         )
         for name, (words, form, applies) in FORMS.items()
     ),

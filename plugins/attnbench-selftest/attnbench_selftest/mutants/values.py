@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnbench.inputs.known_scores import unlikely_values_apply
+from attnbench.inputs.known_scores import even_weights_apply, unlikely_values_apply
 from attnbench.testing.mistakes.inputs import clamped
 from attnbench.testing.mistakes.masks import Added, added_mask, explicit_mask, positions, without_keys
 from attnbench.testing.mistakes.parts import (
+    RIGHT,
     Form,
     normalised,
     right_mix,
@@ -32,6 +33,7 @@ from attnbench_selftest.mutants.where import (
     any_of,
     both,
     drops,
+    drops_keys,
     empty_rows,
     far_out_of_mask,
     keeps_a_key,
@@ -197,7 +199,7 @@ def _sum_of_powers_in_half(setup: Setup, scores: Tensor, added: Tensor) -> Tenso
 
 def _float_twice(case: Case) -> Added:
     numbers = explicit_mask(case)
-    return added_mask(case) + np.where(np.isfinite(numbers), numbers, 0)[:, None]
+    return added_mask(case) + np.where(np.isfinite(numbers), numbers, 0)
 
 
 def _last_row_again(setup: Setup, weights: Tensor, v: Tensor) -> Tensor:
@@ -375,12 +377,36 @@ SCALES: dict[str, tuple[str, float, Applies, tuple[str, ...]]] = {
     ),
 }
 
+
+def _weights_in_bfloat16(setup: Setup, scores: Tensor) -> Tensor:
+    import torch
+
+    return normalised(setup, scores).to(torch.bfloat16).to(scores.dtype)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     *(
         mistaken(name, words, times(factor), applies, dtypes=dtypes)
         for name, (words, factor, applies, dtypes) in SCALES.items()
     ),
     *(mistaken(name, words, form, applies) for name, (words, form, applies) in FORMS.items()),
+    mistaken(
+        "weighs_dropped_keys_with_0",
+        "promises to ignore dropped keys, and gives their values the weight 0",
+        RIGHT,
+        drops_keys,
+        operations=("attention",),
+        ignores_dropped=True,
+    ),
+    # Elsewhere it is no more than a right kernel's rounding.
+    mistaken(
+        "weights_in_bfloat16_for_float16",
+        "the weights of float16 are rounded to bfloat16",
+        weighed(_weights_in_bfloat16),
+        both(no_sink, even_weights_apply),
+        dtypes=("float16",),
+        operations=("attention",),
+    ),
     mistaken(
         "denominator_in_half",
         "powers summed one by one in half precision",

@@ -25,6 +25,11 @@ def anywhere(case: Case, rule: Rule) -> bool:
     return True
 
 
+def forward(case: Case, rule: Rule) -> bool:
+    """No gradients are asked for."""
+    return case.pass_ == "forward"
+
+
 def any_of(*conditions: Applies) -> Applies:
     """One of some conditions holds."""
     return lambda case, rule: any(holds(case, rule) for holds in conditions)
@@ -165,6 +170,11 @@ def batches_matter(case: Case, rule: Rule) -> bool:
 def last_row_kept(case: Case, rule: Rule) -> bool:
     """The last query of some batch element keeps a key."""
     return bool((kept_counts(case)[:, -1] > 0).any())
+
+
+def drops_keys(case: Case, rule: Rule) -> bool:
+    """The mask drops a key for every query of a batch element."""
+    return case.layer is None and not rule.pairs_keys and not kept(case).any(1).all()
 
 
 def has_float_mask(case: Case, rule: Rule) -> bool:

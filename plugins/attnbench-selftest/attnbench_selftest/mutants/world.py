@@ -1,6 +1,6 @@
-"""Global state left changed: switches of torch, environment, random numbers, threads, children.
+"""Global state left changed: switches of torch, environment, random numbers, threads, children, memory.
 
-Each changes it in its first call alone: a check of a later call finds nothing.
+Each but the one that keeps memory changes it in its first call alone: a check of a later call finds nothing.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnbench.types.backend import Setup
 from attnbench_selftest.mutants.mutant import Mutant, around_call
-from attnbench_selftest.mutants.where import anywhere
+from attnbench_selftest.mutants.where import anywhere, forward
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _started: list[subprocess.Popen[bytes]] = []
 """Kept, since a child whose object is gone is a warning of its own."""
+_modes: list[Any] = []
+"""Kept, since a mode ends with its object."""
 
 
 def _threads() -> None:
@@ -53,6 +55,20 @@ def _grad_mode() -> None:
     import torch
 
     torch.set_grad_enabled(not torch.is_grad_enabled())
+
+
+def _no_gradients() -> None:
+    import torch
+
+    torch.set_grad_enabled(False)
+
+
+def _inference_mode() -> None:
+    import torch
+
+    mode = torch.inference_mode()
+    mode.__enter__()
+    _modes.append(mode)
 
 
 def _default_device() -> None:
@@ -103,6 +119,18 @@ def _child() -> None:
     _started.append(subprocess.Popen(["sleep", "60"]))
 
 
+def _keeps_memory(setup: Setup, call: Call) -> Call:
+    import torch
+
+    kept: list[Tensor] = []
+
+    def keeping(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        kept.append(torch.ones(1 << 20, dtype=torch.uint8))
+        return call(q, k, v)
+
+    return keeping
+
+
 def _once(change: Callable[[], None]) -> Callable[[Setup, Call], Call]:
     def around(setup: Setup, call: Call) -> Call:
         done = False
@@ -113,6 +141,18 @@ def _once(change: Callable[[], None]) -> Callable[[Setup, Call], Call]:
             if not done:
                 done = True
                 change()
+            return out
+
+        return changing
+
+    return around
+
+
+def _always(change: Callable[[], None]) -> Callable[[Setup, Call], Call]:
+    def around(setup: Setup, call: Call) -> Call:
+        def changing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            out = call(q, k, v)
+            change()
             return out
 
         return changing
@@ -137,6 +177,16 @@ CHANGES: dict[str, tuple[str, Callable[[], None]]] = {
     "leaves_a_child": ("a child process that sleeps", _child),
 }
 
-MUTANTS: tuple[Mutant, ...] = tuple(
-    around_call(name, words, _once(change), "state", anywhere) for name, (words, change) in CHANGES.items()
+MODES: dict[str, tuple[str, Callable[[], None]]] = {
+    "switches_gradients_off": ("gradients are off after every call", _no_gradients),
+    "leaves_inference_mode_on": ("inference mode is on after every call", _inference_mode),
+}
+
+MUTANTS: tuple[Mutant, ...] = (
+    *(
+        around_call(name, words, _once(change), "state", anywhere)
+        for name, (words, change) in CHANGES.items()
+    ),
+    *(around_call(name, words, _always(change), "state", forward) for name, (words, change) in MODES.items()),
+    around_call("keeps_memory", "every call keeps a MiB", _keeps_memory, "state", anywhere),
 )
