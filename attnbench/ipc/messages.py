@@ -85,7 +85,8 @@ class Activations(Struct, frozen=True, tag=True):
 
     fresh: into new tensors, after a junk allocation of junk_bytes that shifts their addresses; otherwise over
     the inputs before. guarded: between bands of NaN, for checked calls. delivery: ``strided`` for views with
-    other strides, ``graded`` for inputs that require gradients, "" for inputs as they are timed. Inputs that
+    other strides, ``graded`` for inputs that require gradients, ``dropped`` for NaN and infinity in
+    keys and values that the mask drops, "" for inputs as they are timed. Inputs that
     are guarded or delivered in another way than those before also go into new tensors. A backend without
     gradients of such a case answers ``graded`` with an ``unsupported`` :class:`Failed`.
     """
@@ -141,7 +142,12 @@ class TimedOutputs(Struct, frozen=True, tag=True):
 
 
 class MeasureMemory(Struct, frozen=True, tag=True):
-    """Measure the peak extra memory of one call. Answer: :class:`PeakMemory`."""
+    """Check that memory does not grow with every call. Answer: :class:`PeakMemory`.
+
+    peak: whether to measure the peak extra memory of one call too.
+    """
+
+    peak: bool
 
 
 class TraceCall(Struct, frozen=True, tag=True):
@@ -253,11 +259,13 @@ class KeptOutput(Struct, frozen=True):
 class Kept(Struct, frozen=True, tag=True):
     """Outputs of timed calls, in the descriptor; each is handed over once.
 
-    checking_ns: the time of writing inputs and logging outputs within slots.
+    checking_ns: the time of writing inputs and logging outputs within slots. repeated: further outputs, with
+    the bits of one of these.
     """
 
     outputs: tuple[KeptOutput, ...]
     checking_ns: int
+    repeated: int = 0
 
 
 class Warmed(Struct, frozen=True, tag=True):
@@ -283,7 +291,7 @@ class SlotsTaken(Struct, frozen=True, tag=True):
 
 
 class PeakMemory(Struct, frozen=True, tag=True):
-    """Peak extra bytes of one call, with its output; None if this system can't tell."""
+    """Peak extra bytes of one call, with its output; None if not asked for, or this system can't tell."""
 
     bytes: int | None
 

@@ -77,12 +77,17 @@ def _data_bytes() -> int:
     return 0
 
 
+def state_of(pid: int) -> str:
+    """Return the state of a process as in proc(5): T if it is stopped, X if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
 def has_ended(pid: int) -> bool:
     """Return whether a process has ended; one that nobody has waited for (a zombie) has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
-    except OSError:
-        return True
+    return state_of(pid) in "ZX"
 
 
 def kill_group(leader_pid: int) -> None:

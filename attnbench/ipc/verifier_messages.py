@@ -11,6 +11,9 @@ from attnbench.types.checks import Check
 from attnbench.types.extensions import Source
 from attnbench.types.record import Accuracy, DropoutNumbers
 
+What = Literal["output", "calls", "weights", "exact", "before", "nudged"]
+"""The purpose of outputs that the verifier gets, see :class:`Score`."""
+
 
 class OpenCase(Struct, frozen=True, tag=True):
     """Make the parameters of a case and forget the case before. Answer: :class:`CaseOpened` with them.
@@ -32,25 +35,28 @@ class GetDraw(Struct, frozen=True, tag=True):
     """Ask for inputs. Draws count from 0: first those of the check, then those of timed calls.
 
     change: the seed of the transform applied to the draw (:mod:`attnbench.inputs.symmetries`); 0 for none.
+    nudged: a draw of the check with every number a little changed (:mod:`attnbench.check.rounding`).
     Answer: :class:`Arrays` with a descriptor.
     """
 
     index: int
     change: int = 0
+    nudged: bool = False
 
 
 class Score(Struct, frozen=True, tag=True):
     """Compare the answers in the descriptor, each by its parts, on a draw. Answer: :class:`Scored`.
 
     who: the backend; "" for the plain reference, which must come first. what: the ``output`` of one call;
-    with dropout ``calls``, all of which :class:`Judge` compares together; attention ``weights``; or the
-    ``exact`` gradients in float64, which become those of the draw.
+    with dropout ``calls``, all of which :class:`Judge` compares together; attention ``weights``; the
+    ``exact`` gradients in float64, which become those of the draw; or the outputs ``before`` the draw was
+    ``nudged`` and after, for which the next :class:`Judge` looks whether errors scatter.
     """
 
     who: str
     index: int
     outputs: tuple[tuple[ArraySpec, ...], ...]
-    what: Literal["output", "calls", "weights", "exact"] = "output"
+    what: What = "output"
 
 
 class TimedOutput(Struct, frozen=True):
@@ -64,20 +70,24 @@ class TimedOutput(Struct, frozen=True):
 class ScoreTimed(Struct, frozen=True, tag=True):
     """Compare outputs of timed calls, each alone; with dropout also those on one draw together.
 
-    Answer: :class:`Scored` of the first wrong output, or of the last one if all are wrong together.
+    arithmetic: to whose limits they are held, "" for those of the dtype. Answer: :class:`Scored` of the first
+    wrong output, or of the last one if all are wrong together.
     """
 
     outputs: tuple[TimedOutput, ...]
+    arithmetic: str = ""
 
 
 class Judge(Struct, frozen=True, tag=True):
     """Ask for the verdict on all check draws of one backend. Answer: :class:`Judged`.
 
-    left_out: families of other deliveries that it did not get.
+    left_out: families of other deliveries that it did not get. arithmetic: to whose limits its outputs are
+    held, "" for those of the dtype.
     """
 
     who: str
     left_out: tuple[str, ...] = ()
+    arithmetic: str = ""
 
 
 class TryTrivialAnswers(Struct, frozen=True, tag=True):
@@ -126,7 +136,9 @@ class Judged(Struct, frozen=True, tag=True):
 
     accuracy: the numbers of ordinary inputs. problem: the reason of a failure, "" for none. failed: the
     families that failed. parts: the numbers of each part of an answer with several. dropout: the numbers of a
-    case with dropout, which has no others. check: the check that failed.
+    case with dropout, which has no others. check: the check that failed. arithmetic: where errors are too
+    large and nothing else is wrong, the finest arithmetic that allows them; "" if they were scored on nudged
+    inputs and are not its rounding.
     """
 
     accuracy: Accuracy | None
@@ -135,12 +147,14 @@ class Judged(Struct, frozen=True, tag=True):
     parts: dict[str, Accuracy] = {}
     dropout: DropoutNumbers | None = None
     check: Check = ""
+    arithmetic: str = ""
 
 
 class Tried(Struct, frozen=True, tag=True):
     """Trivial answers were tried.
 
-    passed: one that passes the whole check; "" if none does. unseen: no row shows dropout.
+    passed: one that passes the whole check, or the rule with a wrong constant; "" if none does. unseen: no
+    row shows dropout.
     """
 
     passed: str

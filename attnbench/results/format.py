@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Annotated, TypeVar
 
 import msgspec
 
+from attnbench.results.digest import next_digest, with_digest
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
 from attnbench.types.record import (
     FORMAT_VERSION,
@@ -30,6 +33,7 @@ T = TypeVar("T")
 _NOT_DECODED = (ValueError, RecursionError)
 """The errors of msgspec, of bytes that are not UTF-8, and of lists nested too deeply."""
 _ENCODE = msgspec.json.Encoder().encode
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 _Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -75,8 +79,8 @@ class StoredRun:
     """The lines of a run file, or of one of the runs in it.
 
     torn: True if the file ends with an incomplete line, which is left out. first_byte, complete_bytes: the
-    places in the file where the manifest begins and where the last complete line ends. times: the sets in
-    short; they are there even if the samples were not kept.
+    places in the file where the manifest begins and where the last complete line ends. digest: of that line,
+    None if lines have none. times: the sets in short; they are there even if the samples were not kept.
     """
 
     path: Path
@@ -87,6 +91,7 @@ class StoredRun:
     finished: EndLine | None
     torn: bool
     complete_bytes: int
+    digest: str | None = None
     first_byte: int = 0
     times: tuple[SetTimes, ...] = ()
 
@@ -97,6 +102,7 @@ class _Lines:
     def __init__(self, path: Path, manifest: Manifest, first_byte: int = 0) -> None:
         self.path, self.manifest, self.first_byte = path, manifest, first_byte
         self.end_byte = first_byte
+        self.digest: str | None = ""
         self._known_cases, self._known_backends = set(manifest.cases), set(manifest.backends)
         self._seen: set[tuple[str, str | int]] = set()
         self._lines: list[Line | SetTimes] = []
@@ -118,28 +124,36 @@ class _Lines:
         if key in self._seen:
             what = line.backend if isinstance(line, Record) else f"the set {line.index}"
             return f"a second line for {what} of {line.case!r}"
-        self._seen.add(key)
+        if not isinstance(line, Record) or line.status != "interrupted":
+            # A later record may stand in for an interrupted one.
+            self._seen.add(key)
         if isinstance(line, SetLine) and not all(
             _is_sound(block) for blocks in line.blocks.values() for block in blocks
         ):
             return "a block without samples, or with impossible ones"
         return ""
 
+    def written(self) -> list[Line]:
+        """The lines with all samples, the manifest first."""
+        return [self.manifest, *(line for line in self._lines if not isinstance(line, Manifest | SetTimes))]
+
     def _of(self, kind: type[T]) -> tuple[T, ...]:
         return tuple(line for line in self._lines if isinstance(line, kind))
 
     def run(self, *, torn: bool = False) -> StoredRun:
         sets = self._of(SetLine)
+        records = {(record.case, record.backend): record for record in self._of(Record)}
         last = self._lines[-1] if self._lines else None
         return StoredRun(
             path=self.path,
             manifest=self.manifest,
             cases=self._of(CaseLine),
             sets=sets,
-            records=self._of(Record),
+            records=tuple(records.values()),
             finished=last if isinstance(last, EndLine) else None,
             torn=torn,
             complete_bytes=self.end_byte,
+            digest=self.digest,
             first_byte=self.first_byte,
             times=self._of(SetTimes) or tuple(map(_times_of, sets)),
         )
@@ -215,9 +229,12 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
                         twice = f"a second manifest of the run {line.run_id!r}, which would count twice"
                         raise BadFile(f"{where}: {twice}")
                     runs.append(_Lines(path, line, begin))
-                problem = runs[-1].problem(line)
-                if problem:
+                if problem := runs[-1].problem(line):
                     raise BadFile(f"{where}: {problem}")
+                try:
+                    runs[-1].digest = next_digest(data, runs[-1].digest)
+                except ValueError as changed:
+                    raise BadFile(f"{where}: {changed}") from changed
                 runs[-1].add(line)
                 runs[-1].end_byte = begin + len(data)
     except OSError as failure:
@@ -271,19 +288,25 @@ def _decoded(decode: Callable[[bytes], _AnyLine], path: Path, data: bytes, where
 class RunWriter:
     """A run file that is being written; one writer at a time.
 
-    Each line is one write, followed by fsync. The lines stay in memory too: see :attr:`run`.
+    Each line is one write, followed by fsync. The lines stay in memory too: see :attr:`run`. If another
+    process replaces, removes or changes the file, the run goes on in a new file beside it.
     """
 
     def __init__(self, path: Path, fd: int, manifest: Manifest) -> None:
-        self.path = path
         self._fd = fd
         self._lines = _Lines(path, manifest)
+        self._writing_bytes = 0
+
+    @property
+    def path(self) -> Path:
+        """The file by now."""
+        return self._lines.path
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
         """Begin a new file; raises :class:`BadInput` if it exists or cannot be written."""
         check_new(path)
-        writer = cls(path, _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), manifest)
+        writer = cls(path, _open(path, _NEW), manifest)
         writer._lock()
         writer.append(manifest)
         return writer
@@ -308,7 +331,7 @@ class RunWriter:
         lines: list[Line] = [*stored.cases, *stored.sets, *stored.records]
         for line in lines:
             writer._lines.add(line)
-        writer._lines.end_byte = stored.complete_bytes
+        writer._lines.end_byte, writer._lines.digest = stored.complete_bytes, stored.digest
         return writer, stored
 
     @property
@@ -318,19 +341,61 @@ class RunWriter:
 
     def append(self, line: Line) -> None:
         """Write one line and force it to disk; raises :class:`MeasuringFailed` where that fails."""
-        data = _ENCODE(line) + b"\n"
+        self.keep_file()
+        with self._told():
+            self._write(line)
+        self._lines.add(line)
+
+    def keep_file(self) -> None:
+        """Begin a new file with all lines so far if the file is not what this process has written.
+
+        Raises:
+            MeasuringFailed: it can't be written.
+        """
+        held = os.fstat(self._fd)
+        with contextlib.suppress(OSError):
+            # Ctrl-C may come after a line is written and before it is counted.
+            sizes = (self._lines.end_byte, self._lines.end_byte + self._writing_bytes)
+            if os.path.samestat(held, self.path.stat()) and held.st_size in sizes:
+                return
+        with self._told():
+            old, names = self._lines, (self.path.with_stem(f"{self.path.stem}-{n}") for n in count(2))
+            path = next(name for name in names if not name.exists())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, _NEW | os.O_APPEND, 0o644)
+            os.close(self._fd)
+            self._fd, self._lines = fd, _Lines(path, old.manifest)
+            self._lock()
+            for line in old.written():
+                self._write(line)
+                self._lines.add(line)
+        print(  # noqa: T201
+            f"attnbench: {str(old.path)!r} was replaced or changed by another process: the run goes on in "
+            f"{str(path)!r}, which has all its lines",
+            file=sys.stderr,
+        )
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
         try:
-            written = os.write(self._fd, data)
-            if written != len(data):
-                raise OSError(28, "No space left on device")
-            os.fsync(self._fd)
+            yield
         except OSError as failure:
             raise MeasuringFailed(
                 f"can't write {str(self.path)!r}: {failure.strerror}; what was measured before is kept, "
                 f"{go_on_words(self.path, live=bool(self._lines.manifest.sides))}"
             ) from failure
+
+    def _write(self, line: Line) -> None:
+        data, digest = _ENCODE(line), self._lines.digest
+        if digest is not None:
+            data, digest = with_digest(data, digest)
+        data += b"\n"
+        self._writing_bytes = len(data)
+        if os.write(self._fd, data) != len(data):
+            raise OSError(28, "No space left on device")
+        os.fsync(self._fd)
         self._lines.end_byte += len(data)
-        self._lines.add(line)
+        self._lines.digest, self._writing_bytes = digest, 0
 
     def _lock(self) -> None:
         try:

@@ -84,8 +84,8 @@ def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
     alone: the file has no other run.
     """
     path, manifest = run.path, run.manifest
-    missing = len(set(manifest.cases)) * len(set(manifest.backends)) - len(run.records)
-    timed = manifest.protocol.get("timed") is not False
+    measured = sum(record.status != "interrupted" for record in run.records)
+    missing = len(set(manifest.cases)) * len(set(manifest.backends)) - measured
     if run.finished is None:
         which, go_on = f"the run {manifest.run_id}", "to resume it, name the file that holds it alone"
         if alone:
@@ -100,7 +100,7 @@ def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
         for backend in one.median_ns:
             there[one.case, backend] += 1
     lost = [case for case, found in indexes.items() if max(found) >= len(found)]
-    if timed:
+    if manifest.protocol.get("timed") is not False:
         lost += [r.case for r in run.records if r.status == "ok" and r.sets > there[r.case, r.backend]]
     unplanned = indexes.keys() - {line.case for line in run.cases}
     for what, cases in (
@@ -113,8 +113,12 @@ def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
             yield f"{path}: {what} missing, on {cases[0]}{more}"
     if run.torn:
         yield f"{path}: its last line was cut off and is left out"
-    if not timed:
-        yield f"{path}: only checked, not timed"
+
+
+def not_timed(run: StoredRun) -> Iterator[str]:
+    """Yield a sentence if a run has no times to compare."""
+    if run.manifest.protocol.get("timed") is False:
+        yield f"{run.path}: only checked, not timed"
 
 
 def readable(run: StoredRun) -> StoredRun:
@@ -182,7 +186,7 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
         environment=facts_of(manifest),
         protocol=manifest.protocol,
         cells=tuple(cells),
-        problems=tuple(flaws_of(run, alone=alone)),
+        problems=(*flaws_of(run, alone=alone), *not_timed(run)),
         run_id=manifest.run_id,
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
@@ -20,15 +20,16 @@ from attnbench.plugins.registry import Registry
 from attnbench.runner.check import (
     Candidate,
     Entries,
-    MismatchFound,
+    Inexact,
     check_all,
     check_reference,
     check_variant,
     kernel_of,
 )
 from attnbench.runner.context import CaseContext, open_context
-from attnbench.runner.link import VerifierFailed, WorkerFailed
+from attnbench.runner.link import HelperLost, VerifierFailed, WorkerFailed
 from attnbench.runner.machine import sharing_note
+from attnbench.runner.outputs import MismatchFound
 from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock
@@ -38,6 +39,7 @@ from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
+from attnbench.types.mask import mask_text
 from attnbench.types.record import CandidatePlan, CaseLine, Line, Record, SetLine
 from attnbench.types.rule import Rule
 from attnbench.types.status import Status
@@ -80,6 +82,8 @@ def refusal(
         return "unsupported", "inputs rotate in forward passes only"
     if case.pass_ != "forward" and (reason := rule.no_gradients(case)) is not None:
         return "unsupported", reason
+    if case.mask.per_head and not backend.masks_by_head:
+        return "unsupported", f"takes one mask for all heads; the case has {mask_text(case.mask)}"
     if case.dropout and not backend.dropout:
         return "unsupported", f"drops no weights; the case has dropout {case.dropout:g}"
     return None
@@ -89,21 +93,14 @@ def _all_of(words: tuple[str, ...]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-@dataclass(frozen=True)
-class Before:
-    """The part of a case that an earlier, interrupted part of the run has stored."""
-
-    planned: CaseLine | None = None
-    sets: tuple[SetLine, ...] = ()
-    recorded: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
+@dataclass
 class CaseRun:
-    """A case, and everything that running it needs.
+    """A case, everything that running it needs, and what is stored of it.
 
     names: backends, in order. left_out: backends left out of this case because they compile for seconds.
-    write: append a line to the run file.
+    write: append a line to the run file. look: the repetitions after which decided backends of a live
+    comparison stop; 0 for none. planned, sets, recorded: the lines by now, with those of an earlier part of
+    the run; of records the backends. losses: how often a process of attnbench was lost meanwhile.
     """
 
     pool: WorkerPool
@@ -114,8 +111,11 @@ class CaseRun:
     left_out: frozenset[str]
     clock: Clock
     write: Callable[[Line], None]
-    before: Before = Before()
+    look: int = 0
+    planned: CaseLine | None = None
+    sets: list[SetLine] = field(default_factory=list)
     recorded: set[str] = field(default_factory=set)
+    losses: int = 0
 
     @cached_property
     def id(self) -> str:
@@ -154,6 +154,21 @@ class CaseRun:
             record = replace(record, accuracy=accuracy, dropout=failure.dropout, failed_on=on)
         self.put(record)
 
+    @contextmanager
+    def losses_noted(self) -> Iterator[None]:
+        """Note the loss of a process. If it is the second, and no backend's doing, the records say so."""
+        try:
+            yield
+        except HelperLost as lost:
+            if lost.backend:
+                reason = f"{lost}, and no other backend ran then"
+                self.record_failure(lost.backend, WorkerFailed("crashed", reason))
+            elif self.losses:
+                left = [self.registry.backends[name] for name in self.names if name not in self.recorded]
+                self.record_all(left, lost.status, str(lost))
+            self.losses += 1
+            raise
+
     def record_all(self, entries: Entries, status: Status, reason: str, check: Check = "") -> None:
         """Write the same refusal or failure for several backends."""
         for entry in entries:
@@ -186,7 +201,7 @@ def check_case(run: CaseRun, closing: ExitStack) -> CheckedCase | None:
 
 
 def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase | None:
-    pool, planned = run.pool, run.before.planned
+    pool, planned = run.pool, run.planned
     rule, operation = run.registry.rules[run.case.rule], run.registry.operations[run.case.operation]
     opening = rm.OpenCase(
         case=run.id,
@@ -199,11 +214,14 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
     )
     limit_bytes = pool.options.memory_limit_bytes or int(free_memory() * _MEMORY_SHARE)
     limit_bytes += run.pool_bytes
+    variant: Mapping[str, Inexact] = {}
     try:
         verifier = opened.enter_context(pool.lent_verifier())
         if "near" not in pool.options.without:
             run.notify("variant case")
-            failures = check_variant(pool, verifier, run.case, rule, operation.source, entries, limit_bytes)
+            variant, failures = check_variant(
+                pool, verifier, run.case, rule, operation.source, entries, limit_bytes
+            )
             for entry in entries:
                 if entry.name in failures:
                     run.record_failure(entry.name, failures[entry.name])
@@ -214,12 +232,14 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         run.notify("oracle")
         context = opened.enter_context(open_context(verifier, opening, run.case.threads, limit_bytes))
         run.clock.spend("oracle")
-        passed = _passed(run, context, entries)
+        passed = _passed(run, context, entries, variant)
         for candidate in passed:
             opened.callback(candidate.let_go)
     except VerifierFailed as failure:
         run.record_all(entries, "error", str(failure))
     except WorkerFailed as failure:
+        if failure.status == "crashed" and not run.losses:
+            raise HelperLost(f"the plain reference {failure.reason}") from failure
         # No backend caused it: a wrong output of the reference is an error for all of them.
         status = "error" if failure.status == "mismatch" else failure.status
         run.record_all(entries, status, f"the plain reference failed: {failure.reason}", "reference")
@@ -228,21 +248,30 @@ def _checked(run: CaseRun, entries: Entries, opened: ExitStack) -> CheckedCase |
         if pool.options.timed and passed:
             return _planned(run, context, opening.timed_entropy, passed, found)
         for name, plan in found.items():
-            run.put(checked_record(run.id, run.case.rule, name, plan))
+            run.put(checked_record(run.id, run.case.rule, name, plan, run.pool.options.accuracy))
     return None
 
 
-def _passed(run: CaseRun, context: CaseContext, entries: Entries) -> list[Candidate]:
+def _passed(
+    run: CaseRun, context: CaseContext, entries: Entries, variant: Mapping[str, Inexact]
+) -> list[Candidate]:
     """Return the backends that pass, and write the records of the others."""
     check_reference(run.pool, context)
-    if insensitive := _insensitive(run, context):
-        run.record_all(entries, "unsupported", insensitive, "trivial_answer")
-        return []
-    passed = check_all(
-        run.pool, context, entries, run.record_failure, lambda name: run.notify(f"check {name}")
-    )
-    run.clock.spend("check")
-    return passed
+    passed: list[Candidate] = []
+    insensitive = _insensitive(run, context)
+    # Where values prove nothing, other checks still do: an output may share memory with an input. The
+    # statistics of dropout have no meaning there.
+    if not (insensitive and run.case.dropout):
+        passed = check_all(
+            run.pool, context, entries, variant, run.record_failure, lambda name: run.notify(f"check {name}")
+        )
+        run.clock.spend("check")
+    if not insensitive:
+        return passed
+    for candidate in passed:
+        candidate.let_go()
+    run.record_all(entries, "unsupported", insensitive, "trivial_answer")
+    return []
 
 
 def _planned(
@@ -253,9 +282,8 @@ def _planned(
     found: dict[str, CandidatePlan],
 ) -> CheckedCase:
     """Write the plan of the case, unless an earlier part of the run has one."""
-    planned = run.before.planned
-    if planned is None:
-        planned = CaseLine(
+    if run.planned is None:
+        run.planned = CaseLine(
             case=run.id,
             stretches=STRETCHES,
             draw_entropy=draw_entropy,
@@ -266,15 +294,15 @@ def _planned(
                 found, run.pool.options, sharing_note(run.pool.all_cpus, context.threads)
             ),
         )
-        run.write(planned)
-    plans = planned.contenders
+        run.write(run.planned)
+    plans = run.planned.contenders
     candidates = tuple(
         # How it is prepared is of this part of the run: it decides which process there is.
         dataclasses.replace(one, plan=replace(plans[one.name], anew=one.plan.anew))
         for one in passed
         if one.name in plans
     )
-    return CheckedCase(run, context, planned, candidates)
+    return CheckedCase(run, context, run.planned, candidates)
 
 
 def _insensitive(run: CaseRun, context: CaseContext) -> str:
@@ -286,7 +314,8 @@ def _insensitive(run: CaseRun, context: CaseContext) -> str:
         return "this case cannot detect errors: no row of its output shows if weights are dropped"
     if not tried.passed:
         return ""
-    return f"this case cannot detect errors: returning {_TRIVIAL[tried.passed]} would pass"
+    what = _TRIVIAL.get(tried.passed, f"the answer of {tried.passed}")
+    return f"this case cannot detect errors: returning {what} would pass"
 
 
 def _not_refused(run: CaseRun) -> Entries:
@@ -294,7 +323,7 @@ def _not_refused(run: CaseRun) -> Entries:
     rule, free_bytes = run.registry.rule(run.case.rule), free_memory()
     left: Entries = []
     for name in run.names:
-        if name in run.before.recorded:
+        if name in run.recorded:
             continue
         entry = run.registry.backends[name]
         refused = refusal(entry.record, run.case, rule, cuda_devices=run.pool.torch.cuda_devices)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 from attnbench.inputs.kinds import NORMAL
 from attnbench.ipc import messages as m
@@ -17,9 +16,6 @@ from attnbench.runner.link import VerifierFailed, VerifierLink, WorkerFailed, Wo
 from attnbench.runner.pool import WorkerPool
 from attnbench.types.backend import Backend
 from attnbench.types.extensions import Source
-
-What = Literal["output", "calls", "weights", "exact"]
-"""The purpose of outputs that the verifier gets, see :class:`attnbench.ipc.verifier_messages.Score`."""
 
 _ONE_CALL = m.Compute()
 
@@ -188,7 +184,7 @@ def score(
     index: int,
     timeout_s: float,
     compute: m.Compute = _ONE_CALL,
-    what: What = "output",
+    what: rm.What = "output",
 ) -> tuple[rm.Scored, int]:
     """Have a worker compute, and the verifier compare; return what is wrong, and the ns of the last call.
 

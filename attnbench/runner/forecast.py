@@ -42,8 +42,9 @@ COMPILE_S = 12.0
 FAMILY_DRAWS = 4
 """Draws of a check besides ordinary ones."""
 
-WORKER_S, SLOT_S, SCALE_S = 0.025, 0.0003, 0.02
-"""A worker for one repetition; a slot beyond its calls; the speed of the machine, once a repetition."""
+WORKER_S, SLOT_S, SCALE_S = 0.02, 0.0003, 0.02
+"""A worker prepared for a case in one repetition, on average over the cases that a process serves; a slot
+beyond its calls; the speed of the machine, once a repetition."""
 
 DRAWN_S, GIVEN_S = 5e-8, 2e-8
 """For each number of the inputs: to draw it and solve with it; to give it to a worker and refresh it. When
@@ -75,7 +76,8 @@ class RunPlan:
 
     backends: in order. named: those that the user named; it is an error if one runs nowhere. compiled_on: ids
     of the cases on which compiling backends run unless named; None for all. asked: by the id of a case, its
-    backends where those are not all; a resumed run uses all. command: argv, for the manifest.
+    backends where those are not all; a resumed run uses all. counts: of calls in one step, by the id of a
+    case. command: argv, for the manifest.
     """
 
     cases: tuple[Case, ...]
@@ -85,6 +87,7 @@ class RunPlan:
     named: tuple[str, ...] = ()
     compiled_on: frozenset[str] | None = None
     asked: Mapping[str, tuple[str, ...]] | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
     command: tuple[str, ...] = field(default_factory=command_line)
 
     def names(self, case: str) -> tuple[str, ...]:
@@ -120,6 +123,7 @@ def plan_run(selection: Selection, named: Sequence[str], registry: Registry, opt
         options=options,
         named=tuple(named),
         compiled_on=None if on is None else frozenset(case_id(case) for case in on),
+        counts={case_id(case): count for case, count in selection.counts.items()},
     )
 
 
@@ -170,10 +174,14 @@ def groups_of(
 ) -> list[list[CaseForecast]]:
     """Return the cases that are measured together: neighbours with as many threads, and soon done.
 
-    cases: by their ids. sets: repetitions of the run.
+    In a run of many cases the shortest comes first and alone, so that an answer is soon there. cases: by
+    their ids. sets: repetitions of the run.
     """
     groups: list[list[CaseForecast]] = []
-    for each in forecasts:
+    alone = min(forecasts, key=lambda each: each.total_s) if len(forecasts) > MOST_CASES else None
+    if alone is not None:
+        groups += [[alone], []]
+    for each in (one for one in forecasts if one is not alone):
         group = groups[-1] if groups else []
         if (
             group
@@ -184,7 +192,7 @@ def groups_of(
             group.append(each)
         else:
             groups.append([each])
-    return groups
+    return [group for group in groups if group]
 
 
 def forecast(plan: RunPlan, *, cores: int, free_bytes: int) -> Forecast:
@@ -235,8 +243,7 @@ def _case_forecast(
     plan = plan_calls(each_s * 1e9, options)
     slots = plan.sets * plan.stretches * plan.samples
     timing_s = cells * slots * ((plan.calls + plan.warm_calls) * each_s + SLOT_S)
-    # One worker more measures the peak of memory.
-    processes_s = plan.sets * SCALE_S + cells * (plan.sets + 1) * (WORKER_S + given_s + each_s)
+    processes_s = plan.sets * (SCALE_S + cells * (WORKER_S + given_s + each_s))
     for backend in backends:
         if not can_be_forked(backend, case):
             processes_s += LONG_WORKERS * (PREPARE_S + (COMPILE_S if backend.compiles else 0))

@@ -21,7 +21,7 @@ import msgspec
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
-from attnbench.ipc.process import has_ended
+from attnbench.ipc.process import has_ended, state_of
 from attnbench.runner.machine import sleep_environment, thread_environment
 from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
@@ -83,6 +83,20 @@ CLOSING_S = 2.0
 
 HIGHEST_PRIORITY = -20
 """The highest nice priority, not a real-time one, so that a backend that hangs leaves others a share."""
+
+
+class HelperLost(Exception):  # noqa: N818
+    """A process of attnbench ended or was stopped.
+
+    status: of the records that are missing if it happens twice. backend: the only one that ran then, or "".
+    """
+
+    status: Status = "interrupted"
+    backend = ""
+
+
+class ServerLost(HelperLost):
+    """It was a server, and its forks ended with it."""
 
 
 class WorkerFailed(Exception):  # noqa: N818
@@ -168,6 +182,7 @@ class WorkerLink:
         self.pid = pid
         self._origin = origin
         self._timeout_s = timeout_s
+        self._answered = False
         self._ended: int | None = None
         self._last_words = ""
         self._asking = threading.Lock()
@@ -185,17 +200,18 @@ class WorkerLink:
         Raises:
             WorkerFailed: ``timeout`` after ``timeout_s`` (the worker is killed), ``crashed`` if it ended, or
                 the status that it answered with.
+            ServerLost: it ended with its server.
         """
         with self._asking:
             self.tell(request, fds)
             return self.hear(type(request), expects, timeout_s)
 
     def tell(self, request: m.Request, fds: tuple[int, ...] = ()) -> None:
-        """Send a request without waiting; :meth:`hear` must follow. Raises :class:`WorkerFailed`."""
+        """Send a request without waiting; :meth:`hear` must follow. Raises as :meth:`ask`."""
         try:
             self._line.send(request, fds)
         except (ChannelClosed, OSError) as gone:
-            raise WorkerFailed(*self._describe_death(type(request))) from gone
+            raise self._death(type(request)) from gone
 
     def hear(
         self, request: type[m.Request], expects: type[T], timeout_s: float | None = None
@@ -207,11 +223,12 @@ class WorkerLink:
         except ChannelTimeout as late:
             raise self.too_late(request, timeout_s) from late
         except (ChannelClosed, OSError) as gone:
-            raise WorkerFailed(*self._describe_death(request)) from gone
+            raise self._death(request) from gone
         except msgspec.DecodeError as rubbish:
             self.kill()
             unreadable = f"the worker sent unreadable data during {m.doing(request)}"
             raise WorkerFailed("crashed", unreadable) from rubbish
+        self._answered = True
         if isinstance(reply, expects):
             close_all(received[1:])
             return reply, received[0] if received else -1
@@ -233,16 +250,30 @@ class WorkerLink:
         return self._line.fileno()
 
     def fork(self, *, timed: bool, cpus: tuple[int, ...], pin_allocator: bool = False) -> WorkerLink:
-        """Fork this process; return the link to the new one."""
+        """Fork this process; return the link to the new one. Raises as :meth:`ask`."""
         ours, theirs = socket_pair()
         request = m.Fork(timed, cpus, pin_allocator)
         with theirs:
             try:
-                forked, _ = self.ask(request, m.Forked, START_TIMEOUT_S, (theirs.fileno(),))
+                forked, _ = self.ask(request, m.Forked, self.patience_s, (theirs.fileno(),))
+            except WorkerFailed as failure:
+                ours.close()
+                if self is self._server:
+                    raise ServerLost(f"a server that loads torch failed: {failure}") from failure
+                raise
             except BaseException:
                 ours.close()
                 raise
         return WorkerLink(ours, forked.pid, self, self._timeout_s)
+
+    @property
+    def patience_s(self) -> float:
+        """The time to answer where no backend is asked. The first answer may come after loading torch."""
+        return max(self._timeout_s, CLOSING_S) if self._answered else START_TIMEOUT_S
+
+    @property
+    def _server(self) -> WorkerLink:
+        return self if isinstance(self._origin, Process) else self._origin._server
 
     @property
     def alive(self) -> bool:
@@ -291,24 +322,25 @@ class WorkerLink:
         # Not before: it would end by itself, and its status would depend on which is faster.
         self._line.close()
         try:
-            return self._origin.ask(m.Reap(self.pid), m.Ended, START_TIMEOUT_S)[0].code
-        except WorkerFailed:
+            return self._origin.ask(m.Reap(self.pid), m.Ended, self._origin.patience_s)[0].code
+        except (WorkerFailed, ServerLost):
             return -signal.SIGKILL
 
-    def _describe_death(self, request: type[m.Request]) -> tuple[Status, str]:
-        """Return the status and reason of a worker that closed its line."""
+    def _death(self, request: type[m.Request]) -> WorkerFailed | ServerLost:
+        """Return the failure of a worker that closed its line."""
         if self._ended is None:
             # The line closes a moment before the process ends; to kill it now would hide how it ended.
             wait_until_ended(self.pid, CLOSING_S)
             self._ended = self._end()
-        code, doing = self._ended, m.doing(request)
+        code, doing, server = self._ended, m.doing(request), self._server
+        if server is not self and not server.alive:
+            return ServerLost(f"the server of a worker ended during {doing}")
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
-            return (
-                "out_of_memory",
-                f"the system killed the worker during {doing}: the machine ran out of memory",
-            )
+            killed = f"the system killed the worker during {doing}: the machine ran out of memory"
+            return WorkerFailed("out_of_memory", killed)
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        return "crashed", f"{how} during {doing}" + (f": {self._last_words}" if self._last_words else "")
+        words = f": {self._last_words}" if self._last_words else ""
+        return WorkerFailed("crashed", f"{how} during {doing}{words}")
 
 
 def start_server(
@@ -342,17 +374,22 @@ class VerifierLink:
         """Send a request and a descriptor, which stays the caller's; return the answer and its descriptor.
 
         Raises:
-            VerifierFailed: it could not, or ended, or took too long (it is killed).
+            VerifierFailed: it could not, or took too long (it is killed). HelperLost: it ended, was stopped.
         """
         with self._lock:
             try:
                 self._line.send(request, () if fd < 0 else (fd,))
                 reply, fds = self._line.receive(self._timeout_s)
             except ChannelTimeout as late:
+                kind = HelperLost if state_of(self._started.process.pid) == "T" else VerifierFailed
                 self.close()
-                raise VerifierFailed(f"the oracle took more than {self._timeout_s:g} s") from late
+                raise kind(f"the oracle took more than {self._timeout_s:g} s") from late
             except (ChannelClosed, OSError) as gone:
-                raise VerifierFailed(f"the oracle's process ended: {self.close()}") from gone
+                lost = HelperLost(f"the oracle's process ended: {self.close()}")
+                if self._started.process.returncode != -signal.SIGKILL:
+                    # Most likely a rule did it.
+                    lost.status = "error"
+                raise lost from gone
         if isinstance(reply, expects):
             return reply, fds[0] if fds else -1
         close_all(fds)

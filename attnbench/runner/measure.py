@@ -9,10 +9,12 @@ from random import Random
 from msgspec.structs import replace
 
 from attnbench.runner.case import CaseRun, CheckedCase, check_case
-from attnbench.runner.link import VerifierFailed
+from attnbench.runner.check import Candidate
+from attnbench.runner.link import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.repetitions import RepetitionUnderWay
 from attnbench.runner.workers import TimedWorkers
+from attnbench.stats.interim import decided_candidates
 from attnbench.stats.records import failed_candidates, timed_records
 from attnbench.types.record import SetLine
 
@@ -21,61 +23,106 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
     """Check and measure cases of one pool together; write one record for each backend of each.
 
     A process serves all of them in turn, since starting it takes longer than measuring a small case. Each
-    repetition has its own processes, and its own order of the cases.
+    repetition has its own processes, and its own order of the cases. If the verifier or a server is lost, the
+    cases are begun again, and go on after the repetitions that are stored.
     """
-    with ExitStack() as closing:
-        checked = [found for run in runs if (found := check_case(run, closing)) is not None]
-        if checked:
-            _measure(checked)
+    pool = runs[0].pool
+    again = True
+    while again:
+        again = False
+        pool.start_servers(runs[0].case.threads)
+        pool.one_at_a_time = any(run.losses for run in runs)
+        try:
+            with ExitStack() as closing:
+                checked = [found for run in runs if (found := _checked(run, closing)) is not None]
+                if checked:
+                    _measure(checked)
+        except HelperLost:
+            again = True
+
+
+def _checked(run: CaseRun, closing: ExitStack) -> CheckedCase | None:
+    with run.losses_noted():
+        return check_case(run, closing)
 
 
 def _measure(checked: Sequence[CheckedCase]) -> None:
     pool, threads, clock = checked[0].run.pool, checked[0].context.threads, checked[0].run.clock
-    lines = {one.run.id: list(one.run.before.sets) for one in checked}
     workers = TimedWorkers(pool)
     pool.keep_off_measured_cores(threads)
     try:
+        if pool.one_at_a_time:
+            for one in checked:
+                with one.run.losses_noted():
+                    _try_alone(workers, one)
         for index in range(pool.options.sets):
-            pool.wait_for_servers(threads)
-            left = [one for one in checked if index >= len(lines[one.run.id])]
-            for one in Random(f"{checked[0].planned.draw_entropy} {index}").sample(left, len(left)):
+            left = [
+                (one, taking_part)
+                for one in checked
+                if index >= len(one.run.sets) and (taking_part := _taking_part(one, index))
+            ]
+            if left:
+                pool.wait_for_servers(threads)
+            rng = Random(f"{checked[0].planned.draw_entropy} {index}")
+            for one, taking_part in rng.sample(left, len(left)):
                 one.run.notify(f"repetition {index + 1} of {pool.options.sets}")
-                line = _repetition(pool, workers, one, index, lines[one.run.id])
+                with one.run.losses_noted():
+                    line = _repetition(pool, workers, one, index, taking_part)
                 if line is not None:
                     one.run.write(line)
-                    lines[one.run.id].append(line)
+                    one.run.sets.append(line)
             workers.end_repetition()
     finally:
         workers.close()
         pool.use_all_cores()
     clock.spend("sets")
     for one in checked:
-        _record_times(one, lines[one.run.id])
+        _record_times(one)
+
+
+def _try_alone(workers: TimedWorkers, one: CheckedCase) -> None:
+    """Time each candidate alone, to find one that ends its server; nothing is kept.
+
+    Raises:
+        ServerLost: it names the backend.
+    """
+    for each in _taking_part(one, len(one.run.sets)):
+        try:
+            _repetition(one.run.pool, workers, one, 0, [each])
+        except ServerLost as lost:
+            lost.backend = each.name
+            raise
+        workers.end_repetition()
+
+
+def _taking_part(one: CheckedCase, index: int) -> list[Candidate]:
+    """Return the candidates of a repetition: those with a place in it that neither failed nor are decided."""
+    run, options = one.run, one.run.pool.options
+    backends = {each.entry.record.name for each in one.candidates}
+    out = failed_candidates(run.sets).keys() | run.recorded
+    out |= decided_candidates(run.sets, run.look, backends, options.delta)
+    return [each for each in one.candidates if index < each.plan.sets and each.name not in out]
 
 
 def _repetition(
-    pool: WorkerPool, workers: TimedWorkers, one: CheckedCase, index: int, lines: Sequence[SetLine]
+    pool: WorkerPool, workers: TimedWorkers, one: CheckedCase, index: int, taking_part: list[Candidate]
 ) -> SetLine | None:
-    """Measure a repetition of a case; None if no candidate takes part."""
+    """Measure a repetition of a case; None if the verifier failed."""
     run, context, planned = one.run, one.context, one.planned
-    out = failed_candidates(lines).keys() | run.recorded
-    starting = [each for each in one.candidates if index < each.plan.sets and each.name not in out]
-    if not starting:
-        return None
     rng = Random(f"{planned.draw_entropy} {index}")
     try:
-        line = RepetitionUnderWay(pool, context, workers, index, planned.stretches, rng).measure(starting)
+        line = RepetitionUnderWay(pool, context, workers, index, planned.stretches, rng).measure(taking_part)
     except VerifierFailed as failure:
-        run.record_all([each.entry for each in starting], "error", str(failure))
+        run.record_all([each.entry for each in taking_part], "error", str(failure))
         return None
     return replace(line, scale=run.scale.measure(run.case, context.bytes_moved))
 
 
-def _record_times(one: CheckedCase, lines: Sequence[SetLine]) -> None:
-    run, options = one.run, one.run.pool.options
+def _record_times(one: CheckedCase) -> None:
+    run, options, lines = one.run, one.run.pool.options, one.run.sets
     failed = failed_candidates(lines)
     peaks = {each.name: failed.get(each.name) or each.peak_bytes for each in one.candidates}
-    for record in timed_records(one.planned, lines, peaks, options.baseline, options.delta):
+    for record in timed_records(one.planned, lines, peaks, options.baseline, options.delta, options.accuracy):
         if record.median_ms is not None and record.limit_share is None and run.scale.problem:
             record = replace(record, notes=[*record.notes, run.scale.problem])
         run.put(record)

@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from attnbench.stats.protocol import LAUNCHES, PROTOCOL
+from attnbench.types.arithmetic import ARITHMETICS
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.words import unknown_name
 
 LEAST_MEMORY_BYTES = 64 * 1024 * 1024
 CHECKS = (
-    "near", "guards", "canaries", "weights", "deep_change", "one_key", "loud", "quiet", "strided", "graded",
-    "renewal",
+    "near", "guards", "canaries", "weights", "deep_change", "one_key", "loud", "quiet", "even", "strided",
+    "graded", "dropped", "renewal",
 )  # fmt: skip
 """Parts of a check that the self-test leaves out: the variant case, bands of NaN, trivial answers, weights,
 families of inputs, and inputs that are refreshed while calls are timed."""
@@ -28,7 +29,7 @@ verdict; 30 and 40 have an exact interval at a little over 95 %, 22 at 98.3 %. M
 starts of processes, and use the same budget better, since processes of the same code differ: at L=512 by
 1.1 % (standard deviation)."""
 
-Kind = Literal["seconds", "gib", "count", "share", "backend", "allocator"]
+Kind = Literal["seconds", "gib", "count", "share", "backend", "arithmetic", "allocator"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,14 @@ class Options:
         0.02,
         Asked("delta", "share", "Smallest difference that counts in a verdict, as 2% or 0.02.", default="2%"),
     )
+    accuracy: str = _asked(
+        "",
+        Asked(
+            "accuracy", "arithmetic",
+            f"Accept and rank outputs as exact as this arithmetic: {', '.join(ARITHMETICS)}.",
+            default="that of the dtype", timing=False,
+        ),
+    )  # fmt: skip
     allocator_pinned: bool = _asked(
         True,
         Asked(
@@ -114,6 +123,8 @@ class Options:
                 f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "
                 f"{LEAST_MEMORY_BYTES} ({LEAST_MEMORY_BYTES / 2**30:g} GiB) at least"
             )
+        if self.accuracy and self.accuracy not in ARITHMETICS:
+            raise BadInput(unknown_name("arithmetic", self.accuracy, ARITHMETICS))
         unknown = sorted(set(self.without) - set(CHECKS))
         if unknown:
             raise BadInput(f"no check {unknown[0]!r} to leave out; there are {', '.join(CHECKS)}")

@@ -14,6 +14,7 @@ from attnbench.runner.link import (
     HERE,
     START_TIMEOUT_S,
     Interpreter,
+    ServerLost,
     VerifierLink,
     WorkerFailed,
     WorkerLink,
@@ -44,8 +45,11 @@ class WorkerPool:
 
     sides: in a live comparison, the interpreter of each side. The plain reference and the scale belong to no
     side, and come from one more server. Other runs have the side "" alone. executor: threads of the parent,
-    one a core, that wait for several workers at once while nothing is timed.
+    one a core, that wait for several workers at once while nothing is timed. one_at_a_time: check backends
+    so, to find one that ends its server.
     """
+
+    one_at_a_time = False
 
     def __init__(self, options: Options, sides: Mapping[str, Interpreter] | None = None) -> None:
         self.options = options
@@ -86,20 +90,34 @@ class WorkerPool:
                 interpreter = self._sides[place.side]
                 self._servers[place] = start_server(threads, interpreter, self.options.timeout_s)
 
+    @property
+    def live(self) -> bool:
+        """Whether this is a live comparison, of two sides."""
+        return len(self._sides) > 1
+
     def wait_for_servers(self, threads: int) -> None:
         """Wait until all servers for a number of threads have torch loaded. From the main thread alone.
+
+        One that was lost is started anew.
 
         Raises:
             MeasuringFailed: one does not start.
         """
-        self.start_servers(threads)
         for place in self._places(threads):
             try:
-                self._servers[place].ask(m.Wait(), m.Done, START_TIMEOUT_S)
-            except WorkerFailed as failure:
-                whose = f" of the {place.side} side" if place.side else ""
-                reason = f"a server{whose} that loads torch does not work: {failure.reason}"
-                raise MeasuringFailed(reason) from failure
+                self._wait_for(place)
+            except WorkerFailed:
+                try:
+                    self._wait_for(place)
+                except WorkerFailed as failure:
+                    whose = f" of the {place.side} side" if place.side else ""
+                    reason = f"a server{whose} that loads torch does not work: {failure.reason}"
+                    raise MeasuringFailed(reason) from failure
+
+    def _wait_for(self, place: ServerKey) -> None:
+        self.start_servers(place.threads)
+        server = self._servers[place]
+        server.ask(m.Wait(), m.Done, server.patience_s)
 
     def _first_like(self, side: str) -> str:
         """Return the first side whose servers serve this one too."""
@@ -112,7 +130,7 @@ class WorkerPool:
                 yield ServerKey(side, threads, launch)
 
     def _launches(self, side: str) -> int:
-        return self.options.launches if side or len(self._sides) == 1 else 1
+        return self.options.launches if side or not self.live else 1
 
     def new_worker(
         self,
@@ -165,9 +183,9 @@ class WorkerPool:
             worker = self.new_worker(1, self.all_cpus)
             facts, _ = worker.ask(m.Facts(), m.TorchFacts, START_TIMEOUT_S)
             worker.kill()
-        except WorkerFailed as failure:
+        except (WorkerFailed, ServerLost) as failure:
             self.close()
-            raise MeasuringFailed(f"the server that loads torch does not work: {failure.reason}") from failure
+            raise MeasuringFailed(f"the server that loads torch does not work: {failure}") from failure
         return facts
 
     def close(self) -> None:
@@ -221,7 +239,7 @@ class Scale:
             try:
                 link = self._links.get(case.threads) or self._start(case.threads)
                 measured, _ = link.ask(request, m.ScaleMeasured, min(self._pool.options.timeout_s, LONGEST_S))
-            except (WorkerFailed, MeasuringFailed) as failure:
+            except (WorkerFailed, ServerLost, MeasuringFailed) as failure:
                 self.problem = f"the scale of the machine could not be measured: {failure}"
                 self._failures += 1
                 self._end(case.threads)

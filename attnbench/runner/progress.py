@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attnbench.results.format import StoredRun
+    from attnbench.types.record import Record
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The progress of a run: case ``number`` of ``cases``. left_s is an estimate."""
+    """The progress of a run: case ``number`` of ``cases``.
+
+    left_s: an estimate. records, times: of the case once it is ``done``; the times are those that
+    :func:`attnbench.stats.answer.answer` takes.
+    """
 
     number: int
     cases: int
@@ -18,6 +27,8 @@ class Moment:
     doing: str
     elapsed_s: float
     left_s: float
+    records: tuple[Record, ...] = ()
+    times: tuple[tuple[str, int, Mapping[str, float]], ...] = ()
 
 
 Progress = Callable[[Moment], None]
@@ -26,13 +37,19 @@ Progress = Callable[[Moment], None]
 class Clock:
     """Reports progress with an estimate of the time left, and adds up where the time went.
 
-    groups: the cases that are measured together, each with the time that it is expected to take.
+    groups: the cases that are measured together, each with the time that it is expected to take. order: the
+    ids of all cases of the run, which number them; by default those of the groups.
     """
 
-    def __init__(self, progress: Progress | None = None, groups: Sequence[Mapping[str, float]] = ()) -> None:
+    def __init__(
+        self,
+        progress: Progress | None = None,
+        groups: Sequence[Mapping[str, float]] = (),
+        order: Sequence[str] = (),
+    ) -> None:
         self.phases_s: dict[str, float] = {}
         self._progress = progress
-        self._places = {case: place for place, case in enumerate(chain.from_iterable(groups), 1)}
+        self._places = {case: place for place, case in enumerate(order or chain.from_iterable(groups), 1)}
         self._expected_s = [sum(group.values()) for group in groups]
         self._start = self._phase_start = time.monotonic()
         self._number = 0
@@ -53,8 +70,17 @@ class Clock:
     def notify(self, case: str, doing: str) -> None:
         """Report what the run does now."""
         if self._progress is not None:
-            place, cases = self._places[case], len(self._places)
-            self._progress(Moment(place, cases, case, doing, self.elapsed_s, self._left_s()))
+            self._progress(self._moment(case, doing))
+
+    def finish(self, case: str, stored: StoredRun) -> None:
+        """Report that a case is done. stored: the run so far."""
+        if self._progress is not None:
+            records = tuple(record for record in stored.records if record.case == case)
+            times = tuple((one.case, one.index, one.median_ns) for one in stored.times if one.case == case)
+            self._progress(replace(self._moment(case, "done"), records=records, times=times))
+
+    def _moment(self, case: str, doing: str) -> Moment:
+        return Moment(self._places[case], len(self._places), case, doing, self.elapsed_s, self._left_s())
 
     def spend(self, phase: str) -> None:
         """Count the time since the last call towards ``phase``."""

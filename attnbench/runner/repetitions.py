@@ -226,12 +226,13 @@ class RepetitionUnderWay:
                 raise WorkerFailed("crashed", problem)
             begun = perf_counter()
             outputs = tuple(self._as_timed(output) for output in kept.outputs)
-            scored, _ = self._context.verifier.ask(rm.ScoreTimed(outputs), rm.Scored, fd)
+            held_to = rm.ScoreTimed(outputs, self._candidates[name].plan.arithmetic)
+            scored, _ = self._context.verifier.ask(held_to, rm.Scored, fd)
             self._checking_s += perf_counter() - begun + kept.checking_ns / 1e9
         if scored.problem:
             words = _mismatch_words(kept.outputs[scored.place], scored, self._index)
             raise WorkerFailed("mismatch", words, scored.check)
-        return len(kept.outputs)
+        return len(kept.outputs) + kept.repeated
 
     def _as_timed(self, output: m.KeptOutput) -> rm.TimedOutput:
         """Return an output with the inputs that it is compared on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import secrets
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.registry import Entry, Registry
 from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
-from attnbench.runner.case import Before, CaseRun
+from attnbench.runner.case import CaseRun
 from attnbench.runner.forecast import RunPlan, groups_of
 from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import check_threads, environment
@@ -25,6 +26,7 @@ from attnbench.runner.measure import run_cases
 from attnbench.runner.options import options_of
 from attnbench.runner.pool import Scale, WorkerPool
 from attnbench.runner.progress import Clock, Progress
+from attnbench.stats.interim import sets_before_look
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput, Interrupted
@@ -124,8 +126,8 @@ def start_run(
     with WorkerPool(plan.options, {name: side.interpreter for name, side in sides.items()}) as pool:
         manifest = _manifest(plan, pool, sides)
         path = new_run_path(out, manifest.run_id)
-        with RunWriter.create(path, manifest) as writer, _interruptible(path, live=bool(sides)):
-            _run_cases(plan, pool, writer, {}, progress)
+        with RunWriter.create(path, manifest) as writer, _interruptible(writer, live=bool(sides)):
+            _run_cases(plan, pool, writer, progress)
             return writer.run
 
 
@@ -148,7 +150,7 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
     """
     writer, stored = RunWriter.reopen(path)
     manifest = stored.manifest
-    with writer, _interruptible(path):
+    with writer, _interruptible(writer):
         if manifest.sides:
             raise BadInput(f"{str(path)!r} is a live comparison, which can't be resumed: compare again")
         if stored.finished is not None:
@@ -171,30 +173,31 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
         registry.backend(plan.options.baseline)
         check_threads(max(case.threads for case in plan.cases))
         with WorkerPool(plan.options) as pool:
-            _run_cases(plan, pool, writer, _before(stored), progress)
+            _run_cases(plan, pool, writer, progress)
         return writer.run
 
 
 @contextmanager
-def _interruptible(path: Path, *, live: bool = False) -> Iterator[None]:
+def _interruptible(writer: RunWriter, *, live: bool = False) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        raise Interrupted(path, live=live) from stop
+        writer.keep_file()
+        raise Interrupted(writer.path, live=live) from stop
 
 
-def _run_cases(
-    plan: RunPlan,
-    pool: WorkerPool,
-    writer: RunWriter,
-    before: dict[str, Before],
-    progress: Progress | None,
-) -> None:
-    """Run the cases that lack a record; ``before``: the stored part of each, by its id."""
-    every, nothing = frozenset(plan.backends), Before()
-    left = [each for each in plan.forecast.cases if before.get(each.case, nothing).recorded != every]
-    groups = groups_of(left, {case_id(case): case for case in plan.cases}, plan.options.sets)
-    clock = Clock(progress, [{each.case: each.total_s for each in group} for group in groups])
+def _run_cases(plan: RunPlan, pool: WorkerPool, writer: RunWriter, progress: Progress | None) -> None:
+    """Run the cases that lack a record, and go on with what is stored of them."""
+    before = writer.run
+    recorded: dict[str, set[str]] = defaultdict(set)
+    for record in before.records:
+        if record.status != "interrupted":
+            recorded[record.case].add(record.backend)
+    cases = {case_id(case): case for case in plan.cases}
+    left = [each for each in plan.forecast.cases if recorded[each.case] != set(plan.backends)]
+    groups = groups_of(left, cases, plan.options.sets)
+    look = sets_before_look(plan.forecast.cells // 2) if pool.live else 0
+    clock = Clock(progress, [{each.case: each.total_s for each in group} for group in groups], list(cases))
     clock.spend("start")
     scale = Scale(pool)
 
@@ -203,23 +206,29 @@ def _run_cases(
             pool=pool,
             scale=scale,
             registry=plan.registry,
-            case=parse_case(name),
+            case=cases[name],
             names=plan.names(name),
             left_out=plan.left_out(name),
             clock=clock,
             write=writer.append,
-            before=before.get(name, nothing),
+            look=look,
+            planned=next((line for line in before.cases if line.case == name), None),
+            sets=[line for line in before.sets if line.case == name],
+            recorded=recorded[name],
         )
 
     try:
         for group in groups:
             clock.begin_group()
-            pool.start_servers(parse_case(group[0].case).threads)
             run_cases([case_run(each.case) for each in group])
+            stored = writer.run
+            for each in group:
+                clock.finish(each.case, stored)
             clock.spend("other")
     finally:
         scale.close()
-    writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
+    if all(record.status != "interrupted" for record in writer.run.records):
+        writer.append(EndLine(_now(), clock.elapsed_s, clock.phases_s, list(os.getloadavg())))
 
 
 def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Manifest:
@@ -236,6 +245,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Man
         backends=list(plan.backends),
         named=list(plan.named),
         compiled_on=None if plan.compiled_on is None else sorted(plan.compiled_on),
+        counts=dict(plan.counts),
         protocol=plan.options.protocol(),
         plugins=[PluginLine(s.name, s.distribution, s.version) for s in plan.registry.plugins],
         environment=environment()
@@ -247,18 +257,6 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Man
         },
         sides={name: side.facts for name, side in sides.items()},
     )
-
-
-def _before(stored: StoredRun) -> dict[str, Before]:
-    planned = {line.case: line for line in stored.cases}
-    return {
-        name: Before(
-            planned=planned.get(name),
-            sets=tuple(line for line in stored.sets if line.case == name),
-            recorded=frozenset(record.backend for record in stored.records if record.case == name),
-        )
-        for name in stored.manifest.cases
-    }
 
 
 def _now() -> str:

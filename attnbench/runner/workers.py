@@ -21,6 +21,7 @@ class TimedWorkers:
         self._pool = pool
         self._segment = kept_over(pool.options.sets)
         self._fresh: dict[str, WorkerLink] = {}
+        self._forks: list[WorkerLink] = []
         self._kept: dict[tuple[str, str], tuple[int, WorkerLink]] = {}
 
     def prepared(self, context: CaseContext, candidate: Candidate, index: int) -> WorkerLink:
@@ -39,7 +40,9 @@ class TimedWorkers:
             return self._fresh[name]
         if candidate.prepared_worker is not None:
             pinned = self._pool.options.allocator_pinned
-            return candidate.prepared_worker.fork(timed=True, cpus=self._pool.all_cpus, pin_allocator=pinned)
+            fork = candidate.prepared_worker.fork(timed=True, cpus=self._pool.all_cpus, pin_allocator=pinned)
+            self._forks.append(fork)
+            return fork
         segment = index // self._segment
         kept = self._kept.get((context.case, name))
         if kept is None or kept[0] != segment:
@@ -72,10 +75,12 @@ class TimedWorkers:
 
     def end_repetition(self) -> None:
         """End the processes of a repetition."""
-        ended = [self._pool.executor.submit(link.kill) for link in self._fresh.values()]
+        links = [*self._fresh.values(), *self._forks]
+        ended = [self._pool.executor.submit(link.kill) for link in links]
         for each in ended:
             each.result()
         self._fresh.clear()
+        self._forks.clear()
 
     def close(self) -> None:
         """End every process."""

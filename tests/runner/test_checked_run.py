@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from run_parts import LESS_CHECKED, PLAIN, Asked, assert_records, by_backend, run_of
@@ -20,7 +21,10 @@ OWN = Source("weighing", "weighing_backends", "attnbench-odd", "1.0")
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 SIZES = "B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
 VIEWS = "attention/scaled_dot/B1-H2-Lq16-Lk24-D8/causal/float32/cpu/forward"
-ONE_KEY = PLAIN.replace("Lk16", "Lk1")
+PADDED = "attention/scaled_dot/B2-H2-Lq16-Lk24-D8/padding:20,9/float32/cpu/forward"
+ONE_KEY = PLAIN.replace("Lq16-Lk16", "Lq1-Lk1")
+CAPPED = "attention/softcap@c=50,scale=0.0833/B1-H2-Lq32-Lk32-D128/causal/bfloat16/cpu/forward"
+WIDE_SCALE = "attention/scaled_dot@scale=0.0833/B1-H2-Lq32-Lk32-D128/none/bfloat16/cpu/both"
 NOTHING_DROPS = "attention/scaled_dot/B1-H1-Lq4-Lk4-D8/padding:0/float32/cpu/forward/dropout0.1"
 UNDETECTED = "this case cannot detect errors: "
 WITH_WEIGHTS = ("eager", "bmm", "weighted_sum", "per_head_loop")
@@ -57,9 +61,10 @@ def checked(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Stor
     elsewhere = ("halves_elsewhere", "raises_elsewhere", "refuses_elsewhere", "reads_before")
     views = ("reads_as_contiguous", "contiguous_undeclared", "contiguous_declared", "doubles_graded")
     asked = {
-        PLAIN: ("eager", *elsewhere, "calls_flash", "sdpa_flash", "sdpa_math"),
+        PLAIN: ("eager", *elsewhere, "keeps_a_mebibyte", "calls_flash", "sdpa_flash", "sdpa_math"),
         VIEWS: (*views, *WEIGHTS, "weights_right", "weights_raise", *WITH_WEIGHTS),
-        ONE_KEY: ("eager", "bmm"),
+        PADDED: ("eager", "clears_dropped", "reads_dropped"),
+        ONE_KEY: ("eager", "bmm", "value_of_one_key"),
         **{f"attention/{rule}/{SIZES}": ("eager",) for rule in ("odd_raises", "odd_exits", "odd_bind")},
         **BUILT_INS,
     }
@@ -111,6 +116,19 @@ def test_a_backend_that_is_right_at_known_lengths_only_fails_on_the_variant_case
     assert checked.finished.phases_s["near"] > 0
 
 
+def test_memory_that_grows_with_every_call_is_refused_with_its_amount(checked: StoredRun) -> None:
+    record = by_backend(checked)["keeps_a_mebibyte"]
+    assert (record.status, record.failed_check) == ("mismatch", "leaks")
+    assert re.fullmatch(r"every call keeps 1(\.\d+)? MiB of memory", record.reason)
+
+
+def test_dropped_keys_may_hold_nan_only_where_a_backend_says_so(checked: StoredRun) -> None:
+    expected = {"clears_dropped": RIGHT, "eager": RIGHT, "reads_dropped": ("mismatch", "not_finite", "")}
+    records = by_backend(checked, PADDED)
+    assert_records(records, expected)
+    assert records["reads_dropped"].failed_on == ["near:dropped"]
+
+
 def test_views_and_inputs_that_require_gradients_are_checked(checked: StoredRun) -> None:
     records = by_backend(checked, VIEWS)
     expected = {
@@ -122,6 +140,22 @@ def test_views_and_inputs_that_require_gradients_are_checked(checked: StoredRun)
     views = records["reads_as_contiguous"]
     assert (views.status, views.failed_on) == ("mismatch", ["near:strided"])
     assert records["doubles_graded"].failed_on == ["near:graded"]
+
+
+def test_a_backend_that_ignores_a_constant_is_refused(odd_plugins: None, tmp_path: Path) -> None:
+    asked = {
+        CAPPED: ("eager", "bmm", "chunked", "no_cap", "cap_of_2", "root_of_128"),
+        WIDE_SCALE: ("eager", "sdpa_math", "root_of_128"),
+    }
+    registry = load_registry([*installed(), OWN])
+    checked = run_of(tmp_path, asked, registry=registry, timed=False, without=())
+    wrong, right = ("mismatch", "values", "RMS error "), dict.fromkeys(("eager", "bmm", "chunked"), RIGHT)
+    loud = ("mismatch", "values", "on inputs of the family loud: RMS error ")
+    capped = by_backend(checked, CAPPED)
+    assert_records(capped, right | {"no_cap": loud, "cap_of_2": wrong, "root_of_128": wrong})
+    scaled = by_backend(checked, WIDE_SCALE)
+    assert_records(scaled, {"eager": RIGHT, "sdpa_math": RIGHT})
+    assert scaled["root_of_128"].status == "mismatch"
 
 
 def test_declared_weights_are_compared_with_the_oracle(checked: StoredRun) -> None:
@@ -141,7 +175,10 @@ def test_built_ins_pass_whatever_the_dtype_pass_and_mask(checked: StoredRun, cas
 def test_a_case_that_cannot_detect_errors_is_refused(checked: StoredRun, less_checked: StoredRun) -> None:
     words = UNDETECTED + "returning the value of the first key would pass"
     expected = ("unsupported", "trivial_answer", words)
-    assert_records(by_backend(checked, ONE_KEY), dict.fromkeys(("eager", "bmm"), expected))
+    records = by_backend(checked, ONE_KEY)
+    aliased = records.pop("value_of_one_key")
+    assert_records(records, dict.fromkeys(("eager", "bmm"), expected))
+    assert (aliased.status, aliased.failed_check) == ("mismatch", "aliasing")
     expected = ("unsupported", "trivial_answer", UNDETECTED)
     dropped = by_backend(less_checked, NOTHING_DROPS)
     assert_records(dropped, dict.fromkeys(("drop_none_dropped", "eager"), expected))

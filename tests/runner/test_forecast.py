@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_parts import CAUSAL, PLAIN
 
-from attnbench.cases.ids import parse_case
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import load_registry
 from attnbench.runner import progress
 from attnbench.runner.forecast import (
@@ -23,6 +23,7 @@ from attnbench.runner.forecast import (
     call_s,
     command_line,
     forecast,
+    groups_of,
 )
 from attnbench.runner.options import Options
 from attnbench.runner.progress import Clock, Moment
@@ -128,6 +129,20 @@ def test_the_command_in_the_manifest_names_no_folder(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [program, "run", "smoke"])
     assert command_line() == (shown, "run", "smoke")
+
+
+def test_the_shortest_case_of_many_comes_first_and_alone_so_that_an_answer_is_soon_there() -> None:
+    cases = [f"attention/dot/B1-H1-L{length}-D64" for length in (800, 16, *range(790, 798))]
+
+    def groups(one: RunPlan) -> list[list[str]]:
+        by_id = {case_id(case): case for case in one.cases}
+        found = groups_of(of(one).cases, by_id, one.options.sets)
+        return [[each.case for each in group] for group in found]
+
+    ids = [case_id(parse_case(case)) for case in cases]
+    rest = [ids[0], *ids[2:]]
+    assert groups(plan(*cases)) == [[ids[1]], rest[:4], rest[4:8], rest[8:]]
+    assert groups(plan(*cases[:4])) == [ids[:4]]
 
 
 # --- the time left --------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_each_option_of_the_command_line_is_a_field() -> None:
     """By its kind a command line reads it; what has a field beside these is for the self-test."""
     asked = {field.name: field.metadata["asked"].word for field in fields(Options) if field.metadata}
     assert set(asked) == {field.name for field in fields(Options)} - {"timed", "without"}
-    for command, count in (("run", 7), ("check", 2)):
+    for command, count in (("run", 8), ("check", 3)):
         text = CliRunner().invoke(attnbench, [command, "--help"]).output
         assert sum(f"--{word} " in text for word in asked.values()) == count
 

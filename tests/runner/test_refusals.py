@@ -13,6 +13,7 @@ from attnbench.runner.check import kernel_of
 from attnbench.stats.protocol import can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case, Layer
+from attnbench.types.mask import Mask
 
 CASE = Case("attention", "dot", B=1, H=2, Hkv=2, Lq=16, Lk=16, D=8, Dv=8)
 RULES = {name: entry.record for name, entry in load_registry().rules.items()}
@@ -52,6 +53,10 @@ ON_CUDA = replace(CASE, device="cuda")
         (
             {"dtypes": ("float16", "bfloat16")}, CASE, "unsupported",
             "computes in float16 and bfloat16, not float32",
+        ),
+        (
+            {}, replace(CASE, mask=Mask(explicit="bool", per_head=True)), "unsupported",
+            "takes one mask for all heads; the case has bool:per_head",
         ),
         ({}, replace(CASE, pass_="backward"), "unsupported", "computes the forward pass, not backward"),
         (

@@ -7,7 +7,6 @@ import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 from run_parts import CAUSAL, LESS_CHECKED, PLAIN, by_backend, declared, run_of
 
@@ -21,7 +20,6 @@ from attnbench.runner.link import wait_until_ended
 from attnbench.runner.machine import allowed_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.pool import Scale, ServerKey, WorkerPool
-from attnbench.runner.progress import Moment
 
 LARGE = "attention/dot/B1-H4-Lq512-Lk512-D64/none/float32/cpu/forward"
 
@@ -75,34 +73,6 @@ def test_how_often_a_backend_is_prepared(
     (record,) = stored.records
     assert (record.status, record.sets) == ("ok", 5)
     assert len(list(pids.iterdir())) == processes
-
-
-@pytest.mark.parametrize("when", ["check bmm", "repetition 2 of 3"])
-def test_a_verifier_that_is_killed_costs_its_case_alone(odd_plugins: None, tmp_path: Path, when: str) -> None:
-    """The other case has its own. What was known before it died is not recorded twice."""
-    killed: list[int] = []
-    others = {process.pid for process in psutil.Process().children()}
-
-    def kill_verifier(moment: Moment) -> None:
-        if moment.doing == when and not killed:
-            children = (each for each in psutil.Process().children() if each.pid not in others)
-            verifier = next(each for each in children if "attnbench.verifier.process" in each.cmdline())
-            os.kill(verifier.pid, signal.SIGKILL)
-            killed.append(verifier.pid)
-
-    backends = ("fused_multihead", "raise_error", "eager", "bmm")
-    stored = run_of(tmp_path, (PLAIN, CAUSAL), backends, sets=3, progress=kill_verifier)
-    assert len(killed) == 1
-    of_cases = (by_backend(stored, case) for case in (PLAIN, CAUSAL))
-    first, second = sorted(of_cases, key=lambda records: records["eager"].status)
-    assert set(first) == set(second) == set(backends)
-    assert first["fused_multihead"].status == "unsupported"
-    for name in ("eager", "bmm"):
-        assert (first[name].status, first[name].median_ms) == ("error", None)
-        assert first[name].reason.startswith("the oracle"), first[name].reason
-        assert second[name].status == "ok", second[name].reason
-    if when != "check bmm":
-        assert first["raise_error"].reason.startswith("the call raised ValueError: first line")
 
 
 def test_a_run_goes_on_without_a_server_and_without_the_speed_of_the_machine(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,7 @@ MANIFEST = Manifest(
 )
 RECORD = Record(MANIFEST.cases[0], "dot", "eager", "ok", median_ms=1.5)
 OTHER = Record(MANIFEST.cases[0], "dot", "bmm", "ok", median_ms=2.5)
+END = EndLine("later", 2.0, {"sets": 1.0})
 THIRD = Record(MANIFEST.cases[0], "dot", "numpy", "ok", median_ms=3.5)
 
 
@@ -234,10 +239,13 @@ except MeasuringFailed as failure:
 def test_nobody_is_told_to_go_on_with_a_live_comparison(tmp_path: Path) -> None:
     live = msgspec.structs.replace(MANIFEST, sides={"base": {}, "head": {}})
     with RunWriter.create(tmp_path / "run.jsonl", live) as writer:
-        os.close(writer._fd)
-        with pytest.raises(MeasuringFailed, match=r"is kept, compare again$"):
-            writer.append(RECORD)
-        writer._fd = os.open(os.devnull, os.O_RDONLY)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (writer.path.stat().st_size + 9, limit[1]))
+        try:
+            with pytest.raises(MeasuringFailed, match=r"is kept, compare again$"):
+                writer.append(RECORD)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(tmp_path: Path) -> None:
@@ -256,3 +264,131 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(tmp_path: Path) ->
     with writer:
         writer.append(RECORD)
     assert read_run(path).records == (*stored.records, RECORD)
+
+
+# --- what another process does to the file ---------------------------------------------------------
+
+
+def replace_it(path: Path) -> None:
+    other = path.with_name("other")
+    written(other, OTHER)
+    other.replace(path)
+
+
+def write_over_it(path: Path) -> None:
+    path.write_text("mine")
+
+
+def append_to_it(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("mine")
+
+
+def move_its_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [replace_it, Path.unlink, write_over_it, append_to_it, move_its_folder],
+    ids=lambda f: f.__name__,
+)
+def test_a_run_whose_file_is_taken_away_goes_on_in_a_new_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "runs" / "run.jsonl"
+    with RunWriter.create(path, MANIFEST) as writer:
+        writer.append(RECORD)
+        change(path)
+        theirs = path.read_bytes() if path.exists() else None
+        writer.append(OTHER)
+        writer.append(END)
+        assert writer.path == path.with_name("run-2.jsonl")
+        assert writer.run == read_run(writer.path)
+    told = f"attnbench: {str(path)!r} was replaced or changed by another process: the run goes on in "
+    assert capsys.readouterr().err == f"{told}{str(writer.path)!r}, which has all its lines\n"
+    assert read_run(writer.path).records == (RECORD, OTHER)
+    assert (path.read_bytes() if path.exists() else None) == theirs
+
+
+def test_a_resumed_run_whose_file_is_taken_away_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    line = one_set(WHOLE)
+    written(path, line, RECORD)
+    writer, _ = RunWriter.reopen(path)
+    with writer:
+        path.unlink()
+        writer.append(OTHER)
+    stored = read_run(tmp_path / "run-2.jsonl")
+    assert (stored.sets, stored.records) == ((line,), (RECORD, OTHER))
+
+
+# --- digests -----------------------------------------------------------------------------------------
+
+CHANGED = "changed since it was written, or a line before it is missing; measure again"
+
+
+def test_the_digest_of_a_line_follows_from_it_and_from_the_line_before(tmp_path: Path) -> None:
+    """As docs/files.md says it."""
+    before = ""
+    for line in written(tmp_path / "run.jsonl", RECORD, OTHER, END).decode().splitlines():
+        digest = json.loads(line)["digest"]
+        without = line.replace(f',"digest":"{digest}"', "")
+        assert hashlib.sha256((before + without).encode()).hexdigest()[:16] == digest
+        before = digest
+
+
+@pytest.mark.parametrize(
+    ("change", "number"),
+    [
+        (lambda lines: [*lines[:2], lines[3]], 3),
+        (lambda lines: [lines[0], lines[2], lines[1], lines[3]], 2),
+        (lambda lines: [lines[0], lines[1].replace(b":1.5,", b":0.15,"), *lines[2:]], 2),
+        (lambda lines: [lines[0].replace(b'"cpu":"x"', b'"cpu":"y"'), *lines[1:]], 1),
+        (lambda lines: [*lines[:3], undigested(lines[3])], 4),
+        (lambda lines: [undigested(lines[0]), *lines[1:]], 2),
+    ],
+    ids=["missing", "swapped", "changed", "manifest", "no digest", "no digest at first"],
+)
+def test_a_changed_or_missing_line_is_refused(
+    tmp_path: Path, change: Callable[[list[bytes]], list[bytes]], number: int
+) -> None:
+    path = tmp_path / "run.jsonl"
+    lines = written(path, RECORD, OTHER, END).splitlines(keepends=True)
+    path.write_bytes(b"".join(change(lines)))
+    with pytest.raises(BadFile, match=f"line {number}: {CHANGED}$"):
+        read_run(path)
+
+
+def undigested(data: bytes) -> bytes:
+    return re.sub(rb',"digest":"\w{16}"}', b"}", data)
+
+
+def test_files_without_digests_are_read_and_continued_as_ever(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(undigested(written(path, RECORD)))
+    writer, _ = RunWriter.reopen(path)
+    with writer:
+        writer.append(OTHER)
+    assert b"digest" not in path.read_bytes()
+    assert read_run(path).records == (RECORD, OTHER)
+
+
+def test_lines_that_end_as_in_other_systems_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(written(path, RECORD, END).replace(b"\n", b"\r\n"))
+    assert read_run(path).records == (RECORD,)
+
+
+# --- records of lost processes -----------------------------------------------------------------------
+
+LOST = replace(RECORD, status="interrupted", reason="the oracle's process ended", median_ms=None)
+
+
+def test_a_later_record_takes_the_place_of_an_interrupted_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    written(path, LOST, OTHER, LOST, RECORD)
+    assert read_run(path).records == (RECORD, OTHER)
+    written(tmp_path / "two.jsonl", RECORD, LOST)
+    with pytest.raises(BadFile, match="line 3: a second line for eager"):
+        read_run(tmp_path / "two.jsonl")

@@ -11,7 +11,7 @@ import pytest
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import load_registry
 from attnbench.runner.context import open_context
-from attnbench.runner.link import VerifierFailed, VerifierLink
+from attnbench.runner.link import HelperLost, VerifierFailed, VerifierLink
 from attnbench.runner.pool import WorkerPool
 
 CASE = "attention/dot/B1-H2-Lq16-Lk16-D8/none/float32/cpu/forward"
@@ -35,7 +35,7 @@ def pid(link: VerifierLink) -> int:
 
 
 def sentence(link: VerifierLink) -> str:
-    with pytest.raises(VerifierFailed) as caught:
+    with pytest.raises(HelperLost) as caught:
         link.ask(opening(), rm.CaseOpened)
     return str(caught.value)
 
@@ -54,7 +54,7 @@ def test_a_verifier_that_dies_says_so_ever_after(verifier: VerifierLink) -> None
     assert verifier.close() == verifier.close() == ""
 
 
-def test_a_verifier_that_hangs_is_killed() -> None:
+def test_a_verifier_that_is_stopped_is_killed() -> None:
     link = VerifierLink(0.2)
     os.kill(pid(link), signal.SIGSTOP)
     # Stopped, it can't even end by itself when its line closes.

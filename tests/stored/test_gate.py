@@ -21,21 +21,8 @@ def compared(*cells: ComparedCell, warnings: tuple[str, ...] = (), forced: bool 
     return Compared("base", "new", cells, differences, forced, warnings)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "fails"),
-    [
-        ("slower", True), ("mismatch", True), ("missing", True), ("unclear", False), ("same", False),
-        ("faster", False), ("none", False),
-    ],
-)  # fmt: skip
-def test_what_fails_unless_something_else_is_said(verdict: Outcome, fails: bool) -> None:
-    result = hold(compared(cell(verdict), cell("same", "other")), Gate())
-    assert result.exit_code == fails
-    assert [one.verdict for one in result.failing] == ([verdict] if fails else [])
-
-
 @pytest.mark.parametrize("verdict", OUTCOMES)
-@pytest.mark.parametrize("fail_on", [(), ("unclear",), ("slower", "missing")])
+@pytest.mark.parametrize("fail_on", [(), ("unclear",), ("slower", "missing"), FAILS_ON])
 def test_exactly_what_is_named_fails(verdict: Outcome, fail_on: tuple[Outcome, ...]) -> None:
     result = hold(compared(cell(verdict), cell("same", "other")), Gate(fail_on=fail_on))
     assert (result.exit_code == 1) == (verdict in fail_on)

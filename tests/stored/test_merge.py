@@ -114,6 +114,7 @@ def test_a_merged_file_holds_its_runs_unchanged(
     assert sum("and is kept once" in note for note in again.notes) == len(paths)
 
 
+@pytest.mark.filterwarnings("ignore:.*records are missing")
 def test_each_run_of_a_merged_file_is_judged_alone_and_names_its_machine(tmp_path: Path) -> None:
     paths = [
         stored(tmp_path / f"{cpu}.jsonl", manifest(cpu, cpu=cpu), record(ms), END)
@@ -221,6 +222,7 @@ def test_a_merged_file_is_not_resumed(tmp_path: Path, both: Path) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*records are missing", "ignore:.*its last line was cut off")
 def test_damage_in_a_later_run_names_its_line(tmp_path: Path, both: Path) -> None:
     data = both.read_bytes()
     newer = stored(tmp_path / "newer.jsonl", replace(manifest("c"), format=99)).read_bytes()

@@ -8,7 +8,6 @@ import pytest
 from made_sides import LONG, SHORT, times, write_run
 
 from attnbench.compare.paired import compare_within
-from attnbench.types.errors import BadInput
 
 CELLS = {SHORT: {"fast": times(1e5), "slow": times(2e5), "alike": times(1e5)}}
 
@@ -47,18 +46,6 @@ def test_what_has_no_time_says_why(tmp_path: Path) -> None:
         (LONG, "b"): ("none", "the baseline a: unsupported (as it is unsupported)"),
         (LONG, "c"): ("mismatch", "as it is mismatch"),
     }
-
-
-def test_too_few_sets_say_how_many_are_needed(tmp_path: Path) -> None:
-    few = {SHORT: {"a": times(1e5, count=3), "b": times(2e5, count=3)}}
-    (cell,) = compare_within(write_run(tmp_path / "a.jsonl", cells=few), "a").cells
-    assert cell.verdict == "unclear"
-    assert "too few sets for a verdict, 9 are needed" in cell.reason
-
-
-def test_a_backend_that_the_run_does_not_have_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no backend 'fats'; did you mean 'fast'"):
-        compare_within(write_run(tmp_path / "a.jsonl", cells=CELLS), "fats")
 
 
 def test_what_is_suspect_has_samples_and_no_ratio(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""Outputs on the draws of a check: how a worker gets each draw, and the verdict on all of them."""
+
+from __future__ import annotations
+
+import os
+from math import prod
+
+import msgspec
+
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.kinds import DELIVERIES, DROPPED, GRADED, NORMAL, STRIDED
+from attnbench.ipc import messages as m
+from attnbench.ipc import verifier_messages as rm
+from attnbench.plugins.registry import Entry
+from attnbench.runner.context import ArrayBlock, CaseContext, give_draw, score
+from attnbench.runner.link import WorkerFailed, WorkerLink
+from attnbench.runner.pool import WorkerPool
+from attnbench.types.arithmetic import coarser
+from attnbench.types.backend import Backend
+from attnbench.types.case import output_shape
+from attnbench.types.checks import Check
+from attnbench.types.record import Accuracy, DropoutNumbers
+
+NUDGED_ELEMENTS = 2048
+"""About so many elements show whether errors scatter: a correlation by chance is then below 0.1."""
+
+MANY, MANY_BYTES = 256, 64 * 1024**2
+"""A worker hands over at most so many outputs at once; a longer list would not fit into a message."""
+
+READS_BETWEEN_ROWS = (
+    "NaN between the rows of strided inputs becomes NaN in the output, other numbers there change nothing: "
+    "a product reads past each row; contiguous inputs mend it"
+)
+"""oneDNN does so on processors with AMX, in bfloat16 with an odd D."""
+CONTIGUOUS_PASS = ". Contiguous inputs pass: read the strides, or declare needs_contiguous"
+
+
+class MismatchFound(WorkerFailed):
+    """An output is wrong. accuracy (with dropout: dropout) says by how much, families on which inputs."""
+
+    def __init__(
+        self,
+        reason: str,
+        accuracy: Accuracy | None,
+        families: tuple[str, ...],
+        check: Check,
+        dropout: DropoutNumbers | None = None,
+        case: str = "",
+    ) -> None:
+        super().__init__("mismatch", reason, check, case)
+        self.accuracy = accuracy
+        self.families = families
+        self.dropout = dropout
+
+
+def check_draw(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> int:
+    """Have the output on one draw compared; return the ns of the call."""
+    give_checked(pool, context, link, index)
+    scored, ns = score(link, context.verifier, name, index, pool.options.timeout_s)
+    if scored.problem:
+        raise MismatchFound(scored.problem, None, (context.family(index),), scored.check)
+    return ns
+
+
+def give_checked(pool: WorkerPool, context: CaseContext, link: WorkerLink, index: int) -> None:
+    """Give a worker a draw of the check, in the way that its family arrives."""
+    family = context.family(index)
+    delivery = family if family in DELIVERIES else ""
+    guarded = "guards" not in pool.options.without
+    give_draw(link, context.draws[index], pool.options.timeout_s, guarded=guarded, delivery=delivery)
+
+
+def _not_delivered(backend: Backend) -> tuple[str, ...]:
+    """Return the deliveries that a backend is not given: it declares so, or would compile for them.
+
+    A backend without a backward pass gets no inputs that require gradients, and one that does not promise to
+    ignore dropped keys no NaN in them.
+    """
+    given = {
+        STRIDED: not backend.needs_contiguous,
+        GRADED: "backward" in backend.passes,
+        DROPPED: backend.ignores_dropped,
+    }
+    return tuple(each for each in DELIVERIES if backend.compiles or not given[each])
+
+
+def check_draws(
+    pool: WorkerPool, context: CaseContext, link: WorkerLink, entry: Entry[Backend], draws: range
+) -> tuple[rm.Judged, list[str]]:
+    """Have outputs on some draws compared; return the verdict on all of them, and notes.
+
+    Raises:
+        MismatchFound: not passed. WorkerFailed: a call failed, or its output is plainly wrong.
+    """
+    name, left_out, notes = entry.name, list(_not_delivered(entry.record)), list[str]()
+    for index in draws:
+        family = context.family(index)
+        if family in left_out:
+            continue
+        try:
+            check_draw(pool, context, link, name, index)
+        except WorkerFailed as failure:
+            if family == STRIDED and failure.check == "not_finite":
+                _check_between_rows(pool, context, link, name, index, failure)
+                notes = [READS_BETWEEN_ROWS]
+            elif family == GRADED and failure.status == "unsupported":
+                left_out.append(family)
+            else:
+                raise
+    if context.calls:
+        _tally_calls(pool, context, link, name, draws[-1])
+    declared, dtype = entry.record.computes_in or "", parse_case(context.case).dtype
+    judge = rm.Judge(name, tuple(left_out), declared if coarser(declared, dtype) else "")
+    judged, _ = context.verifier.ask(judge, rm.Judged)
+    if judged.arithmetic:
+        _nudge(pool, context, link, name)
+        judged, _ = context.verifier.ask(judge, rm.Judged)
+    if judged.problem and not judged.arithmetic:
+        problem = judged.problem + (CONTIGUOUS_PASS if judged.failed == (STRIDED,) else "")
+        raise MismatchFound(problem, judged.accuracy, judged.failed, judged.check, judged.dropout)
+    return msgspec.structs.replace(judged, arithmetic=judged.arithmetic or judge.arithmetic), notes
+
+
+def _check_between_rows(
+    pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int, failure: WorkerFailed
+) -> None:
+    """Check a strided draw again, with 0 for NaN between its rows.
+
+    Raises:
+        WorkerFailed: the output is still not finite.
+    """
+    give_draw(link, context.draws[index], pool.options.timeout_s, delivery=STRIDED)
+    scored, _ = score(link, context.verifier, name, index, pool.options.timeout_s)
+    if scored.problem:
+        raise MismatchFound(failure.reason + CONTIGUOUS_PASS, None, (STRIDED,), failure.check) from failure
+
+
+def _nudge(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str) -> None:
+    """Have errors on ordinary draws compared with those on nudged ones: those of rounding scatter."""
+    timeout_s, elements = pool.options.timeout_s, prod(output_shape(parse_case(context.case)))
+    ordinary = [index for index, family in enumerate(context.families) if family == NORMAL]
+    for index in ordinary[: -(-NUDGED_ELEMENTS // elements)]:
+        give_draw(link, context.draws[index], timeout_s)
+        score(link, context.verifier, name, index, timeout_s, what="before")
+        arrays, fd = context.verifier.ask(rm.GetDraw(index, nudged=True), rm.Arrays)
+        try:
+            give_draw(link, ArrayBlock(arrays.arrays, fd), timeout_s)
+        finally:
+            os.close(fd)
+        score(link, context.verifier, name, index, timeout_s, what="nudged")
+
+
+def _tally_calls(pool: WorkerPool, context: CaseContext, link: WorkerLink, name: str, index: int) -> None:
+    """Have outputs of many calls on the draw that a worker holds tallied, some at a time."""
+    case, left = parse_case(context.case), context.calls
+    at_once = max(1, min(MANY, MANY_BYTES // max(1, prod(output_shape(case)) * case.item_bytes)))
+    while left > 0:
+        count = min(left, at_once)
+        many = m.Compute(count=count)
+        scored, _ = score(link, context.verifier, name, index, pool.options.timeout_s, many, "calls")
+        if scored.problem:
+            raise WorkerFailed("mismatch", scored.problem, scored.check)
+        left -= count

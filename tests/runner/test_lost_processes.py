@@ -1,0 +1,140 @@
+"""A process of attnbench is killed or stopped during a run: nothing is lost, and no backend is blamed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from run_parts import CAUSAL, LESS_CHECKED, PLAIN, assert_records, by_backend
+
+import attnbench
+from attnbench.cases.ids import parse_case
+from attnbench.plugins.registry import load_registry
+from attnbench.results.format import StoredRun, read_run
+from attnbench.runner.forecast import RunPlan
+from attnbench.runner.options import Options
+from attnbench.runner.progress import Moment
+from attnbench.runner.run import start_run
+
+VERIFIER, SERVER = "attnbench.verifier.process", "attnbench.worker.server"
+RIGHT = ("ok", "", "")
+
+
+class Struck:
+    """Sends a signal to all processes of a kind when the run of one case reaches a step, so many times."""
+
+    def __init__(self, kind: str, when: str, sent: signal.Signals = signal.SIGKILL, times: int = 1) -> None:
+        self._kind, self._when, self._sent, self._left = kind, when, sent, times
+        self._others = {process.pid for process in psutil.Process().children()}
+        self.case = ""
+
+    def __call__(self, moment: Moment) -> None:
+        if moment.doing == self._when and self._left and self.case in ("", moment.case):
+            self.case, self._left = moment.case, self._left - 1
+            for process in psutil.Process().children():
+                # One that was killed before has no command line any more.
+                with suppress(psutil.ZombieProcess):
+                    if process.pid not in self._others and self._kind in process.cmdline():
+                        os.kill(process.pid, self._sent)
+
+
+def run(
+    out: Path,
+    backends: tuple[str, ...],
+    progress: Callable[[Moment], None] = lambda _: None,
+    ids: tuple[str, ...] = (PLAIN, CAUSAL),
+    **options: object,
+) -> StoredRun:
+    cases = tuple(map(parse_case, ids))
+    chosen = {"budget_s": 0.01, "sets": 3, "timeout_s": 60, "without": LESS_CHECKED} | options
+    plan = RunPlan(cases, backends, load_registry(), Options(**chosen))  # type: ignore[arg-type]
+    stored = start_run(plan, out / "run.jsonl", progress)
+    assert read_run(stored.path) == stored
+    return stored
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "when"),
+    [
+        (VERIFIER, "check bmm"),
+        (VERIFIER, "repetition 2 of 3"),
+        (SERVER, "check bmm"),
+        (SERVER, "repetition 2 of 3"),
+    ],
+)
+def test_a_process_that_is_killed_once_costs_nothing(
+    odd_plugins: None, tmp_path: Path, kind: str, when: str
+) -> None:
+    struck = Struck(kind, when)
+    stored = run(tmp_path, ("fused_multihead", "raise_error", "eager", "bmm"), struck)
+    assert struck.case
+    for case in (PLAIN, CAUSAL):
+        expected = {"eager": RIGHT, "bmm": RIGHT, "raise_error": ("error", "", "first line")}
+        assert_records(
+            by_backend(stored, case), expected | {"fused_multihead": ("unsupported", "", "computes")}
+        )
+    assert {(line.case, line.index) for line in stored.sets} == {
+        (c, n) for c in (PLAIN, CAUSAL) for n in range(3)
+    }
+    assert len(stored.sets) == 6, "no repetition is measured twice"
+    assert stored.finished is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "when"),
+    [
+        (VERIFIER, "repetition 2 of 3"),
+        pytest.param(SERVER, "repetition 2 of 3", marks=pytest.mark.slow),
+    ],
+)
+def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
+    odd_plugins: None, tmp_path: Path, kind: str, when: str
+) -> None:
+    struck = Struck(kind, when, times=2)
+    stored = run(tmp_path, ("raise_error", "eager", "bmm"), struck)
+    other = CAUSAL if struck.case == PLAIN else PLAIN
+    assert_records(by_backend(stored, other), {"eager": RIGHT, "bmm": RIGHT})
+    lost = by_backend(stored, struck.case)
+    assert {lost[name].status for name in ("eager", "bmm")} == {"interrupted"}
+    assert stored.finished is None
+    kept = {(line.case, line.index): line for line in stored.sets}
+    with pytest.warns(
+        UserWarning, match="the run was cut off, [23] of its records are missing; continue with"
+    ):
+        assert attnbench.load(stored.path).exit_code == 3
+    attnbench.resume(stored.path)
+    again = read_run(stored.path)
+    for case in (PLAIN, CAUSAL):
+        expected = {"eager": RIGHT, "bmm": RIGHT, "raise_error": ("error", "", "first line")}
+        assert_records(by_backend(again, case), expected)
+    assert kept.items() <= {(line.case, line.index): line for line in again.sets}.items()
+    assert again.finished is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SERVER, VERIFIER])
+def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_path: Path, kind: str) -> None:
+    struck = Struck(kind, "repetition 2 of 3", signal.SIGSTOP)
+    # The verifier has five times as long as a backend.
+    stored = run(tmp_path, ("eager", "bmm"), struck, timeout_s=8 if kind == SERVER else 4)
+    assert struck.case
+    assert {record.status for record in stored.records} == {"ok"}
+    assert stored.finished is not None
+    assert stored.finished.wall_s < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kills_its_server", "third_kill_its_server"])
+def test_a_backend_that_kills_its_server_harms_its_own_row(
+    odd_plugins: None, tmp_path: Path, name: str
+) -> None:
+    stored = run(tmp_path, ("eager", name, "bmm"), ids=(PLAIN,))
+    expected = {"eager": RIGHT, "bmm": RIGHT, name: ("crashed", "", "")}
+    assert_records(by_backend(stored), expected)
+    assert stored.finished is not None
