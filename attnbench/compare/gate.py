@@ -57,6 +57,11 @@ class Gate:
     rules: tuple[CellRule, ...] = ()
     strict: bool = False
 
+    @property
+    def least_delta(self) -> float:
+        """The smallest effect that counts for any cell."""
+        return min([self.delta, *(rule.delta for rule in self.rules if rule.delta is not None)])
+
     def delta_of(self, case: str, backend: str) -> float:
         """Return the least effect that counts for a cell."""
         values = [r.delta for r in self.rules if r.delta is not None and r.fits(case, backend)]
@@ -101,6 +106,11 @@ def hold(compared: Compared, gate: Gate) -> GateResult:
     if gate.strict and compared.forced:
         complaints.append("unlike environments under --strict")
     result = (1, f"fails: {', '.join(complaints)}")
+    one_sided = ((cell.base_status is None) != (cell.new_status is None) for cell in compared.cells)
+    if compared.cells and all(one_sided):
+        return GateResult(
+            3, "nothing could be compared: no cell is on both sides", (), tuple(ignored), warnings
+        )
     if not complaints and not compared.cells and compared.left_out:
         result = (0, "holds: nothing was measured, because no code of a backend differs between the sides")
     elif not complaints and not any(cell.ratio is not None for cell in counted):

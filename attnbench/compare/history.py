@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from attnbench.compare.environment import differences
-from attnbench.stats.sign_test import Interval, printed_interval
+from attnbench.stats.intervals import time_interval
+from attnbench.stats.sign_test import Interval
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured
 
 Compare = Callable[[Sequence[Measured], Sequence[Measured]], Compared]
@@ -31,7 +32,7 @@ class Step:
     @property
     def interval(self) -> Interval | None:
         """The interval of the median time over repetitions, in ms; None for too few."""
-        return printed_interval([ns / 1e6 for ns in self.cell.processes_ns])
+        return time_interval([ns / 1e6 for ns in self.cell.processes_ns])
 
 
 def in_order(runs: Sequence[Measured]) -> list[Measured]:

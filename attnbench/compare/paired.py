@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from attnbench.compare.environment import unlike_versions
 from attnbench.compare.stored import DeltaOf, Pair, without_two_times
 from attnbench.results.format import StoredRun, read_run
-from attnbench.results.read import flaws_of
+from attnbench.results.read import flaws_of, not_timed
 from attnbench.stats.pairs import compare
 from attnbench.stats.sign_test import LEVEL
 from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, Verdict, verdicts
@@ -189,10 +189,10 @@ def _cell(
 
 
 def _without_ratio(record: Record, base: Record) -> tuple[Outcome, str]:
-    if record.status == "mismatch":
+    if record.status == "mismatch" or (record.status == "inaccurate" and not record.passed):
         return "mismatch", record.reason
     for one in (record, base):
-        if MEANING[one.status].declined:
+        if MEANING[one.status].declined or one.status == "inaccurate":
             return "none", _why_not(one, base)
     for one in (record, base):
         if one.status != "ok":
@@ -207,6 +207,7 @@ def _why_not(one: Record, base: Record) -> str:
 
 def _warnings(run: StoredRun, baseline: str, bases: dict[str, Record]) -> Iterator[str]:
     yield from flaws_of(run)
+    yield from not_timed(run)
     without = len({record.case for record in run.records} - bases.keys())
     if without:
         yield f"no record of {baseline} on {count_of(without, 'case')}"

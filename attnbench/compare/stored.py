@@ -197,12 +197,13 @@ def _median_ms(timed: Sequence[Cell]) -> float | None:
 def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
     """Return the verdict on a cell that can't be compared, with the reason; None if it can.
 
-    A wrong output on the new side comes first. ``missing``: base has a time and new has not, or a cell is ok
-    without a time. ``none``: the cell is new, or failed in base.
+    An output on the new side that is wrong, or less exact than in base, comes first. ``missing``: base has a
+    time and new has not, or a cell is ok without a time. ``none``: the cell is new, or failed in base.
     """
     base, new = pair.base, pair.new
     timed_base, timed_new = pair.timed_base, pair.timed_new
-    wrong = next((cell for cell in new if cell.status == "mismatch"), None)
+    exact = any(cell.status == "ok" for cell in base)
+    wrong = next((c for c in new if c.status == "mismatch" or (exact and c.status == "inaccurate")), None)
     if wrong is not None:
         return "mismatch", wrong.reason or "its output is wrong"
     if timed_base and timed_new:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnbench.reports.columns import UNCERTAIN, time_text
+from attnbench.reports.columns import UNCERTAIN, arithmetic_text, time_text
 from attnbench.reports.judged import Judged
 from attnbench.reports.names import short_names
-from attnbench.reports.units import number, plus_minus, ratio, reach
+from attnbench.reports.units import duration, number, plus_minus, ratio, reach
 from attnbench.stats.answer import Answer, Compared, Lead, Standing
+from attnbench.types.record import Record
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
 
@@ -27,16 +28,25 @@ BUSY_SHARE = 0.1
 FEW_CASES = 0.25
 """A backend without a mean and with no more than this share of the cases has no line in the matrix."""
 _MOST_TIES = 3
+STEP, FASTEST_OF_EACH = "all counted calls", "the fastest of each case"
+_MOST_LOST, _WORTH = 3, 0.01
+"""A total names so many cases in which it loses most, if each is so large a share of it."""
 
 SUMMARY: dict[str, tuple[str, str]] = {
-    "kind": ("str", "`case`: the fastest backend of a case. `backend`: a backend over the common cases."),
+    "kind": (
+        "str",
+        "`case`: the fastest backend of a case. `backend`: a backend over the common cases. `step`: all "
+        "counted calls, with one backend, or with the fastest of each case where `backend` is missing.",
+    ),
     "case": ("str", "Id of the case."),
     "backend": ("str", "The fastest backend, or the backend."),
-    "median_ms": ("float64", "Its time in the case."),
+    "median_ms": ("float64", "Its time in the case, or in one step."),
+    "low_ms": ("float64", "Lower end of the interval of that time."),
+    "high_ms": ("float64", "Upper end of that interval."),
     "ratio": ("float64", "Its ratio in the case, or the geometric mean of its ratios over the common cases."),
     "ratio_low": ("float64", "Lower end of the interval of the ratio."),
     "ratio_high": ("float64", "Upper end of that interval."),
-    "confidence": ("float64", "Confidence of that interval."),
+    "confidence": ("float64", "Confidence of that interval, or of that of the time in one step."),
     "baseline": ("str", "The backend that the ratio is to."),
     "sure": ("str", "`clear`, `tie`, `few sets` or `alone`: how sure the lead is."),
     "ties": ("str", "The backends that are not shown to be slower."),
@@ -62,6 +72,7 @@ def summary_rows(answer: Answer, run: str = "") -> list[dict[str, Any]]:
         rows.append(
             empty
             | {"kind": "case", "case": best.case, "backend": best.backend, "median_ms": best.median_ms}
+            | {"low_ms": best.low_ms, "high_ms": best.high_ms}
             | {"ratio": best.ratio, "ratio_low": best.ratio_low, "ratio_high": best.ratio_high}
             | {"confidence": best.ratio_confidence, "baseline": best.baseline}
             | {"sure": lead.sure, "ties": "; ".join(lead.ties)}
@@ -75,6 +86,20 @@ def summary_rows(answer: Answer, run: str = "") -> list[dict[str, Any]]:
             | {"kind": "backend", "backend": one.backend, "cases": one.cases, "common": len(answer.common)}
             | {"wins": one.wins, "shared": one.ties, "confidence": interval and interval.confidence}
             | _numbers(one.mean, ("ratio", "ratio_low", "ratio_high"))
+        )
+    for total in answer.totals:
+        interval = total.interval
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        rows.append(
+            empty
+            | {
+                "kind": "step",
+                "backend": total.backend,
+                "median_ms": total.ms,
+                "low_ms": low,
+                "high_ms": high,
+            }
+            | {"cases": len(total.by_case), "confidence": interval and interval.confidence}
         )
     return rows
 
@@ -118,7 +143,7 @@ def cases_grid(judged: Sequence[Judged], answer: Answer, width: int = 1000) -> G
     known: list[tuple[str, ...]] = []
     for n, case, name in numbered:
         best = leads[case].best if case in leads else None
-        known.append((n, name, best.backend if best else "", (time_text(best) if best else None) or ""))
+        known.append((n, name, _who(best) if best else "", (time_text(best) if best else None) or ""))
     room = width - sum(max(map(len, column)) + 1 for column in zip(heads[:4], *known, strict=True))
     tight = any(len(_next_text(lead, tight=False)) > room for lead in leads.values())
     last = [_tie_text(leads[case], room) or _next_text(leads[case], tight=tight) if case in leads else ""
@@ -127,15 +152,19 @@ def cases_grid(judged: Sequence[Judged], answer: Answer, width: int = 1000) -> G
     return Grid(heads, rows, frozenset({"#", "time"}))
 
 
+def _who(record: Record) -> str:
+    return record.backend + arithmetic_text(record)
+
+
 def lead_text(lead: Lead) -> str:
     """Say in a sentence which backend is the fastest of a case, and how sure that is."""
-    best = f"{lead.best.backend}, {time_text(lead.best)}"
+    best = f"{_who(lead.best)}, {time_text(lead.best)}"
     if lead.following is None:
         return f"only {best}"
     if lead.sure == "tie":
         return f"fastest: {best}; {_tie_text(lead, 1000)}"
     few = "; too few sets to be sure" if lead.sure == "few sets" else ""
-    return f"fastest: {best}; {lead.following.backend} takes {_compared_text(lead.takes)} times as long{few}"
+    return f"fastest: {best}; {_who(lead.following)} takes {_compared_text(lead.takes)} times as long{few}"
 
 
 def _tie_text(lead: Lead, room: int) -> str:
@@ -154,7 +183,7 @@ def _next_text(lead: Lead, *, tight: bool) -> str:
     if lead.following is None or lead.sure == "tie":
         return ""
     few = ": few sets" if lead.sure == "few sets" else ""
-    return f"{lead.following.backend} {_compared_text(lead.takes, tight=tight)}{few}"
+    return f"{_who(lead.following)} {_compared_text(lead.takes, tight=tight)}{few}"
 
 
 def takes_text(compared: Compared) -> str:
@@ -171,7 +200,8 @@ def _compared_text(compared: Compared | None, *, tight: bool = False) -> str:
         return number(value) + UNCERTAIN
     text, bounds = ratio(value, interval.low, interval.high)
     far = reach(value, interval.low, interval.high) or 0.0
-    return f"{text} ±{plus_minus(value, far)}" if tight else f"{text} {bounds}"
+    # ±149 % would be read as a negative time.
+    return f"{text} ±{plus_minus(value, far)}" if tight and far < value else f"{text} {bounds}"
 
 
 def backends_grid(judged: Sequence[Judged], answer: Answer) -> tuple[Grid, str]:
@@ -186,6 +216,7 @@ def backends_grid(judged: Sequence[Judged], answer: Answer) -> tuple[Grid, str]:
     standings = {one.backend: one for one in answer.standings}
     means = any(one.mean for one in answer.standings)
     rows, others = [], []
+    coarse = {one.record.backend: text for one in judged if (text := arithmetic_text(one.record))}
     for name in dict.fromkeys([*standings, *ran]):
         standing = standings.get(name)
         row = [_cell(cells.get((case, name)), leads.get(case)) for case in cases]
@@ -194,11 +225,31 @@ def backends_grid(judged: Sequence[Judged], answer: Answer) -> tuple[Grid, str]:
             others.append(f"{name} {', '.join(shown)}")
             continue
         mean = (_mean_text(standing, answer),) if means else ()
-        rows.append((name, *mean, *((_wins_text(standing),) if standings else ()), *row))
+        wins = (_wins_text(standing),) if standings else ()
+        rows.append((name + coarse.get(name, ""), *mean, *wins, *row))
     numbers = [str(place) for place in range(1, len(cases) + 1)]
     heads = (["mean"] if means else []) + (["wins"] if standings else [])
     words = f"in few cases: {'; '.join(others)}" if others else ""
     return Grid(("backend", *heads, *numbers), tuple(rows), frozenset(heads + numbers)), words
+
+
+def totals_grid(judged: Sequence[Judged], answer: Answer) -> Grid | None:
+    """Return a row for the counted calls with each backend, and the cases in which it loses most."""
+    if not answer.totals:
+        return None
+    best = answer.totals[0]
+    numbers = {case: n for n, case in enumerate(dict.fromkeys(one.record.case for one in judged), start=1)}
+    rows = []
+    for total in answer.totals:
+        low, high = (None, None) if total.interval is None else (total.interval.low, total.interval.high)
+        far = reach(total.ms, low, high)
+        spread = UNCERTAIN if far is None else f"±{plus_minus(total.ms, far)}"
+        lost = sorted(
+            ((total.by_case[case] - best.by_case[case], n) for case, n in numbers.items()), reverse=True
+        )
+        worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
+        rows.append((total.backend or FASTEST_OF_EACH, duration(total.ms, far), spread, ", ".join(worst)))
+    return Grid((STEP, "time", "±", "loses most in case"), tuple(rows), frozenset({"time", "±"}))
 
 
 def _mean_text(standing: Standing | None, answer: Answer) -> str:

@@ -62,8 +62,14 @@ class Column:
 
 
 def name_text(record: Record) -> str:
-    """The backend of a record, and the backend whose kernel it runs if that is another."""
-    return f"{record.backend} → {record.kernel_of}" if record.kernel_of else record.backend
+    """The backend of a record, the one whose kernel it runs if that is another, and a coarser arithmetic."""
+    name = f"{record.backend} → {record.kernel_of}" if record.kernel_of else record.backend
+    return name + arithmetic_text(record)
+
+
+def arithmetic_text(record: Record) -> str:
+    """What follows the name of a backend whose outputs are less exact than the dtype allows, else ""."""
+    return f" ({record.arithmetic})" if record.arithmetic else ""
 
 
 def time_text(record: Record) -> str | None:
@@ -208,7 +214,7 @@ COLUMNS: tuple[Column, ...] = (
                narrow=Column("", "float64", lambda judged: None, "", "±", _ratio_spread, dropped=99)),
     _of_record("ratio_high", "float64", "Upper end of that interval."),
     _of_record("ratio_confidence", "float64", "Confidence of that interval."),
-    _of_record("p_value", "float64", "Of the sign test that the ratio is 1."),
+    _of_record("p_value", "float64", "That the ratio is 1."),
     Column("p_adjusted", "float64", lambda j: j.p_adjusted, "`p_value` adjusted over the run."),
     Column("verdict", "str", lambda j: j.verdict, "`faster`, `slower`, `same`, `unclear` or `baseline`.",
            head="verdict", cell=lambda j: f"{j.verdict}: {j.hint}" if j.hint else j.verdict, justify="left"),
@@ -252,6 +258,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_dropout("dropout_p_least", "float64", "p_least", "Smallest probability that was allowed."),
     _of_dropout("dropout_p_most", "float64", "p_most", "Largest probability that was allowed."),
     _of_dropout("dropout_calls", "Int64", "calls", "Calls whose outputs were compared."),
+    _of_record("arithmetic", "str", "Arithmetic of the outputs, if coarser than the dtype."),
     _of_record("kernel_of", "str", "Another backend whose kernel ran."),
     Column("ran", "str", lambda j: "; ".join(j.record.ran), "Operations of a call, by a trace.", head="ran"),
     Column("notes", "str", lambda j: "; ".join(j.record.notes), "Remarks on the measurement."),

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from math import log
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from attnbench.compare.gate import GateResult
 from attnbench.reports.formats import GAP, as_csv, as_markdown, as_text, finite, string_console, written
+from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
-from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference
+from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.formats import Format
 from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from attnbench.reports.table import View
 
 
 COLUMNS = (
@@ -62,7 +66,8 @@ def _time(cell: ComparedCell, ms: float | None) -> str:
     if ms is None:
         return ""
     far = reach(cell.ratio, cell.low, cell.high) if cell.ratio else None
-    return duration(ms, None if far is None or not cell.ratio else ms * far / cell.ratio)
+    # Two digits at least: 42 ms and 56 ms must not become 40 and 60, whose ratio is another.
+    return duration(ms, None if far is None or not cell.ratio else ms * min(far / cell.ratio, _TWO_DIGITS))
 
 
 _WORDS = {"slower": "lost (slower)", "faster": "won (faster)", "same": "tied (same)"}
@@ -76,20 +81,39 @@ def counts(compared: Compared) -> str:
     return f"{count_of(len(compared.cells), 'cell')}: {', '.join(said) or 'nothing'}"
 
 
-def worst(compared: Compared) -> ComparedCell | None:
-    """The cell with the worst verdict and the largest ratio; None if no cell has a ratio."""
-    rank = {"slower": 0, "unclear": 1, "same": 2, "faster": 3}
-    with_ratio = [(rank.get(cell.verdict, 3), -cell.ratio, cell) for cell in compared.cells if cell.ratio]
-    return min(with_ratio, key=lambda one: one[:2])[2] if with_ratio else None
-
-
 def worst_words(compared: Compared) -> str:
-    """Name the worst cell with its ratio; "" if there is none."""
-    cell = worst(compared)
-    if cell is None or cell.ratio is None:
+    """Name the cell that became slower by most; "" if none did."""
+    slower = [cell for cell in compared.cells if cell.verdict == "slower" and cell.ratio]
+    if not slower:
         return ""
-    far = reach(cell.ratio, cell.low, cell.high)
-    return f"worst: {name(cell)} at {number(cell.ratio, far)} × base ({cell.verdict})"
+    cell = max(slower, key=lambda cell: cell.ratio or 0.0)
+    far = reach(cell.ratio or 0.0, cell.low, cell.high)
+    return f"worst: {name(cell)} at {number(cell.ratio or 0.0, far)} × base"
+
+
+def unclear_words(compared: Compared) -> list[str]:
+    """Say why cells are unclear and what to do: the resolution of two stored runs, or each reason once."""
+    told: list[float] = []
+    reasons: Counter[str] = Counter()
+    for cell in compared.cells:
+        if cell.verdict == "unclear" and cell.p_value is None and cell.least_told is not None:
+            told.append(cell.least_told)
+        elif cell.verdict == "unclear":
+            reasons[cell.reason] += 1
+    lines = []
+    if told:
+        least, most = min(told), max(told)
+        each = least_words(least) + (
+            f" to {least_words(most)}" if least_words(most) != least_words(least) else ""
+        )
+        lines.append(
+            f"unclear, {len(told)}: differences below {each} can't be detected between these two runs; "
+            "attnbench compare --ref measures two commits at once"
+        )
+    lines += [f"unclear, {count}: {why}" for why, count in reasons.most_common(_MOST_REASONS)]
+    if len(reasons) > _MOST_REASONS:
+        lines.append("unclear for other reasons too: see --details")
+    return lines
 
 
 def name(cell: ComparedCell) -> str:
@@ -144,16 +168,34 @@ def gate_words(result: GateResult) -> str:
 _STYLES = {
     "slower": "red", "mismatch": "red", "missing": "red", "unclear": "yellow", "faster": "green",
 }  # fmt: skip
-_LEFT = ("backend", "verdict")
+_LEFT = ("case", "backend", "verdict")
+_UNCHANGED = ("unclear", "same")
+_ORDER: tuple[Outcome, ...] = ("slower", "mismatch", "missing", "faster", "unclear", "same", "none")
+_MOST_REASONS = 3
 _DROPPED_FIRST = ("told from", "interval", "base")
 """The columns that a narrow terminal drops, in this order."""
 _NARROW_REASON = 28
+_LEAST_NAME = 13
+_TWO_DIGITS = 0.04
+"""A reach of this share of a time leaves it two digits."""
 MOST_CELLS = 500
 """A table shows no more cells; other formats do."""
 
 
-def table(compared: Compared, gate: GateResult, width: int = 120, *, colour: bool = False) -> str:
-    """Render a comparison as a table of at most ``width`` columns (60 at least); only ids may be longer."""
+def table(
+    compared: Compared,
+    gate: GateResult,
+    width: int = 120,
+    *,
+    colour: bool = False,
+    details: bool = False,
+    legend: bool = False,
+) -> str:
+    """Render a comparison as a table of at most ``width`` columns (60 at least); only ids may be longer.
+
+    Of many cells it shows those that changed, the worst first. details: show all, by case. legend: explain
+    the columns and words.
+    """
     from rich.text import Text
 
     console = string_console(width, colour=colour)
@@ -161,79 +203,115 @@ def table(compared: Compared, gate: GateResult, width: int = 120, *, colour: boo
     if compared.forced:
         console.print(Text(forced_words(compared), style="bold red"))
     console.print()
-    by_case: dict[str, list[ComparedCell]] = {}
-    shown = _worst_cells(compared.cells)
-    for cell in shown:
-        by_case.setdefault(cell.case, []).append(cell)
-    columns, widths = _fitting(shown, console.width)
-    for case, cells in by_case.items():
-        console.print(case, style="bold", soft_wrap=True)
-        _print_cells(console, cells, columns, widths)
-        console.print()
-    if len(shown) < len(compared.cells):
-        console.print(f"{len(compared.cells) - len(shown)} more cells: --format json")
-    _print_summary(console, compared, gate)
+    if details:
+        _print_by_case(console, compared.cells[:MOST_CELLS])
+        if len(compared.cells) > MOST_CELLS:
+            console.print(f"{len(compared.cells) - MOST_CELLS} more cells: --format json")
+    else:
+        _print_changed(console, compared, gate)
+    _print_summary(console, compared, gate, legend=legend)
+    hidden = "" if details else "--details, "
+    console.print(Text(f"more: {hidden}{'' if legend else '--legend'}".rstrip(", "), style="dim"))
     return written(console)
 
 
-def _worst_cells(cells: Sequence[ComparedCell]) -> Sequence[ComparedCell]:
-    """All cells in their order, or the ones with the worst verdicts if there are very many."""
-    if len(cells) <= MOST_CELLS:
-        return cells
-    worst_first = sorted(range(len(cells)), key=lambda i: OUTCOMES.index(cells[i].verdict))
-    return [cells[i] for i in sorted(worst_first[:MOST_CELLS])]
+def _print_changed(console: Console, compared: Compared, gate: GateResult) -> None:
+    """Print the cells that changed or fail, the worst first, and the others too if they are few."""
+    rows = _worst_first(cell for cell in compared.cells if cell.verdict != "none")
+    failing = set(map(id, gate.failing))
+    if len(rows) > MOST_OPEN:
+        rows = [cell for cell in rows if cell.verdict not in _UNCHANGED or id(cell) in failing]
+    if not rows:
+        return
+    from rich.text import Text
+
+    if len(rows) > MOST_CELLS:
+        console.print(f"{len(rows) - MOST_CELLS} more cells have changed: --format json")
+        rows = rows[:MOST_CELLS]
+    if len({cell.case for cell in rows}) == 1 and rows[0].backend:
+        console.print(rows[0].case, style="bold", soft_wrap=True)
+        _print_rows(console, rows)
+    else:
+        cases = [cell.case for cell in rows if cell.backend]
+        if shared := shared_words(cases):
+            console.print(Text(f"all {shared}:", style="dim"))
+        _print_rows(console, rows, short_names(cases))
+    console.print()
 
 
-def _fitting(cells: Sequence[ComparedCell], width: int) -> tuple[list[str], list[int]]:
-    """The columns that have values and fit beside the reasons, and their widths."""
-    words = [cell_words(cell) for cell in cells if cell.verdict != "none"]
-    columns = [head for head in HEADS if any(row[head] for row in words)]
-    widths = {head: max([len(head), *(len(row[head]) for row in words)]) for head in columns}
-    for dropped in _DROPPED_FIRST:
-        if sum(widths[head] + GAP for head in columns) + GAP + _NARROW_REASON <= width:
-            break
-        columns = [head for head in columns if head != dropped]
-    return columns, [widths[head] for head in columns]
+def _worst_first(cells: Iterable[ComparedCell]) -> list[ComparedCell]:
+    """Sort cells: by verdict, then by the size of the change."""
+    return sorted(cells, key=lambda cell: (_ORDER.index(cell.verdict), -abs(log(cell.ratio or 1.0))))
 
 
-def _print_cells(
-    console: Console, cells: Sequence[ComparedCell], columns: Sequence[str], widths: Sequence[int]
+def _print_by_case(console: Console, cells: Sequence[ComparedCell]) -> None:
+    """Print all cells, the cases in their order."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    by_case: dict[str, list[ComparedCell]] = {}
+    for cell in cells:
+        by_case.setdefault(cell.case, []).append(cell)
+    for case, those in by_case.items():
+        console.print(case, style="bold", soft_wrap=True)
+        _print_rows(console, [cell for cell in those if cell.verdict != "none"])
+        gathered: dict[str, list[str]] = {}
+        for cell in those:
+            if cell.verdict == "none":
+                gathered.setdefault(cell.reason, []).append(cell.backend or cell.case)
+        for reason, names in gathered.items():
+            console.print(Padding(Text(f"none: {', '.join(names)}: {reason}", style="dim"), (0, 0, 0, GAP)))
+        console.print()
+
+
+def _print_rows(
+    console: Console, cells: Sequence[ComparedCell], names: Mapping[str, str] | None = None
 ) -> None:
-    """Print the cells of a case, then those with nothing to compare, together by reason."""
+    """Print cells in rows; names: of cases, if the rows are of several cases."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    rows = [cell for cell in cells if cell.verdict != "none"]
+    rows = [cell_words(cell) | {"case": (names or {}).get(cell.case, cell.case)} for cell in cells]
+    if not rows:
+        return
+    heads = [
+        head for head in (HEADS if names is None else ("case", *HEADS)) if any(row[head] for row in rows)
+    ]
+    widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
+    reasons = ["" if cell.verdict == "unclear" and names is not None else cell.reason for cell in cells]
+    for dropped in _DROPPED_FIRST:
+        room = console.width - (GAP + _NARROW_REASON if any(reasons) else 0)
+        if sum(widths[head] + GAP for head in heads) <= room:
+            break
+        heads = [head for head in heads if head != dropped]
     block = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    for head, width in zip(columns, widths, strict=True):
+    for head in heads:
         justify: Literal["left", "right"] = "left" if head in _LEFT else "right"
-        block.add_column(head, width=width, justify=justify, no_wrap=head != "backend")
-    block.add_column("why" if any(cell.reason for cell in rows) else "", overflow="fold")
-    for cell in rows:
-        words = {head: Text(text) for head, text in cell_words(cell).items()}
+        folds = head in ("backend", "case")
+        least = min(widths[head], _LEAST_NAME) if folds else None
+        block.add_column(head, justify=justify, no_wrap=not folds, overflow="fold", min_width=least)
+    block.add_column("why" if any(reasons) else "", overflow="fold")
+    for cell, row, reason in zip(cells, rows, reasons, strict=True):
+        words = {head: Text(row[head]) for head in heads}
         words["verdict"].stylize(_STYLES.get(cell.verdict, ""))
-        block.add_row(*(words[head] for head in columns), Text(cell.reason))
-    if rows:
-        console.print(Padding(block, (0, 0, 0, GAP)))
-    gathered: dict[str, list[str]] = {}
-    for cell in cells:
-        if cell.verdict == "none":
-            gathered.setdefault(cell.reason, []).append(cell.backend or cell.case)
-    for reason, names in gathered.items():
-        console.print(Padding(Text(f"none: {', '.join(names)}: {reason}", style="dim"), (0, 0, 0, GAP)))
+        block.add_row(*(words[head] for head in heads), Text(reason))
+    console.print(Padding(block, (0, 0, 0, GAP)))
 
 
-def _print_summary(console: Console, compared: Compared, gate: GateResult) -> None:
+def _print_summary(console: Console, compared: Compared, gate: GateResult, *, legend: bool) -> None:
     from rich.text import Text
 
     console.print(Text(counts(compared), style="bold"))
     for line in filter(None, (worst_words(compared), *ignored_words(gate))):
         console.print(Text(line), soft_wrap=True)
+    for line in unclear_words(compared):
+        console.print(Text(line))
     for warning in gate.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))
     console.print(Text(gate_words(gate), style="green" if gate.exit_code == 0 else "bold red"))
-    for line in filter(None, (other_differences(compared), left_out_words(compared), *compared.conventions)):
+    conventions = compared.conventions if legend else ()
+    for line in filter(None, (other_differences(compared), left_out_words(compared), *conventions)):
         console.print(Text(line, style="dim"))
 
 
@@ -291,16 +369,14 @@ def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def render_compared(
-    compared: Compared, gate: GateResult, format: Format, *, width: int = 120, colour: bool = False
-) -> str:
+def render_compared(compared: Compared, gate: GateResult, format: Format, view: View) -> str:
     """Render a comparison and the result of the gate as text that ends in a newline.
 
     JSON is an object whose ``cells`` have the columns of :data:`attnbench.reports.compared.COLUMNS`; CSV
-    has these alone. width and colour are for the table.
+    has these alone. view: of the table.
     """
     if format == "table":
-        return table(compared, gate, width, colour=colour)
+        return table(compared, gate, view.width, colour=view.colour, details=view.details, legend=view.legend)
     if format == "markdown":
         return markdown(compared, gate)
     rows = [cell_row(cell, forced=compared.forced) for cell in compared.cells]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnbench.compare.history import Step
 from attnbench.reports.compared import least_words
@@ -20,6 +20,10 @@ from attnbench.reports.formats import (
 )
 from attnbench.reports.units import duration, number, ratio, reach
 from attnbench.types.formats import Format
+from attnbench.types.status import MEANING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 COLUMNS = (
     "case", "rule", "backend", "started", "commit", "status", "median_ms", "low_ms", "high_ms", "ratio",
@@ -72,12 +76,12 @@ def step_row(step: Step) -> dict[str, Any]:
 def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, colour: bool = False) -> str:
     """Render steps as text that ends in a newline; a table has a block for each cell.
 
-    A table and Markdown leave out cells that were never timed and passed every check.
+    A table and Markdown leave out cells that were never timed and never failed.
     """
     if format in ("json", "csv"):
         rows = [step_row(step) for step in steps]
         return as_json(rows) if format == "json" else as_csv(rows, COLUMNS)
-    telling = {step.cell.key for step in steps if _median_ms(step) is not None or step.cell.status != "ok"}
+    telling = {step.cell.key for step in steps if _median_ms(step) is not None or _failed(step)}
     steps = [step for step in steps if step.cell.key in telling]
     if format == "markdown":
         words = [{"case": step.cell.case, "backend": step.cell.backend} | _words(step) for step in steps]
@@ -85,25 +89,41 @@ def render_history(steps: Sequence[Step], format: Format, *, width: int = 120, c
     return _table(steps, width, colour)
 
 
+def _failed(step: Step) -> bool:
+    return step.cell.status != "ok" and not MEANING[step.cell.status].declined
+
+
 def _table(steps: Sequence[Step], width: int, colour: bool) -> str:
     console = string_console(width, colour=colour)
+    machines = list(dict.fromkeys(map(_machine, steps)))
     for (case, backend), group in groupby(steps, key=lambda step: step.cell.key):
-        console.print(f"{case}  {backend}".rstrip(), style="bold", soft_wrap=True)
-        words = [_words(step) for step in group]
-        heads = [head for head in _heads(words) if head != "note"]
-        block = bare_table()
-        for head in heads:
-            block.add_column(head, justify="right" if head in _RIGHT else "left", no_wrap=True)
-        for row in words:
-            block.add_row(*(row[head] for head in heads))
-        console.print(block)
-        for row in words:
-            # Below the block, so that a run is a line.
-            if row["note"]:
-                console.print(f"{row['date']}: {row['note']}", style="yellow")
-        console.print()
+        of_cell = list(group)
+        for machine in (one for one in machines if any(_machine(step) == one for step in of_cell)):
+            title = f"{case}  {backend}".rstrip() + (f"  on {machine}" if len(machines) > 1 else "")
+            console.print(title, style="bold", soft_wrap=True)
+            _print_steps(console, [step for step in of_cell if _machine(step) == machine])
     console.print(CONVENTION, style="dim")
     return written(console)
+
+
+def _print_steps(console: Console, steps: Sequence[Step]) -> None:
+    words = [_words(step) for step in steps]
+    heads = [head for head in _heads(words) if head != "note"]
+    block = bare_table()
+    for head in heads:
+        block.add_column(head, justify="right" if head in _RIGHT else "left", no_wrap=True)
+    for row in words:
+        block.add_row(*(row[head] for head in heads))
+    console.print(block)
+    for row in words:
+        # Below the block, so that a run is a line.
+        if row["note"]:
+            console.print(f"{row['date']}: {row['note']}", style="yellow")
+    console.print()
+
+
+def _machine(step: Step) -> str:
+    return str(step.run.environment.get("cpu") or "")
 
 
 def _heads(rows: Iterable[dict[str, str]]) -> list[str]:
@@ -125,7 +145,7 @@ def _words(step: Step) -> dict[str, str]:
     return {
         "date": step.run.started[:16].replace("T", " "),
         "commit": _short(step.run.commit),
-        "machine": str(step.run.environment.get("cpu") or ""),
+        "machine": _machine(step),
         "time": time,
         "×baseline": number(relative, relative * far / ms if far and ms else None) if relative else "",
         "×before": change,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+_BETWEEN_WORDS = re.compile(r"-(?!\d)")
+"""A minus sign before a digit belongs to a constant."""
 _SAME_LENGTHS = re.compile(r"Lq(\d+)-Lk\1\b")
 
 
@@ -43,7 +45,8 @@ def _joined(segments: list[list[str]], left_out: set[str]) -> str:
 
 def _parts(cases: Iterable[str]) -> dict[str, list[list[str]]]:
     return {
-        case: [segment.split("-") for segment in _SAME_LENGTHS.sub(r"L\1", case).split("/")] for case in cases
+        case: [_BETWEEN_WORDS.split(segment) for segment in _SAME_LENGTHS.sub(r"L\1", case).split("/")]
+        for case in cases
     }
 
 

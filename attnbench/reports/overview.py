@@ -7,12 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from attnbench.reports.answer import ABSENT, FASTEST, TIED, UNSURE, Grid, backends_grid, cases_grid, key_text
+from attnbench.reports.answer import (
+    ABSENT,
+    FASTEST,
+    TIED,
+    UNSURE,
+    Grid,
+    backends_grid,
+    cases_grid,
+    key_text,
+    totals_grid,
+)
 from attnbench.reports.judged import Judged
 from attnbench.reports.names import shared_words
 from attnbench.stats.answer import Answer
-from attnbench.stats.sign_test import LEVEL
-from attnbench.stats.verdict import fewest_sets
+from attnbench.stats.sign_test import LEVEL, fewest_sets
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, Status, status_words
 from attnbench.types.words import count_of
@@ -49,6 +58,14 @@ def print_answer(console: Console, judged: Sequence[Judged], answer: Answer) -> 
     if any(lead.sure == "few sets" for lead in answer.leads):
         print_lines(console, [FEW_SETS])
     return {"time", "verdict", *numbered.heads, *backends.heads} if answer.leads else {"rms/ref"}
+
+
+def print_totals(console: Console, judged: Sequence[Judged], answer: Answer) -> None:
+    """Print what all counted calls take, where they were counted."""
+    totals = totals_grid(judged, answer)
+    if totals is not None:
+        console.print()
+        _print_grid(console, totals)
 
 
 def _parts(grid: Grid, width: int) -> Iterator[Grid]:
@@ -109,16 +126,22 @@ def _print_absent(console: Console, records: Sequence[Record]) -> None:
 
 
 def _reasons(records: Sequence[Record]) -> list[str]:
-    """The reasons of records; of those that differ in numbers alone the first, and without names of rules."""
+    """The reasons of records; of those that differ in numbers alone the first, and without names of rules.
+
+    A failure is the backend's own, so it is not told with another backend's numbers.
+    """
     masked = [re.sub(rf"\b{re.escape(record.rule)}\b", "this rule", record.reason) for record in records]
-    alike: dict[str, list[tuple[str, str]]] = {}
-    for record, mask in zip(records, masked, strict=True):
-        alike.setdefault(re.sub(r"\d[\d.]*", "0", mask), []).append((record.rule, record.reason))
-    found = []
-    for mask in masked:
-        those = alike[re.sub(r"\d[\d.]*", "0", mask)]
-        found.append(mask if len({rule for rule, _ in those}) > 1 else those[0][1])
-    return found
+    keys = [
+        ("" if MEANING[record.status].declined else record.backend, re.sub(r"\d[\d.]*", "0", mask))
+        for record, mask in zip(records, masked, strict=True)
+    ]
+    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for key, record in zip(keys, records, strict=True):
+        alike.setdefault(key, []).append((record.rule, record.reason))
+    return [
+        mask if len({rule for rule, _ in alike[key]}) > 1 else alike[key][0][1]
+        for key, mask in zip(keys, masked, strict=True)
+    ]
 
 
 def gathered(pairs: Iterable[tuple[str, Record]]) -> list[tuple[str, str]]:

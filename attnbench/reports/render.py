@@ -8,10 +8,19 @@ from typing import Any, Literal
 
 from attnbench.plugins.calling import Raised, call, traced
 from attnbench.plugins.registry import Entry
-from attnbench.reports.answer import SUMMARY, Grid, backends_grid, busy_text, cases_grid, key_text
+from attnbench.reports.answer import (
+    SUMMARY,
+    Grid,
+    backends_grid,
+    busy_text,
+    cases_grid,
+    key_text,
+    totals_grid,
+)
 from attnbench.reports.columns import KEYS, NAMES, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_csv, as_json, as_markdown
 from attnbench.reports.judged import Judged
+from attnbench.reports.names import shared_words
 from attnbench.reports.table import View, table
 from attnbench.stats.answer import Answer
 from attnbench.types.errors import PluginFailed
@@ -87,7 +96,18 @@ def _markdown_answer(judged: Sequence[Judged], answer: Answer | None) -> str:
     if answer is None or not answer.leads:
         return ""
     backends, others = backends_grid(judged, answer)
-    parts = [_grid(cases_grid(judged, answer)), _grid(backends), others, key_text(answer), busy_text(answer)]
+    totals = totals_grid(judged, answer)
+    shared = shared_words(one.record.case for one in judged)
+    first = f"All cases: {shared}" if shared else ""
+    parts = [
+        first,
+        _grid(cases_grid(judged, answer)),
+        _grid(backends),
+        others,
+        key_text(answer),
+        "" if totals is None else _grid(totals),
+        busy_text(answer),
+    ]
     return "".join(f"{part.rstrip()}\n\n" for part in parts if part)
 
 

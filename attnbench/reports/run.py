@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def exit_code(records: Iterable[Record], named: Collection[str] = ()) -> int:
     """Return 0 if all is fine, 1 if a check failed, else 3: something could not be measured.
 
-    ``unsupported``, ``unavailable`` and ``suspect`` are fine. But a backend that the user asked for by name
-    (``named``) must be ``ok`` on at least one case.
+    ``unsupported``, ``unavailable`` and ``suspect`` are fine, and ``inaccurate`` as declared. But a backend
+    that the user asked for by name (``named``) must pass on at least one case.
     """
     records = tuple(records)
-    codes = {MEANING[record.status].exit_code for record in records}
+    codes = {MEANING[record.status].exit_code for record in records if not record.passed}
     if 1 in codes:
         return 1
     present = {record.backend for record in records}
-    ok = {record.backend for record in records if record.status == "ok"}
-    return 3 if 3 in codes or (set(named) & present) - ok else 0
+    passed = {record.backend for record in records if record.passed}
+    return 3 if 3 in codes or (set(named) & present) - passed else 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,7 +40,7 @@ class Run:
     paths: the file of each run, the same for runs of a merged file. manifests: one for each run. by_file: for
     each run its records, one for each case and backend. unfinished: the files with a run that was cut off.
     metrics: the columns that plugins add. times: for each run its repetitions in short: the case, the number
-    of the repetition, and the median time of a call of each backend.
+    of the repetition, and the median time of a call of each backend. flaws: what stored runs lack, in words.
     """
 
     paths: tuple[Path, ...]
@@ -49,6 +49,7 @@ class Run:
     unfinished: tuple[Path, ...] = ()
     metrics: tuple[MetricColumn, ...] = ()
     times: tuple[tuple[tuple[str, int, Mapping[str, float]], ...], ...] = ()
+    flaws: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """One line for a notebook: the files, and a count of the records by status."""
@@ -97,7 +98,7 @@ class Run:
 
         times = self.times or ((),) * len(self.by_file)
         return [
-            None if manifest.sides else answer(records, taken)
+            None if manifest.sides else answer(records, taken, manifest.counts)
             for manifest, records, taken in zip(self.manifests, self.by_file, times, strict=True)
         ]
 

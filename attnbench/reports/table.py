@@ -13,13 +13,22 @@ from attnbench.reports.answer import (
     busy_text,
     lead_text,
 )
-from attnbench.reports.columns import NAMES, Column, metrics_of, name_text, table_columns, time_text
+from attnbench.reports.columns import (
+    NAMES,
+    Column,
+    metrics_of,
+    name_text,
+    ratio_text,
+    table_columns,
+    time_text,
+)
 from attnbench.reports.formats import GAP, string_console, written
 from attnbench.reports.judged import BASELINE, Judged
-from attnbench.reports.overview import counted, gathered, print_answer, print_lines
+from attnbench.reports.overview import counted, gathered, print_answer, print_lines, print_totals
 from attnbench.stats.answer import Answer
-from attnbench.stats.sign_test import AT_LEAST, LEVEL
-from attnbench.stats.verdict import FALSE_DISCOVERIES, fewest_sets
+from attnbench.stats.sign_test import LEVEL
+from attnbench.stats.t_test import FEWEST
+from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING, STATUSES, status_words
 from attnbench.types.words import clean, count_of
@@ -33,10 +42,7 @@ INTERVAL_CONVENTION = (
     f"interval: holds at {100 * (1 - LEVEL):g} % or more, over sets (fresh processes); ±: its farther end; "
     "numbers are rounded to the precision their interval supports"
 )
-NO_INTERVAL = (
-    f"?: too few sets for an interval, which needs {fewest_sets(1 - AT_LEAST)}; a verdict needs "
-    f"{fewest_sets(LEVEL)}: omit --sets, or give more"
-)
+NO_INTERVAL = f"?: no interval, which needs {FEWEST} sets: omit --sets, or give more"
 KERNEL_CONVENTION = "a → b: a runs the kernel of b, by a trace of one call (see --trace)"
 SAMPLED = "large cases were checked on a sample of rows: see rows and rows_of in --format json"
 CONVENTIONS = {
@@ -123,7 +129,7 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
     family = count_of(_family(judged), "ratio")
     return (
         f"verdict: same if the whole interval of the ratio lies within {delta} of 1; faster or slower if the "
-        f"ratio is beyond, with p ≤ {LEVEL:g} by a sign test over sets and ≤ {FALSE_DISCOVERIES:g} after "
+        f"ratio is beyond, with p ≤ {LEVEL:g} over sets and ≤ {FALSE_DISCOVERIES:g} after "
         f"Benjamini-Hochberg over the {family} of the run; unclear otherwise"
     )
 
@@ -168,6 +174,8 @@ def table(judged: Sequence[Judged], answer: Answer | None = None, view: View | N
     elif answer is not None:
         for lead in answer.leads:
             console.print(lead_text(lead))
+    if answer is not None:
+        print_totals(console, judged, answer)
     if answer is not None and (busy := busy_text(answer)):
         console.print(busy, style="yellow")
     if view.legend:
@@ -251,8 +259,10 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
                 _print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
             continue
         for record in those:
-            time = time_text(record)
+            time, (times, _) = time_text(record), ratio_text(record)
             name = name_text(record) if time is None else f"{name_text(record)} at {time}"
+            if record.status == "inaccurate" and times:
+                name += f", {times} × {record.baseline}"
             words = f"{status_words(status)}: {name}: {record.reason}"
             _print_indented(console, words, MEANING[status].style)
 

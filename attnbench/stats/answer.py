@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Literal
 
+from attnbench.stats.intervals import SIGN_TEST_FROM, ratio_interval, ratio_p_value
 from attnbench.stats.records import CONTENDED
-from attnbench.stats.sign_test import LEVEL, Interval, ratio_interval, sign_test
+from attnbench.stats.sign_test import LEVEL, Interval
+from attnbench.stats.totals import Total, totals
 from attnbench.stats.verdict import word_of
 from attnbench.types.record import Record
 
@@ -70,7 +73,8 @@ class Answer:
 
     leads: one for each case with a time. standings: the least mean first, then those without a mean.
     baseline: the backend that all ratios refer to, None if they have several. common: the common cases.
-    timed: the number of records with a time; disturbed: those that other processes disturbed.
+    timed: the number of records with a time; disturbed: those that other processes disturbed. totals: of one
+    step, where calls were counted.
     """
 
     leads: tuple[Lead, ...]
@@ -79,19 +83,22 @@ class Answer:
     common: tuple[str, ...]
     timed: int
     disturbed: int
+    totals: tuple[Total, ...] = ()
 
 
-def answer(records: Sequence[Record], times: Iterable[tuple[str, int, Mapping[str, float]]]) -> Answer:
+def answer(
+    records: Sequence[Record],
+    times: Iterable[tuple[str, int, Mapping[str, float]]],
+    counts: Mapping[str, float] = MappingProxyType({}),
+) -> Answer:
     """Return the answer of one run.
 
     times: for each case and repetition, the median time of a call of each backend. The unit is the
     repetition, as in all intervals: its geometric mean is taken over the common cases first, then the median
     and the interval over repetitions. Cases of one repetition may share processes and a moment of the
-    machine, so they do not count as independent.
+    machine, so they do not count as independent. counts: calls in one step, by case, where somebody counted.
     """
-    by_case: dict[str, dict[int, Mapping[str, float]]] = {}
-    for case, index, taken in times:
-        by_case.setdefault(case, {})[index] = taken
+    by_case = by_repetition(times)
     cases: dict[str, list[Record]] = {}
     for record in records:
         if record.status == "ok" and record.median_ms is not None:
@@ -106,7 +113,16 @@ def answer(records: Sequence[Record], times: Iterable[tuple[str, int, Mapping[st
         for name in dict.fromkeys(record.backend for record in timed)
     ]
     standings.sort(key=lambda one: (one.mean is None, one.mean.ratio if one.mean else -one.cases))
-    return Answer(leads, tuple(standings), baseline, common, len(timed), sum(map(_disturbed, timed)))
+    found = totals(leads, by_case, counts)
+    return Answer(leads, tuple(standings), baseline, common, len(timed), sum(map(_disturbed, timed)), found)
+
+
+def by_repetition(times: Iterable[tuple[str, int, Mapping[str, float]]]) -> Times:
+    """Return times by case and repetition."""
+    by_case: dict[str, dict[int, Mapping[str, float]]] = {}
+    for case, index, taken in times:
+        by_case.setdefault(case, {})[index] = taken
+    return by_case
 
 
 def common_cases(cases: Mapping[str, Sequence[Record]], baseline: str | None) -> tuple[str, ...]:
@@ -133,39 +149,36 @@ def _lead(those: Sequence[Record], sets: Mapping[int, Mapping[str, float]]) -> L
     )
     if not others:
         return Lead(best, None, None, (), "alone")
-    found = {one.backend: _over(one, best, sets) for one in others}
+    found = {one.backend: over(one, best, sets) for one in others}
     takes = found[others[0].backend].compared
     if takes is None or takes.interval is None:
         return Lead(best, others[0], takes, (), "few sets")
-    # A slow backend may have too few repetitions for an interval; it is no rival if all lie beyond the next.
-    rivals = [
-        name
-        for name, one in found.items()
-        if not (one.slower or (one.few and one.least > max(takes.interval.high, 1 + (best.delta or 0.0))))
-    ]
+    rivals = [name for name, one in found.items() if not one.slower]
     few = any(found[name].few for name in rivals)
     return Lead(best, others[0], takes, tuple(rivals), "few sets" if few else "tie" if rivals else "clear")
 
 
 @dataclass(frozen=True)
-class _Over:
-    """A backend over the fastest: few: too few repetitions for an interval; least: of its ratios."""
+class Over:
+    """A backend over another. slower: by the rule of verdicts. few: fewer repetitions than the sign test
+    needs.
+    """
 
     compared: Compared | None
     slower: bool
     few: bool
-    least: float
 
 
-def _over(one: Record, best: Record, sets: Mapping[int, Mapping[str, float]]) -> _Over:
+def over(one: Record, best: Record, sets: Mapping[int, Mapping[str, float]]) -> Over:
+    """Compare the times of a backend with those of another in the repetitions of a case."""
     pair = {one.backend, best.backend}
     logs = [log(ns[one.backend] / ns[best.backend]) for ns in sets.values() if pair <= ns.keys()]
-    takes = _compared(logs)
+    takes, few = _compared(logs), len(logs) < SIGN_TEST_FROM
     if takes is None or takes.interval is None:
-        return _Over(takes, False, True, exp(min(logs, default=0.0)))
-    sure = sign_test(logs) <= LEVEL
+        return Over(takes, False, few)
+    sure = ratio_p_value(logs) <= LEVEL
     low, high = takes.interval.low, takes.interval.high
-    return _Over(takes, word_of(takes.ratio, low, high, one.delta or 0.0, sure=sure) == "slower", False, low)
+    return Over(takes, word_of(takes.ratio, low, high, one.delta or 0.0, sure=sure) == "slower", few)
 
 
 def _compared(logs: Sequence[float]) -> Compared | None:

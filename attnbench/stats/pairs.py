@@ -10,7 +10,8 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from attnbench.stats.sign_test import Interval, ratio_interval, sign_test
+from attnbench.stats.intervals import ratio_interval, ratio_p_value
+from attnbench.stats.sign_test import Interval
 from attnbench.types.record import Block, SetLine
 
 MOST_LOST = 0.03
@@ -121,10 +122,10 @@ def _places(m: int, n: int) -> Iterator[tuple[int, int]]:
 class Comparison:
     """A candidate's time over a baseline's.
 
-    ratio: the median over sets of the set's ratio. interval: its exact interval at 95 % or more; None for too
-    few sets. p_value: of the sign test that the ratio is 1. sets: those that have pairs of both. pairs: those
-    that count. left_out: those with a disturbed side. contended: more than half would have been left out, so
-    all were kept. set_log_ratios: the log ratio of each set, in the order given; these are the independent
+    ratio: the median over sets of the set's ratio. interval, p_value: see :mod:`attnbench.stats.intervals`;
+    exact, or of a model where there are few sets. sets: those that have pairs of both. pairs: those that
+    count. left_out: those with a disturbed side. contended: more than half would have been left out, so all
+    were kept. set_log_ratios: the log ratio of each set, in the order given; these are the independent
     values behind all the rest.
     """
 
@@ -170,7 +171,7 @@ def compare(
     return Comparison(
         ratio=exp(median(logs)),
         interval=ratio_interval(logs),
-        p_value=sign_test(logs),
+        p_value=ratio_p_value(logs),
         sets=len(found),
         pairs=sum(len(pairs.log_ratios) for pairs in found),
         left_out=sum(pairs.left_out for pairs in found),

@@ -25,10 +25,15 @@ from attnbench.stats.doubts import (
 )
 from attnbench.stats.pairs import Comparison, compare
 from attnbench.stats.summary import Timing, summarise
+from attnbench.types.arithmetic import coarser
 from attnbench.types.case import Case
 from attnbench.types.checks import Check
 from attnbench.types.compared import baseline_of
 from attnbench.types.record import CandidatePlan, CaseLine, Failure, Record, SetLine
+from attnbench.types.status import Status
+
+Outcome = tuple[Status, str, Check]
+"""A status, its reason in words, and the check that failed."""
 
 CONTENDED = (
     "contended: more than half of its samples were preempted, so none is left out; measure when the "
@@ -40,12 +45,29 @@ BIMODAL = (
 )
 
 
-def checked_record(case: str, rule: str, backend: str, found: CandidatePlan) -> Record:
-    """Return the record of a backend that passed the check of a case and is not timed."""
+def checked_record(case: str, rule: str, backend: str, found: CandidatePlan, accuracy: str) -> Record:
+    """Return the record of a backend that passed the check of a case and is not timed.
+
+    accuracy: the coarsest arithmetic that the user accepts, "" for that of the dtype.
+    """
+    status, reason, check = _inaccurate(found, accuracy) or ("ok", "", "")
     return Record(
-        case, rule, backend, "ok", accuracy=found.accuracy, parts=found.parts, notes=found.notes,
-        ran=found.ran, kernel_of=found.kernel_of, dropout=found.dropout,
+        case, rule, backend, status, reason, accuracy=found.accuracy, parts=found.parts, notes=found.notes,
+        ran=found.ran, kernel_of=found.kernel_of, dropout=found.dropout, arithmetic=found.arithmetic,
+        failed_check=check,
     )  # fmt: skip
+
+
+def _inaccurate(found: CandidatePlan, accuracy: str) -> Outcome | None:
+    """Return the outcome of outputs that are less exact than the user accepts, else None.
+
+    A backend that declares its arithmetic fails no check.
+    """
+    if not found.arithmetic or (accuracy and not coarser(found.arithmetic, accuracy)):
+        return None
+    if not found.inexact:
+        return "inaccurate", f"in {found.arithmetic} arithmetic, as the backend declares", ""
+    return "inaccurate", f"as exact as {found.arithmetic} arithmetic: {found.inexact}", "values"
 
 
 def failed_candidates(sets: Sequence[SetLine]) -> dict[str, Failure]:
@@ -58,10 +80,11 @@ def failed_candidates(sets: Sequence[SetLine]) -> dict[str, Failure]:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A backend's time; doubt: why it cannot be believed, and the check that failed; "" where it can."""
+    """A backend's time, and its outcome."""
 
     timing: Timing
-    doubt: str
+    status: Status
+    reason: str
     check: Check
 
 
@@ -71,35 +94,44 @@ def timed_records(
     peaks: Mapping[str, int | Failure | None],
     baseline: str,
     delta: float,
+    accuracy: str = "",
 ) -> Iterator[Record]:
     """Yield the record of each backend in ``peaks``.
 
     peaks: the extra memory of one call at its peak, bytes; None if it is not known; the failure of a backend
-    that failed. baseline, delta: of the run.
+    that failed. baseline, delta, accuracy: of the run.
     """
     case, limit = parse_case(planned.case), limits(sets)
     measured = {
-        name: _Measured(timing, *_doubt(planned, case, name, sets, timing, limit))
-        for name in planned.contenders
+        name: _Measured(
+            timing, *_outcome(_inaccurate(plan, accuracy), _doubt(planned, case, name, sets, timing, limit))
+        )
+        for name, plan in planned.contenders.items()
         if (timing := summarise(sets, name)) is not None
     }
     best = _fastest(measured, failed_candidates(sets))
     for name, peak in peaks.items():
         plan = planned.contenders[name]
-        record = Record(planned.case, case.rule, name, "ok", ran=plan.ran, kernel_of=plan.kernel_of)
+        record = Record(
+            planned.case, case.rule, name, "ok",
+            ran=plan.ran, kernel_of=plan.kernel_of, arithmetic=plan.arithmetic,
+        )  # fmt: skip
         if isinstance(peak, Failure):
             yield replace(record, status=peak.status, reason=peak.reason, failed_check=peak.failed_check)
         elif name not in measured:
             yield replace(record, status="error", reason="the run file has no repetition with its samples")
         else:
             record = replace(record, delta=delta, best=best, peak_extra_bytes=peak)
-            yield _with_times(record, planned, case, sets, measured[name], limit, baseline_of(name, baseline))
+            own = baseline_of(name, baseline)
+            yield _with_times(record, planned, case, sets, measured[name], limit, own, measured.get(own))
 
 
 def _fastest(measured: Mapping[str, _Measured], failed: Mapping[str, Failure]) -> str | None:
-    """Return the backend with the least median of those that failed nowhere and can be believed."""
+    """Return the backend with the least median of those that failed nowhere and are ``ok``."""
     times_ms = {
-        name: one.timing.median_ms for name, one in measured.items() if name not in failed and not one.doubt
+        name: one.timing.median_ms
+        for name, one in measured.items()
+        if name not in failed and one.status == "ok"
     }
     return min(sorted(times_ms), key=lambda name: times_ms[name], default=None)
 
@@ -112,6 +144,7 @@ def _with_times(
     measured: _Measured,
     limit: Limit | None,
     baseline: str,
+    measured_baseline: _Measured | None,
 ) -> Record:
     name, timing, plan = record.backend, measured.timing, planned.contenders[record.backend]
     against = None if name == baseline else compare(sets, name, baseline)
@@ -119,8 +152,8 @@ def _with_times(
     time = timing.interval
     record = replace(
         record,
-        status="suspect" if measured.doubt else "ok",
-        reason=measured.doubt,
+        status=measured.status,
+        reason=measured.reason,
         failed_check=measured.check,
         median_ms=timing.median_ms,
         low_ms=None if time is None else time.low,
@@ -146,6 +179,9 @@ def _with_times(
     )
     if against is None:
         return record
+    if measured_baseline is not None and measured_baseline.status == "inaccurate":
+        note = f"its baseline {baseline} is inaccurate: {planned.contenders[baseline].arithmetic} arithmetic"
+        record = replace(record, notes=[*record.notes, note])
     ratio = against.interval
     return replace(
         record,
@@ -159,21 +195,29 @@ def _with_times(
     )
 
 
+def _outcome(inaccurate: Outcome | None, doubt: Outcome) -> Outcome:
+    """Return the outcome of a backend: of one that is inaccurate, with what makes its time doubtful."""
+    if inaccurate is None:
+        return doubt
+    status, reason, check = inaccurate
+    return status, "; ".join(filter(None, (reason, doubt[1]))), check or doubt[2]
+
+
 def _doubt(
     planned: CaseLine, case: Case, name: str, sets: Sequence[SetLine], timing: Timing, limit: Limit | None
-) -> tuple[str, Check]:
-    """Return why a time cannot be believed, and the check that failed; "" where it can."""
+) -> Outcome:
+    """Return ``suspect`` with the reason if a time cannot be believed, else ``ok``."""
     if problem := clock_problem(sets, name, warm_calls=planned.contenders[name].warm_calls):
-        return problem, "clock"
+        return "suspect", problem, "clock"
     if problem := hidden_work(sets, name, case.threads):
-        return problem, "hidden_work"
+        return "suspect", problem, "hidden_work"
     if limit is None:
-        return "", ""
+        return "ok", "", ""
     read_ns = 1e9 * planned.bytes_moved / limit.bytes_per_s
     if problem := kept_answers(sets, name, case.threads, read_ns):
-        return problem, "kept_answers"
+        return "suspect", problem, "kept_answers"
     problem = limit_problem(planned.flops, planned.bytes_moved, timing.median_ms, limit)
-    return problem, "limit" if problem else ""
+    return ("suspect", problem, "limit") if problem else ("ok", "", "")
 
 
 def _notes(

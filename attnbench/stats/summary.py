@@ -10,8 +10,9 @@ from itertools import accumulate
 from math import ceil, exp, inf, log, sqrt
 from statistics import fmean, median
 
+from attnbench.stats.intervals import time_interval
 from attnbench.stats.pairs import samples_of
-from attnbench.stats.sign_test import Interval, printed_interval
+from attnbench.stats.sign_test import Interval
 from attnbench.types.record import SetLine
 
 LEAST_SHARE = 0.125
@@ -185,7 +186,7 @@ def summarise(sets: Iterable[SetLine], backend: str) -> Timing | None:
     calls = timed_calls(lines, backend)
     return Timing(
         median_ms=median(medians),
-        interval=printed_interval(medians),
+        interval=time_interval(medians),
         sets=len(medians),
         timed_calls=calls,
         bimodal=own_two_speeds(lines, backend) is not None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf, log2
+from math import inf
 from typing import Literal
 
-from attnbench.stats.sign_test import LEVEL
+from attnbench.stats.intervals import SIGN_TEST_FROM
+from attnbench.stats.sign_test import LEVEL, fewest_sets
 from attnbench.types.extensions import Word
 from attnbench.types.record import Record
+from attnbench.types.words import count_of
 
 FALSE_DISCOVERIES = 0.05
 """The allowed share of false ones among all reported differences (Benjamini and Hochberg)."""
@@ -19,8 +21,8 @@ DELTA = 0.02
 
 
 Hint = Literal["", "few sets", "chance", "small"]
-"""Few sets: no verdict was possible. Chance: for the sign test, or among many comparisons. Small: near the
-least effect."""
+"""Few sets: fewer than the sign test needs. Chance: by the p-value, or among many comparisons. Small: near
+the least effect."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,6 @@ def verdicts(records: Sequence[Record]) -> dict[tuple[str, str], Verdict]:
     }
 
 
-def fewest_sets(level: float) -> int:
-    """Return the number of agreeing sets that the sign test needs for a p-value of at most ``level``."""
-    return max(1, ceil(1 - log2(level)))
-
-
 def _verdict(record: Record, p_adjusted: float, family: int) -> Verdict:
     ratio, delta = record.ratio or 1.0, record.delta or 0.0
     low, high = record.ratio_low, record.ratio_high
@@ -129,11 +126,10 @@ def _verdict(record: Record, p_adjusted: float, family: int) -> Verdict:
 
 
 def _why_unclear(record: Record, p_adjusted: float, family: int) -> tuple[Hint, str]:
-    needed = fewest_sets(LEVEL)
-    if record.sets < needed or record.ratio_low is None:
+    if record.sets < SIGN_TEST_FROM or record.ratio_low is None:
         return "few sets", (
-            f"too few sets for a verdict, {needed} are needed: give --sets {needed} or more; "
-            "where a call takes long, a larger --budget"
+            f"{count_of(record.sets, 'set')} can show large differences only: give --sets {SIGN_TEST_FROM} "
+            "or more; where a call takes long, a larger --budget"
         )
     effect = f"the least effect of {100 * (record.delta or 0.0):.3g} %"
     if record.p_value is None or record.p_value > LEVEL:

@@ -23,7 +23,6 @@ from attnbench.types.record import SetLine
 
 CHANCE = 1e-8
 TRIALS = 250
-EITHER_SIDE = 2 / 512
 AT_NOMINAL_5_PERCENT = 20 / 512
 """What the sign test over nine sets does at 0.05: it says yes where eight or nine agree."""
 
@@ -170,5 +169,28 @@ def test_nothing_and_next_to_nothing() -> None:
     found = compare(one, "mine", "base")
     assert found is not None
     assert (found.interval, found.p_value, word_of(found)) == (None, 1.0, "unclear")
-    (eight,) = draw_trials(rng, 1, MILD, Plan({"mine": 3, "base": 3}, sets=8), mine=9.0)
-    assert word_of(compare(eight, "mine", "base")) == "unclear"
+    (two,) = draw_trials(rng, 1, MILD, Plan({"mine": 3, "base": 3}, sets=2), mine=9.0)
+    assert word_of(compare(two, "mine", "base")) == "unclear"
+
+
+def slow_calls(sets: int) -> Plan:
+    """Six backends, each of which is called once in a set."""
+    return Plan(dict.fromkeys(("mine", "base", "a", "b", "c", "d"), 1), stretches=1, sets=sets)
+
+
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("sets", [3, 5, 8])
+def test_fewer_sets_than_the_sign_test_needs_cry_wolf_no_more_often(name: str, sets: int) -> None:
+    """The model assumes normal noise, which most of these are not."""
+    trials = trials_of(name, slow_calls(sets))
+    words = [word_of(compare(one, "mine", "base")) for one in trials]
+    assert max(words.count("slower"), words.count("faster")) <= upper(TRIALS, LEVEL / 2)
+
+
+@pytest.mark.parametrize(("sets", "truth"), [(3, 6.9), (5, 2.0), (8, 1.5)])
+def test_they_find_large_differences(sets: int, truth: float) -> None:
+    rng = np.random.default_rng(7)
+    trials = draw_trials(rng, 200, MILD, slow_calls(sets), mine=truth)
+    words = [word_of(compare(one, "mine", "base"), delta=0.02) for one in trials]
+    assert words.count("slower") >= 0.8 * 200
+    assert words.count("faster") == 0

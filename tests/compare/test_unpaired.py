@@ -79,12 +79,6 @@ def test_the_resolution_is_both_spreads_with_their_margin_and_the_drift() -> Non
     assert compare_unpaired(base, moved(base, exp(-1.01 * far)), drift, 0.02).word == "faster"
 
 
-@pytest.mark.parametrize(("factor", "word"), [(1.001, "same"), (1.019, "unclear"), (1.05, "slower")])
-def test_the_words_on_a_calm_machine(factor: float, word: str) -> None:
-    side = Side(tuple(1e5 * (1 + i / 4000) for i in range(9)))
-    assert compare_unpaired(side, moved(side, factor), CALM, 0.02).word == word
-
-
 @given(VALUES, VALUES, st.floats(0, 0.2))
 def test_exchanging_the_sides_exchanges_the_words(base: list[float], new: list[float], drift: float) -> None:
     sides = Side(tuple(map(exp, base))), Side(tuple(map(exp, new)))

@@ -16,8 +16,9 @@ from attnbench.reports.compared import (
     MOST_FOLDED,
     markdown,
     render_compared,
-    worst,
+    worst_words,
 )
+from attnbench.reports.table import View
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
 from attnbench.types.formats import FORMATS, Format
 
@@ -51,7 +52,7 @@ WHOLE = Compared(
         cell("eager", "same", 1.002),
         cell("sdpa_flash", "slower", 1.154),
         cell("compiled", "faster", 0.871),
-        cell("bmm", "unclear", 1.07, reason=UNCLEAR, least_told=0.43, low=0.9, high=1.31),
+        cell("bmm", "unclear", 1.07, reason=UNCLEAR, least_told=0.43, low=0.9, high=1.31, p_value=None),
         cell("flex", "missing", new_status="crashed", reason="crashed in new (ended by signal 11 | at once)"),
         cell("numpy", "mismatch", new_status="mismatch", reason="largest error 3 <b>times</b> the limit"),
         cell("sdpa_cudnn", "none", reason="unavailable in both (runs on cuda only)"),
@@ -72,7 +73,7 @@ GATE = Gate(rules=(CellRule(backend="numpy", ignore="known since 1.2"),))
 
 
 def rendered(compared: Compared, format_: Format, **said: Any) -> str:
-    return render_compared(compared, hold(compared, GATE), format_, **said)
+    return render_compared(compared, hold(compared, GATE), format_, View(**said))
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -104,11 +105,29 @@ def test_json_has_the_columns_that_scripts_rely_on_and_no_nan() -> None:
     assert [one["fact"] for one in data["differences"]] == ["cpu", "torch", "system"]
 
 
-def test_the_worst_is_a_loss_before_what_is_unclear_however_large() -> None:
-    found = worst(WHOLE)
-    assert found is not None
-    assert (found.backend, found.verdict) == ("sdpa_flash", "slower")
-    assert worst(Compared("a", "b", (cell("x", "none"),))) is None
+@pytest.mark.parametrize("words", [{"details": True}, {"legend": True}, {"details": True, "legend": True}])
+def test_what_is_behind_an_option(words: dict[str, bool], snapshot: SnapshotAssertion) -> None:
+    assert rendered(WHOLE, "table", **words) == snapshot
+
+
+def test_the_worst_is_a_loss_and_nothing_else_however_large() -> None:
+    assert worst_words(WHOLE) == f"worst: sdpa_flash on {SHORT} at 1.15 × base"
+    assert worst_words(Compared("a", "b", (cell("x", "unclear", 2.0), cell("y", "faster", 0.5)))) == ""
+
+
+def test_of_many_cells_only_those_that_changed_are_shown_the_worst_first() -> None:
+    same = [cell(f"backend_{i}", "same", 1.0) for i in range(20)]
+    changed = (cell("better", "faster", 0.7), cell("bad", "slower", 1.2), cell("worse", "slower", 1.5))
+    unclear = cell("perhaps", "unclear", 1.3, p_value=None, least_told=0.4)
+    many = Compared("a", "b", (*same, *changed, unclear))
+    lines = render_compared(many, hold(many, Gate()), "table", View()).splitlines()
+    rows = [line for line in lines if line.startswith("  ") and line.endswith(("slower", "faster"))]
+    backends = [line.split()[0] for line in rows]
+    assert backends == ["worse", "bad", "better"]
+    assert not any("backend_" in line or "perhaps" in line for line in lines)
+    assert any(line.startswith("unclear, 1: differences below 40 % can't be detected") for line in lines)
+    strict = Gate(fail_on=("unclear",))
+    assert "perhaps" in render_compared(many, hold(many, strict), "table", View())
 
 
 @pytest.mark.parametrize("verdict", OUTCOMES)
@@ -129,4 +148,6 @@ def test_of_very_many_cells_the_table_shows_the_worst() -> None:
     same = [cell(f"backend_{i}", "same", 1.0) for i in range(MOST_CELLS)]
     text = rendered(replace(WHOLE, cells=(*same, cell("bad", "slower", 2.0))), "table")
     assert "bad " in text
-    assert "1 more cells: --format json" in text
+    assert "backend_" not in text
+    details = rendered(replace(WHOLE, cells=(*same, cell("bad", "slower", 2.0))), "table", details=True)
+    assert "1 more cells: --format json" in details

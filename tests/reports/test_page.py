@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 from page_runs import DOUBTFUL, HOSTILE, TIMES, WHOLE, case, failed, hostile_run, run_of, together
+from report_records import ok
 
 from attnbench.api import load
 from attnbench.reports.html import page as page_module
 from attnbench.reports.html.charts import chart_rows, charts, pareto_front
 from attnbench.reports.html.page import page
 from attnbench.reports.html.words import Finding, findings, leads_of
+from attnbench.reports.judged import judge
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.run import Run
 from attnbench.types.errors import BadInput
@@ -191,6 +193,14 @@ def test_vega_lite_draws_every_chart(name: str) -> None:
     svg = vl_convert.vegalite_to_svg(json.dumps(filled(chart.spec) | {"width": 600}), vl_version="6.1")
     marks = re.findall(r"role-mark.*?</g>", svg, re.DOTALL)
     assert sum(len(re.findall("<path|<line|<text", group)) for group in marks) >= 5
+
+
+def test_an_inaccurate_backend_has_its_time_and_error_in_charts_and_no_ratio() -> None:
+    coarse = ok("fast", 0.1, scale=9000, status="inaccurate", reason="", arithmetic="bfloat16")
+    rows = {row["backend"]: row for row in chart_rows(judge([ok("eager", 0.5), coarse]))}
+    assert rows["fast (bfloat16)"]["in_pareto"] == rows["eager"]["in_pareto"]
+    assert rows["fast (bfloat16)"]["error"] == 9000
+    assert "ratio" not in rows["fast (bfloat16)"]
 
 
 def test_the_front_is_what_no_other_beats_in_both() -> None:

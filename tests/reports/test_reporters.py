@@ -71,14 +71,3 @@ def test_one_that_fails_is_one_sentence_that_ends_the_command_with_3(render: Any
         reported(entry(render), ROWS, [])
     assert str(failed.value) == f"{FAILED}{words}{AGAIN}"
     assert failed.value.exit_code == 3
-
-
-def test_what_one_prints_does_not_stand_among_the_data(capsys: pytest.CaptureFixture[str]) -> None:
-    reported(entry(lambda rows, runs: str(print("said"))), ROWS, [])
-    assert capsys.readouterr() == ("", "said\n")
-
-
-def test_strict_raises_what_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ATTNBENCH_STRICT_PLUGINS", "1")
-    with pytest.raises(ValueError, match="no\nsuch column"):
-        reported(entry(raising), ROWS, [])

@@ -120,7 +120,7 @@ def test_too_few_sets_for_an_interval_are_named_with_the_remedy() -> None:
         "510 µs", "?", "1.0?", "?", "unclear",
     ]  # fmt: skip
     text = " ".join(table([ok("eager", 0.5), few], 120).split())
-    assert "?: too few sets for an interval, which needs 6; a verdict needs 9: omit --sets" in text
+    assert "?: no interval, which needs 3 sets: omit --sets" in text
     assert "unclear, 1 of 1: " in text
     assert "--sets 9" in text
     assert "too few sets" not in table(RUN, 120)
@@ -165,3 +165,13 @@ def test_the_kernel_is_always_shown_and_the_operations_only_with_trace() -> None
     assert "ran: " not in text
     doubted = ok("compiled", 0.1, status="suspect", reason="too fast", kernel_of="sdpa_flash")
     assert "suspect: compiled → sdpa_flash at 100 µs: too fast" in table([doubted], 100)
+
+
+def test_an_inaccurate_backend_stands_below_with_time_and_ratio_and_an_accepted_one_in_its_place() -> None:
+    coarse = ok("fast", 0.1, status="inaccurate", reason="as exact as bfloat16", arithmetic="bfloat16")
+    text = table([ok("eager", 0.5), coarse], 100)
+    assert "inaccurate: fast (bfloat16) at 100 µs, 0.2000 × eager: as exact as bfloat16" in text
+    accepted = msgspec.structs.replace(coarse, status="ok", reason="")
+    (row,) = [line for line in table([ok("eager", 0.5), accepted], 120).splitlines() if "bfloat16" in line]
+    assert row.split()[:2] == ["fast", "(bfloat16)"]
+    assert "faster" in row

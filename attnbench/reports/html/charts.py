@@ -101,6 +101,8 @@ def _expanded(node: Any, shared: Spec) -> Any:
 
 
 CASES_IN_A_VIEW = 30
+LEAST_BUDGET = 0.01
+"""Smaller errors stand here, because the scale is logarithmic."""
 _LETTERS_IN_A_LINE = 24
 _LENGTHS = re.compile(r"Lq(\d+)-Lk(\d+)")
 
@@ -128,7 +130,7 @@ def _row(judged: Judged, name: str, place: int, cases: int) -> Row:
     record = judged.record
     row: Row = {"case": record.case, "name": name, "line": _in_two_lines(name), "backend": name_text(record)}
     row |= _ratio(judged, place, cases)
-    if record.status != "ok" or record.median_ms is None:
+    if record.status not in ("ok", "inaccurate") or record.median_ms is None:
         return row
     low = record.median_ms if record.low_ms is None else record.low_ms
     high = record.median_ms if record.high_ms is None else record.high_ms
@@ -138,7 +140,7 @@ def _row(judged: Judged, name: str, place: int, cases: int) -> Row:
         row |= {"mib": memory / 2**20, "memory": human_bytes(memory)}
     if record.accuracy is not None:
         budget = record.accuracy.error_budget
-        row |= {"error": budget, "budget": number(budget)}
+        row |= {"error": max(budget, LEAST_BUDGET), "budget": number(budget)}
     return row | _roofline(record)
 
 

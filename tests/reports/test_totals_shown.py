@@ -1,0 +1,50 @@
+"""A run of a suite with counts ends with what all calls take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import attnbench
+from attnbench.reports.render import render
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference-lengths.jsonl"
+
+
+def test_the_sum_of_each_backend_and_where_it_loses_most() -> None:
+    run = attnbench.load(REFERENCE)
+    (head,) = run.manifests
+    counts = {case: 1000 if "Lq128" in case else 1 for case in head.cases}
+    counted = replace(run, manifests=(msgspec.structs.replace(head, counts=counts),))
+    (answer,) = counted.answers
+    assert answer is not None
+    times = {(one.case, one.backend): one.median_ms for one in run.records if one.median_ms is not None}
+    for total in answer.totals:
+        if total.backend is not None:
+            wanted = sum(counts[case] * times[case, total.backend] for case in head.cases)
+            # The median of sums is near the sum of medians, which records have.
+            assert total.ms == pytest.approx(wanted, rel=0.05)
+            assert total.interval is not None
+            assert total.interval.low <= total.ms <= total.interval.high
+    assert {one.backend for one in answer.totals} == {None, *(record.backend for record in run.records
+                                                               if record.status == "ok")}  # fmt: skip
+    text = render(counted.judged, "table", answer=answer)
+    head_line, first, *others = text[text.index("all counted calls") :].splitlines()
+    assert head_line.split() == ["all", "counted", "calls", "time", "±", "loses", "most", "in", "case"]
+    assert first.startswith("the fastest of each case")
+    (slow,) = [line for line in others if line.startswith("sdpa_math")]
+    # At L = 128 it takes 0.34 · 0.496 ms longer than eager, a thousand times.
+    assert slow.endswith("220 ms in 5, 170 ms in 1, 44 ms in 4")
+    assert "| all counted calls | time | ± | loses most in case |" in render(
+        counted.judged, "markdown", answer=answer
+    )
+    step = [row for row in counted.summary_rows if row["kind"] == "step"]
+    assert [row["median_ms"] for row in step] == [total.ms for total in answer.totals]
+
+
+def test_without_counts_nothing_is_summed() -> None:
+    run = attnbench.load(REFERENCE)
+    assert "all counted calls" not in render(run.judged, "table", answer=run.answers[0])
