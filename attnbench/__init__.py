@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attnbench.api import load, resume, run
     from attnbench.hookspecs import hookimpl
+    from attnbench.programs.capture import capture
     from attnbench.reports.run import Run
     from attnbench.types.backend import Backend, Setup
     from attnbench.types.case import Case, Layer
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from attnbench.types.mask import Mask
     from attnbench.types.operation import Operation, TensorSpec
     from attnbench.types.record import Record
-    from attnbench.types.rule import DotForm, Parameter, Rule, Scoring
+    from attnbench.types.rule import Constant, DotForm, Parameter, Rule, Scoring
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ __all__ = [
     "BadFile",
     "BadInput",
     "Case",
+    "Constant",
     "DotForm",
     "EnvironmentFact",
     "Interrupted",
@@ -59,6 +61,7 @@ __all__ = [
     "TensorSpec",
     "VerdictRule",
     "__version__",
+    "capture",
     "hookimpl",
     "load",
     "resume",
@@ -72,6 +75,7 @@ _HOMES = {
     "BadFile": "attnbench.types.errors",
     "BadInput": "attnbench.types.errors",
     "Case": "attnbench.types.case",
+    "Constant": "attnbench.types.rule",
     "DotForm": "attnbench.types.rule",
     "EnvironmentFact": "attnbench.types.extensions",
     "Interrupted": "attnbench.types.errors",
@@ -91,6 +95,7 @@ _HOMES = {
     "Suite": "attnbench.types.extensions",
     "TensorSpec": "attnbench.types.operation",
     "VerdictRule": "attnbench.types.extensions",
+    "capture": "attnbench.programs.capture",
     "hookimpl": "attnbench.hookspecs",
     "load": "attnbench.api",
     "resume": "attnbench.api",

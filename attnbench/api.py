@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from attnbench.results.format import StoredRun
     from attnbench.runner.forecast import RunPlan
     from attnbench.runner.progress import Progress
+    from attnbench.types.record import Record
 
 Cases = str | Path | Case | Iterable[str | Path | Case]
 
@@ -48,8 +49,9 @@ def run(
     of measuring for each backend on each case. sets: repetitions, which are fresh processes of each backend;
     a verdict needs 9. baseline: the backend that ratios refer to. delta: the least effect that counts in a
     verdict, as a fraction. timeout: the longest wait for one answer of a backend, s. memory_limit: of a
-    backend, bytes. allocator_pinned: False leaves the C allocator as the system has it while timing; it may
-    then fault in freed memory at every call. timed: False only checks.
+    backend, bytes. accuracy: the coarsest arithmetic of outputs that is accepted. allocator_pinned: False
+    leaves the C allocator as the system has it while timing; it may then fault in freed memory at every call.
+    timed: False only checks.
 
     Raises:
         BadInput: something is unknown or impossible.
@@ -95,32 +97,37 @@ def load(paths: str | Path | Sequence[str | Path], *, plugins: str | Iterable[st
 
     plugins: files and modules to load too, as --plugin takes them, for the columns that they add.
 
+    Warns if a run was cut off, or lacks records or repetitions.
+
     Raises:
         BadFile: a file is missing, damaged, of a newer format, or not a run of attnbench.
     """
-    return loaded(paths, _registry(plugins))
+    import warnings
+
+    run = loaded(paths, _registry(plugins))
+    for flaw in run.flaws:
+        warnings.warn(flaw, stacklevel=2)
+    return run
 
 
 def loaded(paths: str | Path | Sequence[str | Path], registry: Registry) -> Run:
     """Read run files; :func:`load` and the command line use this."""
     from attnbench.results.format import expand, read_runs
-    from attnbench.results.read import readable
+    from attnbench.results.read import flaws_of, readable
 
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not all(str(path) for path in several) or not several:
         raise BadInput("no path to read: name a run file, or a folder of them")
-    stored = [
-        readable(run)
-        for path in expand([Path(path) for path in several])
-        for run in read_runs(path, samples=False)
-    ]
-    return _run_of(stored, registry)
+    files = [read_runs(path, samples=False) for path in expand([Path(path) for path in several])]
+    stored = [readable(run) for runs in files for run in runs]
+    flaws = [flaw for runs in files for run in runs for flaw in flaws_of(run, alone=len(runs) == 1)]
+    return _run_of(stored, registry, flaws)
 
 
-def _run_of(stored: Sequence[StoredRun], registry: Registry) -> Run:
+def _run_of(stored: Sequence[StoredRun], registry: Registry, flaws: Sequence[str] = ()) -> Run:
     from attnbench.reports.judged import metric_columns
 
-    by_file = tuple(s.records for s in stored)
+    by_file = tuple(_in_order(s) for s in stored)
     return Run(
         paths=tuple(s.path for s in stored),
         manifests=tuple(s.manifest for s in stored),
@@ -128,7 +135,14 @@ def _run_of(stored: Sequence[StoredRun], registry: Registry) -> Run:
         unfinished=tuple(dict.fromkeys(s.path for s in stored if s.finished is None)),
         metrics=metric_columns(registry.metrics.values(), by_file),
         times=tuple(tuple((one.case, one.index, one.median_ns) for one in s.times) for s in stored),
+        flaws=tuple(flaws),
     )
+
+
+def _in_order(stored: StoredRun) -> tuple[Record, ...]:
+    """Return the records by case in the order of the manifest; a run measures the shortest case first."""
+    places = {case: place for place, case in enumerate(stored.manifest.cases)}
+    return tuple(sorted(stored.records, key=lambda record: places[record.case]))
 
 
 def _names(backends: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -33,19 +33,30 @@ Environment:
 
 @click.group(
     cls=LazyGroup,
-    summaries={
-        "run": "Check and time backends on cases.",
-        "check": "Check backends against the oracle, without timing.",
-        "report": "Print the records of stored runs.",
-        "compare": "Compare two runs, two commits, or the backends of one run.",
-        "history": "Show how times changed from run to run.",
-        "merge": "Put several runs into one file.",
-        "explain": "Compute a rule step by step on small inputs.",
-        "rules": "Compare how rules distribute weights.",
-        "doctor": "Find what would disturb a run on this machine.",
-        "list": "List rules, backends, suites, cases and other parts of plugins.",
-        "plugins": "List plugins, what each adds, and what failed to load.",
-        "new": "Write a complete package for your own backend.",
+    sections={
+        "Measure": {
+            "run": "Check and time backends on cases.",
+            "check": "Check backends against the oracle, without timing.",
+            "list": "List rules, backends, suites, cases and other parts of plugins.",
+            "suite": "Make a suite from the config.json of a model.",
+            "capture": "Run a program, and write a suite of its attention calls.",
+            "doctor": "Find what would disturb a run on this machine.",
+        },
+        "Compare": {
+            "report": "Print the records of stored runs.",
+            "compare": "Compare two runs, two commits, or the backends of one run.",
+            "history": "Show how times changed from run to run.",
+            "merge": "Put several runs into one file.",
+            "choose": "Write a table of the backends proved faster than torch's own.",
+        },
+        "Learn": {
+            "explain": "Compute attention step by step on small inputs.",
+            "compare-rules": "Compare rules by their effect on weights, without timing.",
+        },
+        "Extend": {
+            "new": "Write a complete package for your own backend.",
+            "plugins": "List plugins, what each adds, and what failed to load.",
+        },
     },
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,

@@ -6,14 +6,14 @@ from typing import Any, NoReturn
 
 import click
 
-from attnbench.cli.options import SELECTING, measuring_options, options_of
+from attnbench.cli.options import SELECTING, CommonFirst, measuring_options, options_of
 from attnbench.cli.output import Shown, note, print_run, record_format
 from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure
 
 
-@click.command("check")
+@click.command("check", cls=CommonFirst)
 @measuring_options()
 @click.pass_context
 def command(ctx: click.Context, /, **chosen: Any) -> None:
@@ -61,4 +61,4 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
         if format_ != "table":
             print_run(run, format_, Shown())
     click.echo(str(report), err=format_ != "table")
-    ctx.exit(1 if report.problems else 3 if report.unavailable else 0)
+    ctx.exit(1 if report.findings else 3 if report.unavailable else 0)

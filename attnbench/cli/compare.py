@@ -57,6 +57,8 @@ _STORED = decorated(
         help=f"Append the comparison as Markdown to the file that {SUMMARY_VARIABLE} names.",
     ),
     plugin_option,
+    click.option("--details", is_flag=True, help="Show every cell, by case, and not only what changed."),
+    click.option("--legend", is_flag=True, help="Explain the columns and words of the table."),
     format_option,
 )  # fmt: skip
 _LIVE = decorated(
@@ -105,6 +107,8 @@ def command(
     gate_file: Path | None,
     strict: bool,
     summary: bool,
+    details: bool,
+    legend: bool,
     format_: Format,
     **live: Any,
 ) -> None:
@@ -126,6 +130,7 @@ def command(
     """
     from attnbench.compare.gate import hold
     from attnbench.reports.compared import render_compared
+    from attnbench.reports.table import View
 
     gate = _gate(fail_on, delta, gate_file, strict=strict, within=baseline is not None)
     summary_file = _summary_file() if summary else None
@@ -143,7 +148,8 @@ def command(
         own_delta = delta is not None or gate_file is not None
         compared = _stored([Path(word) for word in words], baseline, gate, force=force, own_delta=own_delta)
     result = hold(compared, gate)
-    print_text(render_compared(compared, result, format_, width=width(), colour=colourful()))
+    view = View(width(), colourful(), details=details, legend=legend)
+    print_text(render_compared(compared, result, format_, view))
     if summary_file is not None:
         from attnbench.reports.compared import markdown
 
@@ -208,6 +214,7 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) ->
     from attnbench.compare.paired import compared_live
     from attnbench.live.measure import choose_backends, measure_live, nothing_measured, sets_for
     from attnbench.live.sides import two_sides
+    from attnbench.stats.interim import sets_before_look
 
     registry = load_plugins()
     selection = selected(registry, chosen | {"words": words}, timed=True)
@@ -222,10 +229,11 @@ def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) ->
         if not choice.measured:
             return nothing_measured(sides, registry, choice)
         cells = len(choice.measured) * len(selection.cases)
-        options = options_of(chosen | {"sets": chosen["sets"] or sets_for(cells)}, timed=True)
+        given = {"sets": chosen["sets"] or sets_for(cells), "delta": gate.least_delta}
+        options = options_of(chosen | given, timed=True)
         note(
             f"{sides.base.name} against {sides.head.name}: at most {cells} cells, each with {options.sets} "
-            f"sets in {options.budget_s:g} s"
+            f"sets in {options.budget_s:g} s; decided cells stop after {sets_before_look(cells)}"
         )
         warn_of_busy_cores(selection.cases)
         with progress() as tell:

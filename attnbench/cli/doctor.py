@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     "--allocator", type=ALLOCATOR, default="pinned", show_default=True,
     help="Allocator of the planned run.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @format_option
-def command(*, threads: int, allocator: str, as_json: bool, format_: Format) -> None:
+def command(*, threads: int, allocator: str, format_: Format) -> None:
     """Find what would disturb a run on this machine: cores, threads, clocks, memory, allocator, libraries.
 
     This takes about ten seconds, longer on a busy machine. Each finding states its measured effect and what
@@ -38,7 +37,7 @@ def command(*, threads: int, allocator: str, as_json: bool, format_: Format) -> 
 
     \b
     attnbench doctor
-    attnbench doctor --threads 4 --json
+    attnbench doctor --threads 4 --format json
     """
     from attnbench.cli.progress import show_step
     from attnbench.doctor.examine import examine
@@ -49,7 +48,7 @@ def command(*, threads: int, allocator: str, as_json: bool, format_: Format) -> 
     finally:
         show_step("")
     rows = [asdict(finding) for finding in findings]
-    print_listing(rows, ("level", "name", "what", "effect", "remedy"), "json" if as_json else format_)
+    print_listing(rows, ("level", "name", "what", "effect", "remedy"), format_)
     bad = sum(finding.level == "bad" for finding in findings)
     if bad:
         click.echo(f"{bad} of {len(findings)} findings would change a verdict", err=True)

@@ -57,13 +57,14 @@ class NamingGroup(click.Group):
 class LazyGroup(NamingGroup):
     """The group of all commands: attnbench's own, then those of plugins.
 
-    summaries: a line for each of attnbench's commands, so that listing them imports none. The module
-    ``attnbench.cli.NAME`` holds each as ``command``.
+    sections: by what people do, a line for each of attnbench's commands, so that listing them imports none.
+    The module ``attnbench.cli.NAME`` holds each as ``command``.
     """
 
-    def __init__(self, *args: Any, summaries: Mapping[str, str], **rest: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **rest: Any) -> None:
         super().__init__(*args, **rest)
-        self.summaries = summaries
+        self.sections = sections
+        self.summaries = {name: line for lines in sections.values() for name, line in lines.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order in which a newcomer needs them."""
@@ -72,7 +73,7 @@ class LazyGroup(NamingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command of a name; raises :class:`Failure` if a plugin's command can't be used."""
         if cmd_name in self.summaries:
-            command: click.Command = import_module(f"attnbench.cli.{cmd_name}").command
+            command: click.Command = import_module(f"attnbench.cli.{cmd_name.replace('-', '_')}").command
             return command
         found = commands_here(ctx, self.summaries).by_name.get(cmd_name)
         try:
@@ -95,15 +96,18 @@ class LazyGroup(NamingGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, and on stderr the commands that can't be used."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.summaries.items()))
         found = commands_here(ctx, self.summaries)
         for fault in found.faults:
             tell(fault)
-        if found.by_name:
-            room = formatter.width - max(map(len, found.by_name)) - _INDENT
-            with formatter.section("Commands of plugins"):
-                formatter.write_dl([(one.name, _line(one, room)) for one in found.by_name.values()])
+        longest = max(map(len, [*self.summaries, *found.by_name]))
+        sections = dict(self.sections)
+        sections["Commands of plugins"] = {
+            name: _line(one, formatter.width - longest - _INDENT) for name, one in found.by_name.items()
+        }
+        for head, lines in sections.items():
+            if lines:
+                with formatter.section(head):
+                    formatter.write_dl([(name.ljust(longest), line) for name, line in lines.items()])
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

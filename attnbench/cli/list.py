@@ -71,6 +71,7 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
         "passes": list(backend.passes),
         "requires": list(backend.requires),
         "compiles": backend.compiles,
+        "masks_by_head": backend.masks_by_head,
     }
 
 
@@ -80,9 +81,12 @@ def _summary(record: Any) -> dict[str, Any]:
 
 for _listing in (
     _Listing(
-        "rules", "Scoring rules: formula, source, plugin.",
-        lambda rule: {"formula": rule.formula, "source": rule.source, "dot_form": rule.has_dot_form},
-        ("name", "formula", "source", "plugin"),
+        "rules", "Scoring rules: formula, constants, plugin.",
+        lambda rule: {
+            "formula": rule.formula, "constants": [str(constant) for constant in rule.constants],
+            "source": rule.source, "dot_form": rule.has_dot_form,
+        },
+        ("name", "formula", "constants", "plugin"),
     ),
     _Listing(
         "backends", "Backends: operations, rules, dtypes and devices.", _of_backend,
@@ -131,9 +135,9 @@ def cases(format_: Format, **chosen: Any) -> None:
     from attnbench.cases.ids import case_id
     from attnbench.reports.columns import case_fields
 
-    ids = [case_id(case) for case in selected(load_plugins(), chosen, timed=False).cases]
+    found = {case_id(case): case.rule for case in selected(load_plugins(), chosen, timed=False).cases}
     if format_ == "table":
-        click.echo("\n".join(ids))
+        click.echo("\n".join(found))
         return
-    rows = [{"id": text, "rule": text.split("/")[1]} | case_fields(text) for text in ids]
+    rows = [{"id": text, "rule": rule} | case_fields(text) for text, rule in found.items()]
     print_listing(rows, list(rows[0]), format_)

@@ -24,7 +24,8 @@ from attnbench.cli.parameters import (
     plugin_option,
 )  # fmt: skip
 from attnbench.runner.options import Kind, Options, make_options
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES
+from attnbench.types.arithmetic import ARITHMETICS
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, PASSES
 from attnbench.types.errors import BadInput
 from attnbench.types.formats import FORMATS
 
@@ -45,14 +46,14 @@ SELECTION = (
         help="Keep only the cases of this rule. Repeatable.",
     ),
     click.option(
-        "--dtype", "dtypes", multiple=True, type=OneOf("dtype", DTYPES),
+        "--dtype", "dtypes", multiple=True, type=OneOf("dtype", DTYPES, NICKNAMES),
         help="Set the dtype of every case. Repeatable.",
     ),
     click.option("--device", type=OneOf("device", DEVICES), help="Set the device of every case."),
     click.option(
         "--mask", "masks", multiple=True, type=MaskWord(), metavar="MASK",
         help="Set the mask of every case: none, causal, causal:lower_right, window:N, padding, padding:N,N, "
-        "bool or float; join several with +. Repeatable.",
+        "bool, float, bool:per_head or float:per_head; join several with +. Repeatable.",
     ),
     click.option(
         "--pass", "passes", multiple=True, type=OneOf("pass", PASSES),
@@ -70,6 +71,11 @@ SELECTION = (
     click.option("--seed", type=Whole(0), metavar="N", help="Set the seed of every case."),
     click.option("--threads", type=Whole(1), metavar="N", help="Set the number of threads of every case."),
 )  # fmt: skip
+COMMON = (
+    "backends", "dtypes", "masks", "passes", "device", "threads", "budget_s", "baseline", "plan", "resume",
+    "details", "format_",
+)  # fmt: skip
+"""The parameters whose options most people need."""
 SELECTING = ("words", "rules", "dtypes", "device", "masks", "passes", "cache", "dropout", "seed", "threads")
 """The parameters of WORDS and SELECTION."""
 
@@ -84,6 +90,7 @@ _TYPES: dict[Kind, tuple[click.ParamType[Any], str | None]] = {
     "count": (Whole(1), "N"),
     "share": (SHARE, "SHARE"),
     "backend": (BACKEND, "NAME"),
+    "arithmetic": (OneOf("arithmetic", ARITHMETICS), "ARITHMETIC"),
     "allocator": (ALLOCATOR, None),
 }
 """By the kind of a field of :class:`Options`: the type of the option, and the word for its value."""
@@ -160,6 +167,22 @@ def decorated(*options: Option) -> Callable[[Command], Command]:
         return command
 
     return give
+
+
+class CommonFirst(click.Command):
+    """A command with many options, whose help has the common ones first."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the common options, and the others under a head of their own."""
+        lines: dict[str, list[tuple[str, str]]] = {"Options": [], "More options": []}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (line := param.get_help_record(ctx)) is not None:
+                common = param.name in COMMON or param.name == "help"
+                lines["Options" if common else "More options"].append(line)
+        for head, those in lines.items():
+            if those:
+                with formatter.section(head):
+                    formatter.write_dl(those)
 
 
 def measuring_options(*, timing: bool = False) -> Option:

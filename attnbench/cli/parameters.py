@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,14 +50,16 @@ def load_plugins() -> Registry:
 
 
 class OneOf(click.Choice[str]):
-    """One of a few words, completed by the shell."""
+    """One of a few words, completed by the shell. nicknames: other words for some of them."""
 
-    def __init__(self, kind: str, words: tuple[str, ...]) -> None:
+    def __init__(self, kind: str, words: tuple[str, ...], nicknames: Mapping[str, str] | None = None) -> None:
         super().__init__(words)
         self.kind = kind
+        self.nicknames = nicknames or {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word itself."""
+        """Return the word itself, also for a nickname."""
+        value = self.nicknames.get(value, value)
         if value not in self.choices:
             # With two allowed words, name both: the similar one may not be meant, as cpu for gpu.
             two = f"no {self.kind} {value!r}; there are {' and '.join(self.choices)}."
@@ -104,11 +106,13 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # generic from click 
 
 
 class Positive(_Number):
-    """A finite number above 0. unit: for the message."""
+    """A finite number above 0, up to ``most``. unit: for the message."""
 
-    def __init__(self, unit: str = "") -> None:
+    def __init__(self, unit: str = "", most: float | None = None) -> None:
         of_unit = f" of {unit}" if unit else ""
-        super().__init__(f"a number{of_unit} above 0", lambda n: 0 < n < float("inf"))
+        up_to = "" if most is None else f", up to {most:g}"
+        fits = (lambda n: 0 < n < float("inf")) if most is None else (lambda n: 0 < n <= most)
+        super().__init__(f"a number{of_unit} above 0{up_to}", fits)
 
 
 class Whole(_Number):
@@ -174,10 +178,39 @@ def _registered(
     return {}
 
 
+def _topics(ctx: click.Context, incomplete: str) -> dict[str, str]:
+    from attnbench.explain.lessons import LESSONS
+
+    lessons = {name: summary for name, (summary, _) in LESSONS.items()}
+    return _registered("rules", ctx, incomplete) | _examples(ctx, incomplete) | lessons
+
+
 def _examples(ctx: click.Context, incomplete: str) -> dict[str, str]:
     from attnbench.explain.examples import EXAMPLES
 
     return {name: f"{example.rule}: {example.summary}" for name, example in EXAMPLES.items()}
+
+
+DOORS = {
+    "attention": "scaled_dot", "dot-product": "dot", "bahdanau": "additive", "concat": "additive",
+    "luong": "general", "multiplicative": "general", "multi-head": "multihead", "mha": "multihead",
+    "cross": "cross-attention", "combine": "concatenate", "causal": "masks", "look-ahead": "masks",
+    "padding": "masks", "softmax": "saturation", "scale": "saturation", "sqrt": "saturation",
+    "temperature": "saturation", "float32": "precision", "float16": "precision", "bfloat16": "precision",
+    "bf16": "precision",
+}  # fmt: skip
+"""Words of tutorials, and the topic of ``attnbench explain`` that each leads to."""
+
+
+def meant(word: str, names: Iterable[str]) -> str:
+    """Return the name that a word means, in any case and with - or _, also by its word in tutorials."""
+    names = list(names)
+    if word in names:
+        return word
+    plain = {name.lower().replace("-", "_"): name for name in (*DOORS, *names)}
+    found = plain.get(word.lower().replace("-", "_"), word)
+    found = found if found in names else DOORS.get(found, found)
+    return found if found in names else word
 
 
 RULE = Name(partial(_registered, "rules"))
@@ -185,5 +218,6 @@ BACKEND = Name(partial(_registered, "backends"))
 CASES = Name(partial(_registered, "suites"), files=True)
 """The name of a suite, the id of a case, or a file of a suite."""
 EXAMPLE = Name(_examples)
+TOPIC = Name(_topics)
 FORMAT = Name(lambda *_: dict.fromkeys(FORMATS, ""))
 """One of our formats, or one that a plugin brings."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from attnbench.cli.output import loudness, note, print_listing
+from attnbench.types.compared import parts_of
 from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ _LEAST_CASE = 24
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Yield a function that shows each moment of a run: as a bar on a terminal, or else as lines."""
+    """Yield a function that shows a run: a line for each case that is done, and on a terminal a bar."""
     loud = loudness()
     if loud == "quiet":
         yield lambda moment: None
     elif loud == "verbose":
         yield _print_step
     elif not _rewritable():
-        yield _case_printer()
+        yield _print_row
     else:
         with _bar() as show:
             yield show
@@ -63,12 +64,14 @@ def _bar() -> Iterator[Progress]:
         task = bar.add_task("starting", total=None, left="", case="")
 
         def show(moment: Moment) -> None:
+            if row := case_row(moment):
+                bar.console.print(row, markup=False, highlight=False)
             case = moment.case if len(moment.case) <= room else moment.case[: room - 1] + "…"
             bar.update(
                 task,
                 description=f"{moment.number}/{moment.cases} {moment.doing}",
-                completed=max(moment.number - 1, 0),
-                total=moment.cases,
+                completed=moment.elapsed_s,
+                total=moment.elapsed_s + moment.left_s,
                 left=left_words(moment),
                 case=case if room >= _LEAST_CASE else "",
                 refresh=True,
@@ -80,19 +83,34 @@ def _bar() -> Iterator[Progress]:
 def _print_step(moment: Moment) -> None:
     where = f"{moment.number}/{moment.cases} {moment.case}: {moment.doing}"
     click.echo(f"{moment.elapsed_s:7.1f} s  {where}, {left_words(moment)}", err=True)
+    _print_row(moment)
 
 
-def _case_printer() -> Progress:
-    """Return a function that prints a line for each case once."""
-    last = 0
+def _print_row(moment: Moment) -> None:
+    if row := case_row(moment):
+        left = f" ({left_words(moment)})" if moment.left_s >= 1 else ""
+        click.echo(row + left, err=True)
 
-    def show(moment: Moment) -> None:
-        nonlocal last
-        if moment.number > last:
-            last = moment.number
-            click.echo(f"{moment.number}/{moment.cases} {moment.case}, {left_words(moment)}", err=True)
 
-    return show
+def case_row(moment: Moment) -> str:
+    """Return the answer of a case that is done, in a line.
+
+    "" where it is not done, is the only one, or has sides to compare.
+    """
+    if (
+        not moment.records
+        or moment.cases == 1
+        or any(parts_of(record.backend)[1] for record in moment.records)
+    ):
+        return ""
+    from attnbench.cases.ids import parse_case, short_id
+    from attnbench.reports.answer import lead_text
+    from attnbench.reports.overview import counted
+    from attnbench.stats.answer import answer
+
+    leads = answer(moment.records, moment.times).leads
+    found = lead_text(leads[0]) if leads else counted(moment.records).split(": ", 1)[1]
+    return f"{moment.number}/{moment.cases} {short_id(parse_case(moment.case))}: {found}"
 
 
 def show_step(text: str) -> None:

@@ -24,7 +24,7 @@ from attnbench.cli.output import (
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
 from attnbench.reports.units import duration
-from attnbench.types.errors import BadInput, go_on_words
+from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry
@@ -163,13 +163,8 @@ def _each(run: Run) -> Iterator[tuple[str, list[Judged], Answer | None]]:
 
 
 def _print_runs(run: Run, format_: Format | Entry[Reporter], shown: Shown) -> None:
-    for path in run.unfinished:
-        if run.paths.count(path) > 1:
-            click.echo(f"{path}: one of its runs was cut off; only its own file can be resumed", err=True)
-        else:
-            live = bool(run.manifests[run.paths.index(path)].sides)
-            go_on = go_on_words(path, live=live, command="attnbench run")
-            click.echo(f"{path}: the run was cut off; {go_on}", err=True)
+    for flaw in run.flaws:
+        click.echo(flaw, err=True)
     if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
         print_run(run, format_, shown)
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnbench.cli.options import SHOWING, measuring_options, options_of, selected
+from attnbench.cli.options import SHOWING, CommonFirst, measuring_options, options_of, selected
 from attnbench.cli.output import (
     check_benchmark_json,
     note,
@@ -21,7 +21,7 @@ from attnbench.cli.output import (
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
 from attnbench.cli.progress import plan_words, print_plan, progress, warn_of_busy_cores
-from attnbench.types.errors import BadInput, Interrupted, PluginFailed
+from attnbench.types.errors import BadInput, Interrupted, PluginFailed, go_on_words
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from attnbench.runner.progress import Progress
 
 
-@click.command("run")
+@click.command("run", cls=CommonFirst)
 @measuring_options(timing=True)
 @click.pass_context
 def command(ctx: click.Context, /, **chosen: Any) -> None:
@@ -90,6 +90,8 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
     finally:
         # Last, where it is still seen: the table of a suite is longer than a terminal.
         note(f"stored in {run.path}")
+        if run.unfinished:
+            click.echo(f"some records are interrupted; {go_on_words(run.path, live=False)}", err=True)
         if chosen.get("benchmark_json") is not None:
             write_benchmark_json(run.paths, chosen["benchmark_json"])
     ctx.exit(run.exit_code)

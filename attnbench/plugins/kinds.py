@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any, get_args
 
 from attnbench import hookspecs
+from attnbench.types.arithmetic import ARITHMETICS
 from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import DEVICES, DTYPES, PASSES, Case
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
 from attnbench.types.formats import FORMATS
 from attnbench.types.operation import Operation
-from attnbench.types.rule import Law, Rule
+from attnbench.types.rule import Constant, Law, Rule
 from attnbench.types.words import LONGEST_NAME, NAME, NAMES_ARE
 
 LONGEST_HEAD = 24
@@ -76,6 +77,18 @@ def _some_words(value: object) -> str | None:
     return "a tuple of one word or more is needed" if _words(value) or not value else None
 
 
+def _constants(value: Any) -> str | None:
+    fine = isinstance(value, tuple) and all(isinstance(one, Constant) for one in value)
+    if not fine or len({one.name for one in value}) < len(value):
+        return "a tuple of Constant is needed, each with a name of its own"
+    for one in value:
+        if not NAME.fullmatch(one.name):
+            return f"the constant {one.name!r}: {NAMES_ARE}"
+        if not one.least <= one.example <= one.most:
+            return f"the constant {one.name!r} needs least <= example <= most"
+    return None
+
+
 def _cases(value: object) -> str | None:
     fine = isinstance(value, tuple) and all(isinstance(case, Case) for case in value)
     return None if fine else "a tuple of Case is needed"
@@ -90,7 +103,7 @@ _FUNCTIONS = (
 _TESTS: dict[str, Test] = {
     **dict.fromkeys(("formula", "source", "summary"), _text),
     **dict.fromkeys(_FUNCTIONS, _function),
-    **dict.fromkeys(("dropout", "needs_contiguous"), _flag),
+    **dict.fromkeys(("dropout", "ignores_dropped", "masks_by_head", "needs_contiguous"), _flag),
     **dict.fromkeys(("requires", "marks", "rules"), _words),
     "operations": _some_words,
     "laws": partial(_some_of, get_args(Law)),
@@ -98,10 +111,12 @@ _TESTS: dict[str, Test] = {
     "devices": partial(_some_of, DEVICES),
     "passes": partial(_some_of, PASSES),
     "layout": partial(_word, get_args(Layout)),
+    "computes_in": partial(_word, ARITHMETICS),
     "quadratic_copies": partial(_count, 0),
     "digits": partial(_count, 1),
     "head": _head,
     "cases": _cases,
+    "constants": _constants,
 }
 """The tests of fields by name; a field means the same in every kind of record."""
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from attnbench import __version__
-from attnbench.cases.ids import case_id
+from attnbench.cases.ids import case_id, short_id
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.shared_memory import anonymous_file, mapped
 from attnbench.plugins.registry import Entry
 from attnbench.pytest_plugin import PAIR
-from attnbench.pytest_plugin.pairs import Pair, registry_of, short_id
+from attnbench.pytest_plugin.pairs import Pair, registry_of
 from attnbench.pytest_plugin.session_verifier import SessionVerifier
 from attnbench.runner.context import CaseContext
-from attnbench.runner.link import VerifierFailed, WorkerFailed
+from attnbench.runner.link import HelperLost, VerifierFailed, WorkerFailed
 from attnbench.runner.machine import check_threads
 from attnbench.runner.repetitions import draw_places
 from attnbench.types.backend import Backend
@@ -32,7 +32,7 @@ from attnbench.types.record import Record
 from attnbench.types.status import MEANING, Status
 from attnbench.types.words import one_line
 from attnbench.worker.answers import stored_answer, written
-from attnbench.worker.failures import NotPrepared, WrongOutput, classify
+from attnbench.worker.failures import NotPrepared, Refused, WrongOutput, classify
 from attnbench.worker.prepared import prepare
 
 if TYPE_CHECKING:
@@ -40,15 +40,6 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("error_budget", "max_error_budget", "rms_error", "max_error", "rms_limit", "max_limit")
 _OUTPUTS = ("the last output of the test", "the output of a call after the inputs changed in place")
-
-
-class Refused(Exception):  # noqa: N818
-    """The backend can't be called or is not correct, with the status and the reason of a record."""
-
-    def __init__(self, status: Status, reason: str) -> None:
-        super().__init__(reason)
-        self.status: Status = status
-        self.reason = reason
 
 
 class CheckedBackend:
@@ -129,7 +120,7 @@ class CheckedBackend:
             scored, _ = self.context.verifier.ask(rm.ScoreTimed(tuple(outputs)), rm.Scored, fd)
         except WrongOutput as wrong:
             raise Refused("mismatch", f"in {_OUTPUTS[len(outputs)]}: {wrong}") from wrong
-        except VerifierFailed as failure:
+        except (VerifierFailed, HelperLost) as failure:
             raise Refused("error", str(failure)) from failure
         except Exception as failure:
             raise Refused(*classify(failure, "the call after the test")) from failure
@@ -220,7 +211,7 @@ def _prepare(run: _TestRun, item: pytest.Item, verifier: SessionVerifier) -> Non
         if record.status != "ok":
             raise Refused(record.status, record.reason)
         context = verifier.opened(case)
-    except (AttnbenchError, VerifierFailed) as failure:
+    except (AttnbenchError, VerifierFailed, HelperLost) as failure:
         raise Refused("error", str(failure)) from failure
     except WorkerFailed as failure:
         raise Refused("error", f"the plain reference failed: {failure.reason}") from failure

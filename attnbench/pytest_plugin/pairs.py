@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from attnbench import hookspecs
-from attnbench.cases.ids import case_id
+from attnbench.cases.ids import case_id, short_id
 from attnbench.pytest_plugin import PAIR
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from attnbench.types.extensions import Source
 
 _REGISTRY = pytest.StashKey["Registry"]()
-_DEFAULTS = ("none", "float32", "cpu", "forward")
 
 
 @dataclass(frozen=True)
@@ -37,19 +35,6 @@ class Pair:
 
     case: Case
     backend: str | None = None
-
-
-def short_id(case: Case) -> str:
-    """Return the case's id without defaults, as ``scaled_dot/H4-L64-D32/causal``.
-
-    With ``attention/`` before it, or as it is for other operations, it is an id of the same case.
-    """
-    operation, rule, sizes, *rest = case_id(case).split("/")
-    sizes = sizes.removeprefix("B1-")
-    if case.Lq == case.Lk:
-        sizes = re.sub(r"Lq(\d+)-Lk\d+", r"L\1", sizes)
-    words = [word for place, word in enumerate(rest) if _DEFAULTS[place : place + 1] != (word,)]
-    return "/".join([*([operation] if operation != "attention" else []), rule, sizes, *words])
 
 
 def registry_of(config: pytest.Config) -> Registry:

@@ -48,7 +48,6 @@ class SessionVerifier:
             self._close_case()
             names = sorted(name for name in {backend, *others} if (case, name) not in self._records)
             lines: list[Line] = []
-            self._pool.start_servers(case.threads)
             run = CaseRun(
                 pool=self._pool, scale=Scale(self._pool), registry=self._registry, case=case,
                 names=tuple(names), left_out=frozenset(), clock=Clock(), write=lines.append,
@@ -65,7 +64,7 @@ class SessionVerifier:
         It stays open until the verifier opens or checks another case.
 
         Raises:
-            VerifierFailed, WorkerFailed: there is no exact answer, or no plain reference.
+            VerifierFailed, HelperLost, WorkerFailed: there is no exact answer, or no plain reference.
         """
         if self._open is None or self._open.case != case_id(case) or not self._open.verifier.alive:
             self._close_case()

@@ -127,10 +127,9 @@ def main() -> None:
         if not cells:
             raise SystemExit("no cell was measured")
         found += cells
-        print(f"{len(found)} cells", flush=True)
-    for level in LEVELS:
-        below = sum(p < level for _, p, _ in found)
-        print(f"p < {level:g}: {below} of {len(found)} ({below / len(found):.1%}; {level:.1%} expected)")
+        below = ", ".join(f"{sum(p < level for _, p, _ in found)} with p < {level:g}" for level in LEVELS)
+        print(f"{len(found)} cells: {below}", flush=True)
+    print(f"expected: {', '.join(f'{level * len(found):.1f}' for level in LEVELS)}")
     print(f"verdicts: {dict(Counter(verdict or 'not judged' for _, _, verdict in found))}")
     for cell, p, verdict in found:
         if verdict in ("slower", "faster") or p < LEVELS[-1]:

@@ -3,9 +3,6 @@
 A mutation is a small change to the code, for example ``<`` instead of ``<=``. A test of its room should fail.
 The seed decides which mutations are drawn, one of each function in turn. Each is tested in a forked process;
 no file changes. A mutation whose tests use more than ``--cpu-s`` seconds of CPU time counts as killed.
-
-``--root OTHER --rooms check compare inputs`` measures another checkout; run it with that checkout's Python.
-``--shared-with FOLDER ...`` draws only mutations that these folders contain, too.
 """
 
 from __future__ import annotations
@@ -25,18 +22,17 @@ from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-# The tests of each room, the quick ones first. A file that a checkout lacks is left out.
+# The tests of each room, the quick ones first.
 _MATHS = ("errors", "gradient_scale", "dropout_moments", "weights_verdict", "rounding", "draw")
 _CHECK = (*_MATHS, "verdict", "canaries", "plain_gradients")
-_STATS = [f"tests/compare/test_{name}.py" for name in (
-    "clock", "hidden_work", "kept_answers", "devices", "limit", "slices", "summary", "comparison", "bimodal",
-    "interval", "speeds", "pairs", "verdict_words", "ranks",
-)]  # fmt: skip
+_STATS = (
+    "clock", "kept_answers", "limit", "summary", "comparison", "bimodal", "interval", "speeds", "pairs",
+    "verdict_words", "answer", "doubts", "interim", "few_sets", "unpaired",
+)  # fmt: skip
 TESTS = {
     "check": ["tests/cases/test_dropout_of_a_case.py", *(f"tests/maths/test_{name}.py" for name in _CHECK)],
     "inputs": [f"tests/maths/test_{name}.py" for name in ("draw", "rounding", "input_laws", "families")],
-    "stats": _STATS,
-    "compare": _STATS,
+    "stats": [f"tests/compare/test_{name}.py" for name in _STATS],
 }
 SWAPS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -52,7 +48,7 @@ Key = tuple[str, str, str, int]
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change: ``key`` is the same in every checkout that has the function and the statement."""
+    """One change; ``key`` names it."""
 
     key: Key  # function, statement, change, how many equal ones come before it
     path: Path
@@ -195,32 +191,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--root", type=Path, default=Path(__file__).parents[2])
     parser.add_argument("--rooms", nargs="+", default=["check", "stats", "inputs"], choices=TESTS)
-    parser.add_argument("--shared-with", nargs="*", type=Path, default=[], metavar="FOLDER")
     parser.add_argument("--sample", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most", type=int, default=4, help="parameter sets of each test")
     parser.add_argument("--cpu-s", type=int, default=120, help="CPU seconds of one mutation's tests")
     args = parser.parse_args()
 
-    root = args.root.resolve()
-    others = all_mutations([folder.resolve() for folder in args.shared_with])
+    root = Path(__file__).resolve().parents[2]
     os.chdir(root)
     sys.path.insert(0, str(root))
     import torch  # noqa: F401  # loaded once, before all forks
 
     found = all_mutations([root / "attnbench" / room for room in args.rooms])
-    keys = drawn(found.keys() & others.keys() if args.shared_with else set(found), args.sample, args.seed)
-    tests = {room: [name for name in TESTS[room] if Path(name).exists()] for room in args.rooms}
+    keys = drawn(set(found), args.sample, args.seed)
     for room in args.rooms:
-        if not tests_pass(tests[room], None, args.cpu_s, args.most):
+        if not tests_pass(TESTS[room], None, args.cpu_s, args.most):
             sys.exit(f"{room}: the tests fail without a mutation")
     killed, total = Counter(), Counter()
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C prints the counts so far
         for mutation in map(found.__getitem__, keys):
             file = mutation.path.relative_to(root)
-            survived = tests_pass(tests[file.parts[1]], mutation, args.cpu_s, args.most)
+            survived = tests_pass(TESTS[file.parts[1]], mutation, args.cpu_s, args.most)
             total[file] += 1
             killed[file] += not survived
             word = "survived" if survived else "killed"

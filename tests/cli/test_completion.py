@@ -37,7 +37,7 @@ def completed(line: str) -> list[str]:
         ("attnbench run --baseline ea", {"eager"}),
         ("attnbench list cases --rule scaled", {"scaled_dot"}),
         ("attnbench explain cos", {"cosine"}),
-        ("attnbench rules dot sca", {"scaled_dot"}),
+        ("attnbench compare-rules dot sca", {"scaled_dot"}),
         ("attnbench explain dot --example proj", {"projections"}),
         ("attnbench run attention/additive/", {SMOKE_ID}),
         ("attnbench run --format m", {"markdown"}),

@@ -39,9 +39,9 @@ def test_only_what_would_change_a_verdict_fails(
     assert ("1 of 3 findings would change a verdict" in result.stderr) == bool(status)
 
 
-def test_json_by_either_word(invoke: Invoke, says: Callable[..., None]) -> None:
+def test_json_has_every_field(invoke: Invoke, says: Callable[..., None]) -> None:
     says(NOTE)
-    rows = json.loads(invoke("doctor", "--json").stdout)
+    rows = json.loads(invoke("doctor", "--format", "json").stdout)
     assert rows == [
         {
             "name": "clock",
@@ -51,7 +51,6 @@ def test_json_by_either_word(invoke: Invoke, says: Callable[..., None]) -> None:
             "remedy": "performance",
         }
     ]
-    assert json.loads(invoke("doctor", "--format", "json").stdout) == rows
 
 
 def test_ctrl_c_takes_the_line_away_that_said_what_was_done(

@@ -1,13 +1,16 @@
-"""``attnbench explain`` and ``attnbench rules``, beyond their transcripts."""
+"""``attnbench explain`` and ``attnbench compare-rules``, beyond their transcripts."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from click.testing import Result
 
@@ -37,6 +40,9 @@ def dropping(q, k, parameters, positions):
 def cube(case):
     yield Parameter("t", (2, 3, 4), lambda rng, H, shape: rng.standard_normal((H, *shape)))
 
+def short(q, k, parameters, positions):
+    return {"q": q[:1]}
+
 def rule(name, reference=plain, **more):
     return Rule(name=name, formula="f", source="s", reference=reference, bind=lambda c, p: None, **more)
 
@@ -48,6 +54,7 @@ def attnbench_rules():
     yield rule("odd", supports=lambda case: "even D" if case.D % 2 == 0 else None)
     yield rule("dropping", dropping)
     yield rule("cubic", parameters=lambda case: tuple(cube(case)))
+    yield rule("misshapen", inner=short)
     yield rule("shapeless", lambda q, k, parameters, positions: q)
 """
 
@@ -63,11 +70,17 @@ def plugin(tmp_path: Path) -> str:
     ("words", "sentence"),
     [
         ("explain dot --heads 2", "3 features can't be cut into 2 heads of equal width"),
-        ("explain dot --mask padding:9", "padding"),
-        ("explain dot --example concatenate", "dot needs a key for each value: 1 key, 32 values"),
-        ("explain dot --heatmap /proc/x.svg", "can't write '/proc/x.svg': "),
-        ("rules dot --keys 9999", "9999 keys: give 2 to 1024"),
-        ("rules dot --gain 1e308", "a gain of 1e+308: give one above 0 and up to 1e+100"),
+        ("explain projections --example five-tokens", "projections is an example: it takes no --example"),
+        ("explain five-tokens --rule dto", "no rule 'dto'; did you mean 'dot'?"),
+        ("explain masks --heads 2 --weighted", "masks has its own numbers: leave out --heads and --weighted"),
+        ("explain dot --heatmap x.svg --picture x.svg", "--heatmap and --picture both write 'x.svg'"),
+        ("explain --rule masks", "no rule 'masks'"),
+        ("explain dot --rule scaled_dot", "--rule scaled_dot: dot is a rule already; give one of them"),
+        ("explain multihead --heads 4", "--heads can't cut the example multihead"),
+        ("explain multihead --example projections", "give tokens alone"),
+        ("explain bmm --heatmap x.svg", "there are no weights to draw: --picture draws every step"),
+        ("compare-rules dot --keys 9999", "'9999': give a whole number, from 2 to 1024"),
+        ("compare-rules dot --gain 1e308", "'1e308': give a number above 0, up to 1e+100"),
     ],
 )
 def test_wrong_input_is_a_sentence(invoke: Invoke, words: str, sentence: str) -> None:
@@ -76,39 +89,110 @@ def test_wrong_input_is_a_sentence(invoke: Invoke, words: str, sentence: str) ->
     assert sentence in result.stderr
 
 
-def test_a_picture_without_its_package_says_what_to_install(
+def test_a_png_without_its_package_says_what_to_install(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
     result = invoke("explain", "dot", "--heatmap", str(tmp_path / "x.png"))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "pip install 'attnbench[html]'" in result.stderr
+    assert invoke("explain", "dot", "--heatmap", str(tmp_path / "x.svg")).exit_code == 0
+    assert invoke("compare-rules", "dot", "--width", "4", "--plot", str(tmp_path / "y.svg")).exit_code == 0
 
 
 def test_pictures_are_drawn(invoke: Invoke, tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert", reason="pictures need vl-convert-python")
-    tokens, weights, plot = tmp_path / "t.json", tmp_path / "weights.svg", tmp_path / "rules.png"
+    pytest.importorskip("vl_convert", reason=".png needs vl-convert-python")
+    tokens, weights, plot = tmp_path / "t.json", tmp_path / "weights.png", tmp_path / "rules.png"
     # Labels that no font has must not end the process.
     tokens.write_text(json.dumps({"tokens": [[1, 2], [3, 4]], "labels": ["\x1b[31m", "a" * 100]}))
-    result = invoke("explain", "dot", "--tokens", str(tokens), "--heatmap", str(weights))
+    result = invoke("explain", "dot", "--tokens", str(tokens), "--picture", str(weights))
     assert (result.exit_code, f"drawn in {weights}" in result.stderr) == (0, True)
-    text = weights.read_text(encoding="utf-8")
-    assert "\\x1b[31m" in text
-    assert "a" * 15 + "…" in text
-    assert invoke("rules", "dot", "--width", "4", "--plot", str(plot)).exit_code == 0
-    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert invoke("compare-rules", "dot", "--width", "4", "--plot", str(plot)).exit_code == 0
+    for path in (weights, plot):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("topic", ["multihead", "masks", "precision", "bmm", "saturation", "concatenate"])
+def test_every_lesson_has_a_picture_and_every_format(invoke: Invoke, tmp_path: Path, topic: str) -> None:
+    picture = tmp_path / "x.svg"
+    for format_ in ("table", "markdown", "json", "csv"):
+        result = invoke("explain", topic, "--picture", str(picture), "--format", format_)
+        assert (result.exit_code, bool(result.stdout)) == (0, True)
+    rows = json.loads(invoke("explain", topic, "--format", "json").stdout)
+    texts = [node.text or "" for node in ElementTree.parse(picture).iter() if node.tag.endswith("text")]
+    assert all(any(text.startswith(f"{row['name']} (") for text in texts) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("word", "topic"),
+    [
+        ("attention", "scaled_dot on "),
+        ("multi-head", "scaled_dot on the example multihead"),
+        ("Scaled-Dot", "scaled_dot on "),
+        ("self_attention", "dot on the example self-attention"),
+        ("MHA", "scaled_dot on the example multihead"),
+        ("cross", "dot on the example cross-attention"),
+        ("bf16", "precision: "),
+        ("look_ahead", "masks: "),
+        ("five-tokens --rule Bahdanau", "additive on the example five-tokens"),
+        (
+            "luong --example Self_Attention",
+            "general on the example self-attention: three tokens, on which dot",
+        ),
+        ("--rule luong --mask causal", "general on the example five-tokens"),
+        ("--sentence a", "scaled_dot on the words of --sentence"),
+        ("--example multihead", "scaled_dot on the example multihead"),
+        ("--seed 1", "scaled_dot on the example five-tokens"),
+    ],
+)
+def test_words_of_tutorials_lead_somewhere(invoke: Invoke, word: str, topic: str) -> None:
+    assert invoke("explain", *word.split()).stdout.startswith(topic)
+
+
+def test_topics_are_listed_for_programs_too(invoke: Invoke) -> None:
+    rows = json.loads(invoke("explain", "--format", "json").stdout)
+    assert "lessons" in {row["kind"] for row in rows if row["topic"] == "masks"}
+
+
+def test_a_layer_around_tokens_of_a_user(invoke: Invoke, tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("a,1,2,3,4\nb,5,6,7,8\n")
+    words = ("explain", "multihead", "--tokens", str(file), "--rule", "dot", "--format", "json")
+    steps = {step["name"]: step for step in json.loads(invoke(*words).stdout)}
+    assert (steps["q"]["shape"], steps["q"]["rows"]) == ([2, 2, 2], ["a", "b"])
+    assert steps["output"]["shape"] == [2, 4]
+    assert steps["transpose"]["values"] == pytest.approx(np.array(steps["q"]["values"]))
+
+
+def test_programs_are_told_topic_rule_and_seed(invoke: Invoke) -> None:
+    rows = json.loads(invoke("explain", "projections", "--seed", "2", "--format", "json").stdout)
+    assert {(row["topic"], row["rule"], row["seed"]) for row in rows} == {("projections", "dot", 2)}
+
+
+def test_titles_fit_the_terminal(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    printed = invoke("explain", "luong", "--example", "self-attention").stdout
+    assert all(len(line) <= 40 for line in printed.split("\n\n")[0].splitlines())
+
+
+def test_rules_are_compared_by_their_words_in_tutorials(invoke: Invoke) -> None:
+    words = ("--width", "4", "--gain", "1")
+    assert (
+        invoke("compare-rules", "bahdanau", "Luong", "additive", *words).stdout
+        == invoke("compare-rules", "additive", "general", *words).stdout
+    )
 
 
 def test_rows_for_programs_are_alike_and_unique(invoke: Invoke) -> None:
-    rows = json.loads(invoke("rules", "dot", "--format", "json").stdout)
+    rows = json.loads(invoke("compare-rules", "dot", "--format", "json").stdout)
     assert len(rows) == 4 + 4 - 1
     assert {row["D"] for row in rows} == {4, 16, 64, 256}
-    read = list(csv.DictReader(io.StringIO(invoke("rules", "dot", "--format", "csv").stdout)))
+    read = list(csv.DictReader(io.StringIO(invoke("compare-rules", "dot", "--format", "csv").stdout)))
     assert [float(row["entropy"]) for row in read] == [row["entropy"] for row in rows]
 
 
 def test_a_rule_may_print(invoke: Invoke, plugin: str) -> None:
-    for words in (("explain", "loud"), ("rules", "loud", "--width", "4", "--gain", "1")):
+    for words in (("explain", "loud"), ("compare-rules", "loud", "--width", "4", "--gain", "1")):
         result = invoke(*words, "-p", plugin, "--format", "json")
         assert json.loads(result.stdout)
         assert "noise" in result.stderr
@@ -122,7 +206,7 @@ def test_a_rule_may_print(invoke: Invoke, plugin: str) -> None:
         ("shapeless", "the reference of the rule shapeless returned scores of shape"),
     ],
 )
-@pytest.mark.parametrize("command", ["explain", "rules"])
+@pytest.mark.parametrize("command", ["explain", "compare-rules"])
 def test_a_rule_that_fails_is_named(invoke: Invoke, plugin: str, command: str, name: str, words: str) -> None:
     result = invoke(command, name, "-p", plugin)
     assert result.exit_code == 3
@@ -131,8 +215,13 @@ def test_a_rule_that_fails_is_named(invoke: Invoke, plugin: str, command: str, n
     assert result.stderr.count("\n") == 1
 
 
+def test_inner_steps_of_a_wrong_shape_are_the_rules_fault(invoke: Invoke, plugin: str) -> None:
+    result = invoke("explain", "misshapen", "-p", plugin)
+    assert (result.exit_code, "the rule misshapen raised ValueError" in result.stderr) == (3, True)
+
+
 def test_a_rule_that_fails_leaves_the_others(invoke: Invoke, plugin: str) -> None:
-    result = invoke("rules", "-p", plugin, "--width", "4", "--gain", "1", "--format", "json")
+    result = invoke("compare-rules", "-p", plugin, "--width", "4", "--gain", "1", "--format", "json")
     names = {row["rule"] for row in json.loads(result.stdout)}
     assert {"dot", "loud", "dropping", "cubic"} < names
     assert not names & {"raising", "leaving", "shapeless", "odd"}
@@ -140,14 +229,17 @@ def test_a_rule_that_fails_leaves_the_others(invoke: Invoke, plugin: str) -> Non
 
 
 def test_a_rule_that_supports_none_of_the_widths(invoke: Invoke, plugin: str) -> None:
-    result = invoke("rules", "odd", "-p", plugin)
+    result = invoke("compare-rules", "odd", "-p", plugin)
     assert result.exit_code == 2
     assert "odd supports none of the widths 4, 16, 64, 256 with 32 keys" in result.stderr
-    assert invoke("rules", "odd", "-p", plugin, "--width", "5", "--width", "64").exit_code == 0
+    assert invoke("compare-rules", "odd", "-p", plugin, "--width", "5", "--width", "64").exit_code == 0
 
 
 def test_parameters_of_three_axes_are_shown(invoke: Invoke, plugin: str) -> None:
-    assert "t (2×3×4): a parameter of cubic\n" in invoke("explain", "cubic", "-p", plugin).stdout
-    lines = invoke("explain", "cubic", "-p", plugin, "--format", "csv").stdout.splitlines()
-    at = [line.rpartition(",")[0] for line in lines if line.startswith("t,")]
+    assert (
+        "t (2×3×4): a parameter of cubic, in whose formula q and k are columns\n"
+        in invoke("explain", "cubic", "-p", plugin).stdout
+    )
+    cells = csv.DictReader(io.StringIO(invoke("explain", "cubic", "-p", plugin, "--format", "csv").stdout))
+    at = [(cell["block"], cell["row"], cell["column"]) for cell in cells if cell["step"] == "t"]
     assert len(set(at)) == len(at) == 24

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,13 +56,25 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_was_never_timed_is_left_out(invoke: Callable[..., Result], results: Path) -> None:
     before = invoke("history").stdout
     checked = run(
-        6, Cell(OTHER, "dot", "checked", "ok"), Cell(OTHER, "dot", "wrong", "mismatch", reason="far off")
+        6,
+        Cell(OTHER, "dot", "checked", "ok"),
+        Cell(OTHER, "dot", "wrong", "mismatch", reason="far off"),
+        Cell(OTHER, "dot", "elsewhere", "unavailable", reason="runs on cuda only"),
     )
     write_pytest_benchmark(checked, Path("results/checked.json"))
     shown = invoke("history").stdout
     assert before != shown
     assert "wrong" in shown
     assert "checked" not in shown
+    assert "elsewhere" not in shown
+
+
+def test_each_machine_has_a_table_of_its_own(invoke: Callable[..., Result]) -> None:
+    blocks = invoke("history", "--backend", "bmm").stdout.split("\n\n")
+    by_machine = {block.splitlines()[0].rsplit("on ", 1)[-1]: block for block in blocks[:2]}
+    assert "2026-01-04" in by_machine["Xeon"]
+    assert "2026-01-04" not in by_machine["Zen"]
+    assert by_machine["Zen"].count("2026-01-0") >= 3
 
 
 def test_json_and_csv_have_every_column_in_full(invoke: Callable[..., Result]) -> None:
@@ -78,17 +89,3 @@ def test_json_and_csv_have_every_column_in_full(invoke: Callable[..., Result]) -
     table = list(csv.DictReader(io.StringIO(invoke("history", "--format", "csv").stdout)))
     assert tuple(table[0]) == COLUMNS
     assert [row["commit"] for row in table] == [row["commit"] for row in rows]
-
-
-def test_cases_and_backends_are_chosen_by_the_ids_that_commands_take(invoke: Callable[..., Result]) -> None:
-    chosen = ["--case", "attention/dot/H2-L8-D4", "--backend", "bmm", "--format", "json"]
-    rows = json.loads(invoke("history", "results", *chosen).stdout)
-    assert {(row["case"], row["backend"]) for row in rows} == {(CASE, "bmm")}
-    assert [row["started"][8:10] for row in rows] == ["01", "02", "03", "04"]
-
-
-def test_problems_of_files_are_said_and_a_copy_counts_once(invoke: Callable[..., Result]) -> None:
-    write_pytest_benchmark(replace(RUNS[0], problems=("cut off",)), Path("results/a.json"))
-    result = invoke("history", "--backend", "eager", "--format", "json")
-    assert len(json.loads(result.stdout)) == 5
-    assert result.stderr == "results/a.json: the run r1 is also in results/9.json, and counts once\n"

@@ -32,15 +32,6 @@ def moment(doing: str) -> Moment:
     return Moment(1, 3, "attention/dot/x", doing, 2.5, 30.0)
 
 
-@pytest.mark.parametrize("option", ["--quiet", "-q"])
-def test_quiet_leaves_notes_out_and_data_as_they_are(invoke: Invoke, option: str) -> None:
-    loud, quiet = invoke(*PLAN), invoke(option, *PLAN)
-    assert "1 case, 1 cell" in loud.stderr
-    assert quiet.stderr == ""
-    assert quiet.stdout == loud.stdout
-    assert quiet.exit_code == loud.exit_code == 0
-
-
 def test_quiet_still_says_errors_and_faults_of_plugins(
     invoke: Invoke, add_distribution: Callable[..., None]
 ) -> None:

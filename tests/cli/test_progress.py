@@ -3,12 +3,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from attnbench.cli.output import colourful
 from attnbench.cli.progress import left_words, progress, show_step
 from attnbench.runner.progress import Moment
+from attnbench.types.record import Record
+from attnbench.types.status import Status
 
 
 def moment(number: int, left_s: float = 40.0) -> Moment:
@@ -26,13 +29,42 @@ def test_time_left_in_words(left_s: float, words: str) -> None:
     assert left_words(moment(1, left_s)) == words
 
 
-def test_without_a_terminal_each_case_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress() as tell:
-        for told in (moment(1), moment(1), moment(2, 30.0), moment(2, 20.0), moment(3, 10.0)):
-            tell(told)
-    assert capsys.readouterr().err == "".join(
-        f"{number}/3 case{number}, about {left_s} s left\n" for number, left_s in ((1, 40), (2, 30), (3, 10))
+def done(number: int, left_s: float = 40.0, status: Status = "ok") -> Moment:
+    case = f"attention/dot/B1-H2-Lq{2**number}-Lk{2**number}-D8/none/float32/cpu/forward"
+    records = (
+        Record(case, "dot", "quick", status, median_ms=0.1, best="quick"),
+        Record(case, "dot", "slow", "unsupported", "not this"),
     )
+    return Moment(number, 3, case, "done", 1.0, left_s, records)
+
+
+def test_without_a_terminal_each_case_that_is_done_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as tell:
+        for told in (moment(1), done(1), moment(2, 30.0), done(2, 20.0), done(3, 0.0, "mismatch")):
+            tell(told)
+    assert capsys.readouterr().err.splitlines() == [
+        "1/3 dot/H2-L2-D8: only quick, 100 µs (about 40 s left)",
+        "2/3 dot/H2-L4-D8: only quick, 100 µs (about 20 s left)",
+        "3/3 dot/H2-L8-D8: 1 mismatch, 1 unsupported",
+    ]
+
+
+def test_sides_of_a_comparison_have_no_winner(capsys: pytest.CaptureFixture[str]) -> None:
+    sides = tuple(Record("case", "dot", f"a@{side}", "ok", median_ms=1.0) for side in ("base", "head"))
+    with progress() as tell:
+        tell(replace(done(1), records=sides))
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_the_lines_of_cases_stay_above_the_bar(
+    terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal(100)
+    with progress() as tell:
+        for told in (moment(1), done(1), moment(2, 30.0)):
+            tell(told)
+    lines = [line.rstrip() for line in shown(capsys.readouterr().err)]
+    assert "1/3 dot/H2-L2-D8: only quick, 100 µs" in lines
 
 
 @pytest.fixture
@@ -89,8 +121,8 @@ def test_a_terminal_that_rewrites_nothing_has_lines(
     monkeypatch.setenv("TERM", "dumb")
     show_step("looking at libraries")
     with progress() as tell:
-        tell(moment(2, 30.0))
-    assert capsys.readouterr().err == "2/3 case2, about 30 s left\n"
+        tell(done(2, 30.0))
+    assert capsys.readouterr().err == "2/3 dot/H2-L4-D8: only quick, 100 µs (about 30 s left)\n"
 
 
 def test_progress_without_colour(

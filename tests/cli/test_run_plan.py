@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -51,18 +50,6 @@ CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 )  # fmt: skip
 def test_the_plan_in_words(cases: tuple[CaseForecast, ...], options: Options, words: str) -> None:
     assert plan_words(Forecast(cases, 3.0), options) == words
-
-
-def test_plan_prints_what_would_be_run_and_runs_nothing(
-    invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attnbench.api, "start", lambda *_: pytest.fail("it was run"))
-    result = invoke("run", CASE, "--plan", "--backend", "eager", "--backend", "bmm", "--format", "json")
-    assert result.exit_code == 0
-    (row,) = json.loads(result.stdout)
-    assert (row["case"], row["cells"], row["compiling_s"]) == (CASE, 2, 0)
-    assert row["about_s"] >= row["timing_s"] >= 0.2
-    assert result.stderr.startswith("1 case, 2 cells: about ")
 
 
 def test_several_threads_on_busy_cores_are_warned_of_before_the_run(

@@ -1,8 +1,7 @@
 """The parts of docs/ that are made from the code. Usage: python tests/docs/written.py
 
 It writes the page of all commands, the tables of rules, columns, statuses, checks and hooks, the output
-of commands that a page shows, and the picture (this needs vl-convert-python). test_written.py compares the
-documents.
+of commands that a page shows, and the picture. test_written.py compares them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -23,9 +21,10 @@ from attnbench.cases.ids import parse_case
 from attnbench.cli import attnbench
 from attnbench.cli.parameters import load_plugins
 from attnbench.doctor.readings import Readings
-from attnbench.explain.examples import example_for
-from attnbench.explain.picture import draw, heatmap_spec
-from attnbench.explain.steps import Step, explain
+from attnbench.explain.attention import WEIGHTS, explain
+from attnbench.explain.examples import EXAMPLES
+from attnbench.explain.picture import svg
+from attnbench.explain.steps import Step
 from attnbench.plugins.commands import PluginCommands
 from attnbench.plugins.kinds import KINDS
 from attnbench.plugins.registry import load_registry
@@ -38,6 +37,7 @@ from attnbench.types.status import MEANING
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURE = DOCS / "pictures" / "weights.svg"
+PICTURED = "scaled_dot on the example five-tokens"
 PART = "<!-- {0}: written by python tests/docs/written.py -->\n", "<!-- end of {0} -->\n"
 OUTPUT = re.compile(
     r"^(<!-- output (on an arranged machine )?of: ([^\n]+) -->\n```text\n)(.*?)(^```\n)", re.M | re.S
@@ -154,6 +154,7 @@ def _rule_section(rule: Rule) -> str:
         ("source", rule.source),
         ("dot product", "yes" if rule.has_dot_form else "no"),
         ("parameters of a head, D = 64 and L = 64", ", ".join(shapes) or "none"),
+        ("constants", ", ".join(map(str, rule.constants)) or "none"),
         ("operations", str(flops)),
         ("laws", ", ".join(f"`{law}`" for law in rule.laws) or "those of any rule"),
     ]
@@ -180,9 +181,10 @@ def _printed(line: str, *, arranged: bool) -> str:
     return "\n".join(text.rstrip() for text in result.stdout.rstrip().splitlines()) + "\n"
 
 
-def pictured() -> tuple[Step, ...]:
-    """The steps whose weights the picture shows."""
-    return explain(load_plugins().rule("scaled_dot"), example_for("scaled_dot"))
+def pictured() -> Step:
+    """The weights that the picture shows."""
+    steps = explain(load_plugins().rule("scaled_dot"), EXAMPLES["five-tokens"])
+    return next(step for step in steps if step.name == WEIGHTS)
 
 
 def documents() -> dict[Path, str]:
@@ -205,11 +207,7 @@ def main() -> None:
     for path, text in documents().items():
         path.write_text(text)
     with click.Context(attnbench):
-        spec = heatmap_spec(pictured(), "scaled_dot: the weights of five tokens")
-    try:
-        draw(spec, PICTURE)
-    except ImportError:
-        sys.exit("the picture was left as it is: it needs vl-convert-python")
+        PICTURE.write_text(svg([pictured()], PICTURED))
 
 
 if __name__ == "__main__":

@@ -106,6 +106,12 @@ HEAD = "1 to 24 printable characters are needed"
         (BACKEND, "operations", (), "a tuple of one word or more is needed"),
         (BACKEND, "dtypes", ("float8",), "a tuple of words of float64, float32, bfloat16, float16 is needed"),
         (BACKEND, "layout", "XYZ", "one of BHLD, BLHD is needed"),
+        (
+            BACKEND,
+            "computes_in",
+            "fp8",
+            "one of float32, tf32, float16, bfloat16, int8, float8_e4m3 is needed",
+        ),
         (BACKEND, "quadratic_copies", -1, "a whole number of 0 or more is needed"),
         (BACKEND, "quadratic_copies", True, "a whole number of 0 or more is needed"),
         (BACKEND, "dropout", 1, FLAG),

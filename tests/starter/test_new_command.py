@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from attnbench.cli import attnbench
-from attnbench.starter.package import names_of, package
 
 
 def new(*words: str) -> Result:
@@ -31,21 +30,6 @@ def names_in(folder: Path) -> list[str]:
 
 def files_in(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_it_writes_the_package_and_says_how_to_go_on(folder: Path) -> None:
-    result = new("my-kernel")
-    assert result.exit_code == 0
-    assert files_in(folder / "attnbench-my-kernel") == package(names_of("my-kernel"))
-    assert result.stdout == (
-        "cd attnbench-my-kernel\n"
-        "pip install -e '.[test]'\n"
-        "pytest\n"
-        "attnbench run attention/scaled_dot/H8-L1024-D64 --backend eager --backend sdpa_flash "
-        "--backend my_kernel\n"
-    )
-    assert result.stderr.startswith("wrote attnbench-my-kernel: pyproject.toml, README.md, ")
-    assert names_in(folder) == ["attnbench-my-kernel"]
 
 
 def test_into_another_folder_whose_name_needs_quotes(folder: Path) -> None:
@@ -72,22 +56,6 @@ def test_an_existing_name_is_not_changed(folder: Path, kind: str) -> None:
     )
     assert (files_in(folder), names_in(folder)) == before
     assert result.stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["one", "--into", "nowhere"], "--into 'nowhere': no such folder; create it first"),
-        (["eager"], "name 'eager': attnbench "),
-        (["my kernel"], "name 'my kernel': use letters a to z"),
-        ([], "Missing argument 'NAME'. Try attnbench new --help."),
-    ],
-)
-def test_wrong_words_write_nothing(folder: Path, words: list[str], sentence: str) -> None:
-    result = new(*words)
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"attnbench: {sentence}")
-    assert names_in(folder) == []
 
 
 def test_a_full_disk_leaves_nothing(folder: Path) -> None:

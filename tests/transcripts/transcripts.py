@@ -5,7 +5,7 @@ A file of ``golden/`` holds transcripts, one after the other:
     # a comment stays where it is
     $ NAME=value attnbench list ruels
     | a line of stdout
-    ! attnbench: no command 'ruels'; did you mean 'rules'? Try attnbench list --help.
+    ! attnbench: no command 'lsit'; did you mean 'list'? Try attnbench list --help.
     @ written.csv
     > a line of the file that the command wrote
     = 2
@@ -86,7 +86,7 @@ NORMALISATIONS = (
     Normalisation("", r"(?m)^Traceback .*\n(  .*\n)+", "Traceback\n", "paths and lines of the code"),
 )
 """All replacements but those of paths. :func:`normalised` also rounds the numbers of ``explain`` and
-``rules`` to six digits, because the last digits depend on the processor."""
+``compare-rules`` to six digits, because the last digits depend on the processor."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def normalised(found: Transcript, folder: Path) -> Transcript:
         for one in NORMALISATIONS:
             if re.search(one.of, f"{found.line} "):
                 text = re.sub(one.pattern, one.by, text)
-        if re.search(r"attnbench (explain|rules) .*--format", found.line):
+        if re.search(r"attnbench (explain|compare-rules) .*--format", found.line):
             text = re.sub(r"-?\d+\.\d{6,}(e[-+]?\d+)?", lambda hit: f"{round(float(hit[0]), 9):.6g}", text)
         return text
 
@@ -215,7 +215,7 @@ def normalised(found: Transcript, folder: Path) -> Transcript:
 
 
 MEASURED = "(measured values)\n"
-DRAWN = "(drawn by other libraries)\n"
+DRAWN = "(a page or a picture)\n"
 
 
 def _texts(folder: Path) -> dict[str, str]:

@@ -1,0 +1,43 @@
+"""What a call through a choice costs more than torch's function: the least of many repetitions, in µs.
+
+python tests/benchmarks/dispatch.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+import timeit
+from pathlib import Path
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention as real
+
+import attnbench.choice
+from attnbench.choice.table import Choice, Table, machine_of, write_table
+from attnbench.plugins.registry import load_registry
+
+CASES = ("B1-H1-Lq4-Lk4-D8/none", "B1-H1-Lq4-Lk4-D8/causal+window:2")
+
+
+def least_us(call: object) -> float:
+    """Return the least time of a call."""
+    return min(timeit.repeat(call, number=200, repeat=3000)) / 200 * 1e6
+
+
+def main() -> None:
+    """Print the times of a call that is left to torch, without and with a mask tensor."""
+    torch.set_num_threads(1)
+    chosen = [Choice(f"attention/dot/{case}", "eager", 2.0, 1.9, 2.1) for case in CASES]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "choice.toml"
+        path.write_text(write_table(Table("0.1.0", [], "sdpa_flash", *machine_of(load_registry()), chosen)))
+        attention = attnbench.choice.load(path)
+    q, mask = torch.randn(1, 1, 1, 8), torch.ones(1, 1, dtype=torch.bool)
+    for words, given in (("no mask", None), ("a mask tensor", mask)):
+        plain = least_us(lambda given=given: real(q, q, q, given))
+        through = least_us(lambda given=given: attention(q, q, q, given))
+        print(f"{words}: torch's function {plain:.2f}, the choice {through:.2f}: {through - plain:.2f} more")
+
+
+if __name__ == "__main__":
+    main()
