@@ -39,8 +39,18 @@ def test_an_honest_clock_is_believed(told: float, asked: float) -> None:
 def test_a_clock_that_runs_at_a_hundredth_is_not() -> None:
     assert clock_problem(sets((4, 500)), "mine") == (
         "its turns take 0.004 ms by its own clock (median), "
-        "and 0.5 ms or more by the clocks of the others (in three of four)"
+        "and 0.5 ms or more by the clocks of the others (in 19 of 20)"
     )
+
+
+def test_four_of_five_turns_that_waited_are_no_doubt() -> None:
+    """Two repetitions of short samples, on cores that have more than twice as much to do as they can."""
+    waited = [(100, 900), (100, 2_400), (100, 110), (100, 4_000), (100, 900), (100, 700)]
+    assert clock_problem(sets(*waited)[:2], "mine") == ""
+
+
+def test_a_clock_that_is_wrong_in_most_turns_is_doubted() -> None:
+    assert clock_problem(sets(*[(4, 500)] * 6, *[(400, 450)] * 4), "mine") != ""
 
 
 def test_a_lie_that_does_not_move_the_median_is_none() -> None:
