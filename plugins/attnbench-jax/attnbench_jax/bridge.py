@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnbench_jax.process import configure, options
+from attnbench_jax.process import configure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ def compiled(function: Arrays, examples: Sequence[Tensor], case: Case) -> Tensor
     import jax
 
     shapes = [jax.ShapeDtypeStruct(x.shape, str(x.dtype).removeprefix("torch.")) for x in examples]
-    forward = jax.jit(function).lower(*shapes).compile(options(case))
+    forward = jax.jit(function).lower(*shapes).compile()
 
     def call(*tensors: Tensor) -> Tensor:
         return to_torch(forward(*map(to_jax, tensors)))
@@ -49,7 +49,7 @@ def compiled(function: Arrays, examples: Sequence[Tensor], case: Case) -> Tensor
     if case.pass_ == "forward":
         return call
     wanted = tuple(at for at, x in enumerate(examples) if x.requires_grad)
-    backward = _gradients(function, shapes, wanted).compile(options(case))
+    backward = _gradients(function, shapes, wanted).compile()
     return _with_graph(call, backward, wanted)
 
 

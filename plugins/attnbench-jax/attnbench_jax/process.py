@@ -5,10 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from attnbench.types.case import Case
 
 
 def configure() -> None:
@@ -33,14 +29,3 @@ def _environment_as_it_was() -> Iterator[None]:
     finally:
         for name in set(os.environ) - before:
             del os.environ[name]
-
-
-def options(case: Case) -> dict[str, str] | None:
-    """Return the compiler's options. With one thread each operation waits for the one before.
-
-    Else XLA hands independent ones, such as blocks of queries, to its pool, which has a thread besides the
-    calling one even where it is told to have one.
-    """
-    if case.threads > 1:
-        return None
-    return {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}

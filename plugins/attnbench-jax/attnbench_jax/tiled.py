@@ -16,8 +16,8 @@ from attnbench_jax.heads import attention
 if TYPE_CHECKING:
     from attnbench.types.backend import Call
 
-QUERIES, KEYS = 256, 256
-"""The size of a block."""
+LARGEST = 256
+"""Rows of queries, or of keys, in a block."""
 
 
 def prepare(setup: Setup) -> Call:
@@ -37,26 +37,28 @@ def function(is_causal: bool, scale: float, cap: float | None) -> Callable[..., 
     def call(q: Any, k: Any, v: Any, added: Any = None) -> Any:
         (B, Lq, H, D), (_, Lk, Hkv, Dv) = q.shape, v.shape
         wide = jnp.promote_types(q.dtype, jnp.float32)
+        (blocks, rows), (key_blocks, width) = _equal_blocks(Lq), _equal_blocks(Lk)
         # The query heads of a group stand beside each other: (B, Hkv, group, Lq, D).
         heads = jnp.moveaxis(q * jnp.asarray(scale, q.dtype), 1, 2).reshape(B, Hkv, H // Hkv, Lq, D)
-        keys, values = jnp.moveaxis(k, 1, 2), jnp.moveaxis(v, 1, 2)
+        heads = _padded(heads, 3, blocks * rows)
+        keys, values = (_padded(jnp.moveaxis(x, 1, 2), 2, key_blocks * width) for x in (k, v))
         if added is not None:
             grouped = Hkv if added.shape[1] > 1 else 1
             added = added.reshape(added.shape[0], grouped, -1, *added.shape[2:])
+            added = _padded(_padded(added, 3, blocks * rows), 4, key_blocks * width)
 
-        def block(carry: Any, rows: slice, left: Any, width: int) -> Any:
+        def block(top: Any, left: Any, carry: Any) -> Any:
             largest, total, out = carry
+            some_heads = lax.dynamic_slice_in_dim(heads, top, rows, 3)
             some_keys, some_values = (lax.dynamic_slice_in_dim(x, left, width, 2) for x in (keys, values))
-            scores = jnp.einsum(
-                "bhgid,bhjd->bhgij", heads[..., rows, :], some_keys, preferred_element_type=wide
-            )
+            scores = jnp.einsum("bhgid,bhjd->bhgij", some_heads, some_keys, preferred_element_type=wide)
             if cap is not None:
                 scores = cap * jnp.tanh(scores / cap)
             if added is not None:
-                scores = scores + lax.dynamic_slice_in_dim(added[..., rows, :], left, width, 4)
-            if is_causal:
-                i, j = jnp.arange(rows.start, rows.stop), left + jnp.arange(width)
-                scores = jnp.where(i[:, None] >= j, scores, -jnp.inf)
+                some_added = lax.dynamic_slice_in_dim(added, top, rows, 3)
+                scores = scores + lax.dynamic_slice_in_dim(some_added, left, width, 4)
+            i, j = top + jnp.arange(rows)[:, None], left + jnp.arange(width)
+            scores = jnp.where((j < Lk) & ((i >= j) | (not is_causal)), scores, -jnp.inf)
             now = jnp.maximum(largest, scores.max(axis=-1, keepdims=True))
             weights, shrink = jnp.exp(scores - now), jnp.exp(largest - now)
             part = jnp.einsum(
@@ -64,32 +66,41 @@ def function(is_causal: bool, scale: float, cap: float | None) -> Callable[..., 
             )
             return now, total * shrink + weights.sum(axis=-1, keepdims=True), out * shrink + part
 
-        def some_rows(rows: slice) -> Any:
-            shape = (B, Hkv, H // Hkv, rows.stop - rows.start)
+        def some_rows(_: None, top: Any) -> tuple[None, Any]:
+            @jax.checkpoint
+            def add_block(carry: Any, left: Any) -> tuple[Any, None]:
+                return block(top, left, carry), None
+
+            shape = (B, Hkv, H // Hkv, rows)
             # The lowest finite number, so that a block without a kept key gives zeros and not NaN.
             carry = (
                 jnp.full((*shape, 1), jnp.finfo(wide).min, wide),
                 jnp.zeros((*shape, 1), wide),
                 jnp.zeros((*shape, Dv), wide),
             )
-            seen = min(Lk, rows.stop) if is_causal else Lk
-            whole = seen // KEYS
+            (_, total, out), _ = lax.scan(add_block, carry, width * jnp.arange(key_blocks))
+            return None, out / jnp.maximum(total, jnp.asarray(0.5, wide))
 
-            @jax.checkpoint
-            def whole_block(carry: Any, at: Any) -> Any:
-                return block(carry, rows, at * KEYS, KEYS), None
-
-            if whole:
-                carry, _ = lax.scan(whole_block, carry, jnp.arange(whole))
-            if seen % KEYS:
-                carry = block(carry, rows, whole * KEYS, seen % KEYS)
-            return carry[2] / jnp.maximum(carry[1], jnp.asarray(0.5, wide))
-
-        parts = [some_rows(slice(top, min(top + QUERIES, Lq))) for top in range(0, Lq, QUERIES)]
-        out = jnp.concatenate(parts, axis=3).reshape(B, H, Lq, Dv)
+        # Loops without branches, because XLA computes what is independent on several threads. So blocks that a
+        # causal mask drops are computed too.
+        _, parts = lax.scan(some_rows, None, rows * jnp.arange(blocks))
+        out = jnp.moveaxis(parts, 0, 3).reshape(B, H, blocks * rows, Dv)[:, :, :Lq]
         return jnp.moveaxis(out, 1, 2).astype(v.dtype)
 
     return call
+
+
+def _equal_blocks(length: int) -> tuple[int, int]:
+    """Return how many blocks there are and the length of each, so that together they are hardly longer."""
+    blocks = -(-length // LARGEST)
+    return blocks, -(-length // blocks)
+
+
+def _padded(x: Any, axis: int, length: int) -> Any:
+    """Append zeros along an axis until it has a length."""
+    import jax.numpy as jnp
+
+    return jnp.pad(x, [(0, length - x.shape[axis] if at == axis else 0) for at in range(x.ndim)])
 
 
 JAX_TILED = Backend(
