@@ -100,7 +100,7 @@ def _decision(
     default: str,
 ) -> Decision:  # fmt: skip
     case = parse_case(name)
-    refused = _not_servable(case, registry)
+    refused = not_servable(case, registry)
     timed = [one for one in records if one.status == "ok" and one.median_ms is not None]
     ours = next((one for one in timed if one.backend == default), None)
     if refused is not None:
@@ -122,7 +122,7 @@ def _choice(case: str, backend: str, gain: Compared) -> Choice:
     return Choice(case, backend, gain.ratio, gain.interval.low, gain.interval.high)
 
 
-def _not_servable(case: Case, registry: Registry) -> str | None:
+def not_servable(case: Case, registry: Registry) -> str | None:
     """Return why a call of torch's function can't be this case, or None."""
     rule = registry.rules.get(case.rule)
     if case.operation != "attention" or rule is None or rule.record.parameters(case):

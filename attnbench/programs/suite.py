@@ -15,7 +15,7 @@ from attnbench.types.errors import BadCase
 from attnbench.types.words import count_of
 
 SCALE_TOLERANCE = 1e-6
-"""Scales that differ by less are one: programs compute them in float32."""
+"""Scales that differ by less are one, since programs compute them in float32: so they have seven digits."""
 
 MOST_LENGTHS = 4
 """Calls that differ in their lengths alone become one case for each octave from so many lengths on."""
@@ -117,11 +117,11 @@ def case_of(call: Kind) -> Case:
     default = call.D**-0.5
     rule = "scaled_dot"
     if call.scale is not None and not isclose(call.scale, default, rel_tol=SCALE_TOLERANCE):
-        rule = "dot" if isclose(call.scale, 1) else f"scaled_dot@scale={call.scale!r}"
+        rule = "dot" if isclose(call.scale, 1) else f"scaled_dot@scale={call.scale:.7g}"
     sizes = "-".join(f"{name}{getattr(call, name)}" for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv"))
     words = [call.mask, call.dtype, call.device, f"threads{call.threads}"]
     if call.dropout:
-        words.append(f"dropout{call.dropout!r}")
+        words.append(f"dropout{call.dropout:.7g}")
     try:
         return parse_case("/".join(["attention", rule, sizes, *words]))
     except BadCase as failure:

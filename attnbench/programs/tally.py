@@ -101,8 +101,11 @@ class Tally:
             if kind not in self._places and len(self._places) >= _MOST - 1:
                 kind = _TOO_MANY
             if kind not in self._places:
+                line = json.dumps(
+                    {type(kind).__name__: asdict(kind)}
+                )  # It may raise, before anything changed.
                 self._places[kind] = _HEAD + 2 * len(self._places)
-                self._lines.write(json.dumps({type(kind).__name__: asdict(kind)}) + "\n")
+                self._lines.write(line + "\n")
                 self._lines.flush()
             return self._places[kind]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -194,3 +195,31 @@ def test_backward_passes_with_dropout_are_measured_without_it() -> None:
     assert found.notes == (
         "3 calls: scaled_dot/B2-H4-L32-D16/dropout0.5: its backward passes are measured without dropout",
     )
+
+
+def test_numbers_of_numpy_and_torch_are_scales_and_probabilities() -> None:
+    q = torch.randn(1, 2, 16, 8)
+    with attnbench.capture() as calls:
+        for scale in (0.2, np.float32(0.2), torch.tensor(0.2)):
+            functional.scaled_dot_product_attention(q, q, q, scale=scale)
+        functional.scaled_dot_product_attention(q, q, q, dropout_p=np.float32(0.1))
+    assert in_words(calls.captured) == {
+        "scaled_dot@scale=0.2/H2-L16-D8": 3,
+        "scaled_dot/H2-L16-D8/dropout0.1": 1,
+    }
+
+
+def test_a_program_of_torchs_rarer_kinds_runs_as_it_does_alone(tmp_path: Path) -> None:
+    program = [sys.executable, str(EXAMPLES / "rare.py")]
+    alone = subprocess.run(program, capture_output=True, text=True, check=True)
+    done = capture(tmp_path, *program)
+    assert (done.returncode, done.stdout) == (0, alone.stdout)
+    for words in ("torch.func hides its batch", "nested tensors", "is_causal and a mask at once"):
+        assert f"1 call: not classified: scaled_dot_product_attention: {words}" in done.stderr
+    threads = f"/threads{torch.get_num_threads()}" if torch.get_num_threads() > 1 else ""
+    assert counts(tmp_path / "captured.toml") == {
+        f"scaled_dot/B2-H4-Hkv1-L16-D8{threads}": 1,
+        f"scaled_dot/B2-H4-L16-D8/causal{threads}": 1,
+        f"scaled_dot/B2-H4-Lq16-Lk20-D8/causal:lower_right{threads}": 1,
+        f"scaled_dot/H2-L5-D4{threads}": 1,
+    }
