@@ -43,7 +43,10 @@ class Watch:
 
     def after_fork(self) -> None:
         """Count the calls of a forked process in files of its own."""
-        self.tally = Tally(self.folder)
+        try:
+            self.tally = Tally(self.folder)
+        except OSError:  # The recording is over.
+            self.on = False
 
     def patch(self, module: ModuleType) -> None:
         """Replace the attention functions of a module that was just imported."""

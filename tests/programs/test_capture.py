@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +101,14 @@ def test_a_file_of_somebody_else_is_kept_and_a_missing_program_is_named(tmp_path
     kept = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "mine.toml"))
     assert (kept.returncode, kept.stdout) == (2, "")
     assert "mine.toml: this file was not written by capture, and is kept" in kept.stderr
+    nowhere = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "none/mine.toml"))
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")
+    assert "none/mine.toml: no file can be written in 'none'" in nowhere.stderr
+    (tmp_path / "train.py").touch()
+    assert (
+        "'train.py': No such file or directory; is it python train.py?"
+        in capture(tmp_path, "train.py").stderr
+    )
     missing = capture(tmp_path, "no-such-program")
     assert missing.returncode == 2
     assert "can't start 'no-such-program': No such file or directory" in missing.stderr
@@ -177,6 +187,37 @@ def test_growing_caches_become_a_case_an_octave_that_keeps_the_number_of_calls()
     assert len(found.notes) == 2
 
 
+def test_batches_of_many_shapes_become_few_cases_with_the_same_pairs() -> None:
+    kinds = [call(Lk, Lq=Lq, B=4096 // Lk) for Lq in range(17, 31) for Lk in range(65, 127)]
+    kinds += [call(L, f"padding:{L - 3},{L}", L) for L in range(65, 127)]
+    found = captured(Calls(tuple(Counted(kind, 10, 0) for kind in kinds), 0, 0.0), by_step=False)
+    plain, padded = found.cases
+    pairs = sum(10 * kind.B * kind.Lq * kind.Lk for kind in kinds[:-62])
+    case = plain.case
+    assert plain.count * case.B * case.Lq * case.Lk == pytest.approx(pairs, rel=0.05)
+    assert (padded.count, padded.case.Lq, padded.case.mask.padding) == (620, 96, (93, 96))
+
+
+def test_a_scale_beyond_those_of_the_rule_is_named_and_left_out() -> None:
+    counted = (Counted(call(16), 1, 0), Counted(replace(call(16), scale=50.0), 2, 0))
+    found = captured(Calls(counted, 0, 0.0), by_step=False)
+    assert (found.classified, found.calls, len(found.cases)) == (1, 3, 1)
+    assert found.notes == ("2 calls: not classified: f: scale = 50: give 0.0001 to 4",)
+
+
+def test_a_process_that_outlives_the_recording_runs(tmp_path: Path) -> None:
+    begin = "from attnbench.programs.begin import begin; begin(); import torch; print('ran')"
+    for folder in ({"ATTNBENCH_CAPTURE": str(tmp_path / "gone")}, {}):
+        done = subprocess.run(
+            [sys.executable, "-c", begin],
+            env=os.environ | folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, "ran\n")
+
+
 def test_paddings_of_many_batches_become_that_of_the_median_number_of_keys() -> None:
     counted = tuple(Counted(call(32, f"padding:{n},32", 32), 1, 1) for n in (3, 30, 9))
     (one,) = captured(Calls(counted, 3, 0.0), by_step=True).cases
@@ -184,8 +225,6 @@ def test_paddings_of_many_batches_become_that_of_the_median_number_of_keys() -> 
 
 
 def test_backward_passes_with_dropout_are_measured_without_it() -> None:
-    from dataclasses import replace
-
     counted = Counted(replace(call(32, Lq=32), dropout=0.5), 5, 3)
     found = captured(Calls((counted,), 0, 0.0), by_step=False)
     assert {short_id(one.case): one.count for one in found.cases} == {
