@@ -73,9 +73,8 @@ class Watch:
         self._replace(functional, "multi_head_attention_forward", self._multihead, attention=False)
         self._replace(torch, "softmax", _softmax, attention=False)
         self._replace(torch.Tensor, "softmax", _softmax, attention=False)
-        # torch.jit.script knows these two by identity.
-        torch.jit._builtins._register_builtin(counting, "aten::scaled_dot_product_attention")
-        torch.jit._builtins._register_builtin(torch.softmax, "aten::softmax")
+        knows_scripts(counting)
+        knows_scripts(torch.softmax)
         # Kernels for a whole layer hide its attention, and compiled code hides everything.
         mha = torch.backends.mha
         self._undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
@@ -263,6 +262,11 @@ def knows_biases(attention: Function) -> Function:
         return attention(*args, **kwargs)
 
     return knowing
+
+
+def knows_scripts(function: Function) -> None:
+    """Have torch.jit.script take a function for the one of torch with its name; it knows that by identity."""
+    _torch().jit._builtins._register_builtin(function, f"aten::{function.__name__}")
 
 
 def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> dict[str, int]:
