@@ -59,11 +59,7 @@ def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
         raise BadInput(f"{words}; force=True uses it all the same")
     for choice in table.choices:
         registry.backend(choice.backend)
-        try:
-            refused = not_servable(parse_case(choice.case), registry)
-        except BadCase as failure:
-            refused = str(failure)
-        if refused is not None:
+        if refused := not_servable(parse_case(choice.case), registry):
             raise BadFile(f"{str(path)!r} is not a choice of attnbench: {choice.case!r}: {refused}")
     return _attention(table, registry)
 
@@ -147,16 +143,18 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
     return scaled_dot_product_attention
 
 
-_DEFAULT = _Found(
-    None, "torch's function: dropout, autocast, compiled code, torch.func or a mask are not in the table"
-)
+def _torchs(why: str) -> _Found:
+    return _Found(None, f"torch's function: {why}")
+
+
+_DEFAULT = _torchs("dropout, autocast, compiled code, torch.func or a mask are not in the table")
 _READ = _Found(None, "the mask decides")
 
 
 def _failed(what: str, failure: Exception) -> _Found:
-    why = f"torch's function: {what} failed: {type(failure).__name__}: {failure}"
-    warnings.warn(f"attnbench: {why}", stacklevel=3)
-    return _Found(None, why)
+    found = _torchs(f"{what} failed: {type(failure).__name__}: {failure}")
+    warnings.warn(f"attnbench: {found.why}", stacklevel=3)
+    return found
 
 
 def _needs_tensor(mask: Mask) -> bool:
@@ -176,34 +174,34 @@ def _find(
     gqa: bool, graph: bool, word: str | None,
 ) -> _Found:  # fmt: skip
     """Find and prepare what computes calls of these shapes. word: of the mask; None if it isn't read yet."""
-    if not query.dim() == key.dim() == value.dim() == 4 or key.shape[:3] != value.shape[:3]:
-        return _Found(
-            None, "torch's function: the inputs have no four axes, or keys and values differ in them"
-        )
-    if query.shape[0] != key.shape[0] or (query.shape[1] != key.shape[1] and not gqa):
-        return _Found(None, "torch's function: the inputs have no common batch or heads")
-    if not query.dtype == key.dtype == value.dtype or not isinstance(scale, int | float | None):
-        return _Found(None, "torch's function: dtypes differ, or the scale is not a number of Python")
+    alike = (
+        query.dim() == key.dim() == value.dim() == 4
+        and query.shape[0] == key.shape[0]
+        and key.shape[:3] == value.shape[:3]
+        and (gqa or query.shape[1] == key.shape[1])
+        and query.dtype == key.dtype == value.dtype
+        and isinstance(scale, int | float | None)
+    )
+    if not alike:
+        return _torchs("the inputs have no four axes, or differ in batch, heads, lengths or dtype")
     try:
         call = call_of("attention", query, sizes_of(query, key, value), Words(word or "none"), scale, 0.0)
         if call is None:
-            return _Found(None, "torch's function: the inputs hold no numbers")
+            return _torchs("the inputs hold no numbers")
         case = replace(case_of(call), pass_="both" if graph else "forward")
     except BadCase as failure:
-        return _Found(None, f"torch's function: {failure}")
+        return _torchs(str(failure))
     if word is None:
-        maybe = [
-            replace(case, mask=first.mask) for first, _ in rows if first.B == case.B and first.Lk <= case.Lk
-        ]
-        if any(_row(rows, one) for one in maybe):
+        near = [first for first, _ in rows if first.B == case.B and first.Lk <= case.Lk]
+        if any(_row(rows, replace(case, mask=first.mask)) for first in near):
             return _READ
     choice = None if word is None else _row(rows, case)
     if choice is None:
-        return _Found(None, f"torch's function: nothing was proved for {short_id(case)}")
+        return _torchs(f"nothing was proved for {short_id(case)}")
     backend, rule = registry.backend(choice.backend), registry.rule(case.rule)
     refused = backend.available(case.device) or backend.supports(case, rule)
     if refused is not None:
-        return _Found(None, f"torch's function: {choice.backend}: {refused}")
+        return _torchs(f"{choice.backend}: {refused}")
     words = f"{choice.backend} for {short_id(case)}: torch's function takes {choice.gain:.2f} times as long"
     if case.constants and scale is not None:  # A case has seven digits of it.
         case = replace(case, constants=(("scale", float(scale)),))

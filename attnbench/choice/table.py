@@ -22,6 +22,8 @@ from attnbench.types.record import Manifest, Record
 FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
 FACTS = ("cpu", "cuda_devices", "torch")
 """What must be the same where a choice is used, of a run's environment."""
+LOOKUP_MS = 0.002
+"""About the time that a call through a choice takes to find it: ``python tests/benchmarks/dispatch.py``."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -114,6 +116,9 @@ def _decision(
     if not found.slower or found.compared is None or found.compared.interval is None:
         few = "too few sets" if found.few else "not proved"
         return Decision(name, None, f"{best.backend} may be faster: {few}")
+    assert best.median_ms is not None
+    if best.median_ms * (found.compared.interval.low - 1) < LOOKUP_MS:
+        return Decision(name, None, f"{best.backend} is faster, but saves less than the lookup takes")
     return Decision(name, _choice(name, best.backend, found.compared), "")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isclose, log2, sqrt
+from math import isclose, log2
 
 from attnbench.cases.ids import case_id, parse_case, short_id
 from attnbench.plugins.registry import load_registry
@@ -136,8 +136,8 @@ def case_of(call: Kind) -> Case:
 def _fold(counts: Mapping[Case, int]) -> tuple[dict[Case, int], list[str]]:
     """Put together cases that differ in lengths or padding alone; return them, and what was done in words.
 
-    Of paddings, the one with the median number of keys stands for all. Of batches and lengths, a case with
-    the mean number of pairs stands for an octave; the time follows them.
+    The case whose number of pairs is nearest to the mean stands for all paddings, and for an octave of
+    batches and lengths; the time follows the pairs.
     """
     notes: list[str] = []
     folded: dict[Case, int] = dict(counts)
@@ -150,8 +150,7 @@ def _fold(counts: Mapping[Case, int]) -> tuple[dict[Case, int], list[str]]:
             if len(members) < (2 if key is _without_padding else MOST_LENGTHS):
                 one, number = members, sum(members.values())
             else:
-                padded = next(iter(members)).mask.padding is not None
-                stands = _middle(members) if padded else _mean(members)
+                stands = _typical(members)
                 what = "paddings" if key is _without_padding else "shapes"
                 notes.append(f"{short_id(stands)} stands for {len(members)} {what}")
                 one, number = {stands: sum(members.values())}, 0
@@ -174,24 +173,12 @@ def _without_lengths(case: Case) -> object:
     return plain, case.mask.padding is None, case.Lq == 1, case.Lq == case.Lk, *octaves
 
 
-def _middle(cases: Iterable[Case]) -> Case:
-    ordered = sorted(cases, key=lambda case: case.Lq * sum(case.mask.padding or ()))  # type: ignore[arg-type]
-    return ordered[len(ordered) // 2]
+def _typical(cases: Mapping[Case, int]) -> Case:
+    """Return the case whose number of query and key pairs is nearest to the mean."""
 
+    def pairs(case: Case) -> int:
+        lengths = case.mask.padding
+        return case.Lq * (sum(lengths) if isinstance(lengths, tuple) else case.B * case.Lk)
 
-def _mean(cases: Mapping[Case, int]) -> Case:
-    """Return a case with the mean number of query and key pairs."""
-    one = next(iter(cases))
-
-    def mean(of: Callable[[Case], int]) -> float:
-        return sum(number * of(case) for case, number in cases.items()) / sum(cases.values())
-
-    B, pairs = round(mean(lambda case: case.B)), mean(lambda case: case.B * case.Lq * case.Lk)
-    if one.Lq == one.Lk:
-        Lk = Lq = round(sqrt(pairs / B))
-    elif one.Lq == 1:
-        Lq, Lk = 1, round(pairs / B)
-    else:
-        Lk = round(mean(lambda case: case.Lk))
-        Lq = round(pairs / B / Lk)
-    return replace(one, B=B, Lq=Lq, Lk=Lk)
+    mean = sum(number * pairs(case) for case, number in cases.items()) / sum(cases.values())
+    return min(cases, key=lambda case: abs(pairs(case) - mean))
