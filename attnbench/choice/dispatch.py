@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.ids import parse_case, short_id
-from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, read_table
+from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, not_servable, read_table
 from attnbench.plugins.registry import Registry, load_and_tell
 from attnbench.programs.classify import MaskReader, Words
 from attnbench.programs.suite import case_of
 from attnbench.programs.watch import call_of, sizes_of
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
-from attnbench.types.errors import BadCase, BadInput
+from attnbench.types.errors import BadCase, BadFile, BadInput
 from attnbench.types.mask import Mask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call
+    from attnbench.types.backend import Backend, Call
+
+_Rows = list[tuple[Case, Choice]]
 
 _MOST_SHAPES = 4096
 """Prepared calls are kept for so many shapes; then all are prepared anew."""
@@ -56,17 +59,43 @@ def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
         raise BadInput(f"{words}; force=True uses it all the same")
     for choice in table.choices:
         registry.backend(choice.backend)
+        if refused := not_servable(parse_case(choice.case), registry):
+            raise BadFile(f"{str(path)!r} is not a choice of attnbench: {choice.case!r}: {refused}")
     return _attention(table, registry)
 
 
 def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
-    from torch import is_autocast_enabled, is_grad_enabled
+    import torch
+    from torch import Tensor, is_grad_enabled
+    from torch._C import _get_tracing_state, _is_any_autocast_enabled, _len_torch_dispatch_stack
+    from torch._C._functorch import peek_interpreter_stack
+    from torch.autograd import forward_ad
     from torch.compiler import is_compiling
     from torch.nn.functional import scaled_dot_product_attention as default
 
-    rows = _rows(table)
-    reader = MaskReader() if any(_needs_tensor(parse_case(one.case).mask) for one in table.choices) else None
+    rows = [(parse_case(choice.case), choice) for choice in table.choices]
+    reader = MaskReader() if any(_needs_tensor(case.mask) for case, _ in rows) else None
     known: dict[object, _Found] = {}
+
+    def find(same: object, *call: Any) -> _Found:
+        if _len_torch_dispatch_stack():  # Tensors that are prepared now may hold no numbers.
+            return _DEFAULT
+        if len(known) >= _MOST_SHAPES:
+            known.clear()
+        try:
+            known[same] = _find(rows, registry, *call)
+        except Exception as failure:
+            known[same] = _failed("preparing the choice", failure)
+        return known[same]
+
+    def word_of(mask: Tensor, query: Tensor, key: Tensor) -> str:
+        """Return the word of a mask; a word that is in no table if nobody knows its numbers, now or later."""
+        if type(mask) is not Tensor or mask.requires_grad or mask.is_inference() or reader is None:
+            return "float"
+        if mask.is_cuda and torch.cuda.is_current_stream_capturing():
+            return "float"
+        B, H, Lq, _ = query.shape
+        return reader.words(mask, B, H, Lq, key.shape[2]).mask
 
     def scaled_dot_product_attention(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
@@ -74,49 +103,58 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
         explain: bool = False,
     ) -> Any:  # fmt: skip
         """Compute attention; see :func:`load`."""
-        plain = not (
-            dropout_p or is_compiling() or is_autocast_enabled("cuda" if query.is_cuda else "cpu")
-            or (attn_mask is not None and reader is None)
-        )  # fmt: skip
-        found = _DEFAULT
-        if plain:
+        found: _Found = _DEFAULT
+        same: Any = None
+        if (
+            not (is_compiling() or dropout_p or _is_any_autocast_enabled())
+            and type(query) is type(key) is type(value) is Tensor
+            and peek_interpreter_stack() is None
+            and _get_tracing_state() is None
+            and forward_ad._current_level < 0
+            and (attn_mask is None or not (reader is None or is_causal))
+        ):
             graph = is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-            mask = "causal" if is_causal else "none"
-            if attn_mask is not None and reader is not None:
-                B, H, Lq, _ = query.shape if query.dim() == 4 else (1, 1, *query.shape[-2:])
-                mask = reader.words(attn_mask, B, H, Lq, key.shape[-2]).mask
-            same = (
-                query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device, mask,
-                scale, enable_gqa, graph,
-            )  # fmt: skip
+            word = "causal" if is_causal else "none" if attn_mask is None else None
             try:
+                same = (
+                    query.shape, key.shape, value.shape, query.dtype, query.device, scale, enable_gqa, graph,
+                    word,
+                )  # fmt: skip
                 found = known[same]
             except KeyError:
-                if len(known) >= _MOST_SHAPES:
-                    known.clear()
-                found = known[same] = _find(
-                    rows, registry, (query, key, value), mask, scale, gqa=enable_gqa, graph=graph
-                )
+                found = find(same, query, key, value, scale, enable_gqa, graph, word)
+            except RuntimeError:
+                pass  # A nested tensor has no shape.
+            if found is _READ and attn_mask is not None:
+                word = word_of(attn_mask, query, key)
+                same = same, word
+                found = known.get(same) or find(same, query, key, value, scale, enable_gqa, graph, word)
         if explain:
             return found.why
         if found.call is not None:
-            return found.call(query, key, value)
+            try:
+                return found.call(query, key, value)
+            except Exception as failure:
+                known[same] = _failed(found.why, failure)
+        if scale is None and not enable_gqa:  # torch takes 0.2 µs to read names.
+            return default(query, key, value, attn_mask, dropout_p, is_causal)
         return default(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     return scaled_dot_product_attention
 
 
-_DEFAULT = _Found(None, "torch's function: dropout, autocast, compiled code or a mask are not in the table")
+def _torchs(why: str) -> _Found:
+    return _Found(None, f"torch's function: {why}")
 
-_Rows = dict[object, list[tuple[Case, Choice]]]
+
+_DEFAULT = _torchs("dropout, autocast, compiled code, torch.func or a mask are not in the table")
+_READ = _Found(None, "the mask decides")
 
 
-def _rows(table: Table) -> _Rows:
-    rows: _Rows = {}
-    for choice in table.choices:
-        case = parse_case(choice.case)
-        rows.setdefault(kind_of(case), []).append((case, choice))
-    return rows
+def _failed(what: str, failure: Exception) -> _Found:
+    found = _torchs(f"{what} failed: {type(failure).__name__}: {failure}")
+    warnings.warn(f"attnbench: {found.why}", stacklevel=3)
+    return found
 
 
 def _needs_tensor(mask: Mask) -> bool:
@@ -124,48 +162,72 @@ def _needs_tensor(mask: Mask) -> bool:
     return mask not in (Mask(), Mask(causal="upper_left"))
 
 
+def _row(rows: _Rows, case: Case) -> Choice | None:
+    for first, choice in rows:
+        if kind_of(first) == kind_of(case) and first.Lk <= case.Lk <= max(first.Lk, choice.upto):
+            return choice
+    return None
+
+
 def _find(
-    rows: _Rows, registry: Registry, inputs: tuple[Tensor, Tensor, Tensor], mask: str, scale: float | None, *,
-    gqa: bool, graph: bool,
+    rows: _Rows, registry: Registry, query: Tensor, key: Tensor, value: Tensor, scale: float | None,
+    gqa: bool, graph: bool, word: str | None,
 ) -> _Found:  # fmt: skip
-    """Find and prepare what computes calls of these shapes."""
-    query, key, value = inputs
+    """Find and prepare what computes calls of these shapes. word: of the mask; None if it isn't read yet."""
+    alike = (
+        query.dim() == key.dim() == value.dim() == 4
+        and query.shape[0] == key.shape[0]
+        and key.shape[:3] == value.shape[:3]
+        and (gqa or query.shape[1] == key.shape[1])
+        and query.dtype == key.dtype == value.dtype
+        and isinstance(scale, int | float | None)
+    )
+    if not alike:
+        return _torchs("the inputs have no four axes, or differ in batch, heads, lengths or dtype")
     try:
-        if any(one.dim() != 4 or one.shape[0] != query.shape[0] for one in inputs):
-            return _Found(None, "torch's function: the inputs have no four axes of one batch")
-        if not query.dtype == key.dtype == value.dtype:
-            return _Found(None, "torch's function: the inputs differ in their dtypes")
-        call = call_of("attention", query, sizes_of(query, key, value, gqa=gqa), Words(mask), scale, 0.0)
+        call = call_of("attention", query, sizes_of(query, key, value), Words(word or "none"), scale, 0.0)
         if call is None:
-            return _Found(None, "torch's function: the inputs hold no numbers")
-        case = case_of(call)
+            return _torchs("the inputs hold no numbers")
+        case = replace(case_of(call), pass_="both" if graph else "forward")
     except BadCase as failure:
-        return _Found(None, f"torch's function: {failure}")
-    case = replace(case, pass_="both") if graph else case
-    for first, choice in rows.get(kind_of(case), ()):
-        if first.Lk <= case.Lk <= max(first.Lk, choice.upto):
-            break
-    else:
-        return _Found(None, f"torch's function: nothing was proved for {short_id(case)}")
+        return _torchs(str(failure))
+    if word is None:
+        near = [first for first, _ in rows if first.B == case.B and first.Lk <= case.Lk]
+        if any(_row(rows, replace(case, mask=first.mask)) for first in near):
+            return _READ
+    choice = None if word is None else _row(rows, case)
+    if choice is None:
+        return _torchs(f"nothing was proved for {short_id(case)}")
     backend, rule = registry.backend(choice.backend), registry.rule(case.rule)
     refused = backend.available(case.device) or backend.supports(case, rule)
     if refused is not None:
-        return _Found(None, f"torch's function: {choice.backend}: {refused}")
-    prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
+        return _torchs(f"{choice.backend}: {refused}")
     words = f"{choice.backend} for {short_id(case)}: torch's function takes {choice.gain:.2f} times as long"
-    return _Found(_in_layout(prepared, backend.layout, contiguous=backend.needs_contiguous), words)
+    if case.constants and scale is not None:  # A case has seven digits of it.
+        case = replace(case, constants=(("scale", float(scale)),))
+    prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
+    return _Found(_in_layout(prepared, backend, case), words)
 
 
-def _in_layout(call: Call, layout: str, *, contiguous: bool) -> Call:
-    if layout == "BHLD" and not contiguous:
+def _in_layout(call: Call, backend: Backend, case: Case) -> Call:
+    """Return a call with inputs as the backend takes them, and outputs with the strides of the query.
+
+    torch's fused kernels give such outputs, and programs view them as (B, L, H·D).
+    """
+    if backend.layout == "BHLD" and not backend.needs_contiguous and case.Lq == 1:
         return call
 
     def laid_out(*inputs: Tensor) -> Tensor:
-        if layout == "BLHD":
+        query = inputs[0]
+        if backend.layout == "BLHD":
             inputs = tuple(one.transpose(1, 2) for one in inputs)
-        if contiguous:
+        if backend.needs_contiguous:
             inputs = tuple(one.contiguous() for one in inputs)
         output = call(*inputs)
-        return output.transpose(1, 2) if layout == "BLHD" else output
+        if backend.layout == "BLHD":
+            output = output.transpose(1, 2)
+        if query.stride(1) < query.stride(2):
+            output = output.transpose(1, 2).contiguous().transpose(1, 2)
+        return output
 
     return laid_out

@@ -22,6 +22,8 @@ from attnbench.types.record import Manifest, Record
 FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
 FACTS = ("cpu", "cuda_devices", "torch")
 """What must be the same where a choice is used, of a run's environment."""
+LOOKUP_MS = 0.002
+"""About the time that a call through a choice takes to find it: ``python tests/benchmarks/dispatch.py``."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -100,7 +102,7 @@ def _decision(
     default: str,
 ) -> Decision:  # fmt: skip
     case = parse_case(name)
-    refused = _not_servable(case, registry)
+    refused = not_servable(case, registry)
     timed = [one for one in records if one.status == "ok" and one.median_ms is not None]
     ours = next((one for one in timed if one.backend == default), None)
     if refused is not None:
@@ -114,6 +116,9 @@ def _decision(
     if not found.slower or found.compared is None or found.compared.interval is None:
         few = "too few sets" if found.few else "not proved"
         return Decision(name, None, f"{best.backend} may be faster: {few}")
+    assert best.median_ms is not None
+    if best.median_ms * (found.compared.interval.low - 1) < LOOKUP_MS:
+        return Decision(name, None, f"{best.backend} is faster, but saves less than the lookup takes")
     return Decision(name, _choice(name, best.backend, found.compared), "")
 
 
@@ -122,7 +127,7 @@ def _choice(case: str, backend: str, gain: Compared) -> Choice:
     return Choice(case, backend, gain.ratio, gain.interval.low, gain.interval.high)
 
 
-def _not_servable(case: Case, registry: Registry) -> str | None:
+def not_servable(case: Case, registry: Registry) -> str | None:
     """Return why a call of torch's function can't be this case, or None."""
     rule = registry.rules.get(case.rule)
     if case.operation != "attention" or rule is None or rule.record.parameters(case):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,8 @@ def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
 
     if out.exists() and not _is_ours(out):
         raise BadInput(f"--out {out}: this file was not written by capture, and is kept: name another one")
+    if not os.access(out.parent, os.W_OK):
+        raise BadInput(f"--out {out}: no file can be written in {str(out.parent)!r}")
     start = time.monotonic()
     status, found = run_program(program, steps)
     _tell(found, status, time.monotonic() - start, out, steps)
@@ -65,7 +68,7 @@ def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | N
     if status:
         note(f"the program ended with status {status}; this was captured until then:")
     if not found.cases:
-        note("no attention call was captured: nothing was written")
+        note("no attention call was captured: nothing was written; the program's Python needs attnbench, too")
     else:
         if steps and not found.steps:
             click.echo("no optimizer made a step: the counts are of the whole program", err=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attnbench.choice.dispatch import load
+from attnbench.programs.watch import knows_biases, knows_scripts
 
 NAME = "attnbench"
 
@@ -31,7 +32,8 @@ def install(path: str | Path, *, force: bool = False) -> None:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
 
-    chosen, default, inside = load(path, force=force), functional.scaled_dot_product_attention, _Chosen()
+    chosen, inside = load(path, force=force), _Chosen()
+    default = knows_biases(functional.scaled_dot_product_attention)
 
     def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
         return (chosen if inside.here else default)(*args, **kwargs)
@@ -44,6 +46,7 @@ def install(path: str | Path, *, force: bool = False) -> None:
             inside.here = before
 
     # transformers prepares heads and masks for torch's function, and calls it by this name.
+    knows_scripts(scaled_dot_product_attention)
     functional.scaled_dot_product_attention = scaled_dot_product_attention
     AttentionInterface.register(NAME, forward)
     AttentionMaskInterface.register(NAME, sdpa_mask)

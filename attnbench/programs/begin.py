@@ -30,7 +30,8 @@ BY_NAME = {
 
 def begin() -> None:
     """Record in this process, as its environment says. Until it imports torch, this costs nothing."""
-    sys.meta_path.insert(0, _Finder())
+    if FOLDER in os.environ and Path(os.environ[FOLDER]).is_dir():  # Else the recording is over.
+        sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(MetaPathFinder):

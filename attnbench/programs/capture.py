@@ -69,7 +69,8 @@ def run_program(command: Sequence[str], steps: int | None = None) -> tuple[int, 
         try:
             program = subprocess.Popen(command, env=environment)
         except OSError as failure:
-            raise BadInput(f"can't start {command[0]!r}: {failure.strerror}") from failure
+            hint = f"; is it python {command[0]}?" if command[0].endswith(".py") else ""
+            raise BadInput(f"can't start {command[0]!r}: {failure.strerror}{hint}") from failure
         status = _wait(program)
         return status if status >= 0 else 128 - status, captured(
             read_calls(Path(folder)), by_step=steps is not None

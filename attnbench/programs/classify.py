@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Ints = NDArray[np.integer[Any]]
 
 
+MOST_VIEWS = 256
+"""The words of so many views of a mask are kept: it may change in every step of a program."""
+
+
 @dataclass(frozen=True)
 class Words:
     """A mask as in an id. kept: of an explicit one, about the share of pairs that it keeps."""
@@ -36,10 +40,12 @@ class MaskReader:
 
     def words(self, mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
         """Return :func:`mask_words` of a tensor, which may change in place afterwards."""
-        if mask.is_inference():
+        try:
+            version = mask._version
+        except RuntimeError:  # It was made in inference mode.
             return mask_words(mask, B, H, Lq, Lk)
         base = mask if mask._base is None else mask._base
-        view = mask._version, mask.storage_offset(), mask.shape, mask.stride(), B, H, Lq, Lk
+        view = version, mask.storage_offset(), mask.shape, mask.stride(), B, H, Lq, Lk
         return self.made(base, view, lambda: mask_words(mask, B, H, Lq, Lk))
 
     def made(self, owner: Any, view: object, make: Callable[[], Words]) -> Words:
@@ -50,24 +56,30 @@ class MaskReader:
         if known is None or known[0]() is not owner:
             known = self._known[key] = ref(owner, lambda _: self._known.pop(key, None)), {}
         views = known[1]
-        if view not in views:
-            views[view] = make()
-        return views[view]
+        if (found := views.get(view)) is None:
+            if len(views) >= MOST_VIEWS:
+                views.clear()
+            found = views[view] = make()
+        return found
 
 
 def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
     """Return the words for a mask that broadcasts to (B, H, Lq, Lk): True where a pair is kept, or added.
 
-    An added mask drops a pair at -inf, and at the least number of its dtype, which transformers writes. A
-    mask for which there is no other word is ``bool`` or ``float``.
+    An added mask drops a pair at -inf, and at the least number of its dtype, which transformers writes: but
+    not a whole row, whose softmax is then uniform. A mask for which there is no other word is ``bool`` or
+    ``float``; so is one that is learned.
     """
     import torch
 
     with torch.no_grad():
-        mask = mask.detach()
+        learned, mask = mask.requires_grad, mask.detach()
         mask = mask.reshape((1,) * (4 - mask.dim()) + mask.shape) if mask.dim() < 4 else mask.flatten(0, -4)
-        kept = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-        adds = mask.dtype != torch.bool and bool(((mask != 0) & kept).any())
+        kept, adds = mask, mask.dtype != torch.bool
+        if adds:
+            kept = ~(mask <= torch.finfo(mask.dtype).min / 2)  # NaN isn't dropped.
+            uniform = ~kept.any(-1) & (mask > float("-inf")).any(-1)
+            adds = learned or bool(((mask != 0) & kept).any() | uniform.any())
         per_head = mask.shape[1] > 1 and not bool((mask == mask[:, :1]).all())
         found = None if adds or per_head else _ranges_words(kept[:, 0].expand(-1, Lq, Lk), B, H)
         if found is not None:

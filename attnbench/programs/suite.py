@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isclose, log2
 
 from attnbench.cases.ids import case_id, parse_case, short_id
+from attnbench.plugins.registry import load_registry
 from attnbench.programs.tally import Call, Calls, Kind, Unclassified
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase
+from attnbench.types.rule import wrong_constant
 from attnbench.types.words import count_of
 
 SCALE_TOLERANCE = 1e-6
-"""Scales that differ by less are one: programs compute them in float32."""
+"""Scales that differ by less are one, since programs compute them in float32: so they have seven digits."""
 
 MOST_LENGTHS = 4
-"""Calls that differ in their lengths alone become one case for each octave from so many lengths on."""
+"""Calls that differ in batch and lengths alone become one case for each octave from so many on."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,14 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
     counts: Counter[Case] = Counter()
     notes: Counter[str] = Counter()
     total = lost = 0
+    rules = {name: rule.record for name, rule in load_registry().rules.items()}
     for one in calls.counted:
         by_hand = isinstance(one.kind, Unclassified) and one.kind.by_hand
         total += 0 if by_hand else one.forward
         try:
             case = case_of(one.kind)
+            if problem := wrong_constant(case, rules[case.rule]):
+                raise BadCase(f"not classified: {one.kind.function}: {problem}")
         except BadCase as failure:
             lost += 0 if by_hand else one.forward
             notes[str(failure)] += one.forward
@@ -117,11 +122,11 @@ def case_of(call: Kind) -> Case:
     default = call.D**-0.5
     rule = "scaled_dot"
     if call.scale is not None and not isclose(call.scale, default, rel_tol=SCALE_TOLERANCE):
-        rule = "dot" if isclose(call.scale, 1) else f"scaled_dot@scale={call.scale!r}"
+        rule = "dot" if isclose(call.scale, 1) else f"scaled_dot@scale={call.scale:.7g}"
     sizes = "-".join(f"{name}{getattr(call, name)}" for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv"))
     words = [call.mask, call.dtype, call.device, f"threads{call.threads}"]
     if call.dropout:
-        words.append(f"dropout{call.dropout!r}")
+        words.append(f"dropout{call.dropout:.7g}")
     try:
         return parse_case("/".join(["attention", rule, sizes, *words]))
     except BadCase as failure:
@@ -131,8 +136,8 @@ def case_of(call: Kind) -> Case:
 def _fold(counts: Mapping[Case, int]) -> tuple[dict[Case, int], list[str]]:
     """Put together cases that differ in lengths or padding alone; return them, and what was done in words.
 
-    Of paddings, the one with the median number of keys stands for all. Of lengths, those of an octave: for
-    one query the mean of the numbers of keys, which the time follows; for others the root of the mean square.
+    The case whose number of pairs is nearest to the mean stands for all paddings, and for an octave of
+    batches and lengths; the time follows the pairs.
     """
     notes: list[str] = []
     folded: dict[Case, int] = dict(counts)
@@ -145,8 +150,8 @@ def _fold(counts: Mapping[Case, int]) -> tuple[dict[Case, int], list[str]]:
             if len(members) < (2 if key is _without_padding else MOST_LENGTHS):
                 one, number = members, sum(members.values())
             else:
-                stands = _middle(members) if key is _without_padding else _mean(members)
-                what = "paddings" if key is _without_padding else "lengths"
+                stands = _typical(members)
+                what = "paddings" if key is _without_padding else "shapes"
                 notes.append(f"{short_id(stands)} stands for {len(members)} {what}")
                 one, number = {stands: sum(members.values())}, 0
             for case, number in one.items():
@@ -162,20 +167,18 @@ def _without_padding(case: Case) -> object:
 
 
 def _without_lengths(case: Case) -> object:
-    """Return what cases of one octave of lengths have in common; other cases stand alone."""
-    if isinstance(case.mask.padding, tuple) or (case.Lq != 1 and case.Lq != case.Lk):
-        return case
-    return replace(case, Lq=1, Lk=1), case.Lq == 1, int(log2(case.Lk))
+    """Return what cases of one octave of batches, queries and keys have in common."""
+    octaves = [int(log2(size)) for size in (case.B, case.Lq, case.Lk)]
+    plain = replace(case, B=1, Lq=1, Lk=1, mask=replace(case.mask, padding=None))
+    return plain, case.mask.padding is None, case.Lq == 1, case.Lq == case.Lk, *octaves
 
 
-def _middle(cases: Iterable[Case]) -> Case:
-    ordered = sorted(cases, key=lambda case: sum(case.mask.padding or ()))  # type: ignore[arg-type]
-    return ordered[len(ordered) // 2]
+def _typical(cases: Mapping[Case, int]) -> Case:
+    """Return the case whose number of query and key pairs is nearest to the mean."""
 
+    def pairs(case: Case) -> int:
+        lengths = case.mask.padding
+        return case.Lq * (sum(lengths) if isinstance(lengths, tuple) else case.B * case.Lk)
 
-def _mean(cases: Mapping[Case, int]) -> Case:
-    one, total = next(iter(cases)), sum(cases.values())
-    power = 1 if one.Lq == 1 else 2
-    mean = (sum(number * case.Lk**power for case, number in cases.items()) / total) ** (1 / power)
-    Lk = max(1, round(mean))
-    return replace(one, Lq=1 if one.Lq == 1 else Lk, Lk=Lk)
+    mean = sum(number * pairs(case) for case, number in cases.items()) / sum(cases.values())
+    return min(cases, key=lambda case: abs(pairs(case) - mean))

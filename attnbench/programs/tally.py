@@ -7,10 +7,9 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,11 @@ class Tally:
             if kind not in self._places and len(self._places) >= _MOST - 1:
                 kind = _TOO_MANY
             if kind not in self._places:
+                line = json.dumps(
+                    {type(kind).__name__: asdict(kind)}
+                )  # It may raise, before anything changed.
                 self._places[kind] = _HEAD + 2 * len(self._places)
-                self._lines.write(json.dumps({type(kind).__name__: asdict(kind)}) + "\n")
+                self._lines.write(line + "\n")
                 self._lines.flush()
             return self._places[kind]
 
@@ -152,8 +154,4 @@ def _kinds(text: str) -> Iterator[Kind]:
     for line in text.splitlines(keepends=True):
         if line.endswith("\n"):  # Else the process was killed while it wrote it, and nothing was counted.
             (name, values), *_ = json.loads(line).items()
-            yield _made(Call if name == "Call" else Unclassified, values)
-
-
-def _made(of: type[Call] | type[Unclassified], values: dict[str, Any]) -> Kind:
-    return of(**{field.name: values[field.name] for field in fields(of)})
+            yield (Call if name == "Call" else Unclassified)(**values)

@@ -43,7 +43,10 @@ class Watch:
 
     def after_fork(self) -> None:
         """Count the calls of a forked process in files of its own."""
-        self.tally = Tally(self.folder)
+        try:
+            self.tally = Tally(self.folder)
+        except OSError:  # The recording is over.
+            self.on = False
 
     def patch(self, module: ModuleType) -> None:
         """Replace the attention functions of a module that was just imported."""
@@ -64,14 +67,14 @@ class Watch:
 
     def _patch_torch(self, torch: Any) -> None:
         functional = torch.nn.functional
-        self._replace(functional, "scaled_dot_product_attention", self._sdpa)
+        sdpa = functional.scaled_dot_product_attention
+        counting = knows_biases(self._counting(sdpa, self._sdpa, attention=True))
+        self._put(functional, "scaled_dot_product_attention", sdpa, counting)
         self._replace(functional, "multi_head_attention_forward", self._multihead, attention=False)
         self._replace(torch, "softmax", _softmax, attention=False)
         self._replace(torch.Tensor, "softmax", _softmax, attention=False)
-        # torch.jit.script knows these two by identity.
-        register = torch.jit._builtins._register_builtin
-        register(functional.scaled_dot_product_attention, "aten::scaled_dot_product_attention")
-        register(torch.softmax, "aten::softmax")
+        knows_scripts(counting)
+        knows_scripts(torch.softmax)
         # Kernels for a whole layer hide its attention, and compiled code hides everything.
         mha = torch.backends.mha
         self._undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
@@ -134,18 +137,19 @@ class Watch:
             return output
 
         # torch.jit.script compiles what is called, not what counts.
-        counting.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]
-        counting.__original_fn = real  # type: ignore[attr-defined]
+        vars(counting).update({"__script_if_tracing_wrapper": True, "__original_fn": real})
         return counting
 
     def _count(self, name: str, read: Read, output: Any, args: Any, kwargs: Any) -> None:
+        tally = self.tally
         try:
             kind = read(*args, **kwargs)
+            if kind is None:
+                return
+            place = tally.place(kind)
         except Exception as failure:  # The program goes on; the call is told as one that wasn't read.
             kind = Unclassified(name, f"{type(failure).__name__}: {failure}")
-        if kind is None:
-            return
-        tally, place = self.tally, self.tally.place(kind)
+            place = tally.place(kind)
         self._inside.counted += 1
         tally.forward(place)
         first = output[0] if isinstance(output, tuple) else output
@@ -157,7 +161,13 @@ class Watch:
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Kind | None:  # fmt: skip
-        sizes = sizes_of(query, key, value, gqa=enable_gqa)
+        if _computes_nothing(query):
+            return None
+        if query.is_nested:
+            return Unclassified("scaled_dot_product_attention", "nested tensors")
+        if is_causal and attn_mask is not None:
+            return Unclassified("scaled_dot_product_attention", "is_causal and a mask at once")
+        sizes = sizes_of(query, key, value)
         mask = Words("causal") if is_causal else self._words(attn_mask, sizes)
         return call_of("scaled_dot_product_attention", query, sizes, mask, scale, dropout_p)
 
@@ -167,7 +177,7 @@ class Watch:
     ) -> Kind | None:  # fmt: skip
         if score_mod is not None:
             return Unclassified("flex_attention", f"{score_mod.__name__} changes the scores")
-        sizes = sizes_of(query, key, value, gqa=enable_gqa)
+        sizes = sizes_of(query, key, value)
         mask = Words("none")
         if block_mask is not None:
             from torch.nn.attention.flex_attention import create_mask
@@ -238,30 +248,56 @@ def _added(dropped: Tensor | None) -> Tensor | None:
     return torch.zeros(dropped.shape, device=dropped.device).masked_fill_(dropped, float("-inf"))
 
 
-def sizes_of(query: Tensor, key: Tensor, value: Tensor, *, gqa: bool) -> dict[str, int]:
+def knows_biases(attention: Function) -> Function:
+    """Return a function in place of torch's that takes its causal biases, which know it by identity."""
+    from torch.nn import functional
+    from torch.overrides import handle_torch_function
+
+    @wraps(attention)
+    def knowing(*args: Any, **kwargs: Any) -> Any:
+        # By its name: importing the class takes seconds.
+        bias = [one for one in (*args, *kwargs.values()) if type(one).__name__ == "CausalBias"]
+        if bias:
+            return handle_torch_function(functional.scaled_dot_product_attention, bias, *args, **kwargs)
+        return attention(*args, **kwargs)
+
+    return knowing
+
+
+def knows_scripts(function: Function) -> None:
+    """Have torch.jit.script take a function for the one of torch with its name; it knows that by identity."""
+    _torch().jit._builtins._register_builtin(function, f"aten::{function.__name__}")
+
+
+def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> dict[str, int]:
     """Return the sizes of a case; axes before the heads are its batch."""
     lead = _torch().broadcast_shapes(*(one.shape[:-3] for one in (query, key, value)))
-    H = query.shape[-3] if query.dim() > 2 else 1
+    H, Hkv = (one.shape[-3] if one.dim() > 2 else 1 for one in (query, key))
     (Lq, D), (Lk, Dv) = query.shape[-2:], value.shape[-2:]
-    Hkv = key.shape[-3] if gqa else H
     return {"B": prod(lead), "H": H, "Hkv": Hkv, "Lq": Lq, "Lk": Lk, "D": D, "Dv": Dv}
 
 
 def call_of(
     name: str, query: Tensor, sizes: dict[str, int], mask: Words, scale: float | None, dropout: float
-) -> Call | None:
+) -> Kind | None:
     """Return what a call is; None where it computes nothing, as while shapes are traced."""
     torch, device = _torch(), query.device.type
-    if device == "meta" or isinstance(query, torch._subclasses.FakeTensor):
+    if _computes_nothing(query):
         return None
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return Unclassified(name, "torch.func hides its batch")
     dtype = query.dtype
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
     return Call(
         name, **sizes, mask=mask.mask, kept=mask.kept, dtype=str(dtype).removeprefix("torch."),
-        device=device, scale=scale, dropout=dropout,
+        device=device, scale=None if scale is None else float(scale), dropout=float(dropout),
         threads=torch.get_num_threads() if device == "cpu" else 1,
     )  # fmt: skip
+
+
+def _computes_nothing(query: Tensor) -> bool:
+    return query.is_meta or isinstance(query, _torch()._subclasses.FakeTensor)
 
 
 def _named(name: str, *_: object, **__: object) -> Kind:

@@ -245,11 +245,14 @@ def totals_grid(judged: Sequence[Judged], answer: Answer) -> Grid | None:
         far = reach(total.ms, low, high)
         spread = UNCERTAIN if far is None else f"±{plus_minus(total.ms, far)}"
         lost = sorted(
-            ((total.by_case[case] - best.by_case[case], n) for case, n in numbers.items()), reverse=True
+            ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()), reverse=True
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
         rows.append((total.backend or FASTEST_OF_EACH, duration(total.ms, far), spread, ", ".join(worst)))
-    return Grid((STEP, "time", "±", "loses most in case"), tuple(rows), frozenset({"time", "±"}))
+    missing = [str(n) for case, n in numbers.items() if case not in best.by_case]
+    named = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
+    head = f"{STEP} but {named}" if missing else STEP
+    return Grid((head, "time", "±", "loses most in case"), tuple(rows), frozenset({"time", "±"}))
 
 
 def _mean_text(standing: Standing | None, answer: Answer) -> str:

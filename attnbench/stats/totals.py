@@ -31,11 +31,13 @@ class Total:
 def totals(leads: Sequence[Lead], times: Times, counts: Mapping[str, float]) -> tuple[Total, ...]:
     """Return the totals of the fastest of each case and of every backend with a time in all, the least first.
 
-    counts: calls in one step, by case. () where a case has no time. Cases of one repetition share processes
-    and a moment of the machine, so the sum is taken in each repetition, and the interval over repetitions.
+    counts: calls in one step, by case; cases without a time are left out. Cases of one repetition share
+    processes and a moment of the machine, so the sum is taken in each repetition, and the interval over
+    repetitions.
     """
     best = {lead.best.case: lead.best.backend for lead in leads}
-    if not counts or best.keys() != counts.keys():
+    counts = {case: count for case, count in counts.items() if case in best}
+    if not counts:
         return ()
     names = {name for sets in times.values() for taken in sets.values() for name in taken}
     found = [_total(None, best, times, counts)]

@@ -64,6 +64,7 @@ def test_a_backend_is_chosen_with_its_gain_where_it_is_proved_faster() -> None:
         ({"sdpa_flash": 1.0, "bmm": 0.999}, 9, "bmm may be faster: not proved"),
         ({"sdpa_flash": 1.1, "bmm": 1.0}, 2, "bmm may be faster: too few sets"),
         ({"bmm": 1.0}, 9, "sdpa_flash has no time"),
+        ({"sdpa_flash": 0.004, "bmm": 0.003}, 9, "bmm is faster, but saves less than the lookup takes"),
     ],
 )
 def test_the_default_stays_without_a_proof(times: dict[str, float], sets: int, reason: str) -> None:

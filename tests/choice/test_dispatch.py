@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_upper_left
 from torch.nn.functional import scaled_dot_product_attention as real
 
 import attnbench.choice
@@ -129,7 +132,100 @@ def test_a_table_of_another_machine_or_a_broken_one_is_refused(tmp_path: Path) -
     path.write_text("choices = 3")
     with pytest.raises(BadFile, match="is not a choice of attnbench"):
         attnbench.choice.load(path)
+    table_file(path, ("B2-H4-Lq16-Lk16-D8/bool/float32/cpu/forward", "bmm", 0))
+    with pytest.raises(BadFile, match="is not a choice of attnbench: 'attention/scaled_dot/B2-"):
+        attnbench.choice.load(path)
     with pytest.raises(BadFile, match="No such file"):
         attnbench.choice.load(tmp_path / "none.toml")
     with pytest.raises(BadInput, match="no backend 'bnm'; did you mean 'bmm'"):
         attnbench.choice.load(table_file(path, ("B1-H1-Lq8-Lk8-D8/none/float32/cpu/forward", "bnm", 0)))
+
+
+def everywhere(path: Path, backend: str) -> Callable[..., Any]:
+    """A choice of one backend for all that the tests below call."""
+    shapes = ("B2-H4-Lq1-Lk1", "B2-H4-Lq4-Lk4")
+    masks = ("none", "causal", "padding:7,16", "window:3")
+    return attnbench.choice.load(
+        table_file(
+            path,
+            *[
+                (f"{shape}-D8/{mask}/float32/cpu/{pass_}", backend, 64)
+                for shape in shapes for mask in masks[:2] for pass_ in ("forward", "both")
+            ],
+            *[(f"B2-H4-Lq16-Lk16-D8/{mask}/float32/cpu/forward", backend, 0) for mask in masks[2:]],
+        )
+    )  # fmt: skip
+
+
+def with_a_learned_mask(attention: Callable[..., Any], q: torch.Tensor) -> Any:
+    mask = torch.zeros(16, 16, requires_grad=True)
+    attention(q, q, q, mask).square().sum().backward()
+    return mask.grad
+
+
+def with_its_tangent(attention: Callable[..., Any], q: torch.Tensor) -> Any:
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.func.jvp(lambda one: attention(one, q, q), (q,), (q,))[1]
+
+
+def under_a_mode_without_numbers(attention: Callable[..., Any], q: torch.Tensor) -> Any:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        attention(q, q, q, is_causal=True)
+    return attention(q, q, q, is_causal=True)
+
+
+def with_nested_tensors(attention: Callable[..., Any], q: torch.Tensor) -> Any:
+    nested = torch.nested.nested_tensor([q[0, :, :5], q[1, :, :9]])
+    return attention(nested, nested, nested).to_padded_tensor(0.0)
+
+
+def strided(q: torch.Tensor) -> torch.Tensor:
+    return q.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+LEAST = torch.finfo(torch.float32).min
+UNIFORM = torch.zeros(2, 1, 1, 16).index_fill_(0, torch.tensor(0), LEAST)
+UNUSUAL: dict[str, Callable[[Callable[..., Any], torch.Tensor], Any]] = {
+    "a learned mask": with_a_learned_mask,
+    "is_causal and a mask": lambda f, q: f(q, q, q, WIDE, is_causal=True),
+    "a NaN in a mask": lambda f, q: f(q, q, q, torch.zeros(16, 16).fill_diagonal_(float("nan"))),
+    "a row of the least number": lambda f, q: f(q, q, q, UNIFORM),
+    "one head for all queries": lambda f, q: f(q, q[:, :1], q[:, :1]),
+    "fewer heads of values": lambda f, q: f(q, q, q[:, :1]),
+    "a batch of two axes": lambda f, q: f(*[q.unflatten(0, (2, 1))] * 3, WIDE[:, None]),
+    "vmap": lambda f, q: torch.vmap(lambda one: f(one, q, q))(torch.stack([q, -q])),
+    "vmap of masks": lambda f, q: torch.vmap(lambda m: f(q, q, q, m))(torch.stack([WIDE[0], WIDE[1]])),
+    "torch.func.grad": lambda f, q: torch.func.grad(lambda one: f(one, q, q).square().sum())(q),
+    "jvp": with_its_tangent,
+    "a trace": lambda f, q: torch.jit.trace(lambda one: f(one, q, q), (q.clone(),))(-q),
+    "meta tensors": lambda f, q: f(*[q.to("meta")] * 3, WIDE.to("meta")).shape,
+    "fake tensors": under_a_mode_without_numbers,
+    "nested tensors": with_nested_tensors,
+    "a causal bias": lambda f, q: f(q, q, q, causal_upper_left(16, 16)),
+    "a scale of torch": lambda f, q: f(q, q, q, scale=torch.tensor(1.0)),
+    "a view of the output": lambda f, q: f(*[strided(q)] * 3).transpose(1, 2).view(2, 16, 32),
+}
+WIDE = (torch.arange(16) < torch.tensor([[7], [16]]))[:, None, None].expand(2, 1, 16, 16)
+
+
+@pytest.mark.parametrize("backend", ["bmm", "numpy"])
+@pytest.mark.parametrize("call", UNUSUAL.values(), ids=UNUSUAL)
+@pytest.mark.filterwarnings("ignore")
+def test_whatever_torch_computes_is_computed_as_by_torch(
+    backend: str, call: Callable[..., Any], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 16, 8)
+    attention = everywhere(tmp_path / "c.toml", backend)
+    torch.testing.assert_close(call(attention, q), call(real, q), equal_nan=True)
+
+
+def test_a_backend_that_fails_is_replaced_by_torch_and_named(tmp_path: Path) -> None:
+    attention = everywhere(tmp_path / "c.toml", "numpy")
+    q = torch.randn(2, 4, 16, 8)
+    attention(q, q, q)
+    negated = torch._neg_view(q)  # NumPy doesn't take it.
+    with pytest.warns(UserWarning, match=r"torch's function: numpy for scaled_dot/.* failed: RuntimeError"):
+        torch.testing.assert_close(attention(negated, q, q), real(negated, q, q))
+    assert "failed" in attention(q, q, q, explain=True)
+    torch.testing.assert_close(attention(q, q, q), real(q, q, q))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -99,6 +102,14 @@ def test_a_file_of_somebody_else_is_kept_and_a_missing_program_is_named(tmp_path
     kept = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "mine.toml"))
     assert (kept.returncode, kept.stdout) == (2, "")
     assert "mine.toml: this file was not written by capture, and is kept" in kept.stderr
+    nowhere = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "none/mine.toml"))
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")
+    assert "none/mine.toml: no file can be written in 'none'" in nowhere.stderr
+    (tmp_path / "train.py").touch()
+    assert (
+        "'train.py': No such file or directory; is it python train.py?"
+        in capture(tmp_path, "train.py").stderr
+    )
     missing = capture(tmp_path, "no-such-program")
     assert missing.returncode == 2
     assert "can't start 'no-such-program': No such file or directory" in missing.stderr
@@ -173,19 +184,48 @@ def call(Lk: int, mask: str = "none", Lq: int = 1, B: int = 2) -> Call:
 def test_growing_caches_become_a_case_an_octave_that_keeps_the_number_of_calls() -> None:
     counted = tuple(Counted(call(Lk), 10, 0) for Lk in range(100, 200))
     found = captured(Calls(counted, 0, 0.0), by_step=False)
-    assert {one.case.Lk: one.count for one in found.cases} == {114: 280, 164: 720}
+    assert {one.case.Lk: one.count for one in found.cases} == {113: 280, 163: 720}
     assert len(found.notes) == 2
 
 
-def test_paddings_of_many_batches_become_that_of_the_median_number_of_keys() -> None:
+def test_batches_of_many_shapes_become_few_cases_with_the_same_pairs() -> None:
+    kinds = [call(Lk, Lq=Lq, B=4096 // Lk) for Lq in range(17, 31) for Lk in range(65, 127)]
+    kinds += [call(L, f"padding:{L - 3},{L}", L) for L in range(65, 127)]
+    found = captured(Calls(tuple(Counted(kind, 10, 0) for kind in kinds), 0, 0.0), by_step=False)
+    plain, padded = found.cases
+    pairs = sum(10 * kind.B * kind.Lq * kind.Lk for kind in kinds[:-62])
+    case = plain.case
+    assert plain.count * case.B * case.Lq * case.Lk == pytest.approx(pairs, rel=0.05)
+    assert (padded.count, padded.case.Lq, padded.case.mask.padding) == (620, 97, (94, 97))
+
+
+def test_a_scale_beyond_those_of_the_rule_is_named_and_left_out() -> None:
+    counted = (Counted(call(16), 1, 0), Counted(replace(call(16), scale=50.0), 2, 0))
+    found = captured(Calls(counted, 0, 0.0), by_step=False)
+    assert (found.classified, found.calls, len(found.cases)) == (1, 3, 1)
+    assert found.notes == ("2 calls: not classified: f: scale = 50: give 0.0001 to 4",)
+
+
+def test_a_process_that_outlives_the_recording_runs(tmp_path: Path) -> None:
+    begin = "from attnbench.programs.begin import begin; begin(); import torch; print('ran')"
+    for folder in ({"ATTNBENCH_CAPTURE": str(tmp_path / "gone")}, {}):
+        done = subprocess.run(
+            [sys.executable, "-c", begin],
+            env=os.environ | folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, "ran\n")
+
+
+def test_paddings_of_many_batches_become_that_nearest_to_the_mean() -> None:
     counted = tuple(Counted(call(32, f"padding:{n},32", 32), 1, 1) for n in (3, 30, 9))
     (one,) = captured(Calls(counted, 3, 0.0), by_step=True).cases
     assert (one.case.mask.padding, one.count) == ((9, 32), 1)
 
 
 def test_backward_passes_with_dropout_are_measured_without_it() -> None:
-    from dataclasses import replace
-
     counted = Counted(replace(call(32, Lq=32), dropout=0.5), 5, 3)
     found = captured(Calls((counted,), 0, 0.0), by_step=False)
     assert {short_id(one.case): one.count for one in found.cases} == {
@@ -195,3 +235,31 @@ def test_backward_passes_with_dropout_are_measured_without_it() -> None:
     assert found.notes == (
         "3 calls: scaled_dot/B2-H4-L32-D16/dropout0.5: its backward passes are measured without dropout",
     )
+
+
+def test_numbers_of_numpy_and_torch_are_scales_and_probabilities() -> None:
+    q = torch.randn(1, 2, 16, 8)
+    with attnbench.capture() as calls:
+        for scale in (0.2, np.float32(0.2), torch.tensor(0.2)):
+            functional.scaled_dot_product_attention(q, q, q, scale=scale)
+        functional.scaled_dot_product_attention(q, q, q, dropout_p=np.float32(0.1))
+    assert in_words(calls.captured) == {
+        "scaled_dot@scale=0.2/H2-L16-D8": 3,
+        "scaled_dot/H2-L16-D8/dropout0.1": 1,
+    }
+
+
+def test_a_program_of_torchs_rarer_kinds_runs_as_it_does_alone(tmp_path: Path) -> None:
+    program = [sys.executable, str(EXAMPLES / "rare.py")]
+    alone = subprocess.run(program, capture_output=True, text=True, check=True)
+    done = capture(tmp_path, *program)
+    assert (done.returncode, done.stdout) == (0, alone.stdout)
+    for words in ("torch.func hides its batch", "nested tensors", "is_causal and a mask at once"):
+        assert f"1 call: not classified: scaled_dot_product_attention: {words}" in done.stderr
+    threads = f"/threads{torch.get_num_threads()}" if torch.get_num_threads() > 1 else ""
+    assert counts(tmp_path / "captured.toml") == {
+        f"scaled_dot/B2-H4-Hkv1-L16-D8{threads}": 1,
+        f"scaled_dot/B2-H4-L16-D8/causal{threads}": 1,
+        f"scaled_dot/B2-H4-Lq16-Lk20-D8/causal:lower_right{threads}": 1,
+        f"scaled_dot/H2-L5-D4{threads}": 1,
+    }

@@ -81,3 +81,15 @@ def test_other_masks_keep_their_kind_and_share() -> None:
     assert (mask_words(bias, 1, 2, 8, 8).mask, mask_words(bias, 1, 2, 8, 8).kept) == ("float", 1.0)
     by_head = torch.stack([checkers, ~checkers])[None]
     assert mask_words(by_head, 1, 2, 8, 8).mask == "bool:per_head"
+
+
+def test_numbers_that_change_the_answer_are_not_told_as_dropped_pairs() -> None:
+    least = torch.finfo(torch.float32).min
+    dropped = torch.ones(6, 6).triu(1).bool()
+    causal = torch.zeros(6, 6).masked_fill(dropped, least)
+    uniform = causal.clone()
+    uniform[0] = least
+    nan = torch.zeros(6, 6).masked_fill(dropped, float("nan"))
+    learned = torch.zeros(6, 6, requires_grad=True)
+    told = [mask_words(mask, 1, 2, 6, 6).mask for mask in (causal, uniform, nan, learned)]
+    assert told == ["causal", "float", "float", "float"]

@@ -48,3 +48,22 @@ def test_the_sum_of_each_backend_and_where_it_loses_most() -> None:
 def test_without_counts_nothing_is_summed() -> None:
     run = attnbench.load(REFERENCE)
     assert "all counted calls" not in render(run.judged, "table", answer=run.answers[0])
+
+
+def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
+    run = attnbench.load(REFERENCE)
+    (head,) = run.manifests
+    lost = head.cases[2]
+    records = tuple(
+        msgspec.structs.replace(one, status="unsupported", median_ms=None) if one.case == lost else one
+        for one in run.records
+    )
+    counted = replace(
+        run,
+        by_file=(records,),
+        manifests=(msgspec.structs.replace(head, counts=dict.fromkeys(head.cases, 2)),),
+    )
+    (answer,) = counted.answers
+    assert answer is not None
+    assert answer.totals[0].by_case.keys() == {*head.cases} - {lost}
+    assert "all counted calls but case 3 " in render(counted.judged, "table", answer=answer)
