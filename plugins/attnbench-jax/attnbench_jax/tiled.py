@@ -81,8 +81,8 @@ def function(is_causal: bool, scale: float, cap: float | None) -> Callable[..., 
             (_, total, out), _ = lax.scan(add_block, carry, width * jnp.arange(key_blocks))
             return None, out / jnp.maximum(total, jnp.asarray(0.5, wide))
 
-        # Loops without branches, because XLA computes what is independent on several threads. So blocks that a
-        # causal mask drops are computed too.
+        # Loops without branches, because XLA computes what is independent on several threads. So blocks
+        # that a causal mask drops are computed too.
         _, parts = lax.scan(some_rows, None, rows * jnp.arange(blocks))
         out = jnp.moveaxis(parts, 0, 3).reshape(B, H, blocks * rows, Dv)[:, :, :Lq]
         return jnp.moveaxis(out, 1, 2).astype(v.dtype)
