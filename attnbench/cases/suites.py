@@ -39,7 +39,7 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile
 from attnbench.types.extensions import Suite
 from attnbench.types.mask import parse_mask
-from attnbench.types.words import unknown_name
+from attnbench.types.words import printable_json, unknown_name
 
 MOST_CASES = 100_000
 """The most cases of one entry: the products of long lists would fill the memory."""
@@ -76,7 +76,7 @@ def read_suite(path: Path) -> Suite:
 def parse_suite(text: str, name: str) -> Suite:
     """Parse the suite in a TOML text, called ``name`` unless the text names it; raises BadFile."""
     try:
-        content = tomllib.loads(text)
+        content = printable_json(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as failure:
         raise BadFile(f"malformed TOML: {failure}") from failure
     for key, value in content.items():

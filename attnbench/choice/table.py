@@ -18,6 +18,7 @@ from attnbench.stats.answer import Compared, by_repetition, over
 from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import Manifest, Record
+from attnbench.types.words import printable_json
 
 FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
 FACTS = ("cpu", "cuda_devices", "torch")
@@ -177,24 +178,28 @@ def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
 
 def write_table(table: Table) -> str:
     """Return the table as TOML."""
-    lines = [FIRST_LINE.rstrip(), f"attnbench = {json.dumps(table.attnbench)}"]
-    lines += [f"runs = {json.dumps(table.runs)}", f"default = {json.dumps(table.default)}", "", "[facts]"]
-    lines += [f"{name} = {json.dumps(value)}" for name, value in table.facts.items()]
-    lines += ["", "[plugins]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in table.plugins.items())]
+    lines = [FIRST_LINE.rstrip(), f"attnbench = {_toml(table.attnbench)}"]
+    lines += [f"runs = {_toml(table.runs)}", f"default = {_toml(table.default)}", "", "[facts]"]
+    lines += [f"{name} = {_toml(value)}" for name, value in table.facts.items()]
+    lines += ["", "[plugins]", *(f"{_toml(k)} = {_toml(v)}" for k, v in table.plugins.items())]
     for choice in table.choices:
         lines += ["", "[[choices]]"]
         lines += [
-            f"{name} = {json.dumps(value)}"
+            f"{name} = {_toml(value)}"
             for name, value in msgspec.structs.asdict(choice).items()
             if name != "upto" or value
         ]
     return "\n".join(lines) + "\n"
 
 
+def _toml(value: object) -> str:
+    return json.dumps(printable_json(value), ensure_ascii=False)
+
+
 def read_table(path: Path) -> Table:
     """Read a choice file; raises :class:`BadFile`."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Table)
+        return msgspec.convert(printable_json(tomllib.loads(path.read_text(encoding="utf-8"))), Table)
     except OSError as failure:
         raise BadFile(f"can't read the choice {str(path)!r}: {failure.strerror}") from failure
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as failure:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.output import note
+from attnbench.cli.output import note, say
 from attnbench.cli.parameters import Whole
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
@@ -68,13 +68,13 @@ def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | N
         note("no attention call was captured: nothing was written")
     else:
         if steps and not found.steps:
-            click.echo("no optimizer made a step: the counts are of the whole program", err=True)
+            say("no optimizer made a step: the counts are of the whole program", err=True)
         note(f"captured {found.classified:,} of {count_of(found.calls, 'attention call')}")
         note(f"{'per step' if found.steps else 'calls':>10}  case")
         for one in found.cases:
             note(f"{one.count:>10,.6g}  {short_id(one.case)}")
     for words in found.notes:
-        click.echo(words, err=True)
+        say(words, err=True)
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
         note(f"next: attnbench run {out}")

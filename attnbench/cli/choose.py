@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.output import note
+from attnbench.cli.output import note, say
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
 
@@ -66,4 +66,4 @@ def _tell(decisions: Sequence[Decision]) -> None:
         else:
             value, bounds = ratio(one.choice.gain, one.choice.low, one.choice.high)
             words = f"{one.choice.backend}: torch's function takes {value} {bounds} times as long"
-        click.echo(f"{short_id(parse_case(one.case))}: {words}")
+        say(f"{short_id(parse_case(one.case))}: {words}")

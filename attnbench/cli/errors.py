@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from attnbench.cli.output import say
 from attnbench.types.errors import AttnbenchError
 
 TRACEBACK = "ATTNBENCH_TRACEBACK"
@@ -27,7 +28,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line."""
-        click.echo(f"attnbench: {' '.join(self.message.split())}", err=True)
+        say(f"attnbench: {' '.join(self.message.split())}", err=True)
 
 
 @contextmanager
@@ -67,6 +68,6 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
         if loudness() == "verbose":
             import traceback
 
-            click.echo(traceback.format_exc(), err=True, nl=False)
+            say(traceback.format_exc(), err=True, nl=False)
         hint = f"(set {TRACEBACK}=1 to see where)"
         raise Failure(f"{culprit()}unexpected {one_line(failure)} {hint}", 3) from failure

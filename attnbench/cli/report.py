@@ -19,10 +19,12 @@ from attnbench.cli.output import (
     print_records,
     print_run,
     record_format,
+    say,
     shown_of,
     write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
+from attnbench.reports.formats import as_text
 from attnbench.reports.units import duration
 from attnbench.types.errors import BadInput
 
@@ -144,7 +146,7 @@ def _content(name: str, run: Run, shown: Shown) -> str:
         return render(run.judged, "csv")
     view = View(trace=shown.trace)
     texts = [(head, render(judged, "markdown", view, answer)) for head, judged, answer in _each(run)]
-    return texts[0][1] if len(texts) == 1 else "\n".join(f"{head}\n\n{text}" for head, text in texts)
+    return texts[0][1] if len(texts) == 1 else "\n".join(f"{as_text(head)}\n\n{text}" for head, text in texts)
 
 
 def _write(target: Path, text: str) -> None:
@@ -164,14 +166,14 @@ def _each(run: Run) -> Iterator[tuple[str, list[Judged], Answer | None]]:
 
 def _print_runs(run: Run, format_: Format | Entry[Reporter], shown: Shown) -> None:
     for flaw in run.flaws:
-        click.echo(flaw, err=True)
+        say(flaw, err=True)
     if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
         print_run(run, format_, shown)
         return
     for head, judged, answer in _each(run):
-        click.echo(f"{head}\n")
+        say(f"{as_text(head) if format_ == 'markdown' else head}\n")
         print_records(judged, format_, answer, shown)
-        click.echo()
+        say()
 
 
 def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
@@ -181,7 +183,7 @@ def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
     runs = read_side(files)
     for run in runs:
         for problem in run.problems:
-            click.echo(problem, err=True)
+            say(problem, err=True)
     if format_ in ("json", "csv"):
         print_listing([row for run in runs for row in times_rows(run)], (), format_)
         return
@@ -191,9 +193,10 @@ def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
             for row in times_rows(run)
         ]
         columns = ("case", "backend", "status", "time", "q1", "q3", "reason")
-        click.echo(f"{run.path}: {run.started}, {run.environment.get('cpu')}\n")
+        head = f"{run.path}: {run.started}, {run.environment.get('cpu')}\n"
+        say(as_text(head) if format_ == "markdown" else head)
         print_listing(rows, [name for name in columns if any(row[name] for row in rows)], format_)
-        click.echo()
+        say()
     note("attnbench compare and attnbench history show how such files differ")
 
 

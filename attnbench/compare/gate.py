@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.words import count_of, unknown_name
+from attnbench.types.words import count_of, printable_json, unknown_name
 
 FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
 """The default for two sides."""
@@ -189,7 +189,7 @@ def read_gate(path: Path, gate: Gate) -> Gate:
     """
     where = f"the gate {str(path)!r}"
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = printable_json(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as failure:
         raise BadFile(f"can't read {where}: {failure.strerror}") from failure
     except (ValueError, RecursionError) as failure:

@@ -17,7 +17,7 @@ from types import ModuleType
 from attnbench.plugins.commands import CHOSEN, chosen_words, is_chosen, named_by_commands
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
-from attnbench.types.words import clean
+from attnbench.types.words import clean, printable
 
 
 def file_digest(content: bytes) -> str:
@@ -73,7 +73,7 @@ def installed() -> Iterator[Source]:
             continue
         seen.add(name)
         found += [
-            Source(point.name, point.value, name, distribution.version)
+            Source(*map(printable, (point.name, point.value, name, distribution.version)))
             for point in distribution.entry_points
             if point.group == GROUP
         ]

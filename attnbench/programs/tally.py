@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import mkstemp
 from typing import Any
 
+from attnbench.types.words import clean
+
 
 @dataclass(frozen=True)
 class Call:
@@ -156,4 +158,7 @@ def _kinds(text: str) -> Iterator[Kind]:
 
 
 def _made(of: type[Call] | type[Unclassified], values: dict[str, Any]) -> Kind:
-    return of(**{field.name: values[field.name] for field in fields(of)})
+    # Texts come from the program: names of functions and files, messages.
+    found: dict[str, Any] = {field.name: values[field.name] for field in fields(of)}
+    found |= {name: clean(value) for name, value in found.items() if isinstance(value, str)}
+    return of(**found)
