@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from attnbench.reports.run import Run
 from attnbench.stats.answer import Compared, by_repetition, over
 from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
 from attnbench.types.words import printable_json
 
@@ -199,10 +199,10 @@ def _toml(value: object) -> str:
 def read_table(path: Path) -> Table:
     """Read a choice file; raises :class:`BadFile`."""
     try:
-        return msgspec.convert(printable_json(tomllib.loads(path.read_text(encoding="utf-8"))), Table)
+        return msgspec.convert(parse_toml(read_text(path)), Table)
     except OSError as failure:
         raise BadFile(f"can't read the choice {str(path)!r}: {failure.strerror}") from failure
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as failure:
+    except ValueError as failure:
         raise BadFile(f"{str(path)!r} is not a choice of attnbench: {failure}") from failure
 
 

@@ -42,18 +42,24 @@ def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
     attnbench run captured.toml
     """
     from attnbench.programs.capture import run_program
+    from attnbench.results.format import check_writable
+    from attnbench.results.merge import whole_file
 
+    check_writable(out.parent)
     if out.exists() and not _is_ours(out):
         raise BadInput(f"--out {out}: this file was not written by capture, and is kept: name another one")
     start = time.monotonic()
     status, found = run_program(program, steps)
     _tell(found, status, time.monotonic() - start, out, steps)
     if found.cases:
-        out.write_text(found.toml(), encoding="utf-8")
+        with whole_file(out, replaces=True) as file:
+            file.write(found.toml().encode())
     sys.exit(status)
 
 
 def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.readline() == FIRST_LINE
 

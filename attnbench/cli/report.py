@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -115,18 +116,21 @@ def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
     """
     from attnbench.results.format import expand
 
-    read = {file.resolve() for file in expand(list(runs))} if targets else set()
-    seen: set[Path] = set()
+    read = {os.path.realpath(file) for file in expand(list(runs))} if targets else set()
+    seen: set[str] = set()
     for path in targets.values():
         if path.is_dir():
             raise BadInput(f"{str(path)!r} is a folder: name a file to write")
         if not path.parent.is_dir():
             raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
-        if path.resolve() in read:
+        real = os.path.realpath(path)
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{str(path)!r} is not a regular file: name a file to write")
+        if real in read:
             raise BadInput(f"{str(path)!r} is a run to be read: name another file to write")
-        if path.resolve() in seen:
+        if real in seen:
             raise BadInput(f"two options write {str(path)!r}: name another file for one of them")
-        seen.add(path.resolve())
+        seen.add(real)
     if "html" in targets:
         from attnbench.reports.html.page import check_packages
 
@@ -150,10 +154,10 @@ def _content(name: str, run: Run, shown: Shown) -> str:
 
 
 def _write(target: Path, text: str) -> None:
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as failure:
-        raise BadInput(f"can't write {str(target)!r}: {failure.strerror}") from failure
+    from attnbench.results.merge import whole_file
+
+    with whole_file(target, replaces=True) as file:
+        file.write(text.encode())
     note(f"written to {target}")
 
 

@@ -146,8 +146,11 @@ def _file(path: Path) -> Source:
             also = "name one of its files, or a module" if place.is_dir() else "name a file"
             raise BadInput(f"no plugin {str(path)!r}: not a file; {also}")
         content = place.read_bytes()
+        str(place.resolve()).encode()
     except OSError as failure:
         raise BadInput(f"no plugin {str(path)!r}: {failure.strerror}") from None
+    except UnicodeEncodeError:
+        raise BadInput(f"no plugin {str(path)!r}: its path is not UTF-8: rename it") from None
     digest = file_digest(content)
     # The digest in the module's name avoids clashes with libraries and with other files of the same name.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)

@@ -488,5 +488,5 @@ def expand(paths: Sequence[Path], *, also_json: bool = False) -> list[Path]:
                 kinds = "*.jsonl, *.json" if also_json else "*.jsonl"
                 raise BadFile(f"the folder {str(path)!r} holds no run ({kinds})")
         for file in inside:
-            found.setdefault(file.resolve(), file)
+            found.setdefault(Path(os.path.realpath(file)), file)
     return list(found.values())

@@ -18,11 +18,14 @@ from attnbench.types.errors import BadFile, BadInput
 def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
     """Open a file for writing under a name of its own; it gets its real name when the block ends.
 
-    replaces: True replaces a file of that name.
+    replaces: True replaces a file of that name, or the one that a link of that name leads to.
 
     Raises:
         BadInput: there is such a file and it is not replaced, or writing fails, as on a full disk.
     """
+    path = Path(os.path.realpath(path)) if replaces else path
+    if path.exists() and not path.is_file():
+        raise BadInput(f"can't write {str(path)!r}: it is not a regular file")
     unfinished = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         # Opened as any file, so that the user's umask decides on its permissions.

@@ -21,8 +21,9 @@ import pytest
 from click.testing import Result
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
-from made_sides import run_lines, write_benchmarks, write_run
+from made_sides import run_lines, times, write_benchmarks, write_run
 
+from attnbench.choice.table import read_table
 from attnbench.types.record import Record
 
 Invoke = Callable[..., Result]
@@ -166,7 +167,13 @@ def test_files_that_commands_write(invoke: Invoke, hostile: Path, tmp_path: Path
         assert not odd(text), kind
     clean(invoke("report", str(tmp_path / "b.json")))
     clean(invoke("merge", str(hostile), "--out", str(tmp_path / "merged.jsonl")))
-    clean(invoke("choose", str(hostile), "--default", "one", "--out", str(tmp_path / "choice.toml")))
+    cells = {CASE_ID: {"sdpa_flash": times(2e5), "eager": times(1e5)}}
+    faster = write_run(tmp_path / "faster.jsonl", hostile_lines(cells=cells))
+    table = tmp_path / "choice.toml"
+    assert invoke("choose", str(faster), "--out", str(table)).exit_code == 0
+    assert not odd(table.read_text(encoding="utf-8"))
+    assert read_table(table).choices
+    clean(invoke("choose", str(faster), "--out", str(table)))
 
 
 def test_words_of_the_command_line_and_names_of_files(invoke: Invoke, tmp_path: Path) -> None:
