@@ -23,10 +23,10 @@ def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
     Raises:
         BadInput: there is such a file and it is not replaced, or writing fails, as on a full disk.
     """
-    path = Path(os.path.realpath(path)) if replaces else path
-    if path.exists() and not path.is_file():
+    real = Path(os.path.realpath(path)) if replaces else path
+    if replaces and real.exists() and not real.is_file():
         raise BadInput(f"can't write {str(path)!r}: it is not a regular file")
-    unfinished = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    unfinished = real.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         # Opened as any file, so that the user's umask decides on its permissions.
         with unfinished.open("xb") as file:
@@ -34,10 +34,10 @@ def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         if replaces:
-            unfinished.replace(path)
+            unfinished.replace(real)
         else:
             _name(unfinished, path)
-        _force_names(path.parent)
+        _force_names(real.parent)
     except FileExistsError as failure:
         raise BadInput(f"{str(path)!r} exists; name another file") from failure
     except OSError as failure:
