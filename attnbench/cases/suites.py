@@ -28,7 +28,6 @@ the rest have the defaults of ids. A case with E is multihead unless it says oth
 
 from __future__ import annotations
 
-import tomllib
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -38,6 +37,7 @@ from attnbench.cases.ids import build_case, parse_case
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile
 from attnbench.types.extensions import Suite
+from attnbench.types.files import parse_toml, read_text
 from attnbench.types.mask import parse_mask
 from attnbench.types.words import unknown_name
 
@@ -62,7 +62,7 @@ def read_suite(path: Path) -> Suite:
         BadFile: one sentence: it can't be read, is not TOML, has an unknown key, or an impossible case.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as failure:
         raise BadFile(f"can't read the suite {str(path)!r}: {failure.strerror}") from failure
     except UnicodeDecodeError as failure:
@@ -76,8 +76,8 @@ def read_suite(path: Path) -> Suite:
 def parse_suite(text: str, name: str) -> Suite:
     """Parse the suite in a TOML text, called ``name`` unless the text names it; raises BadFile."""
     try:
-        content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as failure:
+        content = parse_toml(text)
+    except ValueError as failure:
         raise BadFile(f"malformed TOML: {failure}") from failure
     for key, value in content.items():
         if key not in _TOP:

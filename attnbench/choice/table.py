@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,9 @@ from attnbench.reports.run import Run
 from attnbench.stats.answer import Compared, by_repetition, over
 from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
+from attnbench.types.words import printable_json
 
 FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
 FACTS = ("cpu", "cuda_devices", "torch")
@@ -182,27 +183,31 @@ def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
 
 def write_table(table: Table) -> str:
     """Return the table as TOML."""
-    lines = [FIRST_LINE.rstrip(), f"attnbench = {json.dumps(table.attnbench)}"]
-    lines += [f"runs = {json.dumps(table.runs)}", f"default = {json.dumps(table.default)}", "", "[facts]"]
-    lines += [f"{name} = {json.dumps(value)}" for name, value in table.facts.items()]
-    lines += ["", "[plugins]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in table.plugins.items())]
+    lines = [FIRST_LINE.rstrip(), f"attnbench = {_toml(table.attnbench)}"]
+    lines += [f"runs = {_toml(table.runs)}", f"default = {_toml(table.default)}", "", "[facts]"]
+    lines += [f"{name} = {_toml(value)}" for name, value in table.facts.items()]
+    lines += ["", "[plugins]", *(f"{_toml(k)} = {_toml(v)}" for k, v in table.plugins.items())]
     for choice in table.choices:
         lines += ["", "[[choices]]"]
         lines += [
-            f"{name} = {json.dumps(value)}"
+            f"{name} = {_toml(value)}"
             for name, value in msgspec.structs.asdict(choice).items()
             if name != "upto" or value
         ]
     return "\n".join(lines) + "\n"
 
 
+def _toml(value: object) -> str:
+    return json.dumps(printable_json(value), ensure_ascii=False)
+
+
 def read_table(path: Path) -> Table:
     """Read a choice file; raises :class:`BadFile`."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Table)
+        return msgspec.convert(parse_toml(read_text(path)), Table)
     except OSError as failure:
         raise BadFile(f"can't read the choice {str(path)!r}: {failure.strerror}") from failure
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as failure:
+    except ValueError as failure:
         raise BadFile(f"{str(path)!r} is not a choice of attnbench: {failure}") from failure
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.output import note
+from attnbench.cli.output import note, say
 from attnbench.cli.parameters import Whole
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
@@ -43,7 +43,10 @@ def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
     attnbench run captured.toml
     """
     from attnbench.programs.capture import run_program
+    from attnbench.results.format import check_writable
+    from attnbench.results.merge import whole_file
 
+    check_writable(out.parent)
     if out.exists() and not _is_ours(out):
         raise BadInput(f"--out {out}: this file was not written by capture, and is kept: name another one")
     if not os.access(out.parent, os.W_OK):
@@ -52,11 +55,14 @@ def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
     status, found = run_program(program, steps)
     _tell(found, status, time.monotonic() - start, out, steps)
     if found.cases:
-        out.write_text(found.toml(), encoding="utf-8")
+        with whole_file(out, replaces=True) as file:
+            file.write(found.toml().encode())
     sys.exit(status)
 
 
 def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.readline() == FIRST_LINE
 
@@ -71,13 +77,13 @@ def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | N
         note("no attention call was captured: nothing was written; the program's Python needs attnbench, too")
     else:
         if steps and not found.steps:
-            click.echo("no optimizer made a step: the counts are of the whole program", err=True)
+            say("no optimizer made a step: the counts are of the whole program", err=True)
         note(f"captured {found.classified:,} of {count_of(found.calls, 'attention call')}")
         note(f"{'per step' if found.steps else 'calls':>10}  case")
         for one in found.cases:
             note(f"{one.count:>10,.6g}  {short_id(one.case)}")
     for words in found.notes:
-        click.echo(words, err=True)
+        say(words, err=True)
     if found.cases:
         note(f"recording took {found.recording_s:.2g} s of {took_s:.2g} s")
         note(f"next: attnbench run {out}")

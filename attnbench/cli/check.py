@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import click
 
 from attnbench.cli.options import SELECTING, CommonFirst, measuring_options, options_of
-from attnbench.cli.output import Shown, note, print_run, record_format
+from attnbench.cli.output import Shown, note, print_run, record_format, say
 from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure
@@ -60,5 +60,5 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
         note(f"stored in {run.path}")
         if format_ != "table":
             print_run(run, format_, Shown())
-    click.echo(str(report), err=format_ != "table")
+    say(str(report), err=format_ != "table")
     ctx.exit(1 if report.findings else 3 if report.unavailable else 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.output import note
+from attnbench.cli.output import note, say
 from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
 
@@ -42,8 +42,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
     from attnbench.api import loaded
     from attnbench.choice.table import FIRST_LINE, decide, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
+    from attnbench.results.merge import whole_file
 
-    if out.exists() and not out.read_text(errors="replace").startswith(FIRST_LINE):
+    if out.exists() and not (out.is_file() and out.read_text(errors="replace").startswith(FIRST_LINE)):
         raise BadInput(f"--out {out}: this file was not written by choose, and is kept: name another one")
     registry = load_and_tell()
     registry.backend(default)
@@ -51,7 +52,8 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
     decisions = decide(run, registry, default)
     table = table_of(run, decisions, default)
     _tell(decisions)
-    out.write_text(write_table(table), encoding="utf-8")
+    with whole_file(out, replaces=True) as file:
+        file.write(write_table(table).encode())
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 
 
@@ -66,4 +68,4 @@ def _tell(decisions: Sequence[Decision]) -> None:
         else:
             value, bounds = ratio(one.choice.gain, one.choice.low, one.choice.high)
             words = f"{one.choice.backend}: torch's function takes {value} {bounds} times as long"
-        click.echo(f"{short_id(parse_case(one.case))}: {words}")
+        say(f"{short_id(parse_case(one.case))}: {words}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from attnbench.cli.options import format_option
-from attnbench.cli.output import print_listing
+from attnbench.cli.output import print_listing, say
 from attnbench.cli.parameters import ALLOCATOR, Whole
 
 if TYPE_CHECKING:
@@ -51,5 +51,5 @@ def command(*, threads: int, allocator: str, format_: Format) -> None:
     print_listing(rows, ("level", "name", "what", "effect", "remedy"), format_)
     bad = sum(finding.level == "bad" for finding in findings)
     if bad:
-        click.echo(f"{bad} of {len(findings)} findings would change a verdict", err=True)
+        say(f"{bad} of {len(findings)} findings would change a verdict", err=True)
         click.get_current_context().exit(1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from attnbench.cli.output import say
 from attnbench.types.errors import AttnbenchError
 
 TRACEBACK = "ATTNBENCH_TRACEBACK"
@@ -27,7 +28,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line."""
-        click.echo(f"attnbench: {' '.join(self.message.split())}", err=True)
+        say(f"attnbench: {' '.join(self.message.split())}", err=True)
 
 
 @contextmanager
@@ -54,6 +55,8 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
             # click would exit with 1, which stands for a failed check.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
             raise click.exceptions.Exit(128 + signal.SIGPIPE) from failure
+        if failure.errno in (errno.EMFILE, errno.ENFILE):
+            raise Failure("too few file descriptors: allow more, as by ulimit -n 1024", 2) from failure
         where = f" {str(failure.filename)!r}" if failure.filename is not None else ""
         raise Failure(f"{failure.strerror or failure}{where}", 3) from failure
     except Exception as failure:
@@ -67,6 +70,6 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
         if loudness() == "verbose":
             import traceback
 
-            click.echo(traceback.format_exc(), err=True, nl=False)
+            say(traceback.format_exc(), err=True, nl=False)
         hint = f"(set {TRACEBACK}=1 to see where)"
         raise Failure(f"{culprit()}unexpected {one_line(failure)} {hint}", 3) from failure

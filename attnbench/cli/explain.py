@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from attnbench.cli.options import format_option
-from attnbench.cli.output import note, print_listing, print_text, width
+from attnbench.cli.output import note, print_listing, print_text, say, width
 from attnbench.cli.parameters import (
     DOORS,
     EXAMPLE,
@@ -92,6 +92,7 @@ def command(
     from attnbench.explain.lessons import LESSONS
     from attnbench.explain.picture import draw
     from attnbench.explain.steps import number_rows, steps_markdown, steps_rows, steps_text
+    from attnbench.reports.formats import as_text
     from attnbench.types.words import clean
 
     registry = load_plugins()
@@ -125,7 +126,7 @@ def command(
         heading = textwrap.fill(clean(title), width(), subsequent_indent="  ")
         print_text(f"{heading}\n\n{steps_text(steps, width=width(), digits=digits, rows=rows)}")
     elif format_ == "markdown":
-        print_text(f"## {clean(title)}\n\n{steps_markdown(steps, digits=digits, rows=rows)}")
+        print_text(f"## {as_text(clean(title))}\n\n{steps_markdown(steps, digits=digits, rows=rows)}")
     else:
         about = {"topic": word or rule, "rule": rule, "seed": seed}
         made = [row | about for row in (steps_rows if format_ == "json" else number_rows)(steps)]
@@ -217,8 +218,8 @@ def _list(registry: Registry, format_: Format) -> None:
         keys = ("kind", "topic", "summary")
         print_listing([dict(zip(keys, row, strict=True)) for row in rows], keys, format_)
         return
-    click.echo("attnbench explain TOPIC computes one of these step by step:")
+    say("attnbench explain TOPIC computes one of these step by step:")
     for kind in dict.fromkeys(row[0] for row in rows):
-        click.echo(f"\n{kind}:")
+        say(f"\n{kind}:")
         for _, name, summary in (row for row in rows if row[0] == kind):
-            click.echo(f"  {name:<16}  {summary}")
+            say(f"  {name:<16}  {summary}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from attnbench.cli.options import format_option
-from attnbench.cli.output import colourful, print_text, width
+from attnbench.cli.output import colourful, print_text, say, width
 from attnbench.cli.parameters import BACKEND
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(
     runs = read_side(files or [Path("results")])
     for run in runs:
         for problem in run.problems:
-            click.echo(problem, err=True)
+            say(problem, err=True)
     cells = [cell for run in runs for cell in run.cells]
     wanted = _known("case", {word: _full_id(word) for word in cases}, [cell.case for cell in cells])
     names = _known("backend", {name: name for name in backends}, [c.backend for c in cells if c.backend])

@@ -10,7 +10,7 @@ import click
 
 from attnbench.cli.group import NamingGroup
 from attnbench.cli.options import SELECTION, WORDS, decorated, format_option, selected
-from attnbench.cli.output import print_listing
+from attnbench.cli.output import print_listing, say
 from attnbench.cli.parameters import load_plugins, plugin_option
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def cases(format_: Format, **chosen: Any) -> None:
 
     found = {case_id(case): case.rule for case in selected(load_plugins(), chosen, timed=False).cases}
     if format_ == "table":
-        click.echo("\n".join(found))
+        say("\n".join(found))
         return
     rows = [{"id": text, "rule": rule} | case_fields(text) for text, rule in found.items()]
     print_listing(rows, list(rows[0]), format_)

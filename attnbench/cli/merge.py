@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from attnbench.cli.output import note
+from attnbench.cli.output import note, say
 from attnbench.types.words import count_of
 
 
@@ -32,7 +32,7 @@ def command(files: tuple[Path, ...], out: Path) -> None:
         raise BadInput(f"--out {str(out)!r}: give the new file a name that ends in .jsonl")
     merged = merge(expand(files), out)
     for said in merged.notes:
-        click.echo(said, err=True)
+        say(said, err=True)
     for run in merged.runs:
         records = count_of(len(run.records), "record")
         cut = "" if run.finished else ", cut off"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from attnbench.cli.output import note
+from attnbench.cli.output import note, say
 from attnbench.cli.parameters import load_plugins
 
 
@@ -40,4 +40,4 @@ def command(name: str, into: Path) -> None:
     files = package(names)
     write_folder(folder, files)
     note(f"wrote {folder}: {', '.join(files)}. Next steps:")
-    click.echo("\n".join(next_lines(names, shlex.quote(str(folder)))))
+    say("\n".join(next_lines(names, shlex.quote(str(folder)))))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from attnbench.types.formats import FORMATS, Format
+from attnbench.types.words import printable
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
@@ -67,7 +68,15 @@ def loudness() -> Loudness:
 def note(text: str) -> None:
     """Print on stderr what is neither an error nor a warning, unless --quiet was given."""
     if loudness() != "quiet":
-        click.echo(text, err=True)
+        say(text, err=True)
+
+
+def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text that may hold foreign words: the door through which every command prints.
+
+    Names of files, words of the command line and messages of plugins change no terminal.
+    """
+    click.echo(printable(text), err=err, nl=nl)
 
 
 def width() -> int:
@@ -81,8 +90,8 @@ def colourful() -> bool:
 
 
 def print_text(text: str) -> None:
-    """Print a text that ends in its own newline."""
-    click.echo(text, nl=False)
+    """Print a text that ends in its own newline. It may have colours, so data in it is printable already."""
+    click.echo(text if colourful() else printable(text), nl=False)
 
 
 def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format_: Format) -> None:

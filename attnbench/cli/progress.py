@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attnbench.cli.output import loudness, note, print_listing
+from attnbench.cli.output import loudness, note, print_listing, say
 from attnbench.types.compared import parts_of
-from attnbench.types.words import count_of
+from attnbench.types.words import count_of, printable
 
 if TYPE_CHECKING:
     from attnbench.runner.forecast import CaseForecast, Forecast
@@ -82,14 +82,14 @@ def _bar() -> Iterator[Progress]:
 
 def _print_step(moment: Moment) -> None:
     where = f"{moment.number}/{moment.cases} {moment.case}: {moment.doing}"
-    click.echo(f"{moment.elapsed_s:7.1f} s  {where}, {left_words(moment)}", err=True)
+    say(f"{moment.elapsed_s:7.1f} s  {where}, {left_words(moment)}", err=True)
     _print_row(moment)
 
 
 def _print_row(moment: Moment) -> None:
     if row := case_row(moment):
         left = f" ({left_words(moment)})" if moment.left_s >= 1 else ""
-        click.echo(row + left, err=True)
+        say(row + left, err=True)
 
 
 def case_row(moment: Moment) -> str:
@@ -118,7 +118,7 @@ def show_step(text: str) -> None:
     if loudness() != "quiet" and _rewritable():
         # A line that is wrapped can't be rewritten.
         text = text[: shutil.get_terminal_size().columns - 1]
-        click.echo(f"\r\033[K{text}", nl=False, err=True)
+        click.echo(f"\r\033[K{printable(text)}", nl=False, err=True)
 
 
 def _rewritable() -> bool:
@@ -152,7 +152,7 @@ def warn_of_busy_cores(cases: Iterable[Case]) -> None:
     threads = max((case.threads for case in cases if case.device == "cpu"), default=1)
     warning = busy_warning(threads, allowed_cpus(), watch_cores()) if threads > 1 else ""
     if warning:
-        click.echo(f"attnbench: {warning}", err=True)
+        say(f"attnbench: {warning}", err=True)
 
 
 def plan_words(foreseen: Forecast, options: Options) -> str:

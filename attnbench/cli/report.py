@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -19,10 +20,12 @@ from attnbench.cli.output import (
     print_records,
     print_run,
     record_format,
+    say,
     shown_of,
     write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
+from attnbench.reports.formats import as_text
 from attnbench.reports.units import duration
 from attnbench.types.errors import BadInput
 
@@ -113,18 +116,21 @@ def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
     """
     from attnbench.results.format import expand
 
-    read = {file.resolve() for file in expand(list(runs))} if targets else set()
-    seen: set[Path] = set()
+    read = {os.path.realpath(file) for file in expand(list(runs))} if targets else set()
+    seen: set[str] = set()
     for path in targets.values():
         if path.is_dir():
             raise BadInput(f"{str(path)!r} is a folder: name a file to write")
         if not path.parent.is_dir():
             raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
-        if path.resolve() in read:
+        real = os.path.realpath(path)
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{str(path)!r} is not a regular file: name a file to write")
+        if real in read:
             raise BadInput(f"{str(path)!r} is a run to be read: name another file to write")
-        if path.resolve() in seen:
+        if real in seen:
             raise BadInput(f"two options write {str(path)!r}: name another file for one of them")
-        seen.add(path.resolve())
+        seen.add(real)
     if "html" in targets:
         from attnbench.reports.html.page import check_packages
 
@@ -144,14 +150,14 @@ def _content(name: str, run: Run, shown: Shown) -> str:
         return render(run.judged, "csv")
     view = View(trace=shown.trace)
     texts = [(head, render(judged, "markdown", view, answer)) for head, judged, answer in _each(run)]
-    return texts[0][1] if len(texts) == 1 else "\n".join(f"{head}\n\n{text}" for head, text in texts)
+    return texts[0][1] if len(texts) == 1 else "\n".join(f"{as_text(head)}\n\n{text}" for head, text in texts)
 
 
 def _write(target: Path, text: str) -> None:
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as failure:
-        raise BadInput(f"can't write {str(target)!r}: {failure.strerror}") from failure
+    from attnbench.results.merge import whole_file
+
+    with whole_file(target, replaces=True) as file:
+        file.write(text.encode())
     note(f"written to {target}")
 
 
@@ -164,14 +170,14 @@ def _each(run: Run) -> Iterator[tuple[str, list[Judged], Answer | None]]:
 
 def _print_runs(run: Run, format_: Format | Entry[Reporter], shown: Shown) -> None:
     for flaw in run.flaws:
-        click.echo(flaw, err=True)
+        say(flaw, err=True)
     if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
         print_run(run, format_, shown)
         return
     for head, judged, answer in _each(run):
-        click.echo(f"{head}\n")
+        say(f"{as_text(head) if format_ == 'markdown' else head}\n")
         print_records(judged, format_, answer, shown)
-        click.echo()
+        say()
 
 
 def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
@@ -181,7 +187,7 @@ def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
     runs = read_side(files)
     for run in runs:
         for problem in run.problems:
-            click.echo(problem, err=True)
+            say(problem, err=True)
     if format_ in ("json", "csv"):
         print_listing([row for run in runs for row in times_rows(run)], (), format_)
         return
@@ -191,9 +197,10 @@ def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:
             for row in times_rows(run)
         ]
         columns = ("case", "backend", "status", "time", "q1", "q3", "reason")
-        click.echo(f"{run.path}: {run.started}, {run.environment.get('cpu')}\n")
+        head = f"{run.path}: {run.started}, {run.environment.get('cpu')}\n"
+        say(as_text(head) if format_ == "markdown" else head)
         print_listing(rows, [name for name in columns if any(row[name] for row in rows)], format_)
-        click.echo()
+        say()
     note("attnbench compare and attnbench history show how such files differ")
 
 

@@ -16,6 +16,7 @@ from attnbench.cli.output import (
     own_format,
     print_run,
     record_format,
+    say,
     shown_of,
     write_benchmark_json,
 )  # fmt: skip
@@ -83,7 +84,7 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         try:
             print_run(loaded(stop.path, registry), printed, shown_of(chosen))
         except PluginFailed as failure:
-            click.echo(f"attnbench: {failure}", err=True)
+            say(f"attnbench: {failure}", err=True)
         raise
     try:
         print_run(run, printed, shown_of(chosen))
@@ -91,7 +92,7 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         # Last, where it is still seen: the table of a suite is longer than a terminal.
         note(f"stored in {run.path}")
         if run.unfinished:
-            click.echo(f"some records are interrupted; {go_on_words(run.path, live=False)}", err=True)
+            say(f"some records are interrupted; {go_on_words(run.path, live=False)}", err=True)
         if chosen.get("benchmark_json") is not None:
             write_benchmark_json(run.paths, chosen["benchmark_json"])
     ctx.exit(run.exit_code)
@@ -114,7 +115,7 @@ def _resumed(ctx: click.Context, path: Path, registry: Registry) -> Callable[[Pr
         leave_out = ", ".join(words[name] for name in given)
         raise click.UsageError(f"--resume uses the options of the stored run: leave out {leave_out}", ctx)
     if read_run(path).torn:
-        click.echo(f"{path}: its last line was cut off and is dropped", err=True)
+        say(f"{path}: its last line was cut off and is dropped", err=True)
     return lambda tell: go_on(path, registry, tell)
 
 

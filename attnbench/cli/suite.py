@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from attnbench.cli.group import NamingGroup
-from attnbench.cli.output import note, print_text
+from attnbench.cli.output import note, print_text, say
 from attnbench.cli.parameters import Whole
 from attnbench.types.words import count_of
 
@@ -113,6 +113,6 @@ def from_config(config: Path, tp: int, **lengths: Any) -> None:
     made = model_suite(read_model(config), Lengths(**lengths), tp)
     print_text(made.text)
     for words in made.notes:
-        click.echo(words, err=True)
+        say(words, err=True)
     note(count_of(made.cases, "case"))
     note("next: attnbench run FILE --plan says how long it takes")

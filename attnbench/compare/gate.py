@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from msgspec import Meta, Struct
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.files import parse_toml, read_text
 from attnbench.types.words import count_of, unknown_name
 
 FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
@@ -189,11 +189,10 @@ def read_gate(path: Path, gate: Gate) -> Gate:
     """
     where = f"the gate {str(path)!r}"
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = parse_toml(read_text(path))
     except OSError as failure:
         raise BadFile(f"can't read {where}: {failure.strerror}") from failure
-    except (ValueError, RecursionError) as failure:
-        # int() raises another ValueError than TOMLDecodeError for thousands of digits.
+    except ValueError as failure:
         raise BadFile(f"{where} is not TOML: {failure}") from failure
     try:
         file = msgspec.convert(content, _FileTable)

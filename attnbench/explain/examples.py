@@ -10,7 +10,7 @@ import numpy as np
 
 from attnbench.types.errors import BadInput
 from attnbench.types.mask import EVERYTHING, Mask
-from attnbench.types.words import count_of
+from attnbench.types.words import count_of, printable
 
 if TYPE_CHECKING:
     from attnbench.types.rule import Array, Rule
@@ -72,7 +72,7 @@ def _labelled(labels: tuple[str, ...], name: str, rows: Array) -> tuple[str, ...
     if labels and len(labels) != len(rows):
         words = count_of(len(labels), "label"), count_of(len(rows), "row")
         raise BadInput(f"{words[0]} for the {words[1]} of {name}: give one label for each")
-    return labels or numbered(name.lower(), len(rows))
+    return tuple(map(printable, labels)) or numbered(name.lower(), len(rows))
 
 
 def numbered(letter: str, count: int) -> tuple[str, ...]:

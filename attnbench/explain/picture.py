@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.explain.steps import Step, grid, short
-from attnbench.types.errors import BadFile, BadInput
+from attnbench.results.merge import whole_file
+from attnbench.types.errors import BadInput
 from attnbench.types.words import clean
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def draw(steps: Sequence[Step], title: str, path: Path) -> None:
     """Draw steps into a file, in the format that its name ends in.
 
     Raises:
-        BadInput: there is nothing to draw, too much, or another format.
-        BadFile: the file can't be written.
+        BadInput: there is nothing to draw, too much, or another format; or the file can't be written.
     """
     if path.suffix.lower() not in ENDINGS:
         raise BadInput(f"{str(path)!r}: give a file that ends in {' or '.join(ENDINGS)}")
@@ -51,10 +51,8 @@ def draw(steps: Sequence[Step], title: str, path: Path) -> None:
             words = "a .png needs vl-convert-python: pip install 'attnbench[html]', or give a .svg"
             raise BadInput(words) from None
         drawn = vl_convert.svg_to_png(text, scale=2)
-    try:
-        path.write_bytes(drawn)
-    except OSError as failure:
-        raise BadFile(f"can't write {str(path)!r}: {failure.strerror or failure}") from None
+    with whole_file(path, replaces=True) as file:
+        file.write(drawn)
 
 
 def svg(steps: Sequence[Step], title: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from attnbench.explain.examples import Example, checked, example_of
 from attnbench.types.errors import BadFile, BadInput
+from attnbench.types.files import check_regular
 from attnbench.types.words import clean, unknown_name
 
 KINDS = (".csv", ".json", ".npy", ".npz")
@@ -56,6 +57,7 @@ def _read(path: Path) -> dict[str, Any]:
     if ending not in KINDS:
         raise BadInput(f"{where}: give a file that ends in {', '.join(KINDS)}")
     try:
+        check_regular(path)
         if ending == ".csv":
             with path.open(newline="", encoding="utf-8-sig") as file:
                 return _csv(csv.reader(file))

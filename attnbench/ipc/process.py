@@ -8,10 +8,10 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -28,6 +28,13 @@ def live_by_line() -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, 0)
+
+
+def adopt_orphans() -> None:
+    """Have the kernel make this process the parent of what its children leave, daemons too. Linux only."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def leave_terminal() -> None:
@@ -88,6 +95,38 @@ def state_of(pid: int) -> str:
 def has_ended(pid: int) -> bool:
     """Return whether a process has ended; one that nobody has waited for (a zombie) has."""
     return state_of(pid) in "ZX"
+
+
+def children_of(pid: int) -> frozenset[int]:
+    """Return the children of a process that still run, where the kernel tells."""
+    found: set[int] = set()
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found.update(map(int, children.read_text().split()))
+    return frozenset(child for child in found if not has_ended(child))
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process that still run, and theirs."""
+    return [each for child in children_of(pid) for each in (child, *descendants(child))]
+
+
+def session_of(leader_pid: int) -> list[int]:
+    """Return the processes that still run of the session that a process led."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if state not in "ZX" and int(session) == leader_pid:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill these processes, as far as they still run and the system allows it."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def kill_group(leader_pid: int) -> None:

@@ -14,6 +14,7 @@ from attnbench.models.families import FAMILIES, Family
 from attnbench.models.layers import LayerKind, Model
 from attnbench.types.case import DTYPES
 from attnbench.types.errors import BadFile
+from attnbench.types.files import read_text
 from attnbench.types.words import clean
 
 Fields = MutableMapping[str, Any]
@@ -74,7 +75,7 @@ def read_model(path: Path) -> Model:
     """
     name = f"the config {str(path)!r}"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_text(path))
     except OSError as failure:
         raise BadFile(f"can't read {name}: {failure.strerror}") from failure
     except (ValueError, RecursionError) as failure:

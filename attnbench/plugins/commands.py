@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnbench.types.words import clean
+
 CHOSEN = "ATTNBENCH_LOAD_PLUGINS"
 """The environment variable that chooses installed plugins; see :func:`chosen_words`."""
 
@@ -126,14 +128,14 @@ def _points(folder: str) -> Iterator[tuple[str, str]]:
     with contextlib.suppress(Error):
         parser.read_string(_text(folder, _POINTS))
     if parser.has_section(GROUP):
-        yield from parser.items(GROUP)
+        yield from ((clean(name), clean(value)) for name, value in parser.items(GROUP))
 
 
 def _metadata(folder: str) -> dict[str, str]:
     """Return the head of a distribution's metadata: name, version, summary and more."""
     head = (_text(folder, "METADATA") or _text(folder, "PKG-INFO")).partition("\n\n")[0]
     lines = [line.partition(":") for line in head.splitlines() if not line[:1].isspace()]
-    return {name.lower(): " ".join(value.split()) for name, colon, value in lines if colon}
+    return {name.lower(): clean(value) for name, colon, value in lines if colon}
 
 
 def _text(folder: str, file: str) -> str:

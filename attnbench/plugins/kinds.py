@@ -64,8 +64,8 @@ def _word(allowed: Collection[str], value: object) -> str | None:
 
 
 def _words(value: object) -> str | None:
-    fine = isinstance(value, tuple) and all(isinstance(word, str) for word in value)
-    return None if fine else "a tuple of words is needed"
+    fine = isinstance(value, tuple) and all(isinstance(word, str) and word.isprintable() for word in value)
+    return None if fine else "a tuple of printable words is needed"
 
 
 def _some_of(allowed: Collection[str], value: Any) -> str | None:

@@ -17,7 +17,7 @@ from types import ModuleType
 from attnbench.plugins.commands import CHOSEN, chosen_words, is_chosen, named_by_commands
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
-from attnbench.types.words import clean
+from attnbench.types.words import clean, printable
 
 
 def file_digest(content: bytes) -> str:
@@ -73,7 +73,7 @@ def installed() -> Iterator[Source]:
             continue
         seen.add(name)
         found += [
-            Source(point.name, point.value, name, distribution.version)
+            Source(*map(printable, (point.name, point.value, name, distribution.version)))
             for point in distribution.entry_points
             if point.group == GROUP
         ]
@@ -146,8 +146,11 @@ def _file(path: Path) -> Source:
             also = "name one of its files, or a module" if place.is_dir() else "name a file"
             raise BadInput(f"no plugin {str(path)!r}: not a file; {also}")
         content = place.read_bytes()
+        str(place.resolve()).encode()
     except OSError as failure:
         raise BadInput(f"no plugin {str(path)!r}: {failure.strerror}") from None
+    except UnicodeEncodeError:
+        raise BadInput(f"no plugin {str(path)!r}: its path is not UTF-8: rename it") from None
     digest = file_digest(content)
     # The digest in the module's name avoids clashes with libraries and with other files of the same name.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkstemp
 
+from attnbench.types.words import clean
+
 
 @dataclass(frozen=True)
 class Call:
@@ -154,4 +156,6 @@ def _kinds(text: str) -> Iterator[Kind]:
     for line in text.splitlines(keepends=True):
         if line.endswith("\n"):  # Else the process was killed while it wrote it, and nothing was counted.
             (name, values), *_ = json.loads(line).items()
+            # Texts come from the program: names of functions and files, messages.
+            values = {key: clean(value) if isinstance(value, str) else value for key, value in values.items()}
             yield (Call if name == "Call" else Unclassified)(**values)

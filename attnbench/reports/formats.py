@@ -11,24 +11,37 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from attnbench.types.formats import Format
+from attnbench.types.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 
-_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w+;)")
-"""The places where HTML would begin, which Markdown passes on."""
+_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=#?\w+;)|\\|\](?=[(\[:])|:(?=//)|(?<=\bwww)\.")
+"""The places where HTML, a link or an image would begin, or an address would become a link."""
+_ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;", ".": "&#46;"}
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")
+"""The beginning of a cell that a spreadsheet computes."""
 
 
 def as_json(rows: Sequence[dict[str, Any]]) -> str:
     """A list of objects, one a line. Values must be finite: JSON has no NaN."""
-    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    lines = (_json(row) for row in rows)
     return "[\n" + ",\n".join(f" {line}" for line in lines) + "\n]\n" if rows else "[]\n"
 
 
+def _json(row: dict[str, Any]) -> str:
+    """Return a row as JSON; what is not printable stands in JSON's own escapes."""
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
 def as_csv(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
-    """Comma-separated values under a line of names; empty for None."""
+    """Comma-separated values under a line of names; empty for None.
+
+    Texts that a spreadsheet would take for a formula begin with an apostrophe.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -51,8 +64,8 @@ def as_markdown(
 
 
 def as_text(words: str) -> str:
-    """Escape words from files, so that Markdown takes none of them for HTML."""
-    return _MARKUP.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", words)
+    """Escape words from files, so that Markdown takes none of them for HTML, a link or an image."""
+    return _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), words)
 
 
 def _numeric(values: Sequence[Any]) -> bool:
@@ -60,7 +73,10 @@ def _numeric(values: Sequence[Any]) -> bool:
 
 
 def _exact(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else plain(value)
+    if isinstance(value, int | float):
+        return repr(value) if isinstance(value, float) else plain(value)
+    text = plain(value)
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def plain(value: Any) -> str:
@@ -73,7 +89,7 @@ def plain(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value))
-    return " ".join(str(value).split())
+    return printable(" ".join(str(value).split()))
 
 
 def finite(row: dict[str, Any]) -> dict[str, Any]:

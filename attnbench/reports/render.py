@@ -18,7 +18,7 @@ from attnbench.reports.answer import (
     totals_grid,
 )
 from attnbench.reports.columns import KEYS, NAMES, in_order, name_text, record_row, table_columns
-from attnbench.reports.formats import as_csv, as_json, as_markdown
+from attnbench.reports.formats import as_csv, as_json, as_markdown, as_text
 from attnbench.reports.judged import Judged
 from attnbench.reports.names import shared_words
 from attnbench.reports.table import View, table
@@ -27,7 +27,7 @@ from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts
 from attnbench.types.formats import Format
 from attnbench.types.record import Manifest
-from attnbench.types.words import clean
+from attnbench.types.words import clean, printable
 
 
 def reported(entry: Entry[Reporter], rows: Rows, runs: RunFacts) -> str:
@@ -45,6 +45,7 @@ def reported(entry: Entry[Reporter], rows: Rows, runs: RunFacts) -> str:
         raise PluginFailed(f"plugin {named} raised {failure}; {still}") from failure
     if not isinstance(text, str):
         raise PluginFailed(f"plugin {named} gave {clean(text)}, where a text is needed; {still}")
+    text = printable(text.replace("\r\n", "\n"))
     return text if text.endswith("\n") or not text else f"{text}\n"
 
 
@@ -103,7 +104,7 @@ def _markdown_answer(judged: Sequence[Judged], answer: Answer | None) -> str:
         first,
         _grid(cases_grid(judged, answer)),
         _grid(backends),
-        others,
+        as_text(others),
         key_text(answer),
         "" if totals is None else _grid(totals),
         busy_text(answer),

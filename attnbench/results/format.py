@@ -28,6 +28,7 @@ from attnbench.types.record import (
     Record,
     SetLine,
 )
+from attnbench.types.words import printable_json
 
 T = TypeVar("T")
 _NOT_DECODED = (ValueError, RecursionError)
@@ -53,6 +54,11 @@ class _ShortSet(msgspec.Struct, tag="set", tag_field="kind"):
     index: int
     blocks: dict[str, list[_ShortBlock]]
     scale: MachineScale | None = None
+
+
+def _is_plain(data: bytes) -> bool:
+    """Return whether a line of JSON has no text that could be unprintable; most lines have none."""
+    return data.isascii() and b"\\" not in data and b"\x7f" not in data
 
 
 _AnyLine = Line | _ShortSet
@@ -94,6 +100,11 @@ class StoredRun:
     digest: str | None = None
     first_byte: int = 0
     times: tuple[SetTimes, ...] = ()
+
+
+def _printable(line: T) -> T:
+    """Return a line with printable texts."""
+    return msgspec.convert(printable_json(msgspec.to_builtins(line)), type(line))
 
 
 class _Lines:
@@ -252,7 +263,7 @@ def _manifest_of(path: Path, line: bytes) -> Manifest:
     """
     not_ours = f"{str(path)!r} is not a run of attnbench"
     try:
-        head = msgspec.json.decode(line)
+        head = printable_json(msgspec.json.decode(line))
     except _NOT_DECODED as failure:
         raise BadFile(f"{not_ours}: its first line is not JSON") from failure
     if not isinstance(head, dict) or head.get("kind") != "manifest" or type(head.get("format")) is not int:
@@ -274,9 +285,12 @@ class _Kind(msgspec.Struct):
 
 
 def _decoded(decode: Callable[[bytes], _AnyLine], path: Path, data: bytes, where: str) -> _AnyLine:
-    """Decode a line that is not the first; a manifest of another format has a sentence of its own."""
+    """Decode a line that is not the first; a manifest of another format has a sentence of its own.
+
+    A file may come from a stranger, so its texts are made printable here, once for all commands.
+    """
     try:
-        line = decode(data)
+        line = decode(data if _is_plain(data) else _ENCODE(printable_json(msgspec.json.decode(data))))
     except _NOT_DECODED as failure:
         with contextlib.suppress(*_NOT_DECODED):
             if msgspec.json.decode(data, type=_Kind).kind == "manifest":
@@ -306,6 +320,8 @@ class RunWriter:
     def create(cls, path: Path, manifest: Manifest) -> RunWriter:
         """Begin a new file; raises :class:`BadInput` if it exists or cannot be written."""
         check_new(path)
+        # A command may hold file names that are not UTF-8, which can't be encoded.
+        manifest = _printable(manifest)
         writer = cls(path, _open(path, _NEW), manifest)
         writer._lock()
         writer.append(manifest)
@@ -340,7 +356,12 @@ class RunWriter:
         return self._lines.run()
 
     def append(self, line: Line) -> None:
-        """Write one line and force it to disk; raises :class:`MeasuringFailed` where that fails."""
+        """Write one line and force it to disk; raises :class:`MeasuringFailed` where that fails.
+
+        Texts of plugins in it are made printable.
+        """
+        if not _is_plain(_ENCODE(line)):
+            line = _printable(line)
         self.keep_file()
         with self._told():
             self._write(line)
@@ -467,5 +488,5 @@ def expand(paths: Sequence[Path], *, also_json: bool = False) -> list[Path]:
                 kinds = "*.jsonl, *.json" if also_json else "*.jsonl"
                 raise BadFile(f"the folder {str(path)!r} holds no run ({kinds})")
         for file in inside:
-            found.setdefault(file.resolve(), file)
+            found.setdefault(Path(os.path.realpath(file)), file)
     return list(found.values())

@@ -18,12 +18,15 @@ from attnbench.types.errors import BadFile, BadInput
 def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
     """Open a file for writing under a name of its own; it gets its real name when the block ends.
 
-    replaces: True replaces a file of that name.
+    replaces: True replaces a file of that name, or the one that a link of that name leads to.
 
     Raises:
         BadInput: there is such a file and it is not replaced, or writing fails, as on a full disk.
     """
-    unfinished = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    real = Path(os.path.realpath(path)) if replaces else path
+    if replaces and real.exists() and not real.is_file():
+        raise BadInput(f"can't write {str(path)!r}: it is not a regular file")
+    unfinished = real.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         # Opened as any file, so that the user's umask decides on its permissions.
         with unfinished.open("xb") as file:
@@ -31,10 +34,10 @@ def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         if replaces:
-            unfinished.replace(path)
+            unfinished.replace(real)
         else:
             _name(unfinished, path)
-        _force_names(path.parent)
+        _force_names(real.parent)
     except FileExistsError as failure:
         raise BadInput(f"{str(path)!r} exists; name another file") from failure
     except OSError as failure:

@@ -24,6 +24,7 @@ from attnbench.results.merge import whole_file
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.status import MEANING, STATUSES
+from attnbench.types.words import printable_json
 
 FORMAT = "5.3.1"
 """The version of pytest-benchmark that written files name: the newest that is known to have this format."""
@@ -134,7 +135,7 @@ def _loaded(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():
             raise BadFile(f"{str(path)!r} is not a regular file")
-        data: Any = json.loads(path.read_bytes())
+        data: Any = printable_json(json.loads(path.read_bytes()))
     except OSError as failure:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
     except (ValueError, RecursionError) as failure:
@@ -377,6 +378,9 @@ def write_pytest_benchmark(run: Measured, path: Path) -> None:
         BadInput: as :func:`check_target`, or where writing fails.
     """
     check_target(path)
-    text = json.dumps(to_pytest_benchmark(run), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = (
+        json.dumps(printable_json(to_pytest_benchmark(run)), indent=1, ensure_ascii=False, allow_nan=False)
+        + "\n"
+    )
     with whole_file(path, replaces=True) as file:
         file.write(text.encode())

@@ -16,7 +16,7 @@ import msgspec
 from attnbench.ipc import messages as m
 from attnbench.ipc.names import CALLED_OFF
 from attnbench.runner.context import ArrayBlock
-from attnbench.runner.link import WorkerFailed, WorkerLink
+from attnbench.runner.link import ServerLost, WorkerFailed, WorkerLink
 from attnbench.types.record import Block, CandidatePlan
 
 _CALLED_OFF_S = 10.0
@@ -126,7 +126,10 @@ def _hear_all(
         ready = poll.poll(max(0.0, end - time.monotonic()) * 1000)
         if not ready and called_off:
             for name in waiting.values():
-                failed[name] = links[name].too_late(m.TakeSlots, patience_s)
+                late = links[name].too_late(m.TakeSlots, patience_s)
+                if isinstance(late, ServerLost):
+                    raise late
+                failed[name] = late
             break
         for fd, _ in ready:
             name = waiting.pop(fd)

@@ -21,7 +21,7 @@ import msgspec
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
-from attnbench.ipc.process import has_ended, state_of
+from attnbench.ipc.process import descendants, has_ended, kill_all, session_of, state_of
 from attnbench.runner.machine import sleep_environment, thread_environment
 from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
@@ -185,6 +185,7 @@ class WorkerLink:
         self._answered = False
         self._ended: int | None = None
         self._last_words = ""
+        self._left: list[int] = []
         self._asking = threading.Lock()
         self._oom_kills = oom_kills()
 
@@ -239,8 +240,11 @@ class WorkerLink:
         wrong = f"the worker answered {request.__name__} with {type(reply).__name__}"
         raise WorkerFailed("crashed", wrong)
 
-    def too_late(self, request: type[m.Request], timeout_s: float) -> WorkerFailed:
+    def too_late(self, request: type[m.Request], timeout_s: float) -> WorkerFailed | ServerLost:
         """Kill a worker that does not answer; return the failure."""
+        if has_ended(self.pid):
+            # A process that it left holds its line open.
+            return self._death(request)
         self.kill()
         reason = f"{m.doing(request)} took longer than {timeout_s:g} s; the worker was killed"
         return WorkerFailed("timeout", reason)
@@ -316,9 +320,12 @@ class WorkerLink:
             self._line.close()
             code, self._last_words = self._origin.end(CLOSING_S)
             return code
+        # Of one that has ended, only its session still tells what it left.
+        self._left = session_of(self.pid) if has_ended(self.pid) else descendants(self.pid)
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
+        kill_all(self._left)
         # Not before: it would end by itself, and its status would depend on which is faster.
         self._line.close()
         try:
@@ -340,6 +347,8 @@ class WorkerLink:
             return WorkerFailed("out_of_memory", killed)
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         words = f": {self._last_words}" if self._last_words else ""
+        if self._left:
+            words += "; it left processes running, which were ended"
         return WorkerFailed("crashed", f"{how} during {doing}{words}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
 import time
 from collections.abc import Mapping
@@ -106,6 +107,27 @@ def check_threads(threads: int) -> None:
     if threads > quota:
         cores = "1 core" if quota == 1 else f"{quota} cores"
         raise BadInput(f"{threads} threads: this process has {cores}; use {quota} or fewer")
+
+
+LEAST_DESCRIPTORS = 256
+"""The file descriptors of a run: for each worker its line, its memory and its place in the turns."""
+
+
+def allow_descriptors() -> None:
+    """Let this process open as many files as a run needs.
+
+    Raises:
+        BadInput: the system does not allow it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= LEAST_DESCRIPTORS:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (LEAST_DESCRIPTORS, hard))
+    except (OSError, ValueError):
+        raise BadInput(
+            f"{soft} file descriptors: a run needs {LEAST_DESCRIPTORS}; allow more, as by ulimit -n"
+        ) from None
 
 
 def split_cpus(cpus: tuple[int, ...], threads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

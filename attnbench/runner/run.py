@@ -21,7 +21,7 @@ from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_pa
 from attnbench.runner.case import CaseRun
 from attnbench.runner.forecast import RunPlan, groups_of
 from attnbench.runner.link import Interpreter
-from attnbench.runner.machine import check_threads, environment
+from attnbench.runner.machine import allow_descriptors, check_threads, environment
 from attnbench.runner.measure import run_cases
 from attnbench.runner.options import options_of
 from attnbench.runner.pool import Scale, WorkerPool
@@ -138,6 +138,7 @@ def check_plan(plan: RunPlan, out: Path) -> None:
     if not plan.backends:
         raise BadInput("nothing to run: no backends")
     check_threads(max(case.threads for case in plan.cases))
+    allow_descriptors()
     check_new(new_run_path(out, "a new run"))
 
 
@@ -172,6 +173,7 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
         )
         registry.backend(plan.options.baseline)
         check_threads(max(case.threads for case in plan.cases))
+        allow_descriptors()
         with WorkerPool(plan.options) as pool:
             _run_cases(plan, pool, writer, progress)
         return writer.run

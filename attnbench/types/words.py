@@ -1,10 +1,11 @@
-"""Text for people: names and corrections of them, counts, and foreign text made safe for one line."""
+"""Text for people: names and corrections of them, counts, and foreign text made safe to show."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+from typing import Any
 
 LONGEST = 600
 
@@ -25,11 +26,31 @@ def _repr(value: object) -> str:
         return f"a {type(value).__name__} that can't be shown"
 
 
+_NOT_PLAIN = re.compile(r"[^\n\t -~]")
+
+
+def printable(text: str) -> str:
+    """Return a text with control, escape and bidi characters as in ``\\x1b``; its lines and tabs stay."""
+    return _NOT_PLAIN.sub(
+        lambda found: found[0] if found[0].isprintable() else found[0].encode("unicode_escape").decode(), text
+    )
+
+
+def printable_json(value: Any) -> Any:
+    """Return a value of JSON or TOML with every text in it, names of keys too, printable and on one line."""
+    if isinstance(value, str):
+        return printable(value).replace("\n", "\\n").replace("\t", "\\t")
+    if isinstance(value, list):
+        return [printable_json(each) for each in value]
+    if isinstance(value, dict):
+        return {printable_json(key): printable_json(each) for key, each in value.items()}
+    return value
+
+
 def clean(text: object) -> str:
     """Return a text on one line of at most 600 characters, with unprintable characters escaped."""
     words = text if isinstance(text, str) else _repr(text)
-    words = " ".join(words[: 10 * LONGEST].split()).encode("utf-8", "backslashreplace").decode()
-    words = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+    words = printable(" ".join(words[: 10 * LONGEST].split()))
     return words if len(words) <= LONGEST else words[: LONGEST - 1] + "…"
 
 

@@ -192,7 +192,7 @@ class PreparedBackend:
         setup = Setup(before.case, before.rule, before.rule.bind(before.case, own), own, projections)
         bare = replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
         try:
-            call = self.backend.prepare(setup)
+            call = _call_of(self.backend, setup)
         except BaseException as failure:
             raise _not_prepared(failure) from failure
         # Compilers may have worked on other threads, so the next call counts as the first.
@@ -233,6 +233,13 @@ class PreparedBackend:
         return replace(self, pool=pool), RotatingTimer(pool)
 
 
+def _call_of(backend: Backend, setup: Setup) -> Call:
+    call = backend.prepare(setup)
+    if not callable(call):
+        raise NotPrepared("error", f"prepare() gave {clean(call)}, where a function is needed")
+    return call
+
+
 def _not_prepared(failure: BaseException) -> NotPrepared:
     what = failed(failure, "preparation")
     return NotPrepared(what.status, what.reason, what.check)
@@ -262,7 +269,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
         setup = Setup(case, rule, rule.bind(case, own), own, projections)
         if case.pass_ != "forward":
             setup = with_gradients(setup)
-        call = backend.prepare(setup)
+        call = _call_of(backend, setup)
     except BaseException as failure:
         raise _not_prepared(failure) from failure
     prepared = PreparedBackend(setup, backend, call, parameters=tuple(tensors.values()))

@@ -19,7 +19,17 @@ import numpy as np
 from attnbench.inputs.kinds import GRADED
 from attnbench.ipc import messages as m
 from attnbench.ipc.channel import Channel, ChannelClosed, close_all
-from attnbench.ipc.process import be_first_to_go, die_with_parent, import_from, kill_group, limit_memory
+from attnbench.ipc.process import (
+    adopt_orphans,
+    be_first_to_go,
+    children_of,
+    descendants,
+    die_with_parent,
+    import_from,
+    kill_all,
+    kill_group,
+    limit_memory,
+)
 from attnbench.ipc.shared_memory import mapped
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
@@ -33,6 +43,7 @@ from attnbench.worker.slots import take_slots
 from attnbench.worker.state import (
     Past,
     check_growth,
+    no_process_left,
     nothing_changed,
     put_back_after_preparation,
     read_state,
@@ -120,8 +131,10 @@ def serve(sock: socket.socket) -> None:
             close_all(fds)
     if is_server:
         _let_end(forked)
+    left = descendants(os.getpid())
     for pid in forked:
         kill_group(pid)
+    kill_all(left)
     os._exit(0)
 
 
@@ -133,11 +146,14 @@ def _answer(
         # For inputs with gradients the backend is prepared anew.
         graded = isinstance(request, m.Activations) and request.delivery == GRADED
         before = read_state() if graded or isinstance(request, m.Prepare) else None
+        children = children_of(os.getpid())
         with graphs() if _builds_graphs(request, prepared) else contextlib.nullcontext():
             prepared, reply, out = _answer_in_mode(request, fds, prepared)
         # Outside of that mode, because preparation did not change it.
         notes = () if before is None else put_back_after_preparation(before)
         if isinstance(reply, m.Prepared):
+            if children_of(os.getpid()) - children:
+                notes = [*notes, "preparation left a process running, which is ended with the worker"]
             reply = msgspec.structs.replace(reply, notes=tuple(map(clean, notes)))
         return prepared, reply, out
     except BaseException as failure:
@@ -229,7 +245,7 @@ def _answer_prepared(
             return prepared, m.Warmed((*first_ns, *trace), settled), ()
         case m.TakeSlots():
             prepared, timer = prepared.with_timer()
-            with nothing_changed("a timed call", draws=draws(prepared.case)):
+            with no_process_left(), nothing_changed("a timed call", draws=draws(prepared.case)):
                 taken, last = take_slots(request, fds, prepared, timer, prepared.output_log)
             return replace(prepared, last=last), taken, ()
         case m.TimedOutputs():
@@ -265,6 +281,7 @@ def _fork(request: m.Fork) -> int:
     pid = os.fork()
     if pid == 0:
         die_with_parent(parent)
+        adopt_orphans()
         if not request.timed:
             os.setsid()
         os.sched_setaffinity(0, request.cpus)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from attnbench.cases.work import human_bytes
-from attnbench.ipc.process import has_ended
+from attnbench.ipc.process import children_of
 from attnbench.timing.memory import growth_per_call, resident_bytes
 from attnbench.worker.failures import WrongOutput
 
@@ -255,7 +255,7 @@ def with_call(past: Past, before: Activity) -> Past:
 def read_activity() -> Activity:
     """Return the activity now."""
     threads = frozenset(map(int, os.listdir(_TASKS))) if _TASKS.exists() else frozenset()  # noqa: PTH208
-    return Activity(threads, _children(threads), *_used())
+    return Activity(threads, children_of(os.getpid()), *_used())
 
 
 def check_idle(past: Past, call: Callable[[], object]) -> None:
@@ -395,10 +395,13 @@ def _used() -> tuple[int, int]:
     return own, time.process_time_ns() - own
 
 
-def _children(threads: frozenset[int]) -> frozenset[int]:
-    """Return the children that still run, where the kernel tells; zombies have ended."""
-    found: set[int] = set()
-    for thread in threads:
-        with contextlib.suppress(OSError):
-            found.update(map(int, (_TASKS / f"{thread}/children").read_text().split()))
-    return frozenset(pid for pid in found if not has_ended(pid))
+@contextlib.contextmanager
+def no_process_left() -> Iterator[None]:
+    """Check that no process runs that timed calls started; raises :class:`WrongOutput`."""
+    before = children_of(os.getpid())
+    yield
+    for _ in range(_LOOKS):
+        if not children_of(os.getpid()) - before:
+            return
+        time.sleep(_LOOK_S)
+    raise WrongOutput("a timed call left a process running that it started", "activity")

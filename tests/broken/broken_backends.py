@@ -118,6 +118,15 @@ def leave_a_child(output: Tensor) -> Tensor:
     return output
 
 
+def crash_and_leave_a_group(output: Tensor) -> Tensor:
+    """Crash while a child runs that killing the group of this process would miss."""
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        time.sleep(3600)
+    time.sleep(0.1)
+    os.abort()
+
+
 def timed() -> bool:
     """Whether the call is made in a turn. A backend could tell by other signs than this one."""
     frame = sys._getframe()
@@ -153,6 +162,17 @@ def leave_a_child_when_timed(setup: Setup) -> Callable[[Tensor, Tensor, Tensor],
     return call
 
 
+def leave_a_daemon(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Start a process of its own session, and end the one between."""
+    if (child := os.fork()) == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(3600)
+        os._exit(0)
+    os.waitpid(child, 0)
+    return right(setup)
+
+
 def fail_to_prepare(setup: Setup) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     raise RuntimeError("no such instruction set")
 
@@ -170,7 +190,7 @@ CALLS = {
     for f in (
         segfault, exit_at_once, exit_politely, loop_for_ever, allocate_without_end, kill_itself, raise_error,
         to_nan, print_rubbish, wrong_dtype, wrong_shape, wrong_device, no_tensor, zeros, close_every_line,
-        leave_a_child,
+        leave_a_child, crash_and_leave_a_group,
     )
 }  # fmt: skip
 
@@ -299,7 +319,7 @@ PREPARES = {
     for f in (
         only_when_timed, crash_when_timed, fail_to_prepare, record_process, remember_by_address,
         remember_when_timed, compute_every_eighth, keep_weights, change_inputs, slow_the_clock,
-        spoil_shared_memory, leave_a_child_when_timed,
+        spoil_shared_memory, leave_a_child_when_timed, leave_a_daemon,
     )
 }  # fmt: skip
 

@@ -89,7 +89,7 @@ def test_any_plain_name_will_do(name: str) -> None:
     assert fault(replace(BACKEND, name=name)) is None
 
 
-FUNCTION, TEXT, TUPLE = "a function is needed", "a text is needed", "a tuple of words is needed"
+FUNCTION, TEXT, TUPLE = "a function is needed", "a text is needed", "a tuple of printable words is needed"
 FLAG, LINE = "true or false is needed", "one line of at most 600 printable characters is needed"
 OWN = "attnbench itself has one of this name: choose another"
 HEAD = "1 to 24 printable characters are needed"

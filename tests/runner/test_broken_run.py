@@ -44,6 +44,8 @@ BROKEN = {
     # It can write to the outputs that are kept of its own calls, but not to the inputs of others.
     "spoil_shared_memory": ("mismatch", "timed_values", TIMED),
     "leave_a_child": ("mismatch", "activity", "left a process running"),
+    "leave_a_child_when_timed": ("mismatch", "activity", "a timed call left a process running"),
+    "crash_and_leave_a_group": ("crashed", "", "it left processes running, which were ended"),
     "needs_what_is_not_there": ("unavailable", "", "needs no_such_module_anywhere"),
     "supports_nothing": ("unsupported", "", "only on Sundays"),
     "third_abort": ("crashed", "", "died of SIGABRT during timed calls"),
@@ -52,7 +54,7 @@ BROKEN = {
     "third_raise_an_error": ("error", "", "the call raised ValueError: not today"),
     "third_tell_rubbish": ("crashed", "", "the worker sent unreadable data during timed calls"),
 }
-UNHARMED = ("print_rubbish", "leave_a_child_when_timed", "record_process", "can_not_be_forked", "bmm")
+UNHARMED = ("print_rubbish", "leave_a_daemon", "record_process", "can_not_be_forked", "bmm")
 DROPPED = {
     "drop_one_mask": ("mismatch", "dropout", ""),
     "drop_none_dropped": ("mismatch", "dropout", "the variance of one output is "),
@@ -125,6 +127,7 @@ def test_other_backends_are_unharmed(broken: StoredRun) -> None:
         assert record.median_ms is not None
         assert record.ratio is None
     assert any("restarted" in note for note in records["can_not_be_forked"].notes)
+    assert any("preparation left a process running" in note for note in records["leave_a_daemon"].notes)
     assert records["third_close_everything"].status == "crashed"
     assert records["third_raise_an_error"].ran == ["bmm x2", "_softmax"]
     zeros = records["zeros"].accuracy

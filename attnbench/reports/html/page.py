@@ -32,6 +32,7 @@ from attnbench.reports.table import footer, legend
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
 from attnbench.types.status import STATUSES
+from attnbench.types.words import printable
 
 ROWS_AT_FIRST = 200
 """Rows of the table that are shown before a reader asks for all."""
@@ -109,7 +110,8 @@ def _title(run: Run) -> str:
     manifests = run.manifests
     suites = dict.fromkeys(suite_of(manifest) for manifest in manifests)
     machines = dict.fromkeys(isolated(machine_of(manifest)) for manifest in manifests)
-    what = ", ".join(filter(None, suites)) or ", ".join(path.name for path in dict.fromkeys(run.paths))
+    names = dict.fromkeys(printable(path.name) for path in run.paths)
+    what = ", ".join(filter(None, suites)) or ", ".join(names)
     return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(filter(None, machines)))))
 
 
@@ -122,19 +124,19 @@ def _section(run: Run, place: int, judged: Sequence[Judged]) -> dict[str, Any]:
     unfinished = path in run.unfinished
     go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
     return {
-        "path": str(path),
-        "suite": isolated(suite_of(manifest) or path.name),
+        "path": printable(str(path)),
+        "suite": isolated(suite_of(manifest) or printable(path.name)),
         "machine": isolated(machine_of(manifest) or "an unnamed machine"),
         "started": manifest.started[:16].replace("T", " "),
         "torch": isolated(str(manifest.environment.get("torch") or "")),
-        "cut_off": f"The run was cut off; {isolated(go_on)}." if unfinished else "",
+        "cut_off": f"The run was cut off; {isolated(printable(go_on))}." if unfinished else "",
         "findings": findings(judged, leads, manifest),
         "leads": leads,
         "failed": failed,
         "quiet": quiet,
         "names": short_names(one.record.case for one in judged),
         "conventions": footer(judged) + legend(judged, {column.head for column in table_columns(judged)}),
-        "facts": facts(manifest, str(path), not unfinished),
+        "facts": facts(manifest, printable(str(path)), not unfinished),
     }
 
 

@@ -1,0 +1,36 @@
+"""Files of users: read if they are regular ones, as TOML with values that can be shown."""
+
+from __future__ import annotations
+
+import errno
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from attnbench.types.words import printable_json
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """Return the text of a file; raises OSError, also for a pipe or a device, which might never end."""
+    check_regular(path)
+    return path.read_text(encoding)
+
+
+def check_regular(path: Path) -> None:
+    """Raise OSError if a path is something else than a file or a folder."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML, with printable texts; raises ValueError."""
+    try:
+        content: dict[str, Any] = printable_json(tomllib.loads(text))
+        # Hexadecimal numbers may be longer than Python writes.
+        repr(content)
+    except tomllib.TOMLDecodeError:
+        raise
+    except (ValueError, RecursionError) as failure:
+        deep = isinstance(failure, RecursionError)
+        raise ValueError("nested too deeply" if deep else "a number has thousands of digits") from failure
+    return content
