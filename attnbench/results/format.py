@@ -461,6 +461,8 @@ def check_new(path: Path) -> None:
 
 def check_writable(folder: Path) -> None:
     """Raise :class:`BadInput` if files cannot be made in a folder."""
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {str(folder)!r}; make it, or name another file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise BadInput(f"can't write into the folder {str(folder)!r}: it is not writable")
 

@@ -104,7 +104,7 @@ def test_a_file_of_somebody_else_is_kept_and_a_missing_program_is_named(tmp_path
     assert "mine.toml: this file was not written by capture, and is kept" in kept.stderr
     nowhere = capture(tmp_path, sys.executable, "-c", "print('ran')", options=("--out", "none/mine.toml"))
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
-    assert "none/mine.toml: no file can be written in 'none'" in nowhere.stderr
+    assert "there is no folder 'none'; make it, or name another file" in nowhere.stderr
     (tmp_path / "train.py").touch()
     assert (
         "'train.py': No such file or directory; is it python train.py?"
