@@ -78,7 +78,8 @@ def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | N
         note(f"captured {found.classified:,} of {count_of(found.calls, 'attention call')}")
         note(f"{'per step' if found.steps else 'calls':>10}  case")
         for one in found.cases:
-            note(f"{one.count:>10,.6g}  {short_id(one.case)}")
+            also = f" ({one.also})" if one.also else ""
+            note(f"{one.count:>10,.6g}  {short_id(one.case)}{also}")
     for words in found.notes:
         say(words, err=True)
     if found.cases:

@@ -25,10 +25,16 @@ MOST_LENGTHS = 4
 
 @dataclass(frozen=True)
 class CapturedCase:
-    """A case of a program. count: how many calls one step of it made."""
+    """A case of a program. count: how many calls one step of it made. shapes: for how many it stands."""
 
     case: Case
     count: float
+    shapes: int
+
+    @property
+    def also(self) -> str:
+        """In words, for what else the case stands; "" for nothing."""
+        return f"the mean of {self.shapes:,} shapes or paddings" if self.shapes > 1 else ""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Captured:
 
     cases: the case with the most work first. steps: of optimizers that were recorded, if the counts are those
     of one; None if they are those of the whole program. classified, calls: how many calls became cases, of
-    how many. notes: in words, what was not classified and what was put together. recording_s: time that
+    how many. notes: in words, what was not classified. recording_s: time that
     recording took in all processes.
     """
 
@@ -63,7 +69,7 @@ class Captured:
         ]
         for one in self.cases:
             lines += [
-                "[[cases]]",
+                f"[[cases]] # {one.also}" if one.also else "[[cases]]",
                 f"id = {json.dumps(case_id(one.case))}",
                 f"count = {one.count:.6g}",
                 "",
@@ -98,17 +104,17 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             counts[replace(case, pass_="both", dropout=0.0)] += one.backward
         if one.forward > backward:
             counts[case] += one.forward - backward
-    folded, words = _fold(counts)
     steps = calls.steps if by_step and calls.steps else None
-    cases = sorted(
-        folded.items(), key=lambda item: -item[1] * item[0].B * item[0].H * item[0].Lq * item[0].Lk
-    )
+    cases = [
+        CapturedCase(case, number / (steps or 1), shapes) for case, (number, shapes) in _fold(counts).items()
+    ]
+    cases.sort(key=lambda one: -one.count * one.case.B * one.case.H * one.case.Lq * one.case.Lk)
     return Captured(
-        tuple(CapturedCase(case, number / (steps or 1)) for case, number in cases),
+        tuple(cases),
         steps,
         total - lost,
         total,
-        (*(f"{count_of(number, 'call')}: {note}" for note, number in notes.items()), *words),
+        tuple(f"{count_of(number, 'call')}: {note}" for note, number in notes.items()),
         calls.recording_s,
     )
 
@@ -133,44 +139,30 @@ def case_of(call: Kind) -> Case:
         raise BadCase(f"not classified: {call.function}: {failure}") from failure
 
 
-def _fold(counts: Mapping[Case, int]) -> tuple[dict[Case, int], list[str]]:
-    """Put together cases that differ in lengths or padding alone; return them, and what was done in words.
+def _fold(counts: Mapping[Case, int]) -> dict[Case, tuple[int, int]]:
+    """Return the cases with their calls, and for how many shapes or paddings each stands.
 
-    The case whose number of pairs is nearest to the mean stands for all paddings, and for an octave of
-    batches and lengths; the time follows the pairs.
+    The case whose number of pairs is nearest to the mean stands for all paddings of a shape, and for an
+    octave of batches and lengths; the time follows the pairs.
     """
-    notes: list[str] = []
-    folded: dict[Case, int] = dict(counts)
-    for key in (_without_padding, _without_lengths):
-        groups: dict[object, dict[Case, int]] = {}
-        for case, number in folded.items():
-            groups.setdefault(key(case), {})[case] = number
-        folded = {}
-        for members in groups.values():
-            if len(members) < (2 if key is _without_padding else MOST_LENGTHS):
-                one, number = members, sum(members.values())
-            else:
-                stands = _typical(members)
-                what = "paddings" if key is _without_padding else "shapes"
-                notes.append(f"{short_id(stands)} stands for {len(members)} {what}")
-                one, number = {stands: sum(members.values())}, 0
-            for case, number in one.items():
-                folded[case] = folded.get(case, 0) + number
-    return folded, notes
+    groups: dict[object, dict[Case, int]] = {}
+    for case, number in counts.items():
+        groups.setdefault(_octave(case), {})[case] = number
+    folded = {}
+    for members in groups.values():
+        if len(members) >= MOST_LENGTHS or len({(case.B, case.Lq, case.Lk) for case in members}) == 1:
+            folded[_typical(members)] = sum(members.values()), len(members)
+        else:
+            folded |= {case: (number, 1) for case, number in members.items()}
+    return folded
 
 
-def _without_padding(case: Case) -> object:
-    padding = case.mask.padding
-    if not isinstance(padding, tuple):
-        return case
-    return replace(case, mask=replace(case.mask, padding=None)), "padded"
-
-
-def _without_lengths(case: Case) -> object:
+def _octave(case: Case) -> object:
     """Return what cases of one octave of batches, queries and keys have in common."""
     octaves = [int(log2(size)) for size in (case.B, case.Lq, case.Lk)]
-    plain = replace(case, B=1, Lq=1, Lk=1, mask=replace(case.mask, padding=None))
-    return plain, case.mask.padding is None, case.Lq == 1, case.Lq == case.Lk, *octaves
+    mask = case.mask if case.mask.padding is None else replace(case.mask, padding="seeded")
+    plain = replace(case, B=1, Lq=1, Lk=1, mask=mask)
+    return plain, case.Lq == 1, case.Lq == case.Lk, *octaves
 
 
 def _typical(cases: Mapping[Case, int]) -> Case:

@@ -25,17 +25,22 @@ def least_us(call: object) -> float:
 
 
 def main() -> None:
-    """Print the times of a call that is left to torch, without and with a mask tensor."""
+    """Print the times of calls that are left to torch: without a mask, with one, with one that is read."""
     torch.set_num_threads(1)
     chosen = [Choice(f"attention/dot/{case}", "eager", 2.0, 1.9, 2.1) for case in CASES]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "choice.toml"
         path.write_text(write_table(Table("0.1.0", [], "sdpa_flash", *machine_of(load_registry()), chosen)))
         attention = attnbench.choice.load(path)
-    q, mask = torch.randn(1, 1, 1, 8), torch.ones(1, 1, dtype=torch.bool)
-    for words, given in (("no mask", None), ("a mask tensor", mask)):
-        plain = least_us(lambda given=given: real(q, q, q, given))
-        through = least_us(lambda given=given: attention(q, q, q, given))
+    one, four = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 4, 8)
+    calls = (
+        ("no mask", one, None),
+        ("a mask", one, torch.ones(1, 1, dtype=torch.bool)),
+        ("a mask of a shape in the table", four, torch.randn(4, 4)),
+    )
+    for words, q, given in calls:
+        plain = least_us(lambda q=q, given=given: real(q, q, q, given))
+        through = least_us(lambda q=q, given=given: attention(q, q, q, given))
         print(f"{words}: torch's function {plain:.2f}, the choice {through:.2f}: {through - plain:.2f} more")
 
 

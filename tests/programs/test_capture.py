@@ -184,8 +184,8 @@ def call(Lk: int, mask: str = "none", Lq: int = 1, B: int = 2) -> Call:
 def test_growing_caches_become_a_case_an_octave_that_keeps_the_number_of_calls() -> None:
     counted = tuple(Counted(call(Lk), 10, 0) for Lk in range(100, 200))
     found = captured(Calls(counted, 0, 0.0), by_step=False)
-    assert {one.case.Lk: one.count for one in found.cases} == {113: 280, 163: 720}
-    assert len(found.notes) == 2
+    assert {one.case.Lk: (one.count, one.shapes) for one in found.cases} == {113: (280, 28), 163: (720, 72)}
+    assert "[[cases]] # the mean of 72 shapes or paddings" in found.toml()
 
 
 def test_batches_of_many_shapes_become_few_cases_with_the_same_pairs() -> None:
