@@ -20,16 +20,9 @@ from attnbench.inputs.kinds import GRADED
 from attnbench.ipc import messages as m
 from attnbench.ipc.channel import Channel, ChannelClosed, close_all
 from attnbench.ipc.process import (
-    adopt_orphans,
-    be_first_to_go,
-    children_of,
-    descendants,
-    die_with_parent,
-    import_from,
-    kill_all,
-    kill_group,
-    limit_memory,
-)
+    adopt_orphans, be_first_to_go, children_of, descendants, die_with_parent, import_from, kill_all,
+    kill_group, limit_memory,
+)  # fmt: skip
 from attnbench.ipc.shared_memory import mapped
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
@@ -146,7 +139,7 @@ def _answer(
         # For inputs with gradients the backend is prepared anew.
         graded = isinstance(request, m.Activations) and request.delivery == GRADED
         before = read_state() if graded or isinstance(request, m.Prepare) else None
-        children = children_of(os.getpid())
+        children = frozenset() if before is None else children_of(os.getpid())
         with graphs() if _builds_graphs(request, prepared) else contextlib.nullcontext():
             prepared, reply, out = _answer_in_mode(request, fds, prepared)
         # Outside of that mode, because preparation did not change it.
