@@ -20,9 +20,16 @@ from attnbench.inputs.kinds import GRADED
 from attnbench.ipc import messages as m
 from attnbench.ipc.channel import Channel, ChannelClosed, close_all
 from attnbench.ipc.process import (
-    adopt_orphans, be_first_to_go, children_of, descendants, die_with_parent, import_from, kill_all,
-    kill_group, limit_memory,
-)  # fmt: skip
+    adopt_orphans,
+    be_first_to_go,
+    children_of,
+    descendants,
+    die_with_parent,
+    import_from,
+    kill_all,
+    kill_group,
+    limit_memory,
+)
 from attnbench.ipc.shared_memory import mapped
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
 from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
