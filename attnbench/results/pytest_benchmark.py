@@ -378,9 +378,7 @@ def write_pytest_benchmark(run: Measured, path: Path) -> None:
         BadInput: as :func:`check_target`, or where writing fails.
     """
     check_target(path)
-    text = (
-        json.dumps(printable_json(to_pytest_benchmark(run)), indent=1, ensure_ascii=False, allow_nan=False)
-        + "\n"
-    )
+    content = printable_json(to_pytest_benchmark(run))
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     with whole_file(path, replaces=True) as file:
         file.write(text.encode())

@@ -146,7 +146,7 @@ def _answer(
         # For inputs with gradients the backend is prepared anew.
         graded = isinstance(request, m.Activations) and request.delivery == GRADED
         before = read_state() if graded or isinstance(request, m.Prepare) else None
-        children = children_of(os.getpid())
+        children = frozenset() if before is None else children_of(os.getpid())
         with graphs() if _builds_graphs(request, prepared) else contextlib.nullcontext():
             prepared, reply, out = _answer_in_mode(request, fds, prepared)
         # Outside of that mode, because preparation did not change it.

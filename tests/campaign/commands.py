@@ -94,7 +94,8 @@ def in_process(
         os.killpg(process.pid, signal.SIGKILL)
         out, errors = process.communicate()
         return Done(tuple(words), None, out.decode(errors="replace"), errors.decode(errors="replace"))
-    decoded = (text.decode(errors="surrogateescape") for text in (out, errors))
+    # In the encoding that the environment asks for, which may be another than UTF-8.
+    decoded = (text.decode(errors="replace") for text in (out, errors))
     return Done(tuple(words), process.returncode, *decoded)
 
 
