@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.reports.columns import UNCERTAIN, arithmetic_text, time_text
 from attnbench.reports.judged import Judged
 from attnbench.reports.names import short_names
-from attnbench.reports.units import duration, number, plus_minus, ratio, reach
+from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
 from attnbench.stats.answer import Answer, Compared, Lead, Standing
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
@@ -241,18 +241,19 @@ def totals_grid(judged: Sequence[Judged], answer: Answer) -> Grid | None:
     numbers = {case: n for n, case in enumerate(dict.fromkeys(one.record.case for one in judged), start=1)}
     rows = []
     for total in answer.totals:
-        low, high = (None, None) if total.interval is None else (total.interval.low, total.interval.high)
-        far = reach(total.ms, low, high)
-        spread = UNCERTAIN if far is None else f"±{plus_minus(total.ms, far)}"
+        ends = None if total.interval is None else (total.interval.low, total.interval.high)
+        spread = UNCERTAIN if ends is None else duration_interval(total.ms, *ends)
+        time = duration(total.ms, None if ends is None else reach(total.ms, *ends))
         lost = sorted(
             ((ms - best.by_case[case], numbers[case]) for case, ms in total.by_case.items()), reverse=True
         )
         worst = [f"{duration(ms)} in {n}" for ms, n in lost[:_MOST_LOST] if ms > _WORTH * total.ms]
-        rows.append((total.backend or FASTEST_OF_EACH, duration(total.ms, far), spread, ", ".join(worst)))
+        rows.append((total.backend or FASTEST_OF_EACH, time, spread, ", ".join(worst)))
     missing = [str(n) for case, n in numbers.items() if case not in best.by_case]
     named = f"case {', '.join(missing)}" if len(missing) <= _MOST_LOST else f"{len(missing)} cases"
     head = f"{STEP} but {named}" if missing else STEP
-    return Grid((head, "time", "±", "loses most in case"), tuple(rows), frozenset({"time", "±"}))
+    numbers_of = frozenset({"time", "interval"})
+    return Grid((head, "time", "interval", "loses most in case"), tuple(rows), numbers_of)
 
 
 def _mean_text(standing: Standing | None, answer: Answer) -> str:

@@ -119,6 +119,13 @@ def duration(ms: float, reach_ms: float | None = None) -> str:
     return f"{number(value, off)} s"
 
 
+def duration_interval(ms: float, low_ms: float, high_ms: float) -> str:
+    """The interval of a time, in the unit that :func:`duration` gives it: [40, 42]."""
+    unit = duration(ms, reach(ms, low_ms, high_ms)).split()[1]
+    scale = {"ns": 1e6, "µs": 1e3, "ms": 1.0, "s": 1e-3}[unit]
+    return interval(scale * ms, scale * low_ms, scale * high_ms)
+
+
 def figure(value: float, digits: int) -> str:
     """A number with so many digits, in powers of ten if it is far from 1."""
     if value and not 1e-4 <= abs(value) < 1e7:

@@ -33,12 +33,12 @@ def test_the_sum_of_each_backend_and_where_it_loses_most() -> None:
                                                                if record.status == "ok")}  # fmt: skip
     text = render(counted.judged, "table", answer=answer)
     head_line, first, *others = text[text.index("all counted calls") :].splitlines()
-    assert head_line.split() == ["all", "counted", "calls", "time", "±", "loses", "most", "in", "case"]
+    assert head_line.split() == ["all", "counted", "calls", "time", "interval", "loses", "most", "in", "case"]
     assert first.startswith("the fastest of each case")
     (slow,) = [line for line in others if line.startswith("sdpa_math")]
     # At L = 128 it takes 0.34 · 0.496 ms longer than eager, a thousand times.
     assert slow.endswith("220 ms in 5, 170 ms in 1, 44 ms in 4")
-    assert "| all counted calls | time | ± | loses most in case |" in render(
+    assert "| all counted calls | time | interval | loses most in case |" in render(
         counted.judged, "markdown", answer=answer
     )
     step = [row for row in counted.summary_rows if row["kind"] == "step"]
