@@ -107,7 +107,11 @@ def limited(kind: int, soft: int, *words: str, hard: int | None = None) -> subpr
         resource.setrlimit(kind, (soft, soft if hard is None else hard))
 
     command = [sys.executable, "-m", "attnbench", *words]
-    return subprocess.run(command, capture_output=True, text=True, preexec_fn=limit, check=False)
+    # Python would write its own compiled files cut off by the limit, and fail on them from then on.
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, preexec_fn=limit, env=environment, check=False
+    )
 
 
 def test_too_few_file_descriptors_are_named(tmp_path: Path) -> None:
