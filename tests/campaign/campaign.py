@@ -65,6 +65,8 @@ def main() -> None:
     asked = parser.parse_args()
     # No plugins but attnbench's own, whatever is installed beside it.
     os.environ["ATTNBENCH_LOAD_PLUGINS"] = "attnbench"
+    # Under a limit of file sizes Python would leave its own compiled files cut off.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     parts = list(PARTS) if asked.part == "all" else [asked.part]
     with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
         shared, each = Path(folder), asked.seconds / len(parts)
