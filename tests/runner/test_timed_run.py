@@ -192,13 +192,12 @@ def test_every_slot_takes_longer_by_the_clocks_around_it_than_its_sample(steady:
 
 def test_inputs_change_from_segment_to_segment_and_are_verified(steady: StoredRun) -> None:
     lines = [*sets_of(steady, PLAIN), *sets_of(steady, CAUSAL)]
-    assert {draw for line in lines for draw in line.draws} == {*lines[0].draws} | {*lines[1].draws}
+    assert len({draw for line in lines for draw in line.draws}) <= TIMED_DRAWS
     changes = [change for line in lines for change in line.changes]
     assert len(set(changes)) == len(changes), "no inputs twice"
     assert len({planned.draw_entropy for planned in steady.cases}) == len(steady.cases)
     for line in lines:
         assert len(line.draws) == len(line.changes) == 2 * STRETCHES
-        assert len(set(line.draws)) <= TIMED_DRAWS
         assert all(before != after for before, after in pairwise(line.draws))
         assert sorted(line.verified) == sorted(line.warmup_ns) == sorted(NAMES)
         # From each segment the last call, the first on refreshed inputs, mostly the one before it, and the
