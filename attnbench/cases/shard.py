@@ -10,6 +10,7 @@ from attnbench.cases.ids import case_id
 from attnbench.cases.select import Selection
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Shard
+from attnbench.types.words import count_of
 
 
 def shard_number(case: str, of: int) -> int:
@@ -43,7 +44,7 @@ def shard_words(selection: Selection) -> str:
     shard = selection.shard
     if shard is None:
         return ""
-    words = f"shard {shard}: {len(selection.cases)} of {len(shard.cases)} cases"
+    words = f"shard {shard}: {len(selection.cases)} of {count_of(len(shard.cases), 'case')}"
     if not selection.cases:
         return f"{words}; nothing to run, and no file is written"
     return f"{words}; the total of a step needs all of them, and is left out" if selection.counts else words

@@ -26,8 +26,8 @@ def manifest(number: int, **changes: Any) -> Manifest:
     made = Manifest(
         format=1, run_id=f"r{number}", started=f"2026-01-01T00:00:0{number}+00:00", attnbench="0.1.0",
         command=[], cases=[case for case in CASES if shard_number(case, OF) == number], backends=["eager"],
-        named=[], compiled_on=None, protocol={"sets": 9}, plugins=[], environment={"cpu": "x", "torch": "2.9"},
-        shard=Shard(number, OF, CASES),
+        named=[], compiled_on=None, protocol={"sets": 9}, plugins=[],
+        environment={"cpu": "x", "torch": "2.9"}, shard=Shard(number, OF, CASES),
     )  # fmt: skip
     return replace(made, **changes)
 
