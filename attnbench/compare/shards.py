@@ -22,6 +22,9 @@ def shard_notes(runs: Sequence[StoredRun]) -> Iterator[str]:
             yield from flaws_of(run, alone=alone)
             shards = selections.setdefault((shard.of, tuple(shard.cases)), defaultdict(list))
             shards[shard.number].append(run)
+    if len(selections) > 1:
+        parts = [f"{len(cases)} cases ({_names(shards, of)})" for (of, cases), shards in selections.items()]
+        yield f"the shards are not of one selection: {'; '.join(parts)}"
     for (of, cases), shards in selections.items():
         head = f"{count_of(len(cases), 'case')} in {count_of(of, 'shard')}"
         for said in (*_missing(of, cases, shards), *_doubled(of, shards), *_unlike(of, shards)):

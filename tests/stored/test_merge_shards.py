@@ -121,6 +121,17 @@ def test_unlike_shards_are_named(
     assert warnings() == [f"{len(CASES)} cases in 3 shards: unlike in {fact.format(*NUMBERS)}"]
 
 
+def test_shards_of_several_selections_are_told_apart(
+    store: Callable[..., Path], warnings: Callable[[], list[str]]
+) -> None:
+    for number in NUMBERS:
+        store(manifest(number))
+    store(manifest(1, run_id="whole", cases=CASES, shard=Shard(1, 1, CASES)))
+    assert warnings() == [
+        f"the shards are not of one selection: 2 cases ({NUMBERS[0]}/3, {NUMBERS[1]}/3); 2 cases (1/1)"
+    ]
+
+
 def test_other_runs_are_left_alone(store: Callable[..., Path], warnings: Callable[[], list[str]]) -> None:
     store(manifest(NUMBERS[0], shard=None), finished=False)
     store(manifest(NUMBERS[1], shard=None, attnbench="0.2.0"))
