@@ -34,6 +34,7 @@ def run(
     *,
     out: str | Path = "results",
     threads: int | None = None,
+    shard: str | None = None,
     plugins: str | Iterable[str] = (),
     progress: Progress | None = None,
     **options: Any,
@@ -42,8 +43,9 @@ def run(
 
     cases: suite names, case ids, TOML files of suites, or :class:`Case` values; one or several.
     backends: names; all that are installed by default. out: a folder, or the run file itself if it ends in
-    .jsonl. threads: in every case. plugins: files and modules to load too, as --plugin takes them. progress:
-    called with a ``Moment`` for every step.
+    .jsonl. threads: in every case. shard: as ``"3/16"``, for one of several machines; all cases by default.
+    plugins: files and modules to load too, as --plugin takes them. progress: called with a ``Moment`` for
+    every step.
 
     options: as of ``attnbench run``, whose help has their defaults; None is the default too. budget: seconds
     of measuring for each backend on each case. sets: repetitions, which are fresh processes of each backend;
@@ -54,15 +56,17 @@ def run(
     timed: False only checks.
 
     Raises:
-        BadInput: something is unknown or impossible.
+        BadInput: something is unknown or impossible, or no case is in the shard.
         MeasuringFailed: the machinery or the disk failed; what was measured before is in the file.
     """
+    from attnbench.cases.shard import cut
     from attnbench.runner.forecast import plan_run
     from attnbench.runner.options import keyword_options
 
     chosen = keyword_options(options)
     registry = _registry(plugins)
     selection = _selection(cases, registry, threads=threads, timed=chosen.timed)
+    selection = selection if shard is None else cut(selection, shard)
     return start(plan_run(selection, _names(backends), registry, chosen), Path(out), progress)
 
 

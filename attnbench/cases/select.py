@@ -15,6 +15,7 @@ from attnbench.types.errors import BadCase, BadInput
 from attnbench.types.extensions import Suite
 from attnbench.types.mask import Mask
 from attnbench.types.operation import known_operations
+from attnbench.types.record import Shard
 from attnbench.types.rule import wrong_constant
 
 if TYPE_CHECKING:
@@ -46,12 +47,14 @@ class Selection:
     """The selected cases, each once, in the order of the words.
 
     compiled_on: those on which compiling backends run; None for all. counts: of calls in one step; empty
-    where a case has none, or options make several cases of one.
+    where a case has none, or options make several cases of one. shard: which part of a selection they are;
+    None for all of it.
     """
 
     cases: tuple[Case, ...]
     compiled_on: frozenset[Case] | None = None
     counts: Mapping[Case, float] = field(default_factory=dict)
+    shard: Shard | None = None
 
 
 def select(

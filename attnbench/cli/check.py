@@ -28,7 +28,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     attnbench check textbook --pass both
     attnbench check --plugin my_kernel.py
     """
-    if any(chosen[name] for name in ("backends", "resume", *SELECTING)) or not named_plugins():
+    if any(chosen[name] for name in ("backends", "resume", "shard", *SELECTING)) or not named_plugins():
         measure(ctx, chosen, timed=False)
     else:
         _check_plugins(ctx, chosen)

@@ -19,11 +19,14 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     """Combine stored runs into one file; each run stays separate. Give files or folders.
 
     Each run keeps its manifest, and with it its machine and software; a run that is given twice is kept once.
+    For shards (attnbench run --shard), it says which are missing, cut off, measured twice or unlike.
 
     \b
     attnbench merge laptop.jsonl server.jsonl --out both.jsonl
     attnbench report both.jsonl
+    attnbench merge shards --out all.jsonl
     """
+    from attnbench.compare.shards import shard_notes
     from attnbench.results.format import expand
     from attnbench.results.merge import merge
     from attnbench.types.errors import BadInput
@@ -31,10 +34,11 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     if out.suffix != ".jsonl":
         raise BadInput(f"--out {str(out)!r}: give the new file a name that ends in .jsonl")
     merged = merge(expand(files), out)
-    for said in merged.notes:
+    for said in dict.fromkeys((*merged.notes, *shard_notes(merged.runs))):
         say(said, err=True)
     for run in merged.runs:
         records = count_of(len(run.records), "record")
         cut = "" if run.finished else ", cut off"
-        note(f"{run.manifest.run_id}: {run.manifest.environment.get('cpu')}, {records}{cut}")
+        part = f"shard {run.manifest.shard}, " if run.manifest.shard else ""
+        note(f"{run.manifest.run_id}: {part}{run.manifest.environment.get('cpu')}, {records}{cut}")
     note(f"stored in {out}")

@@ -84,6 +84,11 @@ _RESUME = click.option(
     help="Continue an interrupted run with its own options, then print all of it.",
 )  # fmt: skip
 
+_SHARD = click.option(
+    "--shard", metavar="K/N",
+    help="Keep only shard K of N, as 3/16, for one of several machines. The id of a case decides its shard.",
+)  # fmt: skip
+
 _TYPES: dict[Kind, tuple[click.ParamType[Any], str | None]] = {
     "seconds": (Positive("seconds"), "SECONDS"),
     "gib": (Positive("GiB"), "GIB"),
@@ -191,7 +196,7 @@ def measuring_options(*, timing: bool = False) -> Option:
     own = (plan, benchmark_json_option) if timing else (plan,)
     of_timing = _asked(timing=True) if timing else ()
     return decorated(
-        WORDS, *SELECTION, *RUNNING[:2], _RESUME, *RUNNING[2:], *of_timing, *own, *record_options
+        WORDS, *SELECTION, _SHARD, *RUNNING[:2], _RESUME, *RUNNING[2:], *of_timing, *own, *record_options
     )
 
 
@@ -222,6 +227,8 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
         BadInput: something is unknown or impossible.
     """
     from attnbench.cases.select import Overrides, select
+    from attnbench.cases.shard import cut
 
     overrides = Overrides(**{name: chosen[name] for name in SELECTING[1:]})
-    return select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)
+    selection = select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)
+    return selection if chosen.get("shard") is None else cut(selection, chosen["shard"])

@@ -45,6 +45,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     attnbench run gpt2 --backend eager --backend sdpa_flash --budget 1
     attnbench run attention/scaled_dot/H8-L1024-D64/causal --dtype bfloat16
     attnbench run mine.toml --plan
+    attnbench run mine.toml --shard 3/16 --out shards/3.jsonl
     attnbench run --resume results/mine.jsonl
     """
     check_benchmark_json(chosen["benchmark_json"])
@@ -59,6 +60,7 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         start = _resumed(ctx, chosen["resume"], registry)
     else:
         from attnbench import api
+        from attnbench.cases.shard import shard_words
         from attnbench.runner.forecast import plan_run
         from attnbench.runner.run import check_plan
 
@@ -67,6 +69,10 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         selection = selected(registry, chosen, timed=timed)
         check_devices(selection)
         plan = plan_run(selection, chosen["backends"], registry, options)
+        if words := shard_words(selection):
+            note(words)
+        if selection.shard is not None and not selection.cases:
+            return
         check_plan(plan, chosen["out"])
         if chosen["plan"]:
             print_plan(plan.forecast, options, own_format(chosen["format_"], "--plan prints no records"))

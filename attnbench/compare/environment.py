@@ -24,6 +24,7 @@ _DIALS_LISTED = frozenset({
 
 _UNKNOWN = "not told"
 _PROTOCOL = "protocol "
+_SHARED = ("attnbench", "backends", "plugin ", _PROTOCOL)
 _LONGEST = 60
 
 
@@ -55,6 +56,20 @@ def unlike_versions(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Di
     None of them keeps the sides from being compared, because a user may want to compare versions.
     """
     return tuple(replace(difference, matters=False) for difference in _first(_unlike([base], [new])))
+
+
+def unlike(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the facts that the runs of one selection should share and do not, with a text for each run.
+
+    These are what times depend on, settings (``protocol NAME``), backends, and versions of attnbench and
+    plugins.
+    """
+    found = {}
+    for fact in dict.fromkeys(name for facts in runs for name in facts):
+        values = [_words([_text(facts[fact])]) if fact in facts else _UNKNOWN for facts in runs]
+        if len(set(values)) > 1 and (_matters(fact) or fact.startswith(_SHARED)):
+            found[fact] = values
+    return found
 
 
 def check_alike(found: Iterable[Difference]) -> None:

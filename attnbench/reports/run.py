@@ -93,12 +93,15 @@ class Run:
 
     @property
     def answers(self) -> list[Answer | None]:
-        """For each run the fastest backends and the means; None for a live comparison, with its two sides."""
+        """For each run the fastest backends and the means; None for a live comparison, with its two sides.
+
+        A shard has no total of a step, which needs all cases.
+        """
         from attnbench.stats.answer import answer
 
         times = self.times or ((),) * len(self.by_file)
         return [
-            None if manifest.sides else answer(records, taken, manifest.counts)
+            None if manifest.sides else answer(records, taken, {} if manifest.shard else manifest.counts)
             for manifest, records, taken in zip(self.manifests, self.by_file, times, strict=True)
         ]
 
@@ -128,5 +131,7 @@ class Run:
     @property
     def exit_code(self) -> int:
         """The exit status of the command: 0 fine, 1 a check failed, 3 something could not be measured."""
-        named = {name for manifest in self.manifests for name in manifest.named}
+        # A backend may be good for cases of other shards alone.
+        whole = [manifest for manifest in self.manifests if manifest.shard is None]
+        named = {name for manifest in whole for name in manifest.named}
         return exit_code(self.records, named)

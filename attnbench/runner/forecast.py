@@ -25,6 +25,7 @@ from attnbench.runner.plan import plan_calls
 from attnbench.stats.protocol import LONG_WORKERS, ORACLE_FLOPS, TIMED_DRAWS, can_be_forked
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
+from attnbench.types.record import Shard
 from attnbench.types.rule import Rule
 
 START_S = 3.0
@@ -77,7 +78,7 @@ class RunPlan:
     backends: in order. named: those that the user named; it is an error if one runs nowhere. compiled_on: ids
     of the cases on which compiling backends run unless named; None for all. asked: by the id of a case, its
     backends where those are not all; a resumed run uses all. counts: of calls in one step, by the id of a
-    case. command: argv, for the manifest.
+    case. shard: which part of a selection the cases are. command: argv. Both are for the manifest.
     """
 
     cases: tuple[Case, ...]
@@ -88,6 +89,7 @@ class RunPlan:
     compiled_on: frozenset[str] | None = None
     asked: Mapping[str, tuple[str, ...]] | None = None
     counts: Mapping[str, float] = field(default_factory=dict)
+    shard: Shard | None = None
     command: tuple[str, ...] = field(default_factory=command_line)
 
     def names(self, case: str) -> tuple[str, ...]:
@@ -124,6 +126,7 @@ def plan_run(selection: Selection, named: Sequence[str], registry: Registry, opt
         named=tuple(named),
         compiled_on=None if on is None else frozenset(case_id(case) for case in on),
         counts={case_id(case): count for case, count in selection.counts.items()},
+        shard=selection.shard,
     )
 
 

@@ -134,7 +134,7 @@ def start_run(
 def check_plan(plan: RunPlan, out: Path) -> None:
     """Raise :class:`BadInput` if there is nothing to run, there are too few cores, or the file exists."""
     if not plan.cases:
-        raise BadInput("nothing to run: no cases")
+        raise BadInput("nothing to run: no cases" + (f" in shard {plan.shard}" if plan.shard else ""))
     if not plan.backends:
         raise BadInput("nothing to run: no backends")
     check_threads(max(case.threads for case in plan.cases))
@@ -248,6 +248,7 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Man
         named=list(plan.named),
         compiled_on=None if plan.compiled_on is None else sorted(plan.compiled_on),
         counts=dict(plan.counts),
+        shard=plan.shard,
         protocol=plan.options.protocol(),
         plugins=[PluginLine(s.name, s.distribution, s.version) for s in plan.registry.plugins],
         environment=environment()

@@ -301,13 +301,29 @@ class PluginLine(Struct, frozen=True):
     version: str
 
 
+class Shard(Struct, frozen=True):
+    """The part of a selection that a run measures: shard ``number`` of ``of``, from 1 on.
+
+    cases: the ids of the whole selection.
+    """
+
+    number: Annotated[int, Meta(ge=1)]
+    of: Annotated[int, Meta(ge=1)]
+    cases: list[str]
+
+    def __str__(self) -> str:
+        """As on the command line."""
+        return f"{self.number}/{self.of}"
+
+
 class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     """The first line of a run file.
 
     format: the version of this format. command: argv. cases, backends: as requested, in order. named:
     backends that were requested by name. protocol: every setting of the measurement. environment: facts of
     the machine and its software. sides: the two sides of a live comparison, by which backends are then
-    named. counts: by the id of a case, its calls in one step of a model, where somebody counted.
+    named. counts: by the id of a case, its calls in one step of a model, where somebody counted. shard: None
+    if the run is of all selected cases.
     """
 
     format: int
@@ -324,6 +340,7 @@ class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):
     environment: dict[str, Any]
     sides: dict[str, dict[str, Any]] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
+    shard: Shard | None = None
 
 
 class EndLine(Struct, frozen=True, tag="end", tag_field="kind"):

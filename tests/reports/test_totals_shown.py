@@ -10,6 +10,7 @@ import pytest
 
 import attnbench
 from attnbench.reports.render import render
+from attnbench.types.record import Shard
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference-lengths.jsonl"
 
@@ -48,6 +49,17 @@ def test_the_sum_of_each_backend_and_where_it_loses_most() -> None:
 def test_without_counts_nothing_is_summed() -> None:
     run = attnbench.load(REFERENCE)
     assert "all counted calls" not in render(run.judged, "table", answer=run.answers[0])
+
+
+def test_a_shard_has_no_total_of_a_step() -> None:
+    run = attnbench.load(REFERENCE)
+    (head,) = run.manifests
+    shard = Shard(1, 2, [*head.cases, "another"])
+    part = msgspec.structs.replace(head, counts=dict.fromkeys(head.cases, 2), shard=shard)
+    (answer,) = replace(run, manifests=(part,)).answers
+    assert answer is not None
+    assert answer.leads
+    assert answer.totals == ()
 
 
 def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:

@@ -1,0 +1,50 @@
+"""Shards: the part of a selection that one of several machines measures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from hashlib import sha256
+
+from attnbench.cases.ids import case_id
+from attnbench.cases.select import Selection
+from attnbench.types.errors import BadInput
+from attnbench.types.record import Shard
+from attnbench.types.words import count_of
+
+
+def shard_number(case: str, of: int) -> int:
+    """Return the shard of a case, from 1 to ``of``. Its id alone decides, so other cases change nothing."""
+    return 1 + int.from_bytes(sha256(case.encode()).digest()[:8], "big") % of
+
+
+def cut(selection: Selection, text: str) -> Selection:
+    """Return the cases of the shard that a text such as ``3/16`` names; there may be none.
+
+    Raises:
+        BadInput: the text is not a shard.
+    """
+    found = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text)
+    number, of = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= of:
+        raise BadInput(f"shard {text!r}: give K/N with K from 1 to N, as 3/16 for the third of 16 shards")
+    cases = [case for case in selection.cases if shard_number(case_id(case), of) == number]
+    kept, on = frozenset(cases), selection.compiled_on
+    return replace(
+        selection,
+        cases=tuple(cases),
+        compiled_on=None if on is None else on & kept,
+        counts={case: count for case, count in selection.counts.items() if case in kept},
+        shard=Shard(number, of, [case_id(case) for case in selection.cases]),
+    )
+
+
+def shard_words(selection: Selection) -> str:
+    """Return a sentence on the shard of a selection; "" if it is whole."""
+    shard = selection.shard
+    if shard is None:
+        return ""
+    words = f"shard {shard}: {len(selection.cases)} of {count_of(len(shard.cases), 'case')}"
+    if not selection.cases:
+        return f"{words}; nothing to run, and no file is written"
+    return f"{words}; the total of a step needs all of them, and is left out" if selection.counts else words

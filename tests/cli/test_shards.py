@@ -1,0 +1,52 @@
+"""``--shard`` on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.shard import shard_number
+
+CASE = "attention/dot/H1-L8-D4"
+
+
+def planned(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return [row["case"] for row in json.loads(result.stdout)] if result.stdout else []
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_shards_of_a_suite_make_up_its_plan(invoke: Callable[..., Result], command: str) -> None:
+    words = (command, "smoke", "--plan", "--format", "json", "--shard")
+    whole = planned(invoke(*words, "1/1"))
+    parts = [planned(invoke(*words, f"{number}/4")) for number in range(1, 5)]
+    assert len(whole) == 12
+    assert sorted(case for part in parts for case in part) == sorted(whole)
+    assert max(map(len, parts)) < 12
+
+
+def test_an_empty_shard_is_fine_and_writes_nothing(invoke: Callable[..., Result], tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    number = 3 - shard_number(case_id(parse_case(CASE)), 2)
+    result = invoke("run", CASE, "--shard", f"{number}/2", "--out", str(out))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"shard {number}/2: 0 of 1 case; nothing to run, and no file is written\n"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("text", ["0/16", "17/16", "3", "three of 16"])
+def test_a_shard_that_is_none_is_refused(invoke: Callable[..., Result], text: str) -> None:
+    result = invoke("run", CASE, "--shard", text)
+    assert result.exit_code == 2
+    assert f"shard {text!r}: give K/N with K from 1 to N" in result.stderr
+
+
+def test_a_file_knows_its_shard(invoke: Callable[..., Result], tmp_path: Path) -> None:
+    result = invoke("run", "--resume", str(tmp_path / "run.jsonl"), "--shard", "3/16")
+    assert result.exit_code == 2
+    assert "--resume uses the options of the stored run: leave out --shard" in result.stderr

@@ -1,0 +1,147 @@
+"""What merging says of shards: missing, cut off, measured twice, unlike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from made_sides import CASES
+from msgspec.structs import replace
+
+import attnbench
+from attnbench.cases.shard import shard_number
+from attnbench.cli import attnbench as command
+from attnbench.results.format import RunWriter
+from attnbench.types.record import EndLine, Manifest, PluginLine, Record, Shard
+
+OF = 3
+NUMBERS = sorted({shard_number(case, OF) for case in CASES})
+END = EndLine("later", 2.0, {"sets": 1.0})
+
+
+def manifest(number: int, **changes: Any) -> Manifest:
+    made = Manifest(
+        format=1, run_id=f"r{number}", started=f"2026-01-01T00:00:0{number}+00:00", attnbench="0.1.0",
+        command=[], cases=[case for case in CASES if shard_number(case, OF) == number], backends=["eager"],
+        named=[], compiled_on=None, protocol={"sets": 9}, plugins=[],
+        environment={"cpu": "x", "torch": "2.9"}, shard=Shard(number, OF, CASES),
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Callable[..., Path]:
+    def write(head: Manifest, *, finished: bool = True) -> Path:
+        path = tmp_path / "shards" / f"{head.run_id}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        with RunWriter.create(path, head) as writer:
+            for case in head.cases if finished else ():
+                writer.append(Record(case, "dot", "eager", "unsupported", reason="why"))
+            if finished:
+                writer.append(END)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def warnings(tmp_path: Path) -> Callable[[], list[str]]:
+    """The warnings of a merge of all that is stored, which always writes its file."""
+
+    def merged() -> list[str]:
+        words = ["--quiet", "merge", str(tmp_path / "shards"), "--out", str(tmp_path / "all.jsonl")]
+        done = CliRunner().invoke(command, words)
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / "all.jsonl").exists()
+        return done.stderr.splitlines()
+
+    return merged
+
+
+def test_all_shards_that_have_cases_are_enough(
+    store: Callable[..., Path], warnings: Callable[[], list[str]]
+) -> None:
+    assert len(NUMBERS) == 2, "one shard is empty"
+    for number in NUMBERS:
+        store(manifest(number))
+    assert warnings() == []
+
+
+def test_a_missing_shard_is_named_with_its_cases(
+    store: Callable[..., Path], warnings: Callable[[], list[str]]
+) -> None:
+    here, lost = NUMBERS
+    store(manifest(here))
+    cases = manifest(lost).cases
+    assert warnings() == [
+        f"{len(CASES)} cases in 3 shards: missing {lost}/3, with {len(cases)} case: {cases[0]}"
+    ]
+
+
+def test_a_shard_that_was_cut_off_says_how_to_go_on(
+    store: Callable[..., Path], warnings: Callable[[], list[str]]
+) -> None:
+    store(manifest(NUMBERS[0]))
+    cut_off = store(manifest(NUMBERS[1]), finished=False)
+    (said,) = warnings()
+    assert "was cut off, 1 of its records are missing" in said
+    assert f"attnbench run --resume {cut_off}" in said
+
+
+def test_a_shard_that_was_measured_twice_is_named(
+    store: Callable[..., Path], warnings: Callable[[], list[str]]
+) -> None:
+    for number in NUMBERS:
+        store(manifest(number))
+    store(manifest(NUMBERS[0], run_id="again"))
+    (said,) = warnings()
+    assert said.startswith(f"{len(CASES)} cases in 3 shards: {NUMBERS[0]}/3 was measured 2 times")
+    assert "again" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "fact"),
+    [
+        ({"attnbench": "0.2.0"}, "attnbench: 0.1.0 in {}/3; 0.2.0 in {}/3"),
+        ({"environment": {"cpu": "x", "torch": "2.10"}}, "torch: 2.9 in {}/3; 2.10 in {}/3"),
+        ({"environment": {"cpu": "y", "torch": "2.9"}}, "cpu: x in {}/3; y in {}/3"),
+        ({"plugins": [PluginLine("mine", "my-kernel", "1.0")]},
+         "plugin mine: not told in {}/3; my-kernel 1.0 in {}/3"),
+        ({"protocol": {"sets": 3}}, "protocol sets: 9 in {}/3; 3 in {}/3"),
+    ],
+)  # fmt: skip
+def test_unlike_shards_are_named(
+    store: Callable[..., Path], warnings: Callable[[], list[str]], changes: dict[str, Any], fact: str
+) -> None:
+    store(manifest(NUMBERS[0]))
+    store(manifest(NUMBERS[1], **changes))
+    assert warnings() == [f"{len(CASES)} cases in 3 shards: unlike in {fact.format(*NUMBERS)}"]
+
+
+def test_shards_of_several_selections_are_told_apart(
+    store: Callable[..., Path], warnings: Callable[[], list[str]]
+) -> None:
+    for number in NUMBERS:
+        store(manifest(number))
+    store(manifest(1, run_id="whole", cases=CASES, shard=Shard(1, 1, CASES)))
+    assert warnings() == [
+        f"the shards are not of one selection: 2 cases ({NUMBERS[0]}/3, {NUMBERS[1]}/3); 2 cases (1/1)"
+    ]
+
+
+def test_other_runs_are_left_alone(store: Callable[..., Path], warnings: Callable[[], list[str]]) -> None:
+    store(manifest(NUMBERS[0], shard=None), finished=False)
+    store(manifest(NUMBERS[1], shard=None, attnbench="0.2.0"))
+    assert warnings() == []
+
+
+def test_a_backend_may_run_in_other_shards_alone(store: Callable[..., Path]) -> None:
+    in_part, in_all = (
+        store(manifest(NUMBERS[0], run_id=name, named=["eager"], shard=shard))
+        for name, shard in (("part", manifest(NUMBERS[0]).shard), ("all", None))
+    )
+    assert attnbench.load(in_part).exit_code == 0
+    assert attnbench.load(in_all).exit_code == 3
