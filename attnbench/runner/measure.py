@@ -32,6 +32,9 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
         again = False
         pool.start_servers(runs[0].case.threads)
         pool.one_at_a_time = any(run.losses for run in runs)
+        if pool.one_at_a_time:
+            # What stopped one server may have stopped all, which is one loss and not several.
+            pool.wait_for_servers(runs[0].case.threads)
         try:
             with ExitStack() as closing:
                 checked = [found for run in runs if (found := _checked(run, closing)) is not None]

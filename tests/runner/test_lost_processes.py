@@ -122,9 +122,9 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
 def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_path: Path, kind: str) -> None:
     struck = Struck(kind, "repetition 2 of 3", signal.SIGSTOP)
     # The verifier has five times as long as a backend.
-    stored = run(tmp_path, ("eager", "bmm"), struck, timeout_s=20 if kind == SERVER else 4)
+    stored = run(tmp_path, ("eager", "bmm"), struck, timeout_s=10 if kind == SERVER else 4)
     assert struck.case
-    assert {record.status for record in stored.records} == {"ok"}
+    assert [record.reason for record in stored.records if record.status != "ok"] == []
     assert stored.finished is not None
     assert stored.finished.wall_s < 200
 
