@@ -22,7 +22,7 @@ from attnbench.types.mask import Mask
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Backend, Call
+    from attnbench.types.backend import Call, Layout
 
 _Rows = list[tuple[Case, Choice]]
 
@@ -32,10 +32,11 @@ _MOST_SHAPES = 4096
 
 @dataclass(frozen=True)
 class _Found:
-    """What computes a call. call: None for torch's function. why: a sentence."""
+    """What computes a call. call: None for torch's function. why: a sentence. layout: of measured inputs."""
 
     call: Call | None
     why: str
+    layout: Layout = "BHLD"
 
 
 def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
@@ -129,6 +130,8 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
                 word = word_of(attn_mask, query, key)
                 same = same, word
                 found = known.get(same) or find(same, query, key, value, scale, enable_gqa, graph, word)
+        if found.call is not None and not _laid_out(found.layout, query, key, value):
+            found = _STRIDES
         if explain:
             return found.why
         if found.call is not None:
@@ -148,6 +151,7 @@ def _torchs(why: str) -> _Found:
 
 
 _DEFAULT = _torchs("dropout, autocast, compiled code, torch.func or a mask are not in the table")
+_STRIDES = _torchs("the inputs have other strides than those that were measured")
 _READ = _Found(None, "the mask decides")
 
 
@@ -206,28 +210,18 @@ def _find(
     if case.constants and scale is not None:  # A case has seven digits of it.
         case = replace(case, constants=(("scale", float(scale)),))
     prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
-    return _Found(_in_layout(prepared, backend, case), words)
+    if backend.layout == "BLHD":
+        return _Found(_heads_inside(prepared), words, "BLHD")
+    return _Found(prepared, words)
 
 
-def _in_layout(call: Call, backend: Backend, case: Case) -> Call:
-    """Return a call with inputs as the backend takes them, and outputs with the strides of the query.
+def _laid_out(layout: Layout, *inputs: Tensor) -> bool:
+    """Whether inputs have the strides that were measured: to copy them can take longer than is gained."""
+    if layout == "BLHD":
+        return all(one.transpose(1, 2).is_contiguous() for one in inputs)
+    return all(one.is_contiguous() for one in inputs)
 
-    torch's fused kernels give such outputs, and programs view them as (B, L, H·D).
-    """
-    if backend.layout == "BHLD" and not backend.needs_contiguous and case.Lq == 1:
-        return call
 
-    def laid_out(*inputs: Tensor) -> Tensor:
-        query = inputs[0]
-        if backend.layout == "BLHD":
-            inputs = tuple(one.transpose(1, 2) for one in inputs)
-        if backend.needs_contiguous:
-            inputs = tuple(one.contiguous() for one in inputs)
-        output = call(*inputs)
-        if backend.layout == "BLHD":
-            output = output.transpose(1, 2)
-        if query.stride(1) < query.stride(2):
-            output = output.transpose(1, 2).contiguous().transpose(1, 2)
-        return output
-
-    return laid_out
+def _heads_inside(call: Call) -> Call:
+    """Return a call (B, H, L, D) of one that takes and returns (B, L, H, D)."""
+    return lambda *inputs: call(*(one.transpose(1, 2) for one in inputs)).transpose(1, 2)
