@@ -32,7 +32,7 @@ _MOST_SHAPES = 4096
 
 @dataclass(frozen=True)
 class _Found:
-    """What computes a call. call: None for torch's function. why: a sentence. layout: of measured inputs."""
+    """The way to compute a call. call: None for torch's function. why: a sentence. layout: as measured."""
 
     call: Call | None
     why: str
@@ -43,8 +43,9 @@ def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
     """Return a function with the signature of torch's ``scaled_dot_product_attention``.
 
     Where a backend was proved to be faster it computes the call; torch's function does everywhere else: with
-    dropout, autocast, a mask that differs, compiled code, or shapes outside of the table. The meaning of a
-    call never changes. With ``explain=True`` it computes nothing and says in a sentence what it would call.
+    dropout, autocast, a mask that differs, compiled code, or shapes and strides outside of the table. The
+    meaning of a call never changes. With ``explain=True`` it computes nothing and says in a sentence what it
+    would call.
 
     path: a file of ``attnbench choose``. force: use it on another machine, or with other versions.
 
@@ -162,7 +163,7 @@ def _failed(what: str, failure: Exception) -> _Found:
 
 
 def _needs_tensor(mask: Mask) -> bool:
-    """Whether torch's function takes this mask only as a tensor."""
+    """Return whether torch's function takes this mask only as a tensor."""
     return mask not in (Mask(), Mask(causal="upper_left"))
 
 
@@ -215,11 +216,11 @@ def _find(
     return _Found(prepared, words)
 
 
-def _laid_out(layout: Layout, *inputs: Tensor) -> bool:
-    """Whether inputs have the strides that were measured: to copy them can take longer than is gained."""
+def _laid_out(layout: Layout, query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether inputs have the strides that were measured: copies can take longer than is gained."""
     if layout == "BLHD":
-        return all(one.transpose(1, 2).is_contiguous() for one in inputs)
-    return all(one.is_contiguous() for one in inputs)
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    return query.is_contiguous() and key.is_contiguous() and value.is_contiguous()
 
 
 def _heads_inside(call: Call) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from attnbench.types.words import printable_json
 
 FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
 FACTS = ("cpu", "cuda_devices", "torch")
-"""What must be the same where a choice is used, of a run's environment."""
+"""Facts of a run's environment that must be the same where a choice is used."""
 LOOKUP_MS = 0.002
 """About the time that a call through a choice takes to find it: ``python tests/benchmarks/dispatch.py``."""
 
@@ -56,7 +57,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Decision:
-    """What a case's records say. choice: None if torch's function stays; why: in words."""
+    """The verdict of a case's records. choice: None if torch's function stays; why: in words."""
 
     case: str
     choice: Choice | None
@@ -80,7 +81,7 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
         found += [
             _decision(case, those, by_case.get(case, {}), registry, default) for case, those in cases.items()
         ]
-    twice = {one.case for one in found if sum(one.case == other.case for other in found) > 1}
+    twice = [case for case, times_seen in Counter(one.case for one in found).items() if times_seen > 1]
     if twice:
         one = short_id(parse_case(min(twice)))
         raise BadInput(f"{len(twice)} cases are in several runs, as {one}: give one run of each case")

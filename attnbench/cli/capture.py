@@ -11,13 +11,10 @@ import click
 
 from attnbench.cli.output import note, say
 from attnbench.cli.parameters import Whole
-from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
     from attnbench.programs.suite import Captured
-
-FIRST_LINE = "# Written by attnbench capture.\n"
 
 
 @click.command("capture", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -42,12 +39,12 @@ def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
     attnbench run captured.toml
     """
     from attnbench.programs.capture import run_program
+    from attnbench.programs.suite import FIRST_LINE
     from attnbench.results.format import check_writable
-    from attnbench.results.merge import whole_file
+    from attnbench.results.merge import check_own, whole_file
 
     check_writable(out.parent)
-    if out.exists() and not _is_ours(out):
-        raise BadInput(f"--out {out}: this file was not written by capture, and is kept: name another one")
+    check_own(out, FIRST_LINE, "capture")
     start = time.monotonic()
     status, found = run_program(program, steps)
     _tell(found, status, time.monotonic() - start, out, steps)
@@ -55,13 +52,6 @@ def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
         with whole_file(out, replaces=True) as file:
             file.write(found.toml().encode())
     sys.exit(status)
-
-
-def _is_ours(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.readline() == FIRST_LINE
 
 
 def _tell(found: Captured, status: int, took_s: float, out: Path, steps: int | None) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from attnbench.cli.output import note, say
-from attnbench.types.errors import BadInput
 from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
@@ -42,10 +41,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
     from attnbench.api import loaded
     from attnbench.choice.table import FIRST_LINE, decide, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
-    from attnbench.results.merge import whole_file
+    from attnbench.results.merge import check_own, whole_file
 
-    if out.exists() and not (out.is_file() and out.read_text(errors="replace").startswith(FIRST_LINE)):
-        raise BadInput(f"--out {out}: this file was not written by choose, and is kept: name another one")
+    check_own(out, FIRST_LINE, "choose")
     registry = load_and_tell()
     registry.backend(default)
     run = loaded([str(path) for path in runs], registry)

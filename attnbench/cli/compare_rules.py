@@ -11,7 +11,7 @@ import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import note, print_listing, print_text, width
-from attnbench.cli.parameters import RULE, Positive, Whole, load_plugins, meant, plugin_option
+from attnbench.cli.parameters import RULE, Positive, Whole, load_plugins, meant, plugin_option, seed_option
 
 if TYPE_CHECKING:
     from attnbench.explain.behaviour import Behaviour
@@ -37,9 +37,7 @@ _MOST = 1024
 @click.option(
     "--keys", type=Whole(2, _MOST), default=32, show_default=True, metavar="N", help="Number of keys."
 )
-@click.option(
-    "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
-)
+@seed_option
 @click.option(
     "--plot", type=click.Path(path_type=Path), metavar="FILE.svg",
     help="Also draw charts to this .svg or .png.",

@@ -23,6 +23,7 @@ from attnbench.cli.parameters import (
     load_plugins,
     meant,
     plugin_option,
+    seed_option,
 )
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ _FEATURES = 8
 )  # fmt: skip
 @click.option("--dropout", type=PROBABILITY, metavar="P", help="Set weights to 0 with probability P.")
 @click.option("--weighted", is_flag=True, help="Show each key's weighted value before the sum.")
-@click.option(
-    "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
-)
+@seed_option
 @click.option(
     "--digits", type=Whole(1, 17), default=4, show_default=True, metavar="N", help="Decimals in the table."
 )

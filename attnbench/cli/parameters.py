@@ -123,6 +123,11 @@ class Whole(_Number):
         super().__init__(f"a whole number, {span}", lambda n: least <= n <= (most or n), int)
 
 
+seed_option = click.option(
+    "--seed", type=Whole(0), default=0, show_default=True, metavar="N", help="Seed of random numbers."
+)
+
+
 def _share(value: Any) -> float:
     text = str(value).strip()
     return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

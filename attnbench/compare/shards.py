@@ -1,4 +1,4 @@
-"""Whether stored shards make up their selection: what is missing, measured twice, or unlike."""
+"""Stored shards held against their selection: missing, measured twice, or unlike ones."""
 
 from __future__ import annotations
 

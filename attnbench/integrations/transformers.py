@@ -17,7 +17,7 @@ NAME = "attnbench"
 
 
 class _Chosen(threading.local):
-    """Whether this thread is in a layer of a model that uses the choice."""
+    """Tells whether this thread is in a layer of a model that uses the choice."""
 
     here = False
 

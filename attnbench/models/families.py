@@ -1,4 +1,4 @@
-"""What attnbench knows of model types beyond the fields of their configs.
+"""Facts of model types beyond the fields of their configs.
 
 Sources: transformers, ``configuration_*.py`` and ``modeling_*.py`` of each type; vLLM,
 ``transformers_utils/model_arch_config_convertor.py``.

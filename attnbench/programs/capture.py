@@ -20,7 +20,7 @@ _SITE = Path(__file__).parent / "site"
 
 
 class Capture:
-    """What ``with attnbench.capture() as calls`` gives; after the block, ``calls.captured`` is there."""
+    """The value of ``with attnbench.capture() as calls``; ``calls.captured`` is there after the block."""
 
     captured: Captured
 

@@ -16,6 +16,8 @@ from attnbench.types.errors import BadCase
 from attnbench.types.rule import wrong_constant
 from attnbench.types.words import count_of
 
+FIRST_LINE = "# Written by attnbench capture.\n"
+
 SCALE_TOLERANCE = 1e-6
 """Scales that differ by less are one, since programs compute them in float32: so they have seven digits."""
 
@@ -39,7 +41,7 @@ class CapturedCase:
 
 @dataclass(frozen=True)
 class Captured:
-    """What a program's attention calls were.
+    """The attention calls of a program.
 
     cases: the case with the most work first. steps: of optimizers that were recorded, if the counts are those
     of one; None if they are those of the whole program. classified, calls: how many calls became cases, of
@@ -62,7 +64,7 @@ class Captured:
     def toml(self) -> str:
         """Return the suite as TOML."""
         lines = [
-            "# Written by attnbench capture.",
+            FIRST_LINE.rstrip(),
             *(f"# {note}" for note in self.notes),
             f'summary = "attention calls of {self.whole}"',
             "",

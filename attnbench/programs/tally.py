@@ -16,7 +16,7 @@ from attnbench.types.words import clean
 
 @dataclass(frozen=True)
 class Call:
-    """What calls have in common that compute the same case.
+    """The facts that calls of one case have in common.
 
     function: the name of what was called. B … Dv: as in a case. mask: as in an id. kept: of an explicit mask,
     about the share of pairs that it keeps. scale: None for 1/√D. dropout: its probability. threads: of
@@ -102,9 +102,8 @@ class Tally:
             if kind not in self._places and len(self._places) >= _MOST - 1:
                 kind = _TOO_MANY
             if kind not in self._places:
-                line = json.dumps(
-                    {type(kind).__name__: asdict(kind)}
-                )  # It may raise, before anything changed.
+                # It may raise, before anything changed.
+                line = json.dumps({type(kind).__name__: asdict(kind)})
                 self._places[kind] = _HEAD + 2 * len(self._places)
                 self._lines.write(line + "\n")
                 self._lines.flush()

@@ -68,7 +68,7 @@ def name_text(record: Record) -> str:
 
 
 def arithmetic_text(record: Record) -> str:
-    """What follows the name of a backend whose outputs are less exact than the dtype allows, else ""."""
+    """Return the text behind a name whose outputs are less exact than the dtype allows, else ""."""
     return f" ({record.arithmetic})" if record.arithmetic else ""
 
 

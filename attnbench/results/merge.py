@@ -46,6 +46,20 @@ def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
         unfinished.unlink(missing_ok=True)
 
 
+def check_own(path: Path, first_line: str, command: str) -> None:
+    """Raise :class:`BadInput` if a path is taken by something that a command did not write.
+
+    first_line: of every file that the command writes.
+    """
+    if path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            if file.readline() == first_line:
+                return
+    if path.exists():
+        kept = f"this file was not written by {command}, and is kept: name another one"
+        raise BadInput(f"--out {path}: {kept}")
+
+
 def _name(unfinished: Path, path: Path) -> None:
     """Give a file a new name. A link fails if the name is taken; a rename would replace that file."""
     try:

@@ -92,7 +92,7 @@ class WorkerPool:
 
     @property
     def live(self) -> bool:
-        """Whether this is a live comparison, of two sides."""
+        """Return whether this is a live comparison, of two sides."""
         return len(self._sides) > 1
 
     def wait_for_servers(self, threads: int) -> None:

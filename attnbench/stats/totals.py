@@ -1,4 +1,4 @@
-"""What one step of a model or program spends in attention: counts of calls times times of calls."""
+"""The time that one step of a model or program spends in attention: counts times times of calls."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ class CaseVerifier:
 
     @property
     def _may_assume(self) -> bool:
-        """Whether a coarser arithmetic may be assumed: parameters round alike, whatever the inputs are."""
+        """Return whether a coarser arithmetic may be assumed: parameters round alike for all inputs."""
         plain = self.case.operation == "attention" and self.case.pass_ == "forward"
         return plain and not self.parameters.rule
 
