@@ -360,11 +360,13 @@ class RunWriter:
 
         Texts of plugins in it are made printable.
         """
-        if not _is_plain(_ENCODE(line)):
+        data = _ENCODE(line)
+        if not _is_plain(data):
             line = _printable(line)
+            data = _ENCODE(line)
         self.keep_file()
         with self._told():
-            self._write(line)
+            self._write(data)
         self._lines.add(line)
 
     def keep_file(self) -> None:
@@ -388,7 +390,7 @@ class RunWriter:
             self._fd, self._lines = fd, _Lines(path, old.manifest)
             self._lock()
             for line in old.written():
-                self._write(line)
+                self._write(_ENCODE(line))
                 self._lines.add(line)
         print(  # noqa: T201
             f"attnbench: {str(old.path)!r} was replaced or changed by another process: the run goes on in "
@@ -406,8 +408,8 @@ class RunWriter:
                 f"{go_on_words(self.path, live=bool(self._lines.manifest.sides))}"
             ) from failure
 
-    def _write(self, line: Line) -> None:
-        data, digest = _ENCODE(line), self._lines.digest
+    def _write(self, data: bytes) -> None:
+        digest = self._lines.digest
         if digest is not None:
             data, digest = with_digest(data, digest)
         data += b"\n"
