@@ -67,7 +67,7 @@ def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
     """Return the words for a mask that broadcasts to (B, H, Lq, Lk): True where a pair is kept, or added.
 
     An added mask drops a pair at -inf, and at the least number of its dtype, which transformers writes: but
-    not a whole row, whose softmax is then uniform. A mask for which there is no other word is ``bool`` or
+    not a whole row, whose softmax is then uniform. A mask without another word is ``bool`` or
     ``float``; so is one that is learned.
     """
     import torch
