@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, LARGEST, NICKNAMES, PASSES, Case, Layer
+from attnbench.types.case import (
+    CACHE_MODES,
+    DEVICES,
+    DTYPES,
+    LARGEST,
+    NICKNAMES,
+    ORDERS,
+    PASSES,
+    Case,
+    Layer,
+)  # fmt: skip
 from attnbench.types.errors import BadCase
 from attnbench.types.mask import MASK_WORDS, mask_text, parse_mask
 from attnbench.types.operation import operation_named
@@ -39,6 +49,8 @@ def case_id(case: Case) -> str:
     ]
     if case.dropout:
         segments.append(f"dropout{float(case.dropout)!r}")
+    if case.layout != "own":
+        segments.append(case.layout)
     if case.cache != "hot":
         segments.append(case.cache)
     if case.threads != 1:
@@ -106,7 +118,8 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     """Make a case from the fields of ids and suite files, with defaults filled in.
 
     rule: with its constants, as in an id. Sizes are named as there (``L`` for both lengths, E, bias, cross,
-    out). Others are a :class:`Mask` as ``mask``, and dtype, device, pass_, dropout, cache, threads, seed.
+    out). Others are a :class:`Mask` as ``mask``, and dtype, device, pass_, dropout, layout, cache,
+    threads, seed.
 
     Raises:
         BadCase: a size is missing or contradicts another, or the case can't exist.
@@ -208,8 +221,10 @@ def _parse_segment(segment: str) -> tuple[str, Any]:
     share = segment.removeprefix("dropout")
     if share != segment and _PROBABILITY.fullmatch(share):
         return "dropout", float(share)
+    if segment == "own" or segment.split("_")[0] in ORDERS:
+        return "layout", segment
     if segment.replace("+", ":").split(":")[0] in MASK_WORDS:
         return "mask", parse_mask(segment)
     others = ("dropout0.1", "threads2", "seed7")
-    known = [*MASK_WORDS, *(word for choices in _CHOICES.values() for word in choices), *others]
+    known = [*MASK_WORDS, *(word for choices in _CHOICES.values() for word in choices), *ORDERS, *others]
     raise BadCase(unknown_name("mask, dtype, device or pass", segment, known))

@@ -27,8 +27,8 @@ class Overrides:
     """The changes that the options of a command make to the selected cases.
 
     rules: keep only the cases of these rules; an error where one of them has none. dtypes, masks, passes:
-    every case once with each of them. device, threads, seed, cache, dropout: set in every case. Empty and
-    None change nothing.
+    every case once with each of them. device, threads, seed, cache, dropout, layout: set in every case. Empty
+    and None change nothing.
     """
 
     rules: tuple[str, ...] = ()
@@ -40,6 +40,7 @@ class Overrides:
     seed: int | None = None
     cache: CacheMode | None = None
     dropout: float | None = None
+    layout: str | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _suite_of(word: str, registry: Registry) -> Suite:
 
 
 def _changed(case: Case, overrides: Overrides) -> Iterator[Case]:
-    names = ("device", "threads", "seed", "cache", "dropout")
+    names = ("device", "threads", "seed", "cache", "dropout", "layout")
     given = {name: getattr(overrides, name) for name in names}
     fixed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     each = product(

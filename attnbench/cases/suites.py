@@ -21,9 +21,9 @@
     compiled = true                     # if any case says so, only those run on backends that compile
     count = 12                          # optional, in all cases or none: calls in one step of a model
 
-Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, cache, threads,
-seed, and of multihead E, bias, cross, out; each means what it means in an id. rule is needed, and H, L and D;
-the rest have the defaults of ids. A case with E is multihead unless it says otherwise.
+Fields: operation, rule, B, H, Hkv, L (or Lq, Lk), D, Dv, mask, dtype, device, pass, dropout, layout, cache,
+threads, seed, and of multihead E, bias, cross, out; each means what it means in an id. rule is needed, and H,
+L and D; the rest have the defaults of ids. A case with E is multihead unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_CASES = 100_000
 MOST_COUNT = 1e15
 
 _TOP = {"name": str, "summary": str, "check_only": bool, "defaults": dict, "cases": list}
-_WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache")
+_WORDS = ("operation", "rule", "mask", "dtype", "device", "pass", "cache", "layout")
 _NUMBERS = ("B", "H", "Hkv", "L", "Lq", "Lk", "D", "Dv", "E", "threads", "seed")
 _FLAGS = ("bias", "cross", "out")
 _FIELDS = (*_WORDS, *_NUMBERS, *_FLAGS, "dropout")

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.ids import parse_case, short_id
+from attnbench.cases.layouts import lie_contiguous
 from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, not_servable, read_table
 from attnbench.plugins.registry import Registry, load_and_tell
 from attnbench.programs.classify import MaskReader, Words
 from attnbench.programs.suite import case_of
-from attnbench.programs.watch import call_of, sizes_of
+from attnbench.programs.watch import call_of, layout_between, sizes_of
 from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile, BadInput
@@ -22,7 +23,7 @@ from attnbench.types.mask import Mask
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnbench.types.backend import Call, Layout
+    from attnbench.types.backend import Call
 
 _Rows = list[tuple[Case, Choice]]
 
@@ -32,11 +33,14 @@ _MOST_SHAPES = 4096
 
 @dataclass(frozen=True)
 class _Found:
-    """The way to compute a call. call: None for torch's function. why: a sentence. layout: as measured."""
+    """The way to compute a call. call: None for torch's function. why: a sentence.
+
+    strides: of q, k and v, for which it was found; None if nothing was proved for any.
+    """
 
     call: Call | None
     why: str
-    layout: Layout = "BHLD"
+    strides: tuple[tuple[int, ...], ...] | None = None
 
 
 def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
@@ -131,8 +135,11 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
                 word = word_of(attn_mask, query, key)
                 same = same, word
                 found = known.get(same) or find(same, query, key, value, scale, enable_gqa, graph, word)
-        if found.call is not None and not _laid_out(found.layout, query, key, value):
-            found = _STRIDES
+        if found.strides is not None:
+            strides = query.stride(), key.stride(), value.stride()
+            if found.strides != strides:
+                same = same, strides
+                found = known.get(same) or find(same, query, key, value, scale, enable_gqa, graph, word)
         if explain:
             return found.why
         if found.call is not None:
@@ -147,12 +154,11 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
     return scaled_dot_product_attention
 
 
-def _torchs(why: str) -> _Found:
-    return _Found(None, f"torch's function: {why}")
+def _torchs(why: str, strides: tuple[tuple[int, ...], ...] | None = None) -> _Found:
+    return _Found(None, f"torch's function: {why}", strides)
 
 
 _DEFAULT = _torchs("dropout, autocast, compiled code, torch.func or a mask are not in the table")
-_STRIDES = _torchs("the inputs have other strides than those that were measured")
 _READ = _Found(None, "the mask decides")
 
 
@@ -167,11 +173,14 @@ def _needs_tensor(mask: Mask) -> bool:
     return mask not in (Mask(), Mask(causal="upper_left"))
 
 
-def _row(rows: _Rows, case: Case) -> Choice | None:
-    for first, choice in rows:
-        if kind_of(first) == kind_of(case) and first.Lk <= case.Lk <= max(first.Lk, choice.upto):
-            return choice
-    return None
+def _alike(rows: _Rows, case: Case) -> _Rows:
+    """Return the rows of calls that are as the case, in whatever layout."""
+    kind = kind_of(replace(case, layout="own"))
+    return [
+        (first, choice)
+        for first, choice in rows
+        if first.Lk <= case.Lk <= max(first.Lk, choice.upto) and kind_of(replace(first, layout="own")) == kind
+    ]
 
 
 def _find(
@@ -179,7 +188,7 @@ def _find(
     gqa: bool, graph: bool, word: str | None,
 ) -> _Found:  # fmt: skip
     """Find and prepare what computes calls of these shapes. word: of the mask; None if it isn't read yet."""
-    alike = (
+    fits = (
         query.dim() == key.dim() == value.dim() == 4
         and query.shape[0] == key.shape[0]
         and key.shape[:3] == value.shape[:3]
@@ -187,10 +196,11 @@ def _find(
         and query.dtype == key.dtype == value.dtype
         and isinstance(scale, int | float | None)
     )
-    if not alike:
+    if not fits:
         return _torchs("the inputs have no four axes, or differ in batch, heads, lengths or dtype")
     try:
-        call = call_of("attention", query, sizes_of(query, key, value), Words(word or "none"), scale, 0.0)
+        sizes, layout = sizes_of(query, key, value), layout_between(query, key, value)
+        call = call_of("attention", query, sizes, layout, Words(word or "none"), scale, 0.0)
         if call is None:
             return _torchs("the inputs hold no numbers")
         case = replace(case_of(call), pass_="both" if graph else "forward")
@@ -198,11 +208,15 @@ def _find(
         return _torchs(str(failure))
     if word is None:
         near = [first for first, _ in rows if first.B == case.B and first.Lk <= case.Lk]
-        if any(_row(rows, replace(case, mask=first.mask)) for first in near):
+        if any(_alike(rows, replace(case, mask=first.mask)) for first in near):
             return _READ
-    choice = None if word is None else _row(rows, case)
-    if choice is None:
+    alike = [] if word is None else _alike(rows, case)
+    if not alike:
         return _torchs(f"nothing was proved for {short_id(case)}")
+    strides = query.stride(), key.stride(), value.stride()
+    choice = next((choice for first, choice in alike if _lie_as(first, choice, case, registry)), None)
+    if not layout or choice is None:
+        return _torchs(f"nothing was proved for {short_id(case)} with strides {strides}", strides)
     backend, rule = registry.backend(choice.backend), registry.rule(case.rule)
     refused = backend.available(case.device) or backend.supports(case, rule)
     if refused is not None:
@@ -211,16 +225,14 @@ def _find(
     if case.constants and scale is not None:  # A case has seven digits of it.
         case = replace(case, constants=(("scale", float(scale)),))
     prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
-    if backend.layout == "BLHD":
-        return _Found(_heads_inside(prepared), words, "BLHD")
-    return _Found(prepared, words)
+    return _Found(_heads_inside(prepared) if backend.layout == "BLHD" else prepared, words, strides)
 
 
-def _laid_out(layout: Layout, query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Return whether inputs have the strides that were measured: copies can take longer than is gained."""
-    if layout == "BLHD":
-        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    return query.is_contiguous() and key.is_contiguous() and value.is_contiguous()
+def _lie_as(first: Case, choice: Choice, case: Case, registry: Registry) -> bool:
+    """Return whether the inputs of a case lie as those that were measured: copies may take what is gained."""
+    if first.layout == "own":
+        return lie_contiguous(case, registry.backend(choice.backend).layout)
+    return first.layout == case.layout
 
 
 def _heads_inside(call: Call) -> Call:

@@ -68,6 +68,11 @@ SELECTION = (
         "--dropout", type=PROBABILITY, metavar="P",
         help="Set the dropout probability of the weights in every case; 0 for none.",
     ),
+    click.option(
+        "--layout", metavar="LAYOUT",
+        help="Set the order of q, k and v in memory in every case: BHLD, BLHD, LBHD or BL3HD for all, or "
+        "three as BLHD_BHLD_BHLD; own is the order that each backend takes.",
+    ),
     click.option("--seed", type=Whole(0), metavar="N", help="Set the seed of every case."),
     click.option("--threads", type=Whole(1), metavar="N", help="Set the number of threads of every case."),
 )  # fmt: skip
@@ -76,7 +81,9 @@ COMMON = (
     "details", "format_",
 )  # fmt: skip
 """The parameters whose options most people need."""
-SELECTING = ("words", "rules", "dtypes", "device", "masks", "passes", "cache", "dropout", "seed", "threads")
+SELECTING = (
+    "words", "rules", "dtypes", "device", "masks", "passes", "cache", "dropout", "layout", "seed", "threads",
+)  # fmt: skip
 """The parameters of WORDS and SELECTION."""
 
 _RESUME = click.option(

@@ -97,6 +97,10 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             notes[str(failure)] += one.forward
             continue
         name, kept = short_id(case), one.kind.kept if isinstance(one.kind, Call) else None
+        if isinstance(one.kind, Call) and not one.kind.layout:
+            notes[f"{name}: no word says how its inputs lie in memory; they are measured contiguous"] += (
+                one.forward
+            )
         if kept is not None:
             notes[f"{name}: the program's mask keeps about {kept:.0%} of pairs, the case 80%"] += one.forward
         backward = min(one.backward, one.forward)
@@ -132,7 +136,7 @@ def case_of(call: Kind) -> Case:
     if call.scale is not None and not isclose(call.scale, default, rel_tol=SCALE_TOLERANCE):
         rule = "dot" if isclose(call.scale, 1) else f"scaled_dot@scale={call.scale:.7g}"
     sizes = "-".join(f"{name}{getattr(call, name)}" for name in ("B", "H", "Hkv", "Lq", "Lk", "D", "Dv"))
-    words = [call.mask, call.dtype, call.device, f"threads{call.threads}"]
+    words = [call.mask, call.dtype, call.device, f"threads{call.threads}", call.layout or "own"]
     if call.dropout:
         words.append(f"dropout{call.dropout:.7g}")
     try:

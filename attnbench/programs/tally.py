@@ -20,7 +20,7 @@ class Call:
 
     function: the name of what was called. B … Dv: as in a case. mask: as in an id. kept: of an explicit mask,
     about the share of pairs that it keeps. scale: None for 1/√D. dropout: its probability. threads: of
-    the process, on a CPU.
+    the process, on a CPU. layout: as in a case, "" where no word says how the inputs lie in memory.
     """
 
     function: str
@@ -38,6 +38,7 @@ class Call:
     scale: float | None
     dropout: float
     threads: int
+    layout: str
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from attnbench.cases.layouts import layout_of
 from attnbench.programs.begin import BY_NAME, FLEX
 from attnbench.programs.classify import MaskReader, Words, mask_words
 from attnbench.programs.tally import Call, Kind, Tally, Unclassified
@@ -169,7 +170,8 @@ class Watch:
             return Unclassified("scaled_dot_product_attention", "is_causal and a mask at once")
         sizes = sizes_of(query, key, value)
         mask = Words("causal") if is_causal else self._words(attn_mask, sizes)
-        return call_of("scaled_dot_product_attention", query, sizes, mask, scale, dropout_p)
+        layout = layout_between(query, key, value)
+        return call_of("scaled_dot_product_attention", query, sizes, layout, mask, scale, dropout_p)
 
     def _flex(
         self, query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None,
@@ -189,7 +191,7 @@ class Watch:
                 return mask_words(kept, sizes["B"], sizes["H"], *lengths)
 
             mask = self._masks.made(block_mask, lengths, made)
-        return call_of("flex_attention", query, sizes, mask, scale, 0.0)
+        return call_of("flex_attention", query, sizes, layout_between(query, key, value), mask, scale, 0.0)
 
     def _multihead(
         self, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, *args: Any, **kwargs: Any
@@ -209,7 +211,8 @@ class Watch:
             mask = padded if mask is None else mask + padded
         words = Words("none") if mask is None else mask_words(mask, B, heads, Lq, Lk)
         dropout = given["dropout_p"] if given.get("training", True) else 0.0
-        return call_of("multi_head_attention_forward", query, sizes, words, None, dropout)
+        # It makes queries, keys and values of its own, from positions that come before the batch.
+        return call_of("multi_head_attention_forward", query, sizes, "LBHD", words, None, dropout)
 
     def _words(self, mask: Tensor | None, sizes: dict[str, int]) -> Words:
         if mask is None:
@@ -277,9 +280,20 @@ def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> dict[str, int]:
     return {"B": prod(lead), "H": H, "Hkv": Hkv, "Lq": Lq, "Lk": Lk, "D": D, "Dv": Dv}
 
 
+def layout_between(query: Tensor, key: Tensor, value: Tensor) -> str:
+    """Return the layout of a call's inputs, "" where no word says it. Missing axes have one element."""
+    inputs = (query, key, value)
+    if any(one.dim() > 4 for one in inputs):
+        return ""
+    shapes = [(1,) * (4 - one.dim()) + tuple(one.shape) for one in inputs]
+    strides = [(0,) * (4 - one.dim()) + one.stride() for one in inputs]
+    return layout_of(shapes, strides) or ""
+
+
 def call_of(
-    name: str, query: Tensor, sizes: dict[str, int], mask: Words, scale: float | None, dropout: float
-) -> Kind | None:
+    name: str, query: Tensor, sizes: dict[str, int], layout: str, mask: Words, scale: float | None,
+    dropout: float,
+) -> Kind | None:  # fmt: skip
     """Return what a call is; None where it computes nothing, as while shapes are traced."""
     torch, device = _torch(), query.device.type
     if _computes_nothing(query):
@@ -292,7 +306,7 @@ def call_of(
     return Call(
         name, **sizes, mask=mask.mask, kept=mask.kept, dtype=str(dtype).removeprefix("torch."),
         device=device, scale=None if scale is None else float(scale), dropout=float(dropout),
-        threads=torch.get_num_threads() if device == "cpu" else 1,
+        threads=torch.get_num_threads() if device == "cpu" else 1, layout=layout,
     )  # fmt: skip
 
 

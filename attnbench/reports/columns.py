@@ -190,7 +190,7 @@ def case_fields(text: str) -> Row:
     found = {key: getattr(case, key) for key in ("operation", "B", "H", "Hkv", "Lq", "Lk", "D", "Dv")}
     found |= {"E": None if case.layer is None else case.layer.E, "mask": mask_text(case.mask)}
     found |= {"dtype": case.dtype, "device": case.device, "pass": case.pass_}
-    return found | {key: getattr(case, key) for key in ("dropout", "cache", "threads", "seed")}
+    return found | {key: getattr(case, key) for key in ("dropout", "layout", "cache", "threads", "seed")}
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -276,6 +276,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_case("device", "str", "`cpu` or `cuda`."),
     _of_case("pass", "str", "`forward`, `backward` or `both`."),
     _of_case("dropout", "float64", "Dropout probability of the case."),
+    _of_case("layout", "str", "Order of q, k and v in memory, as in ids."),
     _of_case("cache", "str", "`hot` or `rotating` inputs."),
     _of_case("threads", "int64", "Threads."),
     _of_case("seed", "int64", "Seed of the checked inputs."),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
-from math import prod
 from random import Random
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -99,12 +98,14 @@ def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> 
 
 
 def _stack(x: Tensor, copies: int) -> Tensor:
-    """Allocate that many copies of a tensor, (copies, *shape), each contiguous and aligned."""
+    """Allocate that many copies of a tensor, (copies, *shape), each with its strides and aligned."""
     import torch
 
-    room = -(-x.nbytes // PADDED_TO_BYTES) * PADDED_TO_BYTES // x.element_size()
+    item = x.element_size()
+    taken = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    room = -(-taken * item // PADDED_TO_BYTES) * PADDED_TO_BYTES // item
     rows = torch.empty(copies, room, dtype=x.dtype, device=x.device)
-    return rows[:, : prod(x.shape)].view(copies, *x.shape)
+    return rows.as_strided((copies, *x.shape), (room, *x.stride()))
 
 
 def _order(copies: int) -> list[int]:

@@ -25,6 +25,8 @@ NICKNAMES: dict[str, Dtype] = {
 """Other names of dtypes, which are understood on the command line, in ids and in suites."""
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 DEVICES = ("cpu", "cuda")
+ORDERS = ("BHLD", "BLHD", "LBHD", "BL3HD")
+"""Orders of elements in memory; in BL3HD q, k and v lie side by side, as one projection makes them."""
 LARGEST = 2**31 - 1
 """The largest value of every size."""
 LARGEST_SEED = 2**63 - 1
@@ -56,6 +58,11 @@ class Case:
 
     constants: numbers of the rule that differ from its defaults, (name, value) in the order of their names.
 
+    layout: in which order the elements of q, k and v lie in memory: one of :data:`ORDERS` for all, or one for
+    each, as ``BLHD_BHLD_BHLD``. The output is then copied, within what is timed, unless it lies as a layer
+    takes it that merges heads: as (B, Lq, H, Dv), or (Lq, B, H, Dv) where q lies in LBHD. With ``own`` each
+    backend gets contiguous inputs in the order that it takes, and nothing is copied.
+
     dropout: the probability p of dropout on the weights, 0 for none. After the softmax each weight is set to
     0 with probability p, independently and differently in every call; the others are divided by 1 - p.
 
@@ -81,6 +88,7 @@ class Case:
     threads: int = 1
     seed: int = 0
     dropout: float = 0.0
+    layout: str = "own"
     constants: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
@@ -105,6 +113,7 @@ class Case:
             raise BadCase(f"dropout = {p!r}: give a probability from 0 to less than 1")
         if p and self.pass_ != "forward":
             raise BadCase(f"dropout = {p!r} works in the forward pass only, not in {self.pass_!r}")
+        _check_layout(self.layout)
         names = [name for name, _ in self.constants]
         if names != sorted(set(names)):
             raise BadCase(f"the constants {', '.join(names)}: give each once, in the order of their names")
@@ -161,6 +170,23 @@ def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
         # With two allowed words the similar one may be the wrong guess: gpu does not mean cpu.
         two = f"no {what} {value!r}; there are {', '.join(allowed)}"
         raise BadCase(two if len(allowed) == 2 else unknown_name(what, str(value), allowed))
+
+
+def orders_of(layout: str) -> tuple[str, ...]:
+    """Return the orders of q, k and v that a layout names."""
+    words = tuple(layout.split("_"))
+    return words * 3 if len(words) == 1 else words
+
+
+def _check_layout(layout: str) -> None:
+    if layout == "own":
+        return
+    orders = orders_of(layout)
+    if len(orders) != 3 or not set(orders) <= set(ORDERS):
+        words = f"give one of {', '.join(ORDERS)} or own, or three as BLHD_BHLD_BHLD, of q, k and v"
+        raise BadCase(f"layout = {layout!r}: {words}")
+    if len(set(orders)) == 1 and layout != orders[0]:
+        raise BadCase(f"layout = {layout!r}: give {orders[0]}, which stands for q, k and v")
 
 
 def _check_range(name: str, value: int, least: int, most: int, words: str) -> None:

@@ -125,6 +125,8 @@ class Operation:
             return f"{self.name} has no gradients: only the forward pass is checked"
         if self.heads is None and case.dropout:
             return f"{self.name} can't drop weights: only attention can be checked with dropout"
+        if case.layout != "own" and case.operation != "attention":
+            return f"{self.name} has no q, k and v: only attention has a layout"
         return self.check(case)
 
 

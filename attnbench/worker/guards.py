@@ -31,14 +31,12 @@ def ordinals() -> Iterator[str]:
     return chain(("first", "second", "third"), (f"{number}th" for number in count(4)))
 
 
-def between_bands(
-    tensor: Tensor, *, counted: bool, strides: Sequence[int] | None = None
-) -> tuple[Tensor, Tensor]:
+def between_bands(tensor: Tensor, strides: Sequence[int], *, counted: bool) -> tuple[Tensor, Tensor]:
     """Copy a tensor between bands of NaN; return the copy, and the buffer from band to band.
 
     The storage of the copy begins and ends with it, as that of any tensor, and is aligned as the buffer is.
     counted: let it count writes in place, as tensors do that torch's inference mode did not make. strides: of
-    the copy, with NaN in their gaps; contiguous if None.
+    the copy, with NaN in their gaps.
     """
     import torch
     from torch.utils.dlpack import from_dlpack
@@ -48,7 +46,6 @@ def between_bands(
         # No integer shows in an output that was read wrongly, as NaN does.
         whole = tensor.clone()
         return whole, whole
-    strides = tensor.contiguous().stride() if strides is None else strides
     reach = reach_of(tensor.shape, strides)
     with torch.inference_mode(not counted and torch.is_inference_mode_enabled()):
         buffer = torch.full((band + reach + band,), float("nan"), dtype=tensor.dtype, device=tensor.device)

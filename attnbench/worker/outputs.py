@@ -115,16 +115,6 @@ def to_tensors(stored: Mapping[str, Stored], case: Case) -> dict[str, Tensor]:
     return {name: made[id(array)] for name, array in stored.items()}
 
 
-def in_layout(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a (B, H, L, D) tensor in the backend's layout; other ranks have no heads and stay."""
-    return seen_in_layout(tensor, layout).contiguous()
-
-
-def seen_in_layout(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a view in the backend's layout; it is not contiguous if axes are exchanged."""
-    return tensor if layout == "BHLD" or tensor.dim() != 4 else tensor.transpose(1, 2)
-
-
 def stored_output(output: Any, case: Case, shape: Shape, layout: Layout) -> Stored:
     """Return an output as it is stored, in BHLD; its own memory if that is contiguous there.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attnbench.cases.ids import parse_case
+from attnbench.cases.layouts import lie_contiguous
 from attnbench.cases.work import output_elements
 from attnbench.check.gradients import GradientPass, passed, with_gradients
 from attnbench.check.reference import PLAIN
@@ -35,35 +36,14 @@ from attnbench.types.words import clean
 from attnbench.worker.answers import OutputLog
 from attnbench.worker.failures import NotPrepared, classify, failed, no_answer
 from attnbench.worker.guards import between_bands
-from attnbench.worker.outputs import as_tensor, in_layout, reach_of, seen_in_layout, to_tensors
+from attnbench.worker.layouts import laid_out, merging, seen_in_layout, strides_apart, with_strides
+from attnbench.worker.outputs import as_tensor, to_tensors
 from attnbench.worker.state import Past
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
     from attnbench.types.backend import Call
-
-
-def strides_apart(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a ``strided`` input of this shape, in elements.
-
-    (B, H, L, D) gets those of one half of (B, L, 2·H, D), and (B, L, E) those of one half of (B, L, 2·E).
-    """
-    if len(shape) == 3:
-        _, length, width = shape
-        return 2 * width * length, 2 * width, 1
-    _, inner, outer, width = shape
-    row = 2 * inner * width
-    return outer * row, width, row, 1
-
-
-def apart(tensor: Tensor) -> Tensor:
-    """Return a copy with :func:`strides_apart`, and 0 between its elements."""
-    strides = strides_apart(tensor.shape)
-    memory = tensor.new_zeros(reach_of(tensor.shape, strides))
-    return memory.as_strided(tensor.shape, strides).copy_(tensor)
 
 
 T = TypeVar("T", Backend, Rule)
@@ -157,7 +137,7 @@ class PreparedBackend:
         if delivery == DROPPED:
             _fill_dropped(self.case, *tensors.values())
         # Two inputs may be one tensor, and stay so.
-        laid = {id(x): in_layout(x, self.layout) for x in tensors.values()}
+        laid = {id(x): laid_out(name, x, self.case, self.layout) for name, x in tensors.items()}
         places = [id(tensors[name]) for name in names]
         buffers: tuple[Any, ...] = ()
         if guarded:
@@ -165,7 +145,7 @@ class PreparedBackend:
             laid = {at: inside for at, (inside, _) in banded.items()}
             buffers = tuple(banded[at][1] for at in places)
         elif delivery == STRIDED:
-            laid = {at: apart(x) for at, x in laid.items()}
+            laid = {at: with_strides(x, strides_apart(x.shape)) for at, x in laid.items()}
         inputs = tuple(laid[at] for at in places)
         prepared = replace(self, inputs=inputs, last=None, pool=None, buffers=buffers, delivery=delivery)
         if delivery == GRADED or self.case.pass_ != "forward":
@@ -175,9 +155,8 @@ class PreparedBackend:
 
     def _banded(self, x: Tensor, *, strided: bool) -> tuple[Tensor, Tensor]:
         # Code that was compiled for tensors of inference mode would be compiled anew for others.
-        return between_bands(
-            x, counted=not self.backend.compiles, strides=strides_apart(x.shape) if strided else None
-        )
+        strides = strides_apart(x.shape) if strided else x.stride()
+        return between_bands(x, strides, counted=not self.backend.compiles)
 
     def _graded(self) -> PreparedBackend:
         """Prepare the backend anew for inputs that require gradients.
@@ -205,7 +184,7 @@ class PreparedBackend:
         """Return the same with the pass of the case as the call that is timed."""
         assert self.inputs is not None
         prepared = self.call if self.passed is None else self.passed.call
-        made = passed(prepared, self.setup, in_layout(upstream, self.layout))
+        made = passed(prepared, self.setup, laid_out(UPSTREAM, upstream, self.case, self.layout))
         made.renew(self.inputs)
         return replace(self, call=cast("Call", made), passed=made)
 
@@ -237,7 +216,7 @@ def _call_of(backend: Backend, setup: Setup) -> Call:
     call = backend.prepare(setup)
     if not callable(call):
         raise NotPrepared("error", f"prepare() gave {clean(call)}, where a function is needed")
-    return call
+    return merging(call, setup.case, backend.layout)
 
 
 def _not_prepared(failure: BaseException) -> NotPrepared:
@@ -327,6 +306,8 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
         raise NotPrepared(*classify(failure, asking), "supports") from failure
     _decline("unavailable", "available()", absent)
     _decline("unsupported", "supports()", reason)
+    if backend.needs_contiguous and not lie_contiguous(case, backend.layout):
+        raise NotPrepared("unsupported", f"takes contiguous inputs only, and not the layout {case.layout}")
 
 
 def _decline(status: Status, asking: str, answer: str | None) -> None:

@@ -6,13 +6,15 @@ import itertools
 
 from hypothesis import strategies as st
 
-from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, PASSES, Case, Layer
+from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, ORDERS, PASSES, Case, Layer
 from attnbench.types.mask import Mask
 
 sizes = st.integers(1, 10**6)
 constants = st.dictionaries(
     st.sampled_from(["c", "scale", "window.2", "x_1"]), st.floats(allow_nan=False, allow_infinity=False)
 )
+layouts = st.sampled_from([words for words in itertools.product(ORDERS, repeat=3) if len(set(words)) > 1])
+"""Layouts with an order each for q, k and v."""
 rule_names = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True)
 
 
@@ -54,5 +56,6 @@ def cases(draw: st.DrawFn) -> Case:
         threads=draw(st.integers(1, 256)),
         seed=draw(st.integers(0, 2**40)),
         dropout=dropout,
+        layout="own" if layer else draw(st.sampled_from(["own", *ORDERS]) | layouts.map("_".join)),
         constants=tuple(sorted(draw(constants).items())),
     )

@@ -190,9 +190,31 @@ def test_inputs_with_other_strides_than_those_measured_are_left_to_torch(
     inputs = qkv(16)
     assert attention(*inputs, is_causal=True, explain=True).startswith("bmm for ")
     turned = [strided(one) for one in inputs]
-    assert attention(*turned, is_causal=True, explain=True) == (
-        "torch's function: the inputs have other strides than those that were measured"
-    )
+    for _ in range(2):
+        said = attention(*turned, is_causal=True, explain=True)
+        assert said.startswith(f"torch's function: nothing was proved for scaled_dot/{SAME}/causal/BLHD")
+        assert attention(*inputs, is_causal=True, explain=True).startswith("bmm for ")
+
+
+SAME = "B2-H4-L16-D8"
+
+
+def test_a_layout_that_was_measured_has_a_choice_of_its_own(tmp_path: Path) -> None:
+    case = "B2-H4-Lq16-Lk16-D8/none/float32/cpu/forward"
+    path = table_file(
+        tmp_path / "choice.toml",
+        (f"{case}/BLHD", "eager", 0), (f"{case}/BLHD_BHLD_BHLD", "bmm", 0), (f"{case}/BHLD", "chunked", 0),
+    )  # fmt: skip
+    attention = attnbench.choice.load(path)
+    q, k, v = qkv(16)
+    turned = tuple(strided(one) for one in (q, k, v))
+    for _ in range(2):
+        for backend, inputs in (
+            ("eager", turned), ("bmm", (turned[0], k, v)), ("chunked", (q, k, v)),
+            ("torch's function", (q, turned[1], v)), ("torch's function", [one[:, ::2] for one in qkv(16)]),
+        ):  # fmt: skip
+            assert attention(*inputs, explain=True).startswith(backend)
+            torch.testing.assert_close(attention(*inputs), real(*inputs))
 
 
 LEAST = torch.finfo(torch.float32).min

@@ -140,10 +140,10 @@ def test_a_block_is_captured_and_the_functions_are_put_back() -> None:
     functional.scaled_dot_product_attention(q, q, q)
     assert (functional.scaled_dot_product_attention, torch.Tensor.softmax) == (real, softmax)
     assert in_words(calls.captured) == {
-        "scaled_dot/B2-H8-Hkv2-L16-D32": 1,
-        "dot/B2-H8-L16-D32": 1,
-        "scaled_dot/B2-H8-L16-D32/dropout0.25": 1,
-        "scaled_dot/B2-H8-L16-D32/causal/bfloat16": 1,
+        "scaled_dot/B2-H8-Hkv2-L16-D32/BHLD": 1,
+        "dot/B2-H8-L16-D32/BHLD": 1,
+        "scaled_dot/B2-H8-L16-D32/dropout0.25/BHLD": 1,
+        "scaled_dot/B2-H8-L16-D32/causal/bfloat16/BHLD": 1,
     }
 
 
@@ -156,7 +156,7 @@ def test_a_layer_is_one_call_with_its_masks_put_together(weights: bool) -> None:
     with attnbench.capture() as calls:
         output, _ = layer(x, x, x, key_padding_mask=padded, attn_mask=causal, need_weights=weights)
         output.mean().backward()
-    assert in_words(calls.captured) == {"scaled_dot/B2-H4-L10-D8/causal+padding:7,10/both": 1}
+    assert in_words(calls.captured) == {"scaled_dot/B2-H4-L10-D8/causal+padding:7,10/both/LBHD": 1}
 
 
 def test_what_no_case_says_is_named_with_its_number_of_calls() -> None:
@@ -178,7 +178,7 @@ def test_what_no_case_says_is_named_with_its_number_of_calls() -> None:
 
 
 def call(Lk: int, mask: str = "none", Lq: int = 1, B: int = 2) -> Call:
-    return Call("f", B, 4, 4, Lq, Lk, 16, 16, mask, None, "float32", "cpu", None, 0.0, 1)
+    return Call("f", B, 4, 4, Lq, Lk, 16, 16, mask, None, "float32", "cpu", None, 0.0, 1, "own")
 
 
 def test_growing_caches_become_a_case_an_octave_that_keeps_the_number_of_calls() -> None:
@@ -237,6 +237,26 @@ def test_backward_passes_with_dropout_are_measured_without_it() -> None:
     )
 
 
+def test_layouts_are_those_of_the_memory() -> None:
+    x, cached = torch.randn(2, 16, 24), torch.randn(2, 2, 16, 4)
+    apart = x.view(2, 16, 6, 4).transpose(1, 2)
+    q, k, v = (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in x.split(8, dim=-1))
+    packed, copied = (q, k, v), tuple(one.transpose(1, 2).contiguous().transpose(1, 2) for one in (q, k, v))
+    with attnbench.capture() as calls:
+        functional.scaled_dot_product_attention(*packed)
+        functional.scaled_dot_product_attention(*copied)
+        functional.scaled_dot_product_attention(copied[0], cached, cached)
+        functional.scaled_dot_product_attention(apart[:, ::3], k, v)
+    assert in_words(calls.captured) == {
+        "scaled_dot/B2-H2-L16-D4/BL3HD": 1,
+        "scaled_dot/B2-H2-L16-D4/BLHD": 1,
+        "scaled_dot/B2-H2-L16-D4/BLHD_BHLD_BHLD": 1,
+        "scaled_dot/B2-H2-L16-D4": 1,
+    }
+    (note,) = calls.captured.notes
+    assert note.endswith("no word says how its inputs lie in memory; they are measured contiguous")
+
+
 def test_numbers_of_numpy_and_torch_are_scales_and_probabilities() -> None:
     q = torch.randn(1, 2, 16, 8)
     with attnbench.capture() as calls:
@@ -244,8 +264,8 @@ def test_numbers_of_numpy_and_torch_are_scales_and_probabilities() -> None:
             functional.scaled_dot_product_attention(q, q, q, scale=scale)
         functional.scaled_dot_product_attention(q, q, q, dropout_p=np.float32(0.1))
     assert in_words(calls.captured) == {
-        "scaled_dot@scale=0.2/H2-L16-D8": 3,
-        "scaled_dot/H2-L16-D8/dropout0.1": 1,
+        "scaled_dot@scale=0.2/H2-L16-D8/BHLD": 3,
+        "scaled_dot/H2-L16-D8/dropout0.1/BHLD": 1,
     }
 
 
@@ -259,7 +279,7 @@ def test_a_program_of_torchs_rarer_kinds_runs_as_it_does_alone(tmp_path: Path) -
     threads = f"/threads{torch.get_num_threads()}" if torch.get_num_threads() > 1 else ""
     assert counts(tmp_path / "captured.toml") == {
         f"scaled_dot/B2-H4-Hkv1-L16-D8{threads}": 1,
-        f"scaled_dot/B2-H4-L16-D8/causal{threads}": 1,
-        f"scaled_dot/B2-H4-Lq16-Lk20-D8/causal:lower_right{threads}": 1,
-        f"scaled_dot/H2-L5-D4{threads}": 1,
+        f"scaled_dot/B2-H4-L16-D8/causal/BHLD{threads}": 1,
+        f"scaled_dot/B2-H4-Lq16-Lk20-D8/causal:lower_right/BHLD{threads}": 1,
+        f"scaled_dot/H2-L5-D4/BLHD{threads}": 1,
     }

@@ -1,0 +1,74 @@
+"""Layouts: in which order the elements of q, k and v lie in memory, as words and as strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnbench.types.backend import Layout
+from attnbench.types.case import ORDERS, Case, orders_of
+from attnbench.types.operation import Shape
+
+
+def strides_of(order: str, shape: Shape, row: int) -> tuple[int, ...]:
+    """Return the strides of a (B, H, L, D) tensor whose elements lie in this order.
+
+    row: the elements that q, k and v have together for one position, from one to the next in BL3HD.
+    """
+    B, H, L, D = shape
+    by_order = {
+        "BHLD": (H * L * D, L * D, D, 1),
+        "BLHD": (L * H * D, D, H * D, 1),
+        "LBHD": (H * D, D, B * H * D, 1),
+        "BL3HD": (L * row, D, row, 1),
+    }
+    return by_order[order]
+
+
+def input_strides(case: Case) -> dict[str, tuple[int, ...]]:
+    """Return the strides of q, k and v, and of the gradient of ``out``; none with the layout ``own``.
+
+    The gradient lies as q does, but with nothing beside it.
+    """
+    if case.layout == "own":
+        return {}
+    q, k, v = orders_of(case.layout)
+    row = _row(*_shapes(case).values())
+    orders = {"q": q, "k": k, "v": v, "out": "BLHD" if q == "BL3HD" else q}
+    shapes = _shapes(case) | {"out": (case.B, case.H, case.Lq, case.Dv)}
+    return {name: strides_of(order, shapes[name], row) for name, order in orders.items()}
+
+
+def lie_contiguous(case: Case, layout: Layout) -> bool:
+    """Return whether q, k and v of a case are contiguous for a backend of this layout."""
+    own = input_strides(case)
+    return not own or all(
+        lie_alike(shape, own[name], strides_of(layout, shape, 0)) for name, shape in _shapes(case).items()
+    )
+
+
+def layout_of(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> str | None:
+    """Return the layout of q, k and v with these shapes, (B, H, L, D), and strides; None if no word says it.
+
+    Axes of one element lie anywhere, so several words may be true: it is the first of :data:`ORDERS`.
+    """
+    row, found = _row(*shapes), []
+    for shape, own in zip(shapes, strides, strict=True):
+        same = (order for order in ORDERS if lie_alike(shape, own, strides_of(order, shape, row)))
+        found.append(next(same, None))
+    if None in found:
+        return None
+    return str(found[0]) if len(set(found)) == 1 else "_".join(map(str, found))
+
+
+def lie_alike(shape: Shape, first: Sequence[int], second: Sequence[int]) -> bool:
+    """Return whether two strides of a shape put all elements at the same places."""
+    return all(size == 1 or a == b for size, a, b in zip(shape, first, second, strict=True))
+
+
+def _shapes(case: Case) -> dict[str, Shape]:
+    k = (case.B, case.Hkv, case.Lk)
+    return {"q": (case.B, case.H, case.Lq, case.D), "k": (*k, case.D), "v": (*k, case.Dv)}
+
+
+def _row(q: Shape, k: Shape, v: Shape) -> int:
+    return sum(shape[1] * shape[3] for shape in (q, k, v))

@@ -1,0 +1,63 @@
+"""How inputs lie in memory when a backend gets them, and outputs when a layer takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnbench.cases.layouts import input_strides
+from attnbench.ipc.names import OUT, UPSTREAM
+from attnbench.types.backend import Layout
+from attnbench.types.case import Case, orders_of
+from attnbench.worker.outputs import exchanged, reach_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+
+
+def seen_in_layout(tensor: Tensor, layout: Layout) -> Tensor:
+    """Return a (B, H, L, D) tensor as a view in the backend's layout; other ranks have no heads and stay."""
+    return tensor.transpose(1, 2) if exchanged(layout, tensor.shape) else tensor
+
+
+def laid_out(name: str, tensor: Tensor, case: Case, layout: Layout) -> Tensor:
+    """Return an input, or the gradient of the output, with the strides that case and backend ask for."""
+    strides = input_strides(case).get(OUT if name == UPSTREAM else name)
+    if strides is None:
+        return seen_in_layout(tensor, layout).contiguous()
+    return seen_in_layout(with_strides(tensor, strides), layout)
+
+
+def strides_apart(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a ``strided`` input of this shape, in elements.
+
+    (B, H, L, D) gets those of one half of (B, L, 2·H, D), and (B, L, E) those of one half of (B, L, 2·E).
+    """
+    if len(shape) == 3:
+        _, length, width = shape
+        return 2 * width * length, 2 * width, 1
+    _, inner, outer, width = shape
+    row = 2 * inner * width
+    return outer * row, width, row, 1
+
+
+def with_strides(tensor: Tensor, strides: Sequence[int]) -> Tensor:
+    """Return a copy with these strides, and 0 between its elements."""
+    memory = tensor.new_zeros(reach_of(tensor.shape, strides))
+    return memory.as_strided(tensor.shape, strides).copy_(tensor)
+
+
+def merging(call: Call, case: Case, layout: Layout) -> Call:
+    """Return a call whose output lies as a layer takes it that merges the heads, copied if it has to be."""
+    if case.layout == "own":
+        return call
+    wanted = "LBHD" if orders_of(case.layout)[0] == "LBHD" else "BLHD"
+    there = tuple(layout.index(axis) for axis in wanted)
+    back = tuple(wanted.index(axis) for axis in layout)
+
+    def merged(*inputs: Any) -> Any:
+        return call(*inputs).permute(there).contiguous().permute(back)
+
+    return merged

@@ -1,0 +1,69 @@
+"""Layouts: how q, k and v lie in memory, in words that ids keep."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from case_strategies import cases
+from hypothesis import given
+
+from attnbench.cases.ids import case_id, parse_case
+from attnbench.cases.layouts import input_strides, layout_of, lie_contiguous
+from attnbench.types.case import Case
+from attnbench.types.errors import BadCase
+
+B, H, L, D = 2, 3, 5, 4
+X = torch.randn(B, L, 3 * H * D)
+PACKED = tuple(one.unflatten(-1, (H, D)).transpose(1, 2) for one in X.chunk(3, dim=-1))
+APART = tuple(one.transpose(1, 2).contiguous().transpose(1, 2) for one in PACKED)
+FIRST = tuple(one.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3) for one in PACKED)
+CACHED = tuple(one.contiguous() for one in PACKED)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "layout"),
+    [
+        (CACHED, "BHLD"), (APART, "BLHD"), (FIRST, "LBHD"), (PACKED, "BL3HD"),
+        ((APART[0], *CACHED[1:]), "BLHD_BHLD_BHLD"), ((PACKED[0], *CACHED[1:]), "BL3HD_BHLD_BHLD"),
+        ((CACHED[0].expand(-1, H, -1, -1)[:, :1].expand(-1, H, -1, -1), *CACHED[1:]), None),
+    ],
+)  # fmt: skip
+def test_tensors_of_models_have_a_layout(inputs: tuple[torch.Tensor, ...], layout: str | None) -> None:
+    shapes, strides = [tuple(one.shape) for one in inputs], [one.stride() for one in inputs]
+    assert layout_of(shapes, strides) == layout
+    if layout is not None:
+        case = parse_case(f"attention/dot/B{B}-H{H}-L{L}-D{D}/{layout}")
+        assert [input_strides(case)[name] for name in ("q", "k", "v")] == strides
+        assert parse_case(case_id(case)) == case
+
+
+@given(cases())
+def test_a_layout_is_found_again_in_its_strides(case: Case) -> None:
+    found = input_strides(case)
+    if found:
+        k = (case.B, case.Hkv, case.Lk)
+        shapes = [(case.B, case.H, case.Lq, case.D), (*k, case.D), (*k, case.Dv)]
+        layout = layout_of(shapes, [found[name] for name in ("q", "k", "v")])
+        assert layout == case.layout or 1 in (case.B, case.H, case.Hkv, case.Lq, case.Lk)
+
+
+def test_only_a_backend_of_the_same_order_finds_contiguous_inputs() -> None:
+    case = parse_case(f"attention/dot/B{B}-H{H}-L{L}-D{D}/BLHD")
+    assert (lie_contiguous(case, "BLHD"), lie_contiguous(case, "BHLD")) == (True, False)
+    assert not lie_contiguous(parse_case(f"attention/dot/B{B}-H{H}-L{L}-D{D}/BL3HD"), "BLHD")
+    assert lie_contiguous(parse_case(f"attention/dot/B{B}-H{H}-L1-D{D}/BLHD"), "BHLD")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("attention/dot/H2-L4-D8/BLHD_BHLD", "give one of BHLD, BLHD, LBHD, BL3HD or own, or three"),
+        ("attention/dot/H2-L4-D8/BLHD_BLHD_BLHD", "give BLHD, which stands for q, k and v"),
+        ("attention/dot/H2-L4-D8/BLHD_BLHD_x", "layout = 'BLHD_BLHD_x'"),
+        ("multihead/dot/H2-L4-D8-E16/BLHD", "multihead has no q, k and v"),
+        ("attention/dot/H2-L4-D8/BLDH", "did you mean 'BHLD'"),
+    ],
+)
+def test_other_words_are_refused(words: str, said: str) -> None:
+    with pytest.raises(BadCase, match=said):
+        parse_case(words)
