@@ -15,6 +15,8 @@ from attnbench.cases.ids import parse_case, short_id
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
 from attnbench.stats.answer import Compared, by_repetition, over
+from attnbench.stats.sign_test import Interval
+from attnbench.stats.totals import saved
 from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
@@ -86,6 +88,14 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
         one = short_id(parse_case(min(twice)))
         raise BadInput(f"{len(twice)} cases are in several runs, as {one}: give one run of each case")
     return found
+
+
+def saving(run: Run, decisions: Iterable[Decision], default: str) -> tuple[float, Interval | None] | None:
+    """Return the ms that choices save in one step of a model, with an interval; None if nobody counted."""
+    chosen = {one.case: one.choice.backend for one in decisions if one.choice is not None}
+    if len(run.manifests) > 1 or not run.manifests[0].counts:
+        return None
+    return saved(default, chosen, by_repetition(run.times[0]), run.manifests[0].counts)
 
 
 def check_alike(manifests: Iterable[Manifest]) -> None:

@@ -39,8 +39,9 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
     attnbench choose results/mine.jsonl --out choice.toml
     """
     from attnbench.api import loaded
-    from attnbench.choice.table import FIRST_LINE, decide, table_of, write_table
+    from attnbench.choice.table import FIRST_LINE, decide, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
+    from attnbench.reports.units import duration, duration_interval, reach
     from attnbench.results.merge import check_own, whole_file
 
     check_own(out, FIRST_LINE, "choose")
@@ -50,6 +51,12 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
     decisions = decide(run, registry, default)
     table = table_of(run, decisions, default)
     _tell(decisions)
+    step = saving(run, decisions, default)
+    if step is not None and table.choices:
+        ms, interval = step
+        bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
+        far = None if interval is None else reach(ms, interval.low, interval.high)
+        say(f"all counted calls: {duration(ms, far)}{bounds} less")
     with whole_file(out, replaces=True) as file:
         file.write(write_table(table).encode())
     note(f"{count_of(len(table.choices), 'choice')} in {out}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import isclose, log2
 
@@ -27,16 +27,11 @@ MOST_LENGTHS = 4
 
 @dataclass(frozen=True)
 class CapturedCase:
-    """A case of a program. count: how many calls one step of it made. shapes: for how many it stands."""
+    """A case of a program. count: how many calls a step of it made. also: for what else it stands, or ""."""
 
     case: Case
     count: float
-    shapes: int
-
-    @property
-    def also(self) -> str:
-        """In words, for what else the case stands; "" for nothing."""
-        return f"the mean of {self.shapes:,} shapes or paddings" if self.shapes > 1 else ""
+    also: str
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             counts[case] += one.forward - backward
     steps = calls.steps if by_step and calls.steps else None
     cases = [
-        CapturedCase(case, number / (steps or 1), shapes) for case, (number, shapes) in _fold(counts).items()
+        CapturedCase(case, number / (steps or 1), also) for case, (number, also) in _fold(counts).items()
     ]
     cases.sort(key=lambda one: -one.count * one.case.B * one.case.H * one.case.Lq * one.case.Lk)
     return Captured(
@@ -145,21 +140,31 @@ def case_of(call: Kind) -> Case:
         raise BadCase(f"not classified: {call.function}: {failure}") from failure
 
 
-def _fold(counts: Mapping[Case, int]) -> dict[Case, tuple[int, int]]:
-    """Return the cases with their calls, and for how many shapes or paddings each stands.
+def _fold(counts: Mapping[Case, int]) -> dict[Case, tuple[float, str]]:
+    """Return the cases with their calls, and in words for what else each stands.
 
-    The case whose number of pairs is nearest to the mean stands for all paddings of a shape, and for an
-    octave of batches and lengths; the time follows the pairs.
+    The shortest and the longest of an octave of lengths stand for all between them, with shares of the calls
+    that keep the number of pairs: a choice holds between two measured lengths. Of paddings, and of batches
+    whose size differs too, the case whose number of pairs is nearest to the mean stands for all. The time
+    follows the pairs.
     """
     groups: dict[object, dict[Case, int]] = {}
     for case, number in counts.items():
         groups.setdefault(_octave(case), {})[case] = number
-    folded = {}
+    folded: dict[Case, tuple[float, str]] = {}
     for members in groups.values():
-        if len(members) >= MOST_LENGTHS or len({(case.B, case.Lq, case.Lk) for case in members}) == 1:
-            folded[_typical(members)] = sum(members.values()), len(members)
+        calls, few = sum(members.values()), len(members) < MOST_LENGTHS
+        if len(members) == 1 or (few and len({(case.B, case.Lq, case.Lk) for case in members}) > 1):
+            folded |= {case: (number, "") for case, number in members.items()}
+        elif _differ_in_length(members):
+            first, last = min(members, key=_pairs), max(members, key=_pairs)
+            share = (_mean_pairs(members) - _pairs(first)) / (_pairs(last) - _pairs(first))
+            also = f"an end of {len(members):,} lengths"
+            folded |= {first: (calls * (1 - share), also), last: (calls * share, also)}
         else:
-            folded |= {case: (number, 1) for case, number in members.items()}
+            mean = _mean_pairs(members)
+            typical = min(members, key=lambda case: abs(_pairs(case) - mean))
+            folded[typical] = calls, f"the mean of {len(members):,} shapes or paddings"
     return folded
 
 
@@ -171,12 +176,17 @@ def _octave(case: Case) -> object:
     return plain, case.Lq == 1, case.Lq == case.Lk, *octaves
 
 
-def _typical(cases: Mapping[Case, int]) -> Case:
-    """Return the case whose number of query and key pairs is nearest to the mean."""
+def _differ_in_length(cases: Collection[Case]) -> bool:
+    """Return whether cases of an octave differ in the length of a cache alone, or of whole prompts."""
+    alike = len({(case.B, case.mask) for case in cases}) == 1
+    return alike and all(case.mask.padding is None and case.Lq in (1, case.Lk) for case in cases)
 
-    def pairs(case: Case) -> int:
-        lengths = case.mask.padding
-        return case.Lq * (sum(lengths) if isinstance(lengths, tuple) else case.B * case.Lk)
 
-    mean = sum(number * pairs(case) for case, number in cases.items()) / sum(cases.values())
-    return min(cases, key=lambda case: abs(pairs(case) - mean))
+def _pairs(case: Case) -> int:
+    """Return the number of pairs of a query and a key."""
+    lengths = case.mask.padding
+    return case.Lq * (sum(lengths) if isinstance(lengths, tuple) else case.B * case.Lk)
+
+
+def _mean_pairs(cases: Mapping[Case, int]) -> float:
+    return sum(number * _pairs(case) for case, number in cases.items()) / sum(cases.values())

@@ -23,16 +23,17 @@ def time_interval(times: Sequence[float]) -> Interval | None:
     """Return the interval of a positive time, from one value a set, at 95 %; None for fewer than three."""
     if len(times) < SIGN_TEST_FROM:
         return _powers(t_interval(list(map(log, times)), AT_LEAST))
-    return _of_median(times)
+    return of_median(times)
 
 
 def ratio_interval(log_ratios: Sequence[float]) -> Interval | None:
     """Return the interval of a ratio, from its logarithm in each set; None for fewer than three."""
     few = len(log_ratios) < SIGN_TEST_FROM
-    return _powers(t_interval(log_ratios, 1 - LEVEL) if few else _of_median(log_ratios))
+    return _powers(t_interval(log_ratios, 1 - LEVEL) if few else of_median(log_ratios))
 
 
-def _of_median(values: Sequence[float]) -> Interval | None:
+def of_median(values: Sequence[float]) -> Interval | None:
+    """Return the interval of a median, from one value a set."""
     interval = median_interval(values)
     if interval is None or len(values) >= WHOLE_RANGE_BELOW:
         return interval

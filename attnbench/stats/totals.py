@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from attnbench.stats.intervals import time_interval
+from attnbench.stats.intervals import of_median, time_interval
 from attnbench.stats.sign_test import Interval
 
 if TYPE_CHECKING:
@@ -45,20 +45,40 @@ def totals(leads: Sequence[Lead], times: Times, counts: Mapping[str, float]) -> 
     return tuple(sorted(filter(None, found), key=lambda one: (one.backend is not None, one.ms)))
 
 
+def saved(
+    default: str, chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]
+) -> tuple[float, Interval | None]:
+    """Return the ms that one step saves where chosen backends replace another, and its interval.
+
+    The interval is over repetitions. default: what they replace. chosen: by case; each has times of both.
+    """
+    counts = {case: counts[case] for case in chosen}
+    before, after = (_sums(names, times, counts) for names in (dict.fromkeys(chosen, default), chosen))
+    apart = [before[index] - after[index] for index in before.keys() & after.keys()]
+    return median(apart or [0.0]), of_median(apart)
+
+
 def _total(
     backend: str | None, chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]
 ) -> Total | None:
-    parts = {
-        case: {index: taken[chosen[case]] for index, taken in times.get(case, {}).items()
-               if chosen[case] in taken}
-        for case in counts
-    }  # fmt: skip
-    if not all(parts.values()):
-        return None
-    common = sorted(set.intersection(*map(set, parts.values())))
-    ms = {case: count / 1e6 for case, count in counts.items()}
-    sums = [sum(ms[case] * parts[case][index] for case in counts) for index in common]
+    sums = list(_sums(chosen, times, counts).values())
     if not sums:
         return None
-    by_case = {case: ms[case] * median(parts[case].values()) for case in counts}
+    by_case = {
+        case: count
+        / 1e6
+        * median(taken[chosen[case]] for taken in times[case].values() if chosen[case] in taken)
+        for case, count in counts.items()
+    }
     return Total(backend, median(sums), time_interval(sums), by_case)
+
+
+def _sums(chosen: Mapping[str, str], times: Times, counts: Mapping[str, float]) -> dict[int, float]:
+    """Return the ms of one step by repetition, of those in which all cases have a time."""
+    sets = [
+        {index for index, taken in times.get(case, {}).items() if chosen[case] in taken} for case in counts
+    ]
+    return {
+        index: sum(count / 1e6 * times[case][index][chosen[case]] for case, count in counts.items())
+        for index in sorted(set.intersection(*sets) if sets else ())
+    }

@@ -1,4 +1,4 @@
-"""From three small models to a choice: the gain that was predicted, and the one that is measured.
+"""From small models to a choice: the gain that was predicted, and the one that is measured.
 
 For each model: one step is captured, its suite is run, a backend is chosen for each case, and the choice is
 installed. Then steps with and without it alternate in random order in one process, with one set of weights.
@@ -19,33 +19,32 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 Step = Callable[[], Any]
 THREADS = 1
 
 
-def decoder(kind: str, **changes: Any) -> tuple[Any, Any]:
-    """A Mistral of four layers, two key/value heads, a window of 64 keys; two sentences of 192 tokens."""
+def decoder(kind: str, window: int | None) -> Any:
+    """A Mistral of four layers and two key/value heads."""
     import torch
     from transformers import MistralConfig, MistralForCausalLM
 
     torch.manual_seed(0)
     config = MistralConfig(
         vocab_size=256, hidden_size=256, intermediate_size=256, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=2, sliding_window=64, max_position_embeddings=512, **changes,
+        num_key_value_heads=2, sliding_window=window, max_position_embeddings=2048,
     )  # fmt: skip
-    return MistralForCausalLM._from_config(config, attn_implementation=kind), torch.randint(1, 256, (2, 192))
+    return MistralForCausalLM._from_config(config, attn_implementation=kind)
 
 
 def prefill(kind: str) -> tuple[Any, Step]:
-    """One forward pass of the decoder."""
+    """One forward pass of the decoder, with a window of 64 keys, over 1,024 tokens."""
     import torch
 
-    model, tokens = decoder(kind)
-    model.eval()
+    model, tokens = decoder(kind, 64).eval(), torch.randint(1, 256, (1, 1024))
 
     def step() -> Any:
         with torch.no_grad():
@@ -54,9 +53,29 @@ def prefill(kind: str) -> tuple[Any, Step]:
     return model, step
 
 
+def decoding(kind: str) -> tuple[Any, Step]:
+    """Eight further tokens of four sentences, with a cache of 1,024 keys each and no window."""
+    import torch
+    from transformers import DynamicCache
+
+    model, token, cache = decoder(kind, None).eval(), torch.randint(1, 256, (4, 1)), DynamicCache()
+    for layer in range(4):
+        cache.update(torch.randn(4, 2, 1024, 32), torch.randn(4, 2, 1024, 32), layer)
+
+    def step() -> Any:
+        with torch.no_grad():
+            logits = [model(token, past_key_values=cache, use_cache=True).logits for _ in range(8)]
+        cache.crop(-8)
+        return torch.cat(logits, dim=1)
+
+    return model, step
+
+
 def training(kind: str) -> tuple[Any, Step]:
-    """One forward and backward pass of the decoder."""
-    model, tokens = decoder(kind)
+    """One forward and backward pass of the decoder over two sentences of 192 tokens."""
+    import torch
+
+    model, tokens = decoder(kind, 64), torch.randint(1, 256, (2, 192))
 
     def step() -> Any:
         out = model(tokens, labels=tokens, use_cache=False)
@@ -86,7 +105,7 @@ def encoder(kind: str) -> tuple[Any, Step]:
     return model, step
 
 
-MODELS = {"prefill": prefill, "training": training, "encoder": encoder}
+MODELS = {"prefill": prefill, "decoding": decoding, "training": training, "encoder": encoder}
 
 
 def measure(name: str, choice: str, pairs: int) -> dict[str, Any]:
@@ -124,7 +143,7 @@ def told(folder: Path, name: str, pairs: int) -> list[str]:
     import msgspec
 
     from attnbench.api import load
-    from attnbench.choice.table import decide
+    from attnbench.choice.table import decide, saving
     from attnbench.plugins.registry import load_registry
     from attnbench.stats.sign_test import median_interval
 
@@ -136,26 +155,27 @@ def told(folder: Path, name: str, pairs: int) -> list[str]:
     run(folder, "-m", "attnbench", "choose", "mine.jsonl")
     found = load(folder / "mine.jsonl")
     (answer,) = found.answers
-    totals = {one.backend: one for one in answer.totals}
-    chosen = {
-        one.case: one.choice.backend for one in decide(found, load_registry(), "sdpa_flash") if one.choice
-    }
-    saved = sum(totals["sdpa_flash"].by_case[case] - totals[to].by_case[case] for case, to in chosen.items())
+    torchs = next(one for one in answer.totals if one.backend == "sdpa_flash")
+    decisions = decide(found, load_registry(), "sdpa_flash")
+    chosen = sum(one.choice is not None for one in decisions)
+    predicted = saving(found, decisions, "sdpa_flash")
     done = subprocess.run(
         [sys.executable, here, "--measure", name, "--pairs", str(pairs), str(folder / "choice.toml")],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     times = msgspec.json.decode(done.stdout)
-    apart = sorted(a - b for a, b in zip(times["sdpa"], times["attnbench"], strict=True))
-    interval = median_interval(apart)
-    middle, low, high = apart[len(apart) // 2], *((interval.low, interval.high) if interval else (-inf, inf))
+    apart = [a - b for a, b in zip(times["sdpa"], times["attnbench"], strict=True)]
     whole = sorted(times["sdpa"])[pairs // 2]
-    gain = f"{1e3 * middle:.2f} [{1e3 * low:.2f}, {1e3 * high:.2f}]"
     return [
-        name, f"{len(chosen)} of {len(found.manifests[0].cases)}", f"{1e3 * whole:.1f}",
-        f"{totals['sdpa_flash'].ms:.2f}", f"{saved:.2f}", gain,
+        name, f"{chosen} of {len(decisions)}", f"{1e3 * whole:.1f}", f"{torchs.ms:.2f}", in_ms(*predicted),
+        in_ms(1e3 * median(apart), median_interval([1e3 * one for one in apart])),
         f"{times['apart'] / times['scale']:.0e}",
     ]  # fmt: skip
+
+
+def in_ms(ms: float, interval: Any) -> str:
+    """Return a time with its interval."""
+    return f"{ms:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval and interval.high else "")
 
 
 HEADS = (

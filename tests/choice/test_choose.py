@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
-from attnbench.choice.table import Choice, decide, put_together, read_table
+from attnbench.choice.table import Choice, decide, put_together, read_table, saving
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
@@ -55,6 +57,23 @@ def test_a_backend_is_chosen_with_its_gain_where_it_is_proved_faster() -> None:
     (one,) = chosen(run_of({case(64): {"sdpa_flash": 2.0, "bmm": 1.0}}))
     assert (one.case, one.backend, one.upto) == (case(64), "bmm", 0)
     assert 1.85 < one.low <= 2 * 0.97 <= one.gain <= 2 * 1.04 <= one.high < 2.15
+
+
+def test_a_counted_step_saves_the_counts_times_the_gains() -> None:
+    run = run_of({
+        case(64): {"sdpa_flash": 2.0, "bmm": 1.0}, case(128): {"sdpa_flash": 5.0, "bmm": 1.0, "eager": 3.0},
+        case(256): {"sdpa_flash": 1.0, "bmm": 9.0},
+    })  # fmt: skip
+    decisions = decide(run, REGISTRY, "sdpa_flash")
+    assert saving(run, decisions, "sdpa_flash") is None, "nobody counted"
+    (head,) = run.manifests
+    counted = replace(run, manifests=(structs.replace(head, counts={case(64): 10, case(128): 0.5}),))
+    found = saving(counted, decisions[:2], "sdpa_flash")
+    assert found is not None
+    ms, interval = found
+    assert interval is not None
+    assert interval.low < ms < interval.high
+    assert ms == pytest.approx(10 * 1 + 0.5 * 4, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -181,11 +181,18 @@ def call(Lk: int, mask: str = "none", Lq: int = 1, B: int = 2) -> Call:
     return Call("f", B, 4, 4, Lq, Lk, 16, 16, mask, None, "float32", "cpu", None, 0.0, 1, "own")
 
 
-def test_growing_caches_become_a_case_an_octave_that_keeps_the_number_of_calls() -> None:
-    counted = tuple(Counted(call(Lk), 10, 0) for Lk in range(100, 200))
+def test_growing_caches_become_the_ends_of_octaves_that_keep_calls_and_pairs() -> None:
+    numbers = {Lk: 10 + (Lk == 110) * 27 for Lk in range(100, 200)}
+    counted = tuple(Counted(call(Lk), number, 0) for Lk, number in numbers.items())
     found = captured(Calls(counted, 0, 0.0), by_step=False)
-    assert {one.case.Lk: (one.count, one.shapes) for one in found.cases} == {113: (280, 28), 163: (720, 72)}
-    assert "[[cases]] # the mean of 72 shapes or paddings" in found.toml()
+    counts = {one.case.Lk: one.count for one in found.cases}
+    assert list(counts) == [199, 128, 127, 100]
+    for first, last in ((100, 127), (128, 199)):
+        calls = [(Lk, number) for Lk, number in numbers.items() if first <= Lk <= last]
+        assert counts[first] + counts[last] == pytest.approx(sum(number for _, number in calls))
+        keys = first * counts[first] + last * counts[last]
+        assert keys == pytest.approx(sum(Lk * number for Lk, number in calls))
+    assert "[[cases]] # an end of 72 lengths" in found.toml()
 
 
 def test_batches_of_many_shapes_become_few_cases_with_the_same_pairs() -> None:
