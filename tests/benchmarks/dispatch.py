@@ -1,4 +1,4 @@
-"""What a call through a choice costs more than torch's function: the least of many repetitions, in µs.
+"""What a call through a choice costs more than what computes it: the least of many repetitions, in µs.
 
 python tests/benchmarks/dispatch.py
 """
@@ -13,8 +13,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention as real
 
 import attnbench.choice
+from attnbench.cases.ids import parse_case
 from attnbench.choice.table import Choice, Table, machine_of, write_table
 from attnbench.plugins.registry import load_registry
+from attnbench.types.backend import Setup
 
 CASES = ("B1-H1-Lq4-Lk4-D8/none", "B1-H1-Lq4-Lk4-D8/causal+window:2")
 
@@ -25,7 +27,9 @@ def least_us(call: object) -> float:
 
 
 def main() -> None:
-    """Print the times of calls that are left to torch: without a mask, with one, with one that is read."""
+    """Print the times of calls that are left to torch, without a mask, with one, with one that is read; and
+    of one that is served.
+    """
     torch.set_num_threads(1)
     chosen = [Choice(f"attention/dot/{case}", "eager", 2.0, 1.9, 2.1) for case in CASES]
     with tempfile.TemporaryDirectory() as folder:
@@ -42,6 +46,14 @@ def main() -> None:
         plain = least_us(lambda q=q, given=given: real(q, q, q, given))
         through = least_us(lambda q=q, given=given: attention(q, q, q, given))
         print(f"{words}: torch's function {plain:.2f}, the choice {through:.2f}: {through - plain:.2f} more")
+    registry, case = load_registry(), parse_case(f"attention/dot/{CASES[0]}")
+    rule = registry.rule(case.rule)
+    call = registry.backend("eager").prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
+    plain = least_us(lambda: call(four, four, four))
+    through = least_us(lambda: attention(four, four, four, scale=1.0))
+    print(
+        f"a call that eager serves: eager {plain:.2f}, the choice {through:.2f}: {through - plain:.2f} more"
+    )
 
 
 if __name__ == "__main__":
