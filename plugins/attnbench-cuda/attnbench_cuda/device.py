@@ -8,7 +8,11 @@ Capability = tuple[int, int]
 
 
 def needs_gpu(
-    what: str, least: Capability = (8, 0), *, below: Capability | None = None, only: Collection[Capability] = ()
+    what: str,
+    least: Capability = (8, 0),
+    *,
+    below: Capability | None = None,
+    only: Collection[Capability] = (),
 ) -> str | None:
     """Return the reason why the device is not enough, or None.
 

@@ -2,13 +2,14 @@
 
 Checked against ``flash_attn_func`` and ``csrc/flash_attn/flash_api.cpp`` of the release 2.8.3.post2:
 
-- q is (B, Lq, H, D), k and v are (B, Lk, Hkv, D); query head h uses key head h // (H / Hkv). D is 256 at most;
-  the function pads it to a multiple of 8. Values have the features of keys.
+- q is (B, Lq, H, D), k and v are (B, Lk, Hkv, D); query head h uses key head h // (H / Hkv). D is 256 at
+  most; the function pads it to a multiple of 8. Values have the features of keys.
 - Masks are aligned to the lower right. A query at p sees keys p - left to p + right, both included; -1 is a
   side without end. A row without a key gives 0.
 - ``softcap`` > 0 caps the scores after the scale; with it there is no dropout.
 - ``alibi_slopes`` (H,), float32: -slope · |p - j| is added. They get no gradient.
 - The result is the output alone, unless ``return_attn_probs`` is asked for.
+
 """
 
 from __future__ import annotations

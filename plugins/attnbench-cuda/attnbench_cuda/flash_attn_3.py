@@ -1,14 +1,15 @@
 """flash_attn_3: FlashAttention-3 of the package flash_attn_3. Shah et al. 2024, FlashAttention-3.
 
-Checked against ``flash_attn_interface.flash_attn_func`` in the folder ``hopper`` of flash-attn 2.8.3.post2 and of
-the main branch (commit 01afd16), and the checks of ``hopper/flash_api.cpp`` there:
+Checked against ``flash_attn_interface.flash_attn_func`` in the folder ``hopper`` of flash-attn 2.8.3.post2
+and of the main branch (commit 01afd16), and the checks of ``hopper/flash_api.cpp`` there:
 
-- Layout, grouped queries, windows, soft cap and rows without a key are those of :mod:`attnbench_cuda.flash_attn`.
-  There is no dropout, no ALiBi and no sink.
-- Heads have a multiple of 8 features, 256 at most. Values may have others on compute capability 9.x: up to 512
-  for D <= 64, or 104 to 128 for D from 136 to 192. Gradients are asked for with Dv = D alone.
+- Layout, grouped queries, windows, soft cap and rows without a key are those of
+  :mod:`attnbench_cuda.flash_attn`. There is no dropout, no ALiBi and no sink.
+- Heads have a multiple of 8 features, 256 at most. Values may have others on compute capability 9.x: up to
+  512 for D <= 64, or 104 to 128 for D from 136 to 192. Gradients are asked for with Dv = D alone.
 - Releases give the output; betas before 2.8 gave it with the log-sum-exp in a tuple.
 - Kernels are built for 8.x and 9.0a: later devices have none.
+
 """
 
 from __future__ import annotations
@@ -72,11 +73,13 @@ def supports(case: Case, rule: Rule) -> str | None:
         return f"FlashAttention-3 {band}"
     if not _takes(case.D, case.Dv):
         return (
-            f"FlashAttention-3 needs D and Dv of a multiple of {MULTIPLE}, {WIDEST_HEAD} at most, and Dv = D but "
-            f"for narrow or MLA heads; here D = {case.D} and Dv = {case.Dv}"
+            f"FlashAttention-3 needs D and Dv of a multiple of {MULTIPLE}, {WIDEST_HEAD} at most, and Dv = D "
+            f"but for narrow or MLA heads; here D = {case.D} and Dv = {case.Dv}"
         )
     if case.Dv != case.D and case.pass_ != "forward":
-        return f"FlashAttention-3 is asked for gradients with Dv = D alone; here D = {case.D} and Dv = {case.Dv}"
+        return (
+            f"FlashAttention-3 is asked for gradients with Dv = D alone; here D = {case.D} and Dv = {case.Dv}"
+        )
     if form.bias is not None or form.sink is not None:
         return f"FlashAttention-3 adds nothing to the scores: no {'bias' if form.sink is None else 'sink'}"
     return None
@@ -90,7 +93,7 @@ def available(device: str) -> str | None:
 def _takes(D: int, Dv: int) -> bool:
     if D % MULTIPLE or Dv % MULTIPLE or D > WIDEST_HEAD:
         return False
-    return D == Dv or (D <= 64 and Dv <= 512) or (128 < D <= 192 and 96 < Dv <= 128)
+    return Dv == D or (D <= 64 and Dv <= 512) or (128 < D <= 192 and 96 < Dv <= 128)
 
 
 FLASH_ATTN_3 = Backend(

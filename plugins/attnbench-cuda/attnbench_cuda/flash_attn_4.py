@@ -7,10 +7,11 @@ Checked against ``flash_attn.cute.flash_attn_func`` of the beta 4.0.0b36:
 - Windows: (left, right) around a query's position, both included, None for a side without end.
 - ``learnable_sink`` (H,) is one more logit in the denominator; it gets a gradient on 9.x to 11.x.
 - ``softcap`` > 0 caps the scores after the scale.
-- Heads have a multiple of 8 features. 9.x takes up to 256; 10.x and 11.x up to 128, or (D, Dv) = (192, 128) or
-  (256, 256). What both take is taken here.
+- Heads have a multiple of 8 features. 9.x takes up to 256; 10.x and 11.x up to 128, or (D, Dv) = (192, 128)
+  or (256, 256). What both take is taken here.
 - Nothing says what a row without a key gives, so masks with such rows are refused.
 - Its README names Hopper and Blackwell; backward needs 9.0 or more. It compiles at its first call.
+
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def supports(case: Case, rule: Rule) -> str | None:
     narrow = max(case.D, case.Dv) <= WIDEST_HEAD
     if case.D % MULTIPLE or case.Dv % MULTIPLE or not (narrow or (case.D, case.Dv) in WIDER_HEADS):
         return (
-            f"FlashAttention-4 needs D and Dv of a multiple of {MULTIPLE}, {WIDEST_HEAD} at most, or (D, Dv) = "
-            f"(192, 128) or (256, 256); here D = {case.D} and Dv = {case.Dv}"
+            f"FlashAttention-4 needs D and Dv of a multiple of {MULTIPLE}, {WIDEST_HEAD} at most, or (D, Dv) "
+            f"= (192, 128) or (256, 256); here D = {case.D} and Dv = {case.Dv}"
         )
     if form.bias is not None:
         return "FlashAttention-4 takes a bias as a function of its own, which this backend doesn't write"

@@ -3,12 +3,13 @@
 Checked against ``flashinfer.single_prefill_with_kv_cache`` of 0.7.2.post1:
 
 - q is (Lq, H, D), k and v are (Lk, Hkv, D) in the layout NHD. Its Hopper kernels have D = 64, 128 or 256.
-- ``causal`` is aligned to the lower right. ``window_left`` keys before a query's own are seen, -1 for all; there is
-  no window to the right.
-- A mask of one's own (Lq, Lk), True = keep, replaces ``causal``. It is packed to bits in every call unless the
-  bits are given: least significant bit first, rows one after the other.
+- ``causal`` is aligned to the lower right. ``window_left`` keys before a query's own are seen, -1 for all;
+  there is no window to the right.
+- A mask of one's own (Lq, Lk), True = keep, replaces ``causal``. It is packed to bits in every call unless
+  the bits are given: least significant bit first, rows one after the other.
 - ``logits_soft_cap`` None or 0 is no cap. The result is the output alone unless ``return_lse`` is asked for.
 - Its page names no gradients, and doesn't say what a row without a key gives: such rows are set to 0.
+
 """
 
 from __future__ import annotations

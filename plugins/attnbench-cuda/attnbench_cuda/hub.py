@@ -1,11 +1,13 @@
-"""kernels_flash_attn3: FlashAttention-3 as Hugging Face's package ``kernels`` loads it, from the local cache alone.
+"""kernels_flash_attn3: FlashAttention-3 by Hugging Face's package ``kernels``, from the local cache alone.
 
-Checked against ``kernels.get_kernel`` of 0.17.2 and ``flash_attn_func`` of kernels-community/flash-attn3: its
-arguments are those of :mod:`attnbench_cuda.flash_attn_3`.
+Checked against ``kernels.get_kernel`` of 0.17.2 and ``flash_attn_func`` of kernels-community/flash-attn3:
+its arguments are those of :mod:`attnbench_cuda.flash_attn_3`.
 
-attnbench uses no network while it runs, and ``get_kernel`` downloads what it doesn't find. With HF_HUB_OFFLINE=1
-in the environment it takes what is in the cache (HF_HOME, or KERNELS_CACHE) and raises otherwise, so the backend
-is ``unavailable`` without that word. The versions are major ones, as branches v1 and v2 of the repository.
+attnbench uses no network while it runs, and ``get_kernel`` downloads what it doesn't find. With
+HF_HUB_OFFLINE=1 in the environment it takes what is in the cache (HF_HOME, or KERNELS_CACHE) and raises
+otherwise, so the backend is ``unavailable`` without that word. The versions are major ones, as branches v1
+and v2 of the repository.
+
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ KERNELS_FLASH_ATTN3 = Backend(
     devices=("cuda",),
     passes=PASSES,
     layout="BLHD",
-    requires=("kernels", "huggingface_hub"),
+    requires=("kernels",),
     forkable=False,
     quadratic_copies=0,
 )

@@ -1,13 +1,15 @@
 """sageattention: products in 8 bits. It is approximate, and says so. Zhang et al. 2025, SageAttention 2.
 
-Checked against ``sageattention.sageattn`` of 2.2 (repository thu-ml/SageAttention, commit 0116592), and the wheel
-1.0.6:
+Checked against ``sageattention.sageattn`` of 2.2 (repository thu-ml/SageAttention, commit 0116592), and the
+wheel 1.0.6:
 
-- ``tensor_layout="NHD"``: q is (B, Lq, H, D), k and v are (B, Lk, Hkv, D). D is 128 at most; it is padded to 64 or
-  128. The mask is causal for Lq = Lk, or none. The result is the output alone; there are no gradients.
-- Products of queries and keys are in int8. Those with the values are in float16 on 8.0 and 8.6, and in float8
-  (e4m3) on 8.9, 9.0 and 12.0; there are no other kernels. The coarser of both is declared: ``float8_e4m3``.
+- ``tensor_layout="NHD"``: q is (B, Lq, H, D), k and v are (B, Lk, Hkv, D). D is 128 at most; it is padded to
+  64 or 128. The mask is causal for Lq = Lk, or none. The result is the output alone; there are no gradients.
+- Products of queries and keys are in int8. Those with the values are in float16 on 8.0 and 8.6, and in
+  float8 (e4m3) on 8.9, 9.0 and 12.0; there are no other kernels. The coarser of both is declared:
+  ``float8_e4m3``.
 - Release 1 (all that PyPI has) subtracts the mean of the keys in the caller's memory, so it is refused.
+
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def prepare(setup: Setup) -> Call:
 
 
 def available(device: str) -> str | None:
-    """Ask for a device that ``sageattn`` has a kernel for, and for a release that leaves the keys as they are."""
+    """Ask for a device with a kernel, and for a release that leaves the keys as they are."""
     if (reason := needs_gpu("sageattention", only=CAPABILITIES)) is not None:
         return reason
     try:
@@ -64,7 +66,7 @@ def available(device: str) -> str | None:
     except PackageNotFoundError:
         return None
     if found.startswith(("0.", "1.")):
-        return f"sageattention {found} writes to the keys that it is given: install release 2 from its repository"
+        return f"sageattention {found} writes to the keys it is given: install release 2 from its repository"
     return None
 
 

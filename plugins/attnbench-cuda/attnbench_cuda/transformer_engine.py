@@ -2,17 +2,18 @@
 
 Checked against ``transformer_engine.pytorch.DotProductAttention`` of 2.20.2:
 
-- ``qkv_format="bshd"``: q is (B, Lq, H, D), k (B, Lk, Hkv, D), v (B, Lk, Hkv, Dv). The output is (B, Lq, H · Dv).
-  ``kv_channels`` is (D, Dv) and ``num_gqa_groups`` is Hkv.
-- ``attn_mask_type`` is "causal" by default. "causal" is aligned to the upper left, "causal_bottom_right" to the
-  lower right, and a window under "no_mask" to the lower right. A window (left, right) includes both ends; under a
-  causal mask right is 0, else both are 0 or more, or (-1, -1).
-- ``softcap`` caps the scores after the scale; FlashAttention or the unfused kernel then compute. Its argument is
-  given only where a case has a cap, since earlier releases lack it.
+- ``qkv_format="bshd"``: q is (B, Lq, H, D), k (B, Lk, Hkv, D), v (B, Lk, Hkv, Dv). The output is (B, Lq, H ·
+  Dv). ``kv_channels`` is (D, Dv) and ``num_gqa_groups`` is Hkv.
+- ``attn_mask_type`` is "causal" by default. "causal" is aligned to the upper left, "causal_bottom_right" to
+  the lower right, and a window under "no_mask" to the lower right. A window (left, right) includes both
+  ends; under a causal mask right is 0, else both are 0 or more, or (-1, -1).
+- ``softcap`` caps the scores after the scale; FlashAttention or the unfused kernel then compute. Its
+  argument is given only where a case has a cap, since earlier releases lack it.
 - Each kernel treats rows without a key in its own way, so masks with such rows are refused.
-- ALiBi, biases and sinks are not given to it. Its sinks are a parameter of the module, and the slopes of ALiBi
-  multiply p - j, not the distance.
+- ALiBi, biases and sinks are not given to it. Its sinks are a parameter of the module, and the slopes of
+  ALiBi multiply p - j, not the distance.
 - Where no fused kernel takes a case, an unfused one does, with memory for all scores: the trace names it.
+
 """
 
 from __future__ import annotations

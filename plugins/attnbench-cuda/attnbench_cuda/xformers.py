@@ -2,15 +2,17 @@
 
 Checked against ``xformers.ops.memory_efficient_attention`` of 0.0.35:
 
-- q is (B, Lq, H, D), k and v are (B, Lk, H, D or Dv); for grouped queries (B, L, Hkv, group, D), keys expanded, and
-  forward only.
-- Causal masks are values of its own: ``LowerTriangularMask`` (upper left), ``LowerTriangularFromBottomRightMask``,
-  and ``LowerTriangularFromBottomRightLocalAttentionMask(n)``, where a query sees its own key and n - 1 before it.
-  Every kernel takes them.
-- Anything else that is added to the scores is a tensor (B, H, Lq, Lk), (B, Hkv, group, Lq, Lk) for grouped queries,
-  in the dtype of q, whose rows begin at multiples of 8 elements. Only the CUTLASS kernel takes it, up to compute
-  capability 9.0. For several groups it works on side streams, which its own stream then waits for.
+- q is (B, Lq, H, D), k and v are (B, Lk, H, D or Dv); for grouped queries (B, L, Hkv, group, D), keys
+  expanded, and forward only.
+- Causal masks are values of its own: ``LowerTriangularMask`` (upper left),
+  ``LowerTriangularFromBottomRightMask``, and ``LowerTriangularFromBottomRightLocalAttentionMask(n)``, where
+  a query sees its own key and n - 1 before it. Every kernel takes them.
+- Anything else that is added to the scores is a tensor (B, H, Lq, Lk), (B, Hkv, group, Lq, Lk) for grouped
+  queries, in the dtype of q, whose rows begin at multiples of 8 elements. Only the CUTLASS kernel takes it,
+  up to compute capability 9.0. For several groups it works on side streams, which its own stream then waits
+  for.
 - It doesn't say what a row without a key gives: such rows are set to 0.
+
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ PUBLISHED = {
         "alibi_slopes=None, deterministic=False, return_attn_probs=False",
     ),
     "flash_attn_3": Published(
-        "flash-attn main at 01afd16, hopper/flash_attn_interface.py; kernels-community/flash-attn3 at 5f632e2",
+        "flash-attn main at 01afd16, hopper/flash_attn_interface.py; kernels-community/flash-attn3",
         ("flash_attn_interface", "flash_attn_func"),
         "q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None, "
         "window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None, "

@@ -1,7 +1,8 @@
 """Stand-ins for the libraries: their published signatures, computed by torch as they document it.
 
-They compute in float64 on the CPU and round the output once. They refuse what the library refuses, and give no
-gradient where it has none. What a library leaves open is filled with NaN.
+They compute in float64 on the CPU and round the output once. They refuse what the library refuses, and give
+no gradient where it has none. What a library leaves open is filled with NaN.
+
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ def flash_attn_3(
     same(q, k, v)
     D, Dv = q.shape[-1], v.shape[-1]
     expect(D % 8 == 0 and Dv % 8 == 0 and D <= 256, "head_size")
-    expect(D == Dv or (128 < D <= 192 and 96 < Dv <= 128) or (D <= 64 and Dv <= 512), "V headdim")
-    expect(D == Dv or not any(x.requires_grad for x in (q, k, v)), "no gradient with another V headdim")
+    expect(Dv == D or (128 < D <= 192 and 96 < Dv <= 128) or (D <= 64 and Dv <= 512), "V headdim")
+    expect(Dv == D or not any(x.requires_grad for x in (q, k, v)), "no gradient with another V headdim")
     scale = D**-0.5 if softmax_scale is None else softmax_scale
     out = attend(q, k, v, scale, _band(q, k, window_size, causal, -1), cap=softcap, empty=0.0)
     return (out, None) if return_attn_probs else out
@@ -119,7 +120,8 @@ def flash_attn_4(
     q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None, causal=False, window_size=(None, None),
     learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False, score_mod=None,
     score_mod_bwd=None, mask_mod=None, aux_tensors=None, aux_scalars=None, block_sparse_tensors=None,
-    block_sparse_tensors_bwd=None, return_lse=False, gather_bwd_recompute_p=False, gather_bwd_token_chunk=None,
+    block_sparse_tensors_bwd=None, return_lse=False, gather_bwd_recompute_p=False,
+    gather_bwd_token_chunk=None,
 ):  # fmt: skip
     same(q, k, v)
     D, Dv = q.shape[-1], v.shape[-1]
@@ -189,7 +191,11 @@ class LowerTriangularFromBottomRightLocalAttentionMask:
         self.left = _window_size - 1
 
 
-OWN = (LowerTriangularMask, LowerTriangularFromBottomRightMask, LowerTriangularFromBottomRightLocalAttentionMask)
+OWN = (
+    LowerTriangularMask,
+    LowerTriangularFromBottomRightMask,
+    LowerTriangularFromBottomRightLocalAttentionMask,
+)
 
 
 def xformers(query, key, value, attn_bias=None, p=0.0, scale=None, *, op=None, output_dtype=None):
@@ -209,7 +215,7 @@ def xformers(query, key, value, attn_bias=None, p=0.0, scale=None, *, op=None, o
         steps = attn_bias.stride()
         expect(steps[-1] == 1 and all(step % 8 == 0 for step in steps[:-1]), "attn_bias is not aligned")
         expect(not attn_bias.requires_grad, "the gradient of the bias isn't asked for")
-        added = attn_bias.double().view(*attn_bias.shape) if attn_bias.dim() == 4 else attn_bias.double().flatten(1, 2)
+        added = attn_bias.double().reshape(q.shape[0], -1, q.shape[1], k.shape[1])
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     out = attend(q, k, v, scale, keep, added=added, p=p)
     return out if query.dim() == 4 else out.unflatten(2, heads)
@@ -233,7 +239,9 @@ class TransformerEngine(torch.nn.Module):
         causal = "causal" in attn_mask_type
         left, right = ((-1, 0) if causal else (-1, -1)) if window_size is None else window_size
         whole = (-1, 0) if causal else (-1, -1)
-        expect((left, right) == whole or (left >= 0 and (right == 0 if causal else right >= 0)), "window_size")
+        expect(
+            (left, right) == whole or (left >= 0 and (right == 0 if causal else right >= 0)), "window_size"
+        )
         self.window = tuple(None if end < 0 else end for end in (left, right))
         aligned = attn_mask_type != "causal" if bottom_right_diagonal is None else bottom_right_diagonal
         self.lower_right = {"causal": False, "causal_bottom_right": True}.get(attn_mask_type, aligned)
@@ -319,7 +327,9 @@ def modules(changes: Mapping[str, Change] | None = None) -> dict[str, ModuleType
         "flash_attn.cute": _module("flash_attn.cute", flash_attn_func=by["flash_attn_4"]),
         "flash_attn_interface": _module("flash_attn_interface", flash_attn_func=by["flash_attn_3"]),
         "kernels": _module("kernels", get_kernel=own_get_kernel),
-        "flashinfer": _module("flashinfer", single_prefill_with_kv_cache=by["flashinfer"], packbits=by["packbits"]),
+        "flashinfer": _module(
+            "flashinfer", single_prefill_with_kv_cache=by["flashinfer"], packbits=by["packbits"]
+        ),
         "xformers.ops": _module("xformers.ops", memory_efficient_attention=by["xformers"]),
         "xformers.ops.fmha": _module("xformers.ops.fmha", attn_bias=masks),
         "transformer_engine.pytorch": _module(

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attnbench import Backend, hookimpl
 from attnbench_cuda import BACKENDS
+
+from attnbench import Backend, hookimpl
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -44,7 +44,12 @@ def records(tmp_path_factory: pytest.TempPathFactory):
     """The records of all right backends on all cases, and of all mistakes."""
     names = [f"{backend}_{word}" for backend, wrong in MISTAKES.items() for word in (RIGHT, *wrong)]
     return attnbench.run(
-        CASES, names, plugins=str(PLUGIN), timed=False, accuracy="float8_e4m3", out=tmp_path_factory.mktemp("run")
+        CASES,
+        names,
+        plugins=str(PLUGIN),
+        timed=False,
+        accuracy="float8_e4m3",
+        out=tmp_path_factory.mktemp("run"),
     ).records
 
 

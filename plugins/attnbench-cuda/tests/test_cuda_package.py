@@ -36,7 +36,7 @@ def test_what_it_brings() -> None:
         "flash_attn": ("flash_attn",),
         "flash_attn_3": ("flash_attn_interface",),
         "flash_attn_4": ("flash_attn",),
-        "kernels_flash_attn3": ("kernels", "huggingface_hub"),
+        "kernels_flash_attn3": ("kernels",),
         "flashinfer_prefill": ("flashinfer",),
         "xformers_attention": ("xformers",),
         "transformer_engine": ("transformer_engine",),
@@ -89,7 +89,8 @@ def test_devices_without_a_kernel_are_named(device) -> None:
         "FlashAttention-3 has kernels for compute capabilities below 10.0; this device has 10.0"
     )
     assert sageattention.available("cuda") == (
-        "sageattention has kernels for the compute capabilities 8.0, 8.6, 8.9, 9.0, 12.0; this device has 10.0"
+        "sageattention has kernels for the compute capabilities 8.0, 8.6, 8.9, 9.0, 12.0; "
+        "this device has 10.0"
     )
 
 
@@ -102,11 +103,13 @@ def test_a_release_that_changes_its_inputs_is_refused(device, monkeypatch: pytes
 
 
 def test_flash_attn_2_and_4_are_told_apart(device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both packages have the module flash_attn; the fourth one has it as a folder without a file of its own."""
+    """Both packages have the module flash_attn; flash-attn-4 has no __init__.py there."""
     device(HOPPER)
     monkeypatch.setattr(flash_attn, "find_spec", lambda name: SimpleNamespace(origin=None))
     assert "only flash-attn-4 is installed" in (flash_attn.available("cuda") or "")
-    monkeypatch.setattr(flash_attn, "find_spec", lambda name: SimpleNamespace(origin="flash_attn/__init__.py"))
+    monkeypatch.setattr(
+        flash_attn, "find_spec", lambda name: SimpleNamespace(origin="flash_attn/__init__.py")
+    )
     assert flash_attn.available("cuda") is None
     assert "which is not installed" in (flash_attn_4.available("cuda") or "")
     monkeypatch.setattr(flash_attn_4, "version", lambda name: "4.0.0b36")
