@@ -1,4 +1,4 @@
-"""A worker's requests for a CUDA device, on the CPU: tensors asked for there are made here, and time is simulated.
+"""A worker's requests for a CUDA device, on the CPU: tensors are made here, and time is simulated.
 
 What only a device shows (its numbers, its driver) is left to the tests marked ``cuda``.
 """
@@ -129,7 +129,9 @@ def test_a_worker_computes_warms_up_and_takes_slots_on_a_device(cuda: FakeCuda, 
     arrays = worker.give()
     for _ in range(3):
         answer = worker.ask(m.Compute())
-        np.testing.assert_allclose(unpack(worker.fds[0], answer.outputs[0])["out"], attend(*arrays), rtol=1e-5)
+        np.testing.assert_allclose(
+            unpack(worker.fds[0], answer.outputs[0])["out"], attend(*arrays), rtol=1e-5
+        )
     warmed = worker.ask(m.WarmUp(Limits(8, 0.5), reserve=True))
     assert warmed.trace_ns[-1] == KERNEL_NS
 
@@ -145,7 +147,7 @@ def test_a_worker_computes_warms_up_and_takes_slots_on_a_device(cuda: FakeCuda, 
     # On a device inputs are refreshed before the calls of a sample, never between two.
     assert block.renewed_ns == 0
     kept = worker.ask(m.TimedOutputs())
-    assert kept.outputs
+    assert any(each.refreshed for each in kept.outputs)
     for each in kept.outputs:
         output = unpack(os.dup(worker.fds[0]), each.parts)["out"]
         np.testing.assert_allclose(output, attend(*(newer if each.refreshed else arrays)), rtol=1e-5)
@@ -179,7 +181,9 @@ def test_memory_of_the_device_that_stays_with_every_call_is_found(monkeypatch: p
     state.check_growth(lambda: None, "cuda")
 
 
-def test_the_scale_of_a_device_is_measured_by_its_timer(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scale_of_a_device_is_measured_by_its_timer(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Products are timed by events; a device needs no convolution, and its threads are never set."""
     multiply = scale._multiply
 
@@ -199,7 +203,9 @@ def test_the_scale_of_a_device_is_measured_by_its_timer(cuda: FakeCuda, monkeypa
     assert (measured.convolution_flops, measured.convolution_ns) == (0, [])
 
 
-def test_a_device_is_asked_for_its_cache_and_its_name(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_is_asked_for_its_cache_and_its_name(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert last_level_cache_bytes("cuda") == cuda.l2_bytes
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
