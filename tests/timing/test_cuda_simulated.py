@@ -228,3 +228,33 @@ def test_a_launch_that_is_held_up_costs_at_most_itself(ns: int, calls: int, held
     sample, _ = take(call, A_CELL, B, C, calls)
     assert calls * ns <= sample.wall_ns <= calls * ns + sample.host_ns
     assert sample.host_ns >= held_ns
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_short_hidden_work_that_only_prepares_the_output_is_missed_and_a_batch_is_then_wrong(
+    cold: bool,
+) -> None:
+    """The limit of the timer. The judge compares outputs of timed calls on refreshed inputs, and sees it."""
+    cuda, a, between = FakeCuda(), Cell(3.0), Cell()
+    hidden = cuda.Stream()
+
+    def call(a: Cell, b: object, c: object) -> Cell:
+        output = Cell(nan)
+
+        def square() -> None:
+            between.value = a.value**2
+
+        def write() -> None:
+            output.value = between.value
+
+        cuda.kernel(6_000, hidden, effect=square)
+        cuda.kernel(1_000, effect=write)
+        return output
+
+    take = timer(cuda, cold=cold)
+    for _ in range(3):
+        sample, _ = take(call, a, B, C, 4)
+    assert sample.wall_ns == 4 * 1_000
+    a.value = 5.0
+    _, output = take(call, a, B, C, 4)
+    assert output.value == (25.0 if cold else 9.0)
