@@ -12,6 +12,7 @@ from attnbench.cli.group import NamingGroup
 from attnbench.cli.options import SELECTION, WORDS, decorated, format_option, selected
 from attnbench.cli.output import print_listing, say
 from attnbench.cli.parameters import load_plugins, plugin_option
+from attnbench.types.case import DEVICES
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Backend
@@ -75,6 +76,34 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
     }
 
 
+@command.command("backends")
+@click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    help="Say for each backend why it can't run on this device here, if it can't.",
+)
+@plugin_option
+@format_option
+def backends(device: str | None, format_: Format) -> None:
+    """Backends: operations, rules, dtypes and devices.
+
+    \b
+    attnbench list backends
+    attnbench list backends --device cuda
+    attnbench list backends --plugin my_kernel.py --format json
+    """
+    from attnbench.testing.cases import absent
+
+    rows = [
+        {"name": name, **_of_backend(entry.record)}
+        | ({} if device is None else {"unavailable": absent(entry.record, device)})
+        | {"plugin": entry.source.distribution}
+        for name, entry in load_plugins().backends.items()
+    ]
+    shown = ("name", "summary", "operations", "rules", "dtypes", "devices")
+    print_listing(rows, shown if device is None else ("name", "summary", "unavailable"), format_)
+
+
 def _summary(record: Any) -> dict[str, Any]:
     return {"summary": record.summary}
 
@@ -87,11 +116,6 @@ for _listing in (
             "source": rule.source, "dot_form": rule.has_dot_form,
         },
         ("name", "formula", "constants", "plugin"),
-    ),
-    _Listing(
-        "backends", "Backends: operations, rules, dtypes and devices.", _of_backend,
-        ("name", "summary", "operations", "rules", "dtypes", "devices"),
-        ("attnbench list backends", "attnbench list backends --plugin my_kernel.py --format json"),
     ),
     _Listing("operations", "Operations: what is computed around a rule.", _summary),
     _Listing(

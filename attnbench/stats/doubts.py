@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from statistics import median, median_low, quantiles
 
-from attnbench.stats.pairs import disturbed
+from attnbench.stats.pairs import LEAST_CLOCK, disturbed
 from attnbench.types.record import Block, DeviceMode, SetLine
 
 SUSPECT_ABOVE = 1.25
@@ -165,6 +165,19 @@ def mode_notes(sets: Sequence[SetLine], backend: str) -> list[str]:
     """
     modes = {block.mode for block in _blocks(sets, backend)}
     return [note for mode, note in MODE_NOTES.items() if mode in modes]
+
+
+def slow_clock_note(sets: Sequence[SetLine], backend: str) -> str:
+    """Say that a device ran below :data:`LEAST_CLOCK` of its default clock in most samples; "" otherwise."""
+    clocks = [(mhz, b.default_clock_mhz) for b in _blocks(sets, backend) for mhz in b.clock_mhz if mhz]
+    slow = [mhz for mhz, default in clocks if mhz < LEAST_CLOCK * default]
+    if 2 * len(slow) <= len(clocks):
+        return ""
+    default = max(default for _, default in clocks)
+    return (
+        f"slow clock: the device ran at {median(slow):.0f} MHz of its {default} MHz in {len(slow)} of "
+        f"{len(clocks)} samples, so none is left out; cool it, or raise its power limit"
+    )
 
 
 def _blocks(sets: Iterable[SetLine], backend: str) -> list[Block]:

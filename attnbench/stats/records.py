@@ -21,6 +21,7 @@ from attnbench.stats.doubts import (
     limit_share,
     limits,
     mode_notes,
+    slow_clock_note,
     waiting_note,
 )
 from attnbench.stats.pairs import Comparison, compare
@@ -223,7 +224,9 @@ def _doubt(
 def _notes(
     case: Case, name: str, sets: Sequence[SetLine], timing: Timing, against: Comparison | None
 ) -> Iterator[str]:
-    if timing.contended or (against is not None and against.contended):
+    if slow := slow_clock_note(sets, name):
+        yield slow
+    elif timing.contended or (against is not None and against.contended):
         yield CONTENDED
     if timing.bimodal:
         yield BIMODAL

@@ -292,12 +292,17 @@ def _ask(backend: Backend, case: Case, rule: Rule) -> Answer:
     return Answer(clean(reason))
 
 
-def absent(backend: Backend) -> str:
-    """Return why a backend can't run on this machine at all; "" where it can."""
+def absent(backend: Backend, device: str | None = None) -> str:
+    """Return why a backend can't run on this machine at all; "" where it can.
+
+    device: where; by default as :func:`device_of` says.
+    """
+    device = device_of(backend) if device is None else device
+    if device not in backend.devices:
+        return f"runs on {' and '.join(backend.devices)} only"
     missing = [name for name in backend.requires if not _importable(name)]
     if missing:
         return f"needs {', '.join(missing)}, which is not installed"
-    device = device_of(backend)
     if device == "cuda":
         import torch
 

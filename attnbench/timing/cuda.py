@@ -19,13 +19,19 @@ MOST_CAPTURED_CALLS = 1000
 
 @dataclass(frozen=True)
 class Captured:
-    """Graphs that make the calls when they are replayed in order, and the output of the last call."""
+    """Graphs that make the calls when they are replayed in order, and the output of the last call.
+
+    launch_ns: the host's time to launch one of them, at first.
+    """
 
     graphs: tuple[Any, ...]
     output: Any
+    launch_ns: float
 
 
-def capture(cuda: Any, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured:
+def capture(
+    cuda: Any, call: Call, a: Any, b: Any, c: Any, calls: int, now_ns: Callable[[], int] = perf_counter_ns
+) -> Captured:
     """Capture ``calls`` calls after a few warm-up calls, on a stream of their own, as torch requires.
 
     Raises the exception of a call that can't be captured, because it waits for the device or leaves work on
@@ -48,14 +54,17 @@ def capture(cuda: Any, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captur
                         output = call(a, b, c)
                 graphs += [graph] * times
     current.wait_stream(side)
+    start = now_ns()
     for graph in graphs:
         # The first replay also copies the graph to the device.
         graph.replay()
+    launch_ns = (now_ns() - start) / len(graphs)
     cuda.synchronize()
-    return Captured(tuple(graphs), output)
+    return Captured(tuple(graphs), output, launch_ns)
 
 
 LOOKED_AT_CALLS = 8
+_EAGER = 0
 STRAY_FROM_NS = 20_000
 """A longer wait for the device after the end of its stream means work on other streams."""
 
@@ -64,6 +73,8 @@ _UNKNOWN_L2_BYTES = 128 * 2**20
 _HEAD_START_NS = 20_000
 _FIRST_LAUNCH_NS = 50_000
 _LONGEST_HEAD_START_NS = 5_000_000
+_FASTEST_CLOCK_MHZ = 3_000
+"""Assumed where torch states no clock rate: a spin of so many cycles is never too short."""
 
 
 def cuda_timer(*, cold: bool) -> CudaTimer:
@@ -73,14 +84,26 @@ def cuda_timer(*, cold: bool) -> CudaTimer:
     def buffer(count: int) -> Callable[[], object]:
         return torch.empty(count, dtype=torch.int8, device="cuda").zero_
 
-    return CudaTimer(torch.cuda, buffer, cold=cold)
+    return CudaTimer(torch.cuda, buffer, cold=cold, clear=_cleared)
+
+
+def _cleared(output: Any) -> Callable[[], bool] | None:
+    """Fill an output with NaN; return a function that tells whether it still is. None for other outputs."""
+    import torch
+
+    if not isinstance(output, torch.Tensor) or not output.is_floating_point() or not output.numel():
+        return None
+    content = output.detach()
+    content.fill_(float("nan"))
+    return lambda: bool(content.isnan().all())
 
 
 class CudaTimer:
     """A :class:`~attnbench.timing.sample.Timer` that keeps the graphs it has captured.
 
     cuda: ``torch.cuda``, or a stand-in. overwrite: ``overwrite(bytes)`` allocates a buffer on the device and
-    returns a function that writes all of it. now_ns: the host's clock.
+    returns a function that writes all of it. clear: fills an output with NaN and returns a function that
+    tells whether it still is; None for an output that has none. now_ns: the host's clock.
     """
 
     def __init__(
@@ -89,13 +112,15 @@ class CudaTimer:
         overwrite: Callable[[int], Callable[[], object]],
         *,
         cold: bool,
+        clear: Callable[[Any], Callable[[], bool] | None] | None = None,
         now_ns: Callable[[], int] = perf_counter_ns,
     ) -> None:
         self._cuda = cuda
         self._overwrite = overwrite
         self._cold = cold
+        self._clear = clear
         self._now_ns = now_ns
-        self._launch_ns = float(_FIRST_LAUNCH_NS)
+        self._launch_ns: dict[int, float] = {}
         self._flush: Callable[[], object] | None = None
         self._can_tell_clock = True
         self._default_clock_mhz: int | None = None
@@ -159,14 +184,14 @@ class CudaTimer:
                     output = call(a, b, c)
                 return output
 
-            return self._window(launch, calls)
+            return self._window(launch, calls, _EAGER)
 
         def replay() -> Any:
             for graph in captured.graphs:
                 graph.replay()
             return captured.output
 
-        return self._window(replay, len(captured.graphs))
+        return self._window(replay, len(captured.graphs), calls)
 
     def _single_launches(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
         if self._flush is None:
@@ -177,7 +202,7 @@ class CudaTimer:
         for _ in repeat(None, calls):
             output = None
             self._flush()
-            taken, output = self._window(lambda: call(a, b, c), 1)
+            taken, output = self._window(lambda: call(a, b, c), 1, _EAGER)
             total = _Taken(
                 total.device_ns + taken.device_ns, total.host_ns + taken.host_ns, total.cpu_ns + taken.cpu_ns
             )
@@ -191,51 +216,78 @@ class CudaTimer:
         of = (call, a, b, c)
         if len(self._of) != len(of) or any(x is not y for x, y in zip(self._of, of, strict=True)):
             self._of, self._uses, self._strays, self._captured, self.refused = of, 0, False, {}, ""
+            self._launch_ns = {_EAGER: _FIRST_LAUNCH_NS}
         self._uses += 1
         if self._uses == 2:
             self._cuda.synchronize()
             end = self._cuda.Event(enable_timing=True)
             self.warm(call, a, b, c, LOOKED_AT_CALLS)
             end.record()
-            self._strays = self._stray_ns(end) > 0
+            self._strays = self._tail_ns(end) > STRAY_FROM_NS or self._escapes_capture(call, a, b, c)
             if self._strays:
                 self.refused = "it leaves work on other streams"
 
-    def _stray_ns(self, end: Any) -> int:
-        """Wait for the last event, then for the whole device; return the time between them if it is long."""
+    def _escapes_capture(self, call: Call, a: Any, b: Any, c: Any) -> bool:
+        """Return whether a replay of the captured call leaves its output as it was.
+
+        Streams that nothing joins are not captured. Short work on them ends before its launch does, so that
+        waiting for it takes no time.
+        """
+        if self.refused or self._clear is None:
+            return False
+        try:
+            captured = capture(self._cuda, call, a, b, c, 1, self._now_ns)
+            still_cleared = self._clear(captured.output)
+            if still_cleared is None:
+                return False
+            captured.graphs[0].replay()
+            self._cuda.synchronize()
+            return still_cleared()
+        except Exception:
+            # Any exception, as in _capture: a call that can't be captured is launched.
+            return False
+
+    def _tail_ns(self, end: Any) -> int:
+        """Wait for the last event, then for the whole device; return the time between them."""
         end.synchronize()
         ended = self._now_ns()
         self._cuda.synchronize()
-        stray_ns = self._now_ns() - ended
-        return stray_ns if stray_ns > STRAY_FROM_NS else 0
+        return self._now_ns() - ended
 
-    def _window(self, launch: Callable[[], Any], launches: int) -> tuple[_Taken, Any]:
-        """Queue work between two events and wait for it."""
+    def _window(self, launch: Callable[[], Any], launches: int, kind: int) -> tuple[_Taken, Any]:
+        """Queue work between two events and wait for it.
+
+        kind: the calls of a sample that is captured, or ``_EAGER``. Launching a graph takes another time.
+        """
         start, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
         if self._strays:
             self._cuda.synchronize()
         else:
-            self._spin(1.5 * self._launch_ns * launches + _HEAD_START_NS)
+            self._spin(1.5 * self._launch_ns[kind] * launches + _HEAD_START_NS)
         cpu_start, host_start = thread_time_ns(), self._now_ns()
         start.record()
         output = launch()
         end.record()
         host_ns, cpu_ns = self._now_ns() - host_start, thread_time_ns() - cpu_start
-        stray_ns = self._stray_ns(end)
-        self._launch_ns = host_ns / launches
+        tail_ns = self._tail_ns(end)
+        # Without strays the wait is for nothing, but it takes a few microseconds.
+        stray_ns = tail_ns if self._strays or tail_ns > STRAY_FROM_NS else 0
+        self._launch_ns[kind] = host_ns / launches
         return _Taken(round(start.elapsed_time(end) * 1e6) + stray_ns, host_ns, cpu_ns), output
 
     def _spin(self, ns: float) -> None:
         """Keep the device busy until the host has queued the next work, where torch can."""
         sleep = getattr(self._cuda, "_sleep", None)
-        if sleep is not None and self.default_clock_mhz:
-            sleep(int(min(ns, _LONGEST_HEAD_START_NS) * self.default_clock_mhz / 1000))
+        if sleep is not None:
+            mhz = self.default_clock_mhz or _FASTEST_CLOCK_MHZ
+            sleep(int(min(ns, _LONGEST_HEAD_START_NS) * mhz / 1000))
 
     def _capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured | None:
         """Return graphs of that many calls, captured once; None where capturing failed before."""
         if calls not in self._captured and not self.refused:
             try:
-                self._captured[calls] = capture(self._cuda, call, a, b, c, calls)
+                self._captured[calls] = capture(self._cuda, call, a, b, c, calls, self._now_ns)
+                self._launch_ns[calls] = self._captured[calls].launch_ns
             except Exception as failure:
                 # Any exception: a call that waits for the device raises its own. Launching a wrong call
                 # raises it again.

@@ -7,10 +7,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from solved import BACKENDS, refusal, solved
+from solved import BACKENDS, RULES, refusal, solved
 from torch.backends import cuda
 
+from attnbench.backends import compiled
 from attnbench.backends.sdpa import refuse_on_cuda
+from attnbench.cases.ids import parse_case
 
 CUDA = [name for name, backend in BACKENDS.items() if "cuda" in backend.devices]
 TEXTS = (
@@ -83,3 +85,53 @@ def test_reasons_are_torchs_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     case = solved("attention/scaled_dot/H2-L8-D16/none/float32")
     words = refuse_on_cuda(case.case, case.setup.rule, "cudnn")
     assert words == "torch can't use this kernel here: Expected half."
+
+
+ON_CUDA = "attention/scaled_dot/H2-L8-D16/none/float32/cuda"
+
+
+@pytest.mark.usefixtures("cuda_in_name_only")
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("sdpa_flash", "can_use_flash_attention"),
+        ("sdpa_efficient", "can_use_efficient_attention"),
+        ("sdpa_cudnn", "can_use_cudnn_attention"),
+    ],
+)
+def test_each_pinned_kernel_asks_torch_about_itself(
+    name: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = BACKENDS[name]
+    for other in ("can_use_flash_attention", "can_use_efficient_attention", "can_use_cudnn_attention"):
+        monkeypatch.setattr(cuda, other, lambda params, debug, other=other: other == asked)
+    case = parse_case(ON_CUDA)
+    assert backend.supports(case, RULES[case.rule]) is None
+    capped = parse_case(ON_CUDA.replace("scaled_dot", "softcap"))
+    assert backend.supports(capped, RULES[capped.rule]) is not None
+    monkeypatch.setattr(cuda, asked, lambda params, debug: False)
+    assert "torch can't use this kernel here" in (backend.supports(case, RULES[case.rule]) or "")
+
+
+@pytest.mark.usefixtures("cuda_in_name_only")
+def test_a_mask_for_a_device_has_the_dtype_of_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU's kernels take float32 masks with half-precision inputs; those of a device don't."""
+    seen: list[cuda.SDPAParams] = []
+    monkeypatch.setattr(cuda, "can_use_flash_attention", lambda params, debug: not seen.append(params))
+    case = parse_case("attention/alibi/H2-L8-D16/none/bfloat16/cuda")
+    assert BACKENDS["sdpa_flash"].supports(case, RULES[case.rule]) is None
+    assert seen[0].attn_mask is not None
+    assert seen[0].attn_mask.dtype == torch.bfloat16
+
+
+def test_compilers_for_a_device_need_triton_and_heads_of_16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "find_spec", lambda name: None)
+    assert "needs triton" in (BACKENDS["compiled"].available("cuda") or "")
+    assert "needs triton" in (BACKENDS["flex"].available("cuda") or "")
+    monkeypatch.setattr(compiled, "find_spec", lambda name: object())
+    assert BACKENDS["compiled"].available("cuda") is None
+    narrow = parse_case("attention/scaled_dot/H2-L8-D16-Dv8/none/float32/cuda")
+    reason = BACKENDS["flex"].supports(narrow, RULES[narrow.rule])
+    assert reason == "flex_attention needs heads of 16 features on CUDA; here 8"
+    wide = parse_case(ON_CUDA)
+    assert BACKENDS["flex"].supports(wide, RULES[wide.rule]) is None

@@ -263,3 +263,14 @@ def test_a_backend_that_fails_is_replaced_by_torch_and_named(tmp_path: Path) -> 
         torch.testing.assert_close(attention(negated, q, q), real(negated, q, q))
     assert "failed" in attention(q, q, q, explain=True)
     torch.testing.assert_close(attention(q, q, q), real(q, q, q))
+
+
+def test_a_mask_is_not_read_while_a_graph_is_captured(
+    attention: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading it would wait for the device, which a capture forbids."""
+    inputs = qkv(12)
+    assert attention(*inputs, attn_mask=WINDOW, explain=True).startswith("eager for")
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert not attention(*inputs, attn_mask=WINDOW.clone(), explain=True).startswith("eager for")

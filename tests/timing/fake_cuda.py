@@ -1,4 +1,9 @@
-"""A CUDA device that isn't there: streams, events and graphs over a clock that goes when work is done."""
+"""A CUDA device that isn't there: streams, events, graphs, a cache and a clock, over a time that work passes.
+
+The rules are those of the CUDA programming guide. Work in one stream runs in order. Streams run beside each
+other unless one waits for the other. An event is a moment of its stream. A capture takes the work of its own
+stream and of streams that wait for it, which it must wait for in turn. Other streams work on meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,8 @@ from typing import Any
 
 MARK_NS = 500
 """What the host takes to queue an event, a spin or a write."""
+
+Effect = Callable[[], None]
 
 
 class FakeStream:
@@ -23,6 +30,12 @@ class FakeStream:
         self.done_ns = max(self.done_ns, self._cuda.host_ns) + ns
 
     def wait_stream(self, other: FakeStream) -> None:
+        graph = self._cuda.capturing
+        if graph is not None and other in graph.ends_ns:
+            graph.ends_ns[self] = max(graph.ends_ns.get(self, 0), graph.ends_ns[other])
+            if self is graph.origin:
+                graph.unjoined.discard(other)
+            return
         self.done_ns = max(self.done_ns, other.done_ns)
 
 
@@ -45,44 +58,72 @@ class FakeEvent:
         assert self.at_ns is not None
         assert end.at_ns is not None
         assert end.at_ns <= self._cuda.host_ns, "asked before it has happened"
-        return (end.at_ns - self.at_ns) / 1e6
+        grain = self._cuda.event_grain_ns
+        return (end.at_ns // grain - self.at_ns // grain) * grain / 1e6
 
 
 @dataclass
 class FakeGraph:
+    """Captured work. ends_ns: of each stream in it, from its beginning; unjoined: those to be waited for."""
+
     cuda: FakeCuda
     kernels: list[int] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    ends_ns: dict[FakeStream, int] = field(default_factory=dict)
+    unjoined: set[FakeStream] = field(default_factory=set)
+    origin: FakeStream | None = None
     replays: int = 0
 
+    def add(self, stream: FakeStream, ns: int, effect: Effect | None) -> None:
+        self.kernels.append(ns)
+        self.ends_ns[stream] += ns
+        if stream is not self.origin:
+            self.unjoined.add(stream)
+        if effect is not None:
+            self.effects.append(effect)
+
     def replay(self) -> None:
+        assert self.origin is not None
         self.replays += 1
         self.cuda.happened.append("replay")
-        self.cuda.host_ns += self.cuda.launch_ns
-        self.cuda.current.push(sum(self.kernels))
+        self.cuda.launched(self.cuda.node_ns * len(self.kernels))
+        self.cuda.current.push(self.ends_ns[self.origin])
+        for effect in self.effects:
+            effect()
 
 
 @dataclass
 class FakeCuda:
     """Stands for ``torch.cuda``. launch_ns: what the host takes to launch anything.
 
+    node_ns: besides, for each kernel of a graph. delay_ns: a function that gives what a launch takes besides.
     l2_bytes, clock_khz: as its properties say. clock_mhz: as it runs now; None where it can't be told.
-    can_spin: whether it has ``_sleep``. happened: what was asked for, in order.
+    slows: whether work takes longer at a lower clock. can_spin: whether it has ``_sleep``. event_grain_ns:
+    the resolution of events. happened: what was asked for, in order. hit_bytes: of each kernel that reads
+    something, how much was in the cache, and whether the cache had been overwritten just before.
     """
 
     launch_ns: int = 10_000
+    node_ns: int = 0
+    delay_ns: Callable[[], int] = lambda: 0
     l2_bytes: int = 50 * 2**20
     clock_khz: int = 2_000_000
     clock_mhz: int | None = 1900
+    slows: bool = False
     can_spin: bool = True
+    event_grain_ns: int = 1
     happened: list[str] = field(default_factory=list)
     host_ns: int = 0
     streams: list[FakeStream] = field(default_factory=list)
     graphs: list[FakeGraph] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
+    cache: dict[str, int] = field(default_factory=dict)
+    hit_bytes: list[tuple[int, bool]] = field(default_factory=list)
     capturing: FakeGraph | None = None
 
     def __post_init__(self) -> None:
         self.current = self.default = self.Stream()
+        self.overwritten = False
         if self.can_spin:
             self._sleep = self._spin
 
@@ -91,16 +132,31 @@ class FakeCuda:
     def now_ns(self) -> int:
         return self.host_ns
 
-    def kernel(self, ns: int, stream: FakeStream | None = None) -> None:
-        """Launch a kernel that takes so long, in the current stream unless another is said."""
-        if self.capturing is not None:
-            if stream is not None and stream is not self.current:
-                raise RuntimeError("unjoined work")
-            self.capturing.kernels.append(ns)
+    def kernel(
+        self,
+        ns: int,
+        stream: FakeStream | None = None,
+        *,
+        effect: Effect | None = None,
+        reads: dict[str, int] | None = None,
+    ) -> None:
+        """Launch a kernel that takes so long, in the current stream unless another is said.
+
+        effect: what it does to memory. reads: the bytes of each thing that it reads.
+        """
+        stream = stream or self.current
+        if self.capturing is not None and stream in self.capturing.ends_ns:
+            self.capturing.add(stream, ns, effect)
             return
         self.happened.append("kernel")
-        self.host_ns += self.launch_ns
-        (stream or self.current).push(ns)
+        self.launched()
+        stream.push(self._at_clock(ns))
+        if reads:
+            hits = sum(self._touch(name, count) for name, count in reads.items())
+            self.hit_bytes.append((hits, self.overwritten))
+        self.overwritten = False
+        if effect is not None:
+            effect()
 
     def overwrite(self, count: int) -> Callable[[], None]:
         """A buffer of so many bytes, written at 4 bytes a ns."""
@@ -110,8 +166,13 @@ class FakeCuda:
             self.written.append(count)
             self.host_ns += MARK_NS
             self.current.push(count // 4)
+            self._touch("buffer", count)
+            self.overwritten = True
 
         return write
+
+    def launched(self, besides_ns: int = 0) -> None:
+        self.host_ns += self.launch_ns + besides_ns + self.delay_ns()
 
     # --- what torch.cuda does ---
 
@@ -143,11 +204,13 @@ class FakeCuda:
         """As torch's: where what is captured fails, it leaves its own stream the current one."""
         self.synchronize()
         before, self.current = self.current, stream
-        self.capturing = graph
+        self.capturing, graph.origin, graph.ends_ns = graph, stream, {stream: 0}
         try:
             yield
         finally:
             self.capturing = None
+        if graph.unjoined:
+            raise RuntimeError("capture was not ended: it has unjoined work")
         self.current = before
 
     def synchronize(self) -> None:
@@ -161,7 +224,8 @@ class FakeCuda:
 
     def get_device_properties(self, device: int) -> Any:
         assert device == 0
-        return SimpleNamespace(L2_cache_size=self.l2_bytes, clock_rate=self.clock_khz)
+        stated = {"L2_cache_size": self.l2_bytes} | ({"clock_rate": self.clock_khz} if self.clock_khz else {})
+        return SimpleNamespace(**stated)
 
     def clock_rate(self) -> int:
         self.happened.append("clock")
@@ -171,4 +235,18 @@ class FakeCuda:
 
     def _spin(self, cycles: int) -> None:
         self.host_ns += MARK_NS
-        self.current.push(cycles * 1_000_000 // self.clock_khz)
+        self.current.push(cycles * 1000 // (self.clock_mhz or 1900) if self.slows else cycles // 2)
+
+    def _at_clock(self, ns: int) -> int:
+        return ns * self.clock_khz // (1000 * self.clock_mhz) if self.slows and self.clock_mhz else ns
+
+    def _touch(self, name: str, count: int) -> int:
+        """Read or write a thing; return how much of it was there. What was used longest ago goes first."""
+        hit = min(self.cache.pop(name, 0), count)
+        self.cache[name] = min(count, self.l2_bytes)
+        excess = sum(self.cache.values()) - self.l2_bytes
+        for oldest in list(self.cache):
+            gone = min(self.cache[oldest], max(0, excess))
+            self.cache[oldest] -= gone
+            excess -= gone
+        return hit

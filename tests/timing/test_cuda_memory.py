@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attnbench.timing.memory import cuda_peak_extra_bytes
 
@@ -59,3 +63,20 @@ def test_a_known_allocation_on_a_real_device() -> None:
         return large[:1024].clone()
 
     assert 64 * 2**20 <= cuda_peak_extra_bytes(call) < 65 * 2**20
+
+
+@given(st.lists(st.integers(-(2**30), 2**33), max_size=30), st.integers(0, 2**33))
+def test_the_peak_is_the_most_that_a_call_holds_beyond_what_it_found(steps: list[int], kept: int) -> None:
+    """Whatever it takes and gives back; what it keeps after its first call was there before the second."""
+    cuda, first = Allocator(), [True]
+    held = list(accumulate(steps))
+
+    def call() -> None:
+        if first.pop() if first else False:
+            cuda.take(kept)
+        for step in steps:
+            cuda.take(step)
+        cuda.take(-sum(steps))
+
+    assert cuda_peak_extra_bytes(call, cuda) == max(0, *held, 0)
+    assert cuda.now == 1000 + kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from attnbench.runner.link import WorkerLink, start_server
 from attnbench.types.extensions import Source
 
 HERE = Path(__file__).parent
+# The simulated device stands beside the tests of the timer.
+sys.path.insert(0, str(HERE.parent / "timing"))
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,15 @@ class Band:
     before: int | None
     after: int | None
 
+    def ends(self) -> tuple[int, int]:
+        """Both as most libraries take them: -1 is a side without end."""
+        before, after = (-1 if end is None else end for end in (self.before, self.after))
+        return before, after
+
+    def leaves_rows_empty(self, case: Case) -> bool:
+        """Return whether the first query sees no key: it stands before all that it may see."""
+        return self.after is not None and case.Lk - case.Lq + self.after < 0
+
 
 def band_of(case: Case) -> Band | str:
     """The mask of a case as a band, or the reason why it is not a band."""
@@ -33,3 +42,10 @@ def band_of(case: Case) -> Band | str:
         )
     reach = None if mask.window is None else mask.window - 1
     return Band(reach, 0 if mask.causal is not None else reach)
+
+
+def the_band(case: Case) -> Band:
+    """The mask of a case that ``supports`` took as a band."""
+    band = band_of(case)
+    assert isinstance(band, Band), band
+    return band

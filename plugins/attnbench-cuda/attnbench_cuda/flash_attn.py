@@ -1,19 +1,27 @@
-"""flash_attn: FlashAttention-2 of the package flash-attn.
+"""flash_attn: FlashAttention-2 of the package flash-attn. Dao 2023, FlashAttention-2.
 
-Written against ``flash_attn_func`` of 2.8, as its docstring has it: (B, L, heads, D), fewer key/value heads
-for grouped queries, masks aligned to the lower right, 0 in rows without a key, slopes of ALiBi for each
-head. Dao 2023, FlashAttention-2.
+Checked against ``flash_attn_func`` and ``csrc/flash_attn/flash_api.cpp`` of the release 2.8.3.post2:
+
+- q is (B, Lq, H, D), k and v are (B, Lk, Hkv, D); query head h uses key head h // (H / Hkv). D is 256 at
+  most; the function pads it to a multiple of 8. Values have the features of keys.
+- Masks are aligned to the lower right. A query at p sees keys p - left to p + right, both included; -1 is a
+  side without end. A row without a key gives 0.
+- ``softcap`` > 0 caps the scores after the scale; with it there is no dropout.
+- ``alibi_slopes`` (H,), float32: -slope · |p - j| is added. They get no gradient.
+- The result is the output alone, unless ``return_attn_probs`` is asked for.
+
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
-from attnbench_cuda.bands import band_of
+from attnbench_cuda.bands import band_of, the_band
 from attnbench_cuda.device import needs_gpu
 
 if TYPE_CHECKING:
@@ -28,17 +36,14 @@ ALIBI = "alibi"
 
 
 def arguments(setup: Setup) -> dict[str, Any]:
-    """Return the arguments of ``flash_attn_func`` besides q, k and v; -1 is a window side without end."""
+    """Return the arguments of ``flash_attn_func`` besides q, k and v."""
     case, dot = setup.case, setup.scoring.dot
-    band = band_of(case)
     assert dot is not None
-    assert not isinstance(band, str)
-    ends = tuple(-1 if end is None else end for end in (band.before, band.after))
     told: dict[str, Any] = {
         "dropout_p": case.dropout,
         "softmax_scale": dot.scale,
         "causal": case.mask.causal is not None,
-        "window_size": (-1, -1) if case.mask.window is None else ends,
+        "window_size": (-1, -1) if case.mask.window is None else the_band(case).ends(),
         "softcap": dot.cap or 0.0,
     }
     if case.rule == ALIBI:
@@ -57,6 +62,16 @@ def prepare(setup: Setup) -> Call:
         return out
 
     return with_maps(call, setup)
+
+
+def available(device: str) -> str | None:
+    """Tell flash-attn 2 from the package flash-attn-4, which shares the folder and lacks its function."""
+    if (reason := needs_gpu("flash-attn")) is not None:
+        return reason
+    spec = find_spec("flash_attn")
+    if spec is None or spec.origin is None:
+        return "flash_attn is here without flash-attn 2: only flash-attn-4 is installed"
+    return None
 
 
 def supports(case: Case, rule: Rule) -> str | None:
@@ -82,7 +97,7 @@ FLASH_ATTN = Backend(
     summary="FlashAttention-2 of the package flash-attn",
     prepare=prepare,
     supports=supports,
-    available=lambda device: needs_gpu("flash-attn"),
+    available=available,
     operations=("attention", "multihead"),
     needs_dot_form=True,
     dtypes=("bfloat16", "float16"),

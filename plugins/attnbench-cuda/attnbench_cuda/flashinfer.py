@@ -1,8 +1,15 @@
-"""flashinfer_prefill: FlashInfer's kernel for the prefill of one request.
+"""flashinfer_prefill: FlashInfer's kernel for the prefill of one request. Ye et al. 2025, FlashInfer.
 
-Written against ``flashinfer.single_prefill_with_kv_cache`` of 0.6, as its page has it: q (Lq, H, D), k and v
-(Lk, Hkv, D) in the layout NHD, a causal mask aligned to the lower right, a window to the left, a soft cap, or
-a mask of one's own (Lq, Lk). Ye et al. 2025, FlashInfer.
+Checked against ``flashinfer.single_prefill_with_kv_cache`` of 0.7.2.post1:
+
+- q is (Lq, H, D), k and v are (Lk, Hkv, D) in the layout NHD. Its Hopper kernels have D = 64, 128 or 256.
+- ``causal`` is aligned to the lower right. ``window_left`` keys before a query's own are seen, -1 for all;
+  there is no window to the right.
+- A mask of one's own (Lq, Lk), True = keep, replaces ``causal``. It is packed to bits in every call unless
+  the bits are given: least significant bit first, rows one after the other.
+- ``logits_soft_cap`` None or 0 is no cap. The result is the output alone unless ``return_lse`` is asked for.
+- Its page names no gradients, and doesn't say what a row without a key gives: such rows are set to 0.
+
 """
 
 from __future__ import annotations
@@ -34,9 +41,16 @@ def arguments(setup: Setup) -> dict[str, Any]:
     band = band_of(case)
     if isinstance(band, str) or (band.before is not None and band.after != 0):
         keep = keep_mask(case, case.device)
-        return told if keep is None else told | {"custom_mask": keep[0, 0]}
+        return told if keep is None else told | {"packed_custom_mask": _packed(keep[0, 0])}
     window = {} if band.before is None else {"window_left": band.before}
     return told | {"causal": band.after == 0} | window
+
+
+def _packed(keep: Tensor) -> Tensor:
+    from flashinfer import packbits
+
+    bits: Tensor = packbits(keep.contiguous().view(-1), bitorder="little")
+    return bits
 
 
 def prepare(setup: Setup) -> Call:

@@ -1,12 +1,20 @@
-"""sageattention: products of queries and keys in 8-bit integers. It is approximate, and says so.
+"""sageattention: products in 8 bits. It is approximate, and says so. Zhang et al. 2025, SageAttention 2.
 
-Written against ``sageattention.sageattn`` of 2.2, as its docstring has it: float16 or bfloat16, heads of 128
-features at most, a causal mask for Lq = Lk, no other. Zhang et al. 2025, SageAttention. Rounding queries
-and keys to 8 bits is more than the dtype allows, so it declares its arithmetic and is ``inaccurate``.
+Checked against ``sageattention.sageattn`` of 2.2 (repository thu-ml/SageAttention, commit 0116592), and the
+wheel 1.0.6:
+
+- ``tensor_layout="NHD"``: q is (B, Lq, H, D), k and v are (B, Lk, Hkv, D). D is 128 at most; it is padded to
+  64 or 128. The mask is causal for Lq = Lk, or none. The result is the output alone; there are no gradients.
+- Products of queries and keys are in int8. Those with the values are in float16 on 8.0 and 8.6, and in
+  float8 (e4m3) on 8.9, 9.0 and 12.0; there are no other kernels. The coarser of both is declared:
+  ``float8_e4m3``.
+- Release 1 (all that PyPI has) subtracts the mean of the keys in the caller's memory, so it is refused.
+
 """
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from attnbench.kit.scores import form_of
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from attnbench.types.rule import Rule
 
 WIDEST_HEAD = 128
+CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (12, 0))
 
 
 def arguments(setup: Setup) -> dict[str, Any]:
@@ -48,6 +57,19 @@ def prepare(setup: Setup) -> Call:
     return with_maps(call, setup)
 
 
+def available(device: str) -> str | None:
+    """Ask for a device with a kernel, and for a release that leaves the keys as they are."""
+    if (reason := needs_gpu("sageattention", only=CAPABILITIES)) is not None:
+        return reason
+    try:
+        found = version("sageattention")
+    except PackageNotFoundError:
+        return None
+    if found.startswith(("0.", "1.")):
+        return f"sageattention {found} writes to the keys it is given: install release 2 from its repository"
+    return None
+
+
 def supports(case: Case, rule: Rule) -> str | None:
     """No mask or a square causal one, a plain product."""
     form, mask = form_of(case, rule), case.mask
@@ -64,17 +86,17 @@ def supports(case: Case, rule: Rule) -> str | None:
 
 SAGEATTENTION = Backend(
     name="sageattention",
-    summary="SageAttention: approximate, products of queries and keys in 8 bits",
+    summary="SageAttention: approximate, products in 8 bits",
     prepare=prepare,
     supports=supports,
-    available=lambda device: needs_gpu("sageattention"),
+    available=available,
     operations=("attention", "multihead"),
     needs_dot_form=True,
     dtypes=("bfloat16", "float16"),
     devices=("cuda",),
     layout="BLHD",
     requires=("sageattention",),
-    computes_in="int8",
+    computes_in="float8_e4m3",
     forkable=False,
     quadratic_copies=0,
 )

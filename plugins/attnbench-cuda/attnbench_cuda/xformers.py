@@ -1,8 +1,18 @@
 """xformers_attention: memory_efficient_attention of xFormers, which chooses its kernel itself.
 
-Written against ``xformers.ops.memory_efficient_attention`` of 0.0.30 and later, as its page has it: (B, L,
-heads, D), or (B, L, groups, heads, D) for grouped queries, forward only; what is added to the scores as one
-of its own kinds of mask, or as a tensor (B, heads, Lq, Lk) whose rows begin at multiples of 8 elements.
+Checked against ``xformers.ops.memory_efficient_attention`` of 0.0.35:
+
+- q is (B, Lq, H, D), k and v are (B, Lk, H, D or Dv); for grouped queries (B, L, Hkv, group, D), keys
+  expanded, and forward only.
+- Causal masks are values of its own: ``LowerTriangularMask`` (upper left),
+  ``LowerTriangularFromBottomRightMask``, and ``LowerTriangularFromBottomRightLocalAttentionMask(n)``, where
+  a query sees its own key and n - 1 before it. Every kernel takes them.
+- Anything else that is added to the scores is a tensor (B, H, Lq, Lk), (B, Hkv, group, Lq, Lk) for grouped
+  queries, in the dtype of q, whose rows begin at multiples of 8 elements. Only the CUTLASS kernel takes it,
+  up to compute capability 9.0. For several groups it works on side streams, which its own stream then waits
+  for.
+- It doesn't say what a row without a key gives: such rows are set to 0.
+
 """
 
 from __future__ import annotations
@@ -16,6 +26,7 @@ from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
+from attnbench_cuda.bands import band_of
 from attnbench_cuda.device import needs_gpu
 
 if TYPE_CHECKING:
@@ -35,10 +46,8 @@ def attn_bias(setup: Setup) -> tuple[Any, Tensor | None]:
     The tensor is (B, H, Lq, Lk), for grouped queries (B, Hkv, group, Lq, Lk); the rows (B or 1, Lq, 1, 1).
     """
     case, scoring = setup.case, setup.scoring
-    if is_plain_causal(case, scoring):
-        from xformers.ops import LowerTriangularMask
-
-        return LowerTriangularMask(), None
+    if (own := own_mask(setup)) is not None:
+        return own, None
     dtype = case_dtype(case)
     added, empty = softmax_mask(setup, dtype)
     added = plus_bias(added, scoring, slice(0, case.Lq), slice(0, case.Lk), dtype)
@@ -49,6 +58,22 @@ def attn_bias(setup: Setup) -> tuple[Any, Tensor | None]:
         return None, rows
     added = aligned(added.expand(case.B, case.H, case.Lq, added.shape[-1]))
     return added if case.group == 1 else added.unflatten(1, (case.Hkv, case.group)), rows
+
+
+def own_mask(setup: Setup) -> Any:
+    """Return the mask as one of xFormers' own, or None: a causal one that leaves no row without a key."""
+    from xformers.ops.fmha import attn_bias as masks
+
+    case, scoring = setup.case, setup.scoring
+    if is_plain_causal(case, scoring):
+        return masks.LowerTriangularMask()
+    band = band_of(case)
+    adds = scoring.bias is not None or scoring.sink is not None
+    if adds or isinstance(band, str) or band.after != 0 or band.leaves_rows_empty(case):
+        return None
+    if band.before is None:
+        return masks.LowerTriangularFromBottomRightMask()
+    return masks.LowerTriangularFromBottomRightLocalAttentionMask(band.before + 1)
 
 
 def aligned(added: Tensor) -> Tensor:

@@ -1,23 +1,45 @@
+"""What the package brings, and why a backend of it is unavailable here."""
+
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from attnbench_cuda import attnbench_backends
+from attnbench_cuda import attnbench_backends, flash_attn, flash_attn_4, hub, sageattention
 from attnbench_cuda.device import needs_gpu
 
 from attnbench.plugins.kinds import fault
 
 BACKENDS = {backend.name: backend for backend in attnbench_backends()}
+HOPPER = (9, 0)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, int]], None]:
+    """Let torch find a device of a compute capability."""
+
+    def of(capability: tuple[int, int]) -> None:
+        monkeypatch.setattr(torch.version, "cuda", "12.8")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+
+    return of
 
 
 def test_what_it_brings() -> None:
     assert {name: backend.requires for name, backend in BACKENDS.items()} == {
         "flash_attn": ("flash_attn",),
+        "flash_attn_3": ("flash_attn_interface",),
+        "flash_attn_4": ("flash_attn",),
+        "kernels_flash_attn3": ("kernels",),
         "flashinfer_prefill": ("flashinfer",),
         "xformers_attention": ("xformers",),
+        "transformer_engine": ("transformer_engine",),
         "sageattention": ("sageattention",),
     }
 
@@ -30,22 +52,105 @@ def test_declared_as_attnbench_asks(backend) -> None:
     assert backend.layout == "BLHD"
 
 
+def test_only_the_approximate_one_declares_its_arithmetic() -> None:
+    declared = {name: backend.computes_in for name, backend in BACKENDS.items() if backend.computes_in}
+    assert declared == {"sageattention": "float8_e4m3"}
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
 def test_without_a_gpu_each_says_why(backend) -> None:
     assert "needs a CUDA device" in (backend.available("cuda") or "")
 
 
-def test_an_older_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+def test_the_listing_shows_each_with_its_reason() -> None:
+    done = subprocess.run(
+        ["attnbench", "list", "backends", "--device", "cuda", "--format", "json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    reasons = {row["name"]: row["unavailable"] for row in json.loads(done.stdout)}
+    for name, backend in BACKENDS.items():
+        if not any(map(_importable, backend.requires)):
+            assert reasons[name] == f"needs {', '.join(backend.requires)}, which is not installed"
+
+
+def _importable(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(name) is not None
+
+
+def test_devices_without_a_kernel_are_named(device) -> None:
+    device((7, 5))
     assert needs_gpu("flash-attn") == "flash-attn needs compute capability 8.0 or more; this device has 7.5"
     assert needs_gpu("xformers", (6, 0)) is None
+    device((10, 0))
+    assert needs_gpu("FlashAttention-3", below=(10, 0)) == (
+        "FlashAttention-3 has kernels for compute capabilities below 10.0; this device has 10.0"
+    )
+    assert sageattention.available("cuda") == (
+        "sageattention has kernels for the compute capabilities 8.0, 8.6, 8.9, 9.0, 12.0; "
+        "this device has 10.0"
+    )
+
+
+def test_a_release_that_changes_its_inputs_is_refused(device, monkeypatch: pytest.MonkeyPatch) -> None:
+    device(HOPPER)
+    monkeypatch.setattr(sageattention, "version", lambda name: "1.0.6")
+    assert "sageattention 1.0.6 writes to the keys" in (sageattention.available("cuda") or "")
+    monkeypatch.setattr(sageattention, "version", lambda name: "2.2.0")
+    assert sageattention.available("cuda") is None
+
+
+def test_flash_attn_2_and_4_are_told_apart(device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both packages have the module flash_attn; flash-attn-4 has no __init__.py there."""
+    device(HOPPER)
+    monkeypatch.setattr(flash_attn, "find_spec", lambda name: SimpleNamespace(origin=None))
+    assert "only flash-attn-4 is installed" in (flash_attn.available("cuda") or "")
+    monkeypatch.setattr(
+        flash_attn, "find_spec", lambda name: SimpleNamespace(origin="flash_attn/__init__.py")
+    )
+    assert flash_attn.available("cuda") is None
+    assert "which is not installed" in (flash_attn_4.available("cuda") or "")
+    monkeypatch.setattr(flash_attn_4, "version", lambda name: "4.0.0b36")
+    assert flash_attn_4.available("cuda") is None
+
+
+@pytest.mark.parametrize(
+    ("offline", "there", "reason"),
+    [
+        (False, (2, 1), "set HF_HUB_OFFLINE=1"),
+        (True, (), "can't be loaded from the cache: ValueError: Version 1 not found"),
+        (True, (1,), None),
+    ],
+)
+def test_kernels_come_from_the_cache_alone(
+    offline: bool, there: tuple[int, ...], reason: str | None, device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device(HOPPER)
+    asked = []
+
+    def get_kernel(repo_id: str, *, version: int) -> str:
+        asked.append((repo_id, version))
+        if version not in there:
+            raise ValueError(f"Version {version} not found")
+        return "module"
+
+    kernels, hugging_face = ModuleType("kernels"), ModuleType("huggingface_hub")
+    kernels.get_kernel = get_kernel
+    hugging_face.constants = SimpleNamespace(HF_HUB_OFFLINE=offline)
+    monkeypatch.setitem(sys.modules, "kernels", kernels)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hugging_face)
+    hub.cached.cache_clear()
+    found = hub.available("cuda")
+    hub.cached.cache_clear()
+    assert found is None if reason is None else reason in (found or "")
+    repository = "kernels-community/flash-attn3"
+    assert asked == ([(repository, 2), (repository, 1)] if offline else [])
 
 
 def test_importing_it_imports_nothing_heavy() -> None:
-    names = "{'torch', 'flash_attn', 'flashinfer', 'xformers', 'sageattention'}"
-    code = f"import sys, attnbench_cuda; print(sorted({names} & set(sys.modules)))"
+    heavy = {"torch"} | {name for backend in BACKENDS.values() for name in backend.requires}
+    code = f"import sys, attnbench_cuda; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

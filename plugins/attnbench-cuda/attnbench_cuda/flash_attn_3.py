@@ -1,0 +1,114 @@
+"""flash_attn_3: FlashAttention-3 of the package flash_attn_3. Shah et al. 2024, FlashAttention-3.
+
+Checked against ``flash_attn_interface.flash_attn_func`` in the folder ``hopper`` of flash-attn 2.8.3.post2
+and of the main branch (commit 01afd16), and the checks of ``hopper/flash_api.cpp`` there:
+
+- Layout, grouped queries, windows, soft cap and rows without a key are those of
+  :mod:`attnbench_cuda.flash_attn`. There is no dropout, no ALiBi and no sink.
+- Heads have a multiple of 8 features, 256 at most. Values may have others on compute capability 9.x: up to
+  512 for D <= 64, or 104 to 128 for D from 136 to 192. Gradients are asked for with Dv = D alone.
+- Releases give the output; betas before 2.8 gave it with the log-sum-exp in a tuple.
+- Kernels are built for 8.x and 9.0a: later devices have none.
+
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attnbench.kit.scores import form_of
+from attnbench.types.backend import Backend, Setup
+from attnbench.types.case import PASSES
+from attnbench_cuda.around import with_maps
+from attnbench_cuda.bands import band_of, the_band
+from attnbench_cuda.device import needs_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from attnbench.types.backend import Call
+    from attnbench.types.case import Case
+    from attnbench.types.rule import Rule
+
+WIDEST_HEAD, MULTIPLE = 256, 8
+
+
+def arguments(setup: Setup) -> dict[str, Any]:
+    """Return the arguments of ``flash_attn_func`` besides q, k and v."""
+    case, dot = setup.case, setup.scoring.dot
+    assert dot is not None
+    return {
+        "softmax_scale": dot.scale,
+        "causal": case.mask.causal is not None,
+        "window_size": (-1, -1) if case.mask.window is None else the_band(case).ends(),
+        "softcap": dot.cap or 0.0,
+    }
+
+
+def attend_by(flash_attn_func: Callable[..., Any], setup: Setup) -> Call:
+    """Make the function of a case of either operation from the library's."""
+    told = arguments(setup)
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = flash_attn_func(q, k, v, **told)
+        only: Tensor = out[0] if isinstance(out, tuple) else out
+        return only
+
+    return with_maps(call, setup)
+
+
+def prepare(setup: Setup) -> Call:
+    """Make the function of the case, for either operation."""
+    from flash_attn_interface import flash_attn_func
+
+    return attend_by(flash_attn_func, setup)
+
+
+def supports(case: Case, rule: Rule) -> str | None:
+    """Bands, and heads of a multiple of 8 features."""
+    band, form = band_of(case), form_of(case, rule)
+    if isinstance(band, str):
+        return f"FlashAttention-3 {band}"
+    if not _takes(case.D, case.Dv):
+        return (
+            f"FlashAttention-3 needs D and Dv of a multiple of {MULTIPLE}, {WIDEST_HEAD} at most, and Dv = D "
+            f"but for narrow or MLA heads; here D = {case.D} and Dv = {case.Dv}"
+        )
+    if case.Dv != case.D and case.pass_ != "forward":
+        return (
+            f"FlashAttention-3 is asked for gradients with Dv = D alone; here D = {case.D} and Dv = {case.Dv}"
+        )
+    if form.bias is not None or form.sink is not None:
+        return f"FlashAttention-3 adds nothing to the scores: no {'bias' if form.sink is None else 'sink'}"
+    return None
+
+
+def available(device: str) -> str | None:
+    """Kernels exist for Ampere, Ada and Hopper."""
+    return needs_gpu("FlashAttention-3", below=(10, 0))
+
+
+def _takes(D: int, Dv: int) -> bool:
+    if D % MULTIPLE or Dv % MULTIPLE or D > WIDEST_HEAD:
+        return False
+    return Dv == D or (D <= 64 and Dv <= 512) or (128 < D <= 192 and 96 < Dv <= 128)
+
+
+FLASH_ATTN_3 = Backend(
+    name="flash_attn_3",
+    summary="FlashAttention-3 of the package flash_attn_3",
+    prepare=prepare,
+    supports=supports,
+    available=available,
+    operations=("attention", "multihead"),
+    needs_dot_form=True,
+    dtypes=("bfloat16", "float16"),
+    devices=("cuda",),
+    passes=PASSES,
+    layout="BLHD",
+    requires=("flash_attn_interface",),
+    forkable=False,
+    quadratic_copies=0,
+)

@@ -1,0 +1,249 @@
+"""A worker's requests for a CUDA device, on the CPU: tensors are made here, and time is simulated.
+
+What only a device shows (its numbers, its driver) is left to the tests marked ``cuda``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from asked import BUILT_IN_BACKENDS, BUILT_IN_RULES, RULES, attend, handoff
+from fake_cuda import FakeCuda
+from torch.overrides import TorchFunctionMode
+
+from attnbench.cases.ids import parse_case
+from attnbench.inputs.draw import draw_activations
+from attnbench.ipc import messages as m
+from attnbench.ipc.names import ACTIVATIONS
+from attnbench.ipc.shared_memory import pack, unpack
+from attnbench.timing import sample as timing
+from attnbench.timing import scale
+from attnbench.timing.allocator import last_level_cache_bytes
+from attnbench.timing.cuda import CudaTimer, _cleared, cuda_timer
+from attnbench.timing.memory import cuda_peak_extra_bytes
+from attnbench.timing.warmup import Limits
+from attnbench.worker import calls, outputs, serve, state, trace
+from attnbench.worker.guards import poison
+
+CASE = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32/cuda"
+ROTATING = f"{CASE}/forward/rotating"
+KERNEL_NS = 7_000
+
+
+class MadeHere(TorchFunctionMode):
+    """Tensors that are asked for on CUDA are made on the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*map(_here, args), **{name: _here(value) for name, value in (kwargs or {}).items()})
+
+
+def _here(value: Any) -> Any:
+    return "cpu" if isinstance(value, str) and value == "cuda" else value
+
+
+class SimulatedCuda(FakeCuda):
+    """A device whose kernels a call launches; the allocator counts nothing."""
+
+    def memory_allocated(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    """Let everything that asks for CUDA get the simulated device."""
+    device = SimulatedCuda()
+    timers: dict[tuple[str, str], Any] = {}
+
+    def timer_for(name: str, cache: str = "hot") -> Any:
+        if name == "cpu":
+            return timing.CpuTimer()
+        cold = cache == "rotating"
+        made = CudaTimer(device, device.overwrite, cold=cold, clear=_cleared, now_ns=device.now_ns)
+        return timers.setdefault((name, cache), made)
+
+    for module in (calls, scale, timing):
+        monkeypatch.setattr(module, "timer_for", timer_for)
+    monkeypatch.setattr("attnbench.worker.prepared.timer_for", timer_for)
+    monkeypatch.setattr(serve, "be_first_to_go", lambda: None)
+    # Its outputs lie on the CPU, and nothing else about them is let through.
+    check = _like_those_of("cpu", outputs.check_output)
+    for module in (calls, outputs):
+        monkeypatch.setattr(module, "check_output", check)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", device.get_device_properties)
+    with MadeHere():
+        yield device
+
+
+def _like_those_of(device: str, check: Callable[..., None]) -> Callable[..., None]:
+    from dataclasses import replace
+
+    return lambda output, case, *rest: check(output, replace(case, device=device), *rest)
+
+
+class Here:
+    """A worker in this process."""
+
+    def __init__(self, cuda: FakeCuda, case: str = CASE) -> None:
+        self.case, self.cuda, self.prepared = case, cuda, None
+        fd, specs = pack({}, "float32")
+        self.ask(m.Prepare(case, "eager", BUILT_IN_BACKENDS, BUILT_IN_RULES, specs, None), fd)
+
+    def ask(self, request: Any, *fds: int) -> Any:
+        with torch.inference_mode():
+            self.prepared, reply, self.fds = serve._answer(request, list(fds), self.prepared)
+        assert not isinstance(reply, m.Failed), reply
+        return reply
+
+    def give(self, draw: int = 0) -> Any:
+        from dataclasses import replace
+
+        parsed = parse_case(self.case)
+        arrays = draw_activations(parsed, RULES[parsed.rule], 1, draw)
+        fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), "float32")
+        first = self.prepared.inputs is None
+        self.ask(m.Activations(specs), fd)
+        if first:
+            call = self.prepared.call
+
+            def launched(*inputs: Any) -> Any:
+                out: list[Any] = []
+                self.cuda.kernel(KERNEL_NS, effect=lambda: out[0].copy_(call(*inputs)) if out else None)
+                out.append(call(*inputs))
+                return out[0]
+
+            self.prepared = replace(self.prepared, call=launched)
+        return arrays
+
+
+@pytest.mark.parametrize(("case", "mode"), [(CASE, "batch"), (ROTATING, "cold")])
+def test_a_worker_computes_warms_up_and_takes_slots_on_a_device(cuda: FakeCuda, case: str, mode: str) -> None:
+    worker = Here(cuda, case)
+    arrays = worker.give()
+    for _ in range(3):
+        answer = worker.ask(m.Compute())
+        np.testing.assert_allclose(
+            unpack(worker.fds[0], answer.outputs[0])["out"], attend(*arrays), rtol=1e-5
+        )
+    warmed = worker.ask(m.WarmUp(Limits(8, 0.5), reserve=True))
+    assert warmed.trace_ns[-1] == KERNEL_NS
+
+    parsed = parse_case(case)
+    newer = draw_activations(parsed, RULES[parsed.rule], 1, 1)
+    fd, specs = pack(dict(zip(ACTIVATIONS, newer, strict=True)), "float32")
+    with handoff(1) as own:
+        request = m.TakeSlots(0, (0, 1, 2), (0, 0, -1), 5, 1, specs)
+        taken = worker.ask(request, own, fd)
+    block = taken.block
+    assert (block.mode, block.wall_ns) == (mode, [5 * KERNEL_NS] * 3)
+    assert (len(block.host_ns), block.clock_mhz, block.default_clock_mhz) == (3, [1900] * 3, 2000)
+    # On a device inputs are refreshed before the calls of a sample, never between two.
+    assert block.renewed_ns == 0
+    kept = worker.ask(m.TimedOutputs())
+    assert any(each.refreshed for each in kept.outputs)
+    for each in kept.outputs:
+        output = unpack(os.dup(worker.fds[0]), each.parts)["out"]
+        np.testing.assert_allclose(output, attend(*(newer if each.refreshed else arrays)), rtol=1e-5)
+
+
+def test_memory_and_what_ran_are_told_on_a_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Here(cuda)
+    worker.give()
+    monkeypatch.setattr(serve, "cuda_peak_extra_bytes", lambda call: [call(), 4096][1])
+    assert worker.ask(m.MeasureMemory(True)).bytes == 4096
+    monkeypatch.setattr(trace, "kernels", lambda call: [call(), "void flash::kernel<float>(int)"][1:])
+    traced = worker.ask(m.TraceCall())
+    assert traced.ran[-1] == "cuda:flash::kernel"
+
+    def broken(call: object) -> None:
+        raise RuntimeError("no CUPTI")
+
+    monkeypatch.setattr(trace, "kernels", broken)
+    assert "no CUPTI" in worker.ask(m.TraceCall()).problem
+
+
+def test_memory_of_the_device_that_stays_with_every_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [0]
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held[0])
+
+    def keeps() -> None:
+        held[0] += 2**24
+
+    with pytest.raises(state.WrongOutput, match="every call keeps 16 MiB"):
+        state.check_growth(keeps, "cuda")
+    state.check_growth(lambda: None, "cuda")
+
+
+def test_the_scale_of_a_device_is_measured_by_its_timer(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products are timed by events; a device needs no convolution, and its threads are never set."""
+    multiply = scale._multiply
+
+    def timed(a: Any, b: Any, out: Any) -> None:
+        cuda.kernel(len(a) * 2_000)
+        multiply(a, b, out)
+
+    monkeypatch.setattr(scale, "_multiply", timed)
+    monkeypatch.setattr(scale, "SIDES", (8, 16, 32))
+    for cached in (scale._fastest_products, scale._convolved, scale._factors, scale._copied):
+        cached.cache_clear()
+    measured = scale.measure_scale("bfloat16", "cuda", 10**6)
+    for cached in (scale._fastest_products, scale._convolved, scale._factors, scale._copied):
+        cached.cache_clear()
+    assert measured.gemm_ns
+    assert all(abs(ns - side * 2_000) <= 1 for side, times in measured.gemm_ns.items() for ns in times)
+    assert (measured.convolution_flops, measured.convolution_ns) == (0, [])
+
+
+def test_a_device_is_asked_for_its_cache_and_its_name(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert last_level_cache_bytes("cuda") == cuda.l2_bytes
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"GPU {i}")
+    assert serve.torch_facts().cuda_devices == ("GPU 0", "GPU 1")
+    assert poison(64, "cuda") is not None
+
+
+@pytest.mark.parametrize(("cache", "mode"), [("hot", "batch"), ("rotating", "cold")])
+def test_the_timer_of_the_real_device_has_a_buffer_and_clears_outputs(cache: str, mode: str) -> None:
+    with MadeHere():
+        timer = cuda_timer(cold=cache == "rotating")
+        assert timer.mode == mode
+        assert timer._cuda is torch.cuda
+        assert timer._overwrite(64)().nbytes == 64
+
+
+def test_outputs_are_cleared_that_have_a_nan() -> None:
+    with torch.inference_mode():
+        output = torch.ones(3)
+        still = _cleared(output)
+        assert still is not None
+        assert still()
+        output.zero_()
+        assert not still()
+    graded = torch.ones(2, requires_grad=True) * 2
+    still = _cleared(graded)
+    assert still is not None
+    assert still()
+    assert _cleared(torch.ones(3, dtype=torch.int64)) is None
+    assert _cleared((torch.ones(3),)) is None
+
+
+def test_the_peak_is_asked_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter((100, 700))
+    told = SimpleNamespace(
+        synchronize=lambda: None, reset_peak_memory_stats=lambda: None,
+        memory_allocated=lambda: next(counts), max_memory_allocated=lambda: next(counts),
+    )  # fmt: skip
+    monkeypatch.setattr(torch, "cuda", told)
+    assert cuda_peak_extra_bytes(lambda: None) == 600
