@@ -20,6 +20,7 @@ from attnbench.cli.run import check_device
 from attnbench.runner.options import CHECKS
 from attnbench.types.case import DEVICES
 from attnbench.types.errors import BadInput
+from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
     from attnbench_selftest.rates import Scored
@@ -51,6 +52,8 @@ _KEEP = click.option(
 )
 _JSON = _path_option("--json", "json_file", "Write everything found to this file.")
 
+_DEVICE = click.option("--device", type=OneOf("device", DEVICES), default="cpu", show_default=True)
+
 _OPTIONS = (
     click.option("--full", is_flag=True, help="As many trials as show the targets."),
     click.option(
@@ -65,7 +68,7 @@ _OPTIONS = (
         "--sets", type=Whole(1), metavar="N", help="Sets of a trial, instead of those for the budget."
     ),
     click.option("--trials", type=Whole(1), metavar="N", help="Trials of each kind."),
-    click.option("--device", type=OneOf("device", DEVICES), default="cpu", show_default=True),
+    _DEVICE,
     click.option("--stress", is_flag=True, help="Keep every core busy meanwhile, with spinning processes."),
     _KEEP,
     _JSON,
@@ -271,6 +274,13 @@ def _duration(seconds: float) -> str:
     metavar="CHECK",
     help=f"Leave a check out, to see its worth; repeatable: {', '.join(CHECKS)}.",
 )
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Judge only this backend, by its name without wrong_ or right_; repeatable.",
+)
+@_DEVICE
 @_KEEP
 @_JSON
 @_path_option("--markdown", "markdown_file", "Write the tables to this file.")
@@ -282,6 +292,8 @@ def judge(
     seeds: int | None,
     first: int,
     without: tuple[str, ...],
+    only: tuple[str, ...],
+    device: str,
     keep: Path | None,
     json_file: Path | None,
     markdown_file: Path | None,
@@ -297,14 +309,21 @@ def judge(
     \b
     attnbench selftest judge
     attnbench selftest judge --full --json judged.json
+    attnbench selftest judge --device cuda
     """
     from attnbench_selftest.judge import SECONDS, count, judge_mutants, write_finding
     from attnbench_selftest.judge_plan import BRIEF, FULL
     from attnbench_selftest.mutants import MUTANTS
     from attnbench_selftest.tables import judge_markdown, judge_text
 
+    check_device(device)
     _file(json_file)
     _file(markdown_file)
+    names = {mutant.name for mutant in MUTANTS}
+    if unknown := sorted(set(only) - names):
+        raise BadInput(unknown_name("mutant", unknown[0], sorted(names)))
+    # Some need a CPU: they read memory by its address.
+    mutants = [one for one in MUTANTS if device in one.devices and (not only or one.name in only)]
     numbers = range(first, first + (seeds or (FULL_SEEDS if full else 1)))
     extent = FULL if full else BRIEF
     note(f"selftest judge: about {SECONDS[extent] * len(numbers):.0f} s on two quiet cores")
@@ -312,12 +331,12 @@ def judge(
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attnbench-")))
         folder.mkdir(parents=True, exist_ok=True)
         tell = stack.enter_context(progress())
-        finding = judge_mutants(extent, numbers, tuple(dict.fromkeys(without)), folder, tell)
-    found = count(MUTANTS, finding.outcomes)
+        finding = judge_mutants(extent, numbers, tuple(dict.fromkeys(without)), folder, tell, device, mutants)
+    found = count(mutants, finding.outcomes)
     click.echo(judge_text(found, finding.facts, width=width(), colour=colourful()))
     click.echo(found.last_line)
     if json_file is not None:
-        write_finding(json_file, finding)
+        write_finding(json_file, finding, found)
     if markdown_file is not None:
         markdown_file.write_text(judge_markdown(found, finding.facts), encoding="utf-8")
     ctx.exit(0 if found.fine else 1)

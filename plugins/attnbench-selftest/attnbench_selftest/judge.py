@@ -184,8 +184,10 @@ def judge_mutants(
     without: Sequence[str],
     folder: Path,
     progress: Progress | None = None,
+    device: str = "cpu",
+    mutants: Sequence[Mutant] = MUTANTS,
 ) -> Finding:
-    """Have every mutant judged, seed by seed.
+    """Have mutants judged on a device, seed by seed.
 
     Raises:
         MeasuringFailed, Interrupted: as :func:`attnbench.runner.run.start_run`.
@@ -195,7 +197,7 @@ def judge_mutants(
     began, load = time.monotonic(), os.getloadavg()[0]
     outcomes: list[Outcome] = []
     for seed in seeds:
-        for round_ in plan(MUTANTS, rules, seed, extent):
+        for round_ in plan(mutants, rules, seed, extent, device):
             outcomes += outcomes_of(round_, seed, found, folder, without, progress)
     environment = read_run(next(folder.glob("*.jsonl"))).manifest.environment
     facts = {
@@ -262,9 +264,8 @@ def _checks(of_wrong: Mapping[str, Sequence[Outcome]]) -> tuple[Check, ...]:
     return tuple(sorted(checks, key=lambda check: -len(check.kills)))
 
 
-def write_finding(path: Path, finding: Finding) -> None:
+def write_finding(path: Path, finding: Finding, found: Judged) -> None:
     """Write everything found, as JSON."""
-    found = count(MUTANTS, finding.outcomes)
     everything = {
         "selftest": "judge",
         "attnbench": __version__,

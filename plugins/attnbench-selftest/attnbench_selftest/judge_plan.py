@@ -62,19 +62,16 @@ SAVES_TIME = ("cache_by_content",)
 """Right outputs whose time is not that of attention. They are not timed, since ``suspect`` would be right."""
 
 
-def covering_cases(seed: int) -> tuple[Case, ...]:
+def covering_cases(seed: int, device: str = "cpu") -> tuple[Case, ...]:
     """Cases in which every two values of :data:`VALUES` meet, and a few with many keys; inputs by a seed."""
     rows = covering_rows(VALUES, _possible, WEIGHTS)
-    return (*(_case(row, seed) for row in rows), *_parsed(MANY_KEYS + BY_HEAD, seed))
+    cases = [*(_case(row) for row in rows), *map(parse_case, MANY_KEYS + BY_HEAD)]
+    return tuple(replace(case, seed=seed, device=device) for case in cases)
 
 
-def timed_cases(seed: int) -> tuple[Case, ...]:
+def timed_cases(seed: int, device: str = "cpu") -> tuple[Case, ...]:
     """Cases in which calls are timed."""
-    return _parsed(TIMED, seed)
-
-
-def _parsed(ids: tuple[str, ...], seed: int) -> tuple[Case, ...]:
-    return tuple(replace(parse_case(text), seed=seed) for text in ids)
+    return tuple(replace(parse_case(text), seed=seed, device=device) for text in TIMED)
 
 
 def _possible(row: dict[str, Any]) -> bool:
@@ -82,12 +79,12 @@ def _possible(row: dict[str, Any]) -> bool:
     return not (row.get("lengths") == (1, 24) and row.get("mask") in ("causal", "causal+padding"))
 
 
-def _case(row: dict[str, Any], seed: int) -> Case:
+def _case(row: dict[str, Any]) -> Case:
     (Lq, Lk), (D, Dv), (H, Hkv) = row["lengths"], row["features"], row["heads"]
     return build_case(
         operation="multihead" if row["layer"] else "attention",
         rule=row["rule"], B=row["B"], H=H, Hkv=Hkv, Lq=Lq, Lk=Lk, D=D, Dv=Dv,
-        mask=parse_mask(row["mask"]), dtype=row["dtype"], pass_=row["pass_"], seed=seed, **row["layer"],
+        mask=parse_mask(row["mask"]), dtype=row["dtype"], pass_=row["pass_"], **row["layer"],
     )  # fmt: skip
 
 
@@ -122,15 +119,17 @@ FULL = Extent(wrong=3, right=8, timed=3, few=False)
 BRIEF = Extent(wrong=1, right=1, timed=1, few=True)
 
 
-def plan(mutants: Sequence[Mutant], rules: Mapping[str, Rule], seed: int, extent: Extent) -> list[Round]:
+def plan(
+    mutants: Sequence[Mutant], rules: Mapping[str, Rule], seed: int, extent: Extent, device: str = "cpu"
+) -> list[Round]:
     """Return the rounds of one seed: for mutants whose calls are checked, and for those that are timed."""
     checked = [mutant for mutant in mutants if mutant.trait != "timed"]
     timed = [mutant for mutant in mutants if mutant.trait == "timed"]
     rounds = []
     if checked:
-        rounds.append(_checked_round(checked, rules, seed, extent))
+        rounds.append(_checked_round(checked, rules, covering_cases(seed, device), seed, extent))
     if timed:
-        cases = timed_cases(seed)[: extent.timed]
+        cases = timed_cases(seed, device)[: extent.timed]
         right = [mutant for mutant in mutants if mutant.right and mutant.name not in SAVES_TIME]
         right = [] if extent.few else right
         # Right ones on the first alone.
@@ -142,10 +141,11 @@ def plan(mutants: Sequence[Mutant], rules: Mapping[str, Rule], seed: int, extent
     return rounds
 
 
-def _checked_round(mutants: Sequence[Mutant], rules: Mapping[str, Rule], seed: int, extent: Extent) -> Round:
-    rng = Random(seed)
-    cases = list(covering_cases(seed))
-    rng.shuffle(cases)
+def _checked_round(
+    mutants: Sequence[Mutant], rules: Mapping[str, Rule], every: Sequence[Case], seed: int, extent: Extent
+) -> Round:
+    cases = list(every)
+    Random(seed).shuffle(cases)
     # Case by case, since masks are remembered for the last few.
     able = {case: {a.backend_name for a in mutants if a.runs(case, rules[case.rule])} for case in cases}
     wanted = {mutant.backend_name: extent.right if mutant.right else extent.wrong for mutant in mutants}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from attnbench_selftest.judge import Judged, Outcome, count
+from attnbench_selftest.judge import Judged, Outcome, count, registry
+from attnbench_selftest.judge_plan import BRIEF, plan
 from attnbench_selftest.mutants import MUTANTS
 from attnbench_selftest.tables import judge_markdown, judge_text
+
+from attnbench.cases.ids import parse_case
 
 RIGHT = next(mutant for mutant in MUTANTS if mutant.right)
 ONE, TWO = [mutant for mutant in MUTANTS if not mutant.right][:2]
@@ -60,3 +63,13 @@ def test_tables_name_what_failed() -> None:
     assert f"REFUSED THOUGH RIGHT: {RIGHT.backend_name} on case: mismatch: why" in text
     assert bad.last_line.startswith("selftest judge: FAILED: 1 of 2 wrong backends refused in 2 seeds")
     assert f"| {ONE.name} |" in judge_markdown(bad, FACTS)
+
+
+def test_on_a_gpu_all_cases_are_there_and_no_mutant_that_reads_memory_by_address() -> None:
+    rules = {name: entry.record for name, entry in registry().rules.items()}
+    rounds = plan(MUTANTS, rules, 1, BRIEF, "cuda")
+    asked = {name for one in rounds for names in one.mutants.values() for name in names}
+    assert {parse_case(case).device for one in rounds for case in one.mutants} == {"cuda"}
+    assert {mutant.name for mutant in MUTANTS if mutant.backend_name not in asked} == {
+        "reads_past_the_end", "reads_before_the_start",
+    }  # fmt: skip

@@ -61,6 +61,7 @@ def attnbench_backends() -> Iterator[Backend]:
             layout=mutant.layout,
             masks_by_head=mutant.masks_by_head,
             ignores_dropped=mutant.ignores_dropped,
+            devices=mutant.devices,
             quadratic_copies=4,
         )
 

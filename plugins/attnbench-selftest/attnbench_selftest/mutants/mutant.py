@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.testing.mistakes.parts import RIGHT, Form, Mistake, built
 from attnbench.types.backend import Layout, Setup
-from attnbench.types.case import DTYPES, Case, Dtype, Pass
+from attnbench.types.case import DEVICES, DTYPES, Case, Dtype, Pass
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class Mutant:
 
     name: without the word that says which of both. summary: what it does, one line. prepare: as of a backend.
     applies: where its mistake can show; for a right one, the cases it is written for. trait: what shows it;
-    ``value`` for a right one. operations, dtypes, passes, layout, masks_by_head, ignores_dropped: as of a
-    backend.
+    ``value`` for a right one. operations, dtypes, passes, layout, masks_by_head, ignores_dropped, devices: as
+    of a backend.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Mutant:
     layout: Layout = "BHLD"
     masks_by_head: bool = False
     ignores_dropped: bool = False
+    devices: tuple[str, ...] = DEVICES
 
     @property
     def backend_name(self) -> str:
@@ -57,6 +58,7 @@ class Mutant:
             case.operation in self.operations
             and case.dtype in self.dtypes
             and case.pass_ in self.passes
+            and case.device in self.devices
             and (self.masks_by_head or not case.mask.per_head)
             and self.applies(case, rule)
         )

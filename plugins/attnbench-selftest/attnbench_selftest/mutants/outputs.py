@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attnbench.kit.layer import for_operation
 from attnbench.testing.mistakes.parts import RIGHT, heads_of
 from attnbench.types.backend import Setup
-from attnbench.types.case import DTYPES, Case, Dtype, activation_shapes, output_shape
+from attnbench.types.case import DEVICES, DTYPES, Case, Dtype, activation_shapes, output_shape
 from attnbench.types.rule import Rule
 from attnbench_selftest.mutants.mutant import Applies, Mutant, around_call
 from attnbench_selftest.mutants.where import anywhere, keeps_a_key, kept_counts
@@ -306,11 +306,17 @@ MUTANTS: tuple[Mutant, ...] = (
             trait="state",
             applies=_plain_memory,
             operations=("attention",),
+            devices=devices,
         )
-        for name, words, prepare in (
-            ("reads_past_the_end", "reads one row of values too many", _reads(True)),
-            ("reads_before_the_start", "reads the row before the first value", _reads(False)),
-            ("reads_as_contiguous", "reads on from the first element, whatever the strides", _as_contiguous),
+        for name, words, prepare, devices in (
+            ("reads_past_the_end", "reads one row of values too many", _reads(True), ("cpu",)),
+            ("reads_before_the_start", "reads the row before the first value", _reads(False), ("cpu",)),
+            (
+                "reads_as_contiguous",
+                "reads on from the first element, whatever the strides",
+                _as_contiguous,
+                DEVICES,
+            ),
         )
     ),
 )

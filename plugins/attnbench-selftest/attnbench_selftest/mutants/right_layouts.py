@@ -231,7 +231,7 @@ def _dropped_cleared(setup: Setup) -> Call:
     import torch
 
     attend = heads_of(RIGHT, setup)
-    dropped = torch.from_numpy(~kept_keys(setup.case))[..., None]
+    dropped = torch.from_numpy(~kept_keys(setup.case)).to(setup.case.device)[..., None]
     return lambda q, k, v: attend(q, k.masked_fill(dropped, 0), v.masked_fill(dropped, 0))
 
 
