@@ -1,0 +1,98 @@
+"""The steps of a campaign, most valuable first: what each runs, how long it may take, what it is to show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+FUSED = ("sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "triton_flash", "flash_attn", "flash_attn_3")
+"""Backends without a score matrix, which run at 16k tokens. The first is the baseline: FlashAttention-2."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process of a campaign.
+
+    name: of its file. kind: what makes the file: device.py, or a command of attnbench. words: of the command.
+    most_s: how long it may take before it is interrupted; a run goes on in a later visit. shows: what it is
+    to show, for the summary.
+    """
+
+    name: str
+    kind: Literal["device", "run", "check", "selftest"]
+    words: tuple[str, ...]
+    most_s: float
+    shows: str
+
+    @property
+    def file(self) -> str:
+        """The name of the file that it writes."""
+        return f"{self.name}.jsonl" if self.kind in ("run", "check") else f"{self.name}.json"
+
+
+def steps(device: str, have: Collection[str]) -> tuple[Step, ...]:
+    """Return the steps on a device; on the CPU the same steps, as small as they can be.
+
+    have: the names of the backends that are installed.
+    """
+    card = device == "cuda"
+    on, part = ("--device", device), 8 if card else 64
+
+    def backends(*names: str) -> tuple[str, ...]:
+        asked = names if card else ("sdpa_flash", "eager")
+        return tuple(word for name in asked if name in have for word in ("--backend", name))
+
+    def case(D: int, mask: str, pass_: str, width: int = 512, L: int = 16384) -> str:
+        # A quarter of the heads of paper-flash: of the whole shape the oracle needs a minute for each case.
+        H, length, dtype = (width // D, L, "float16") if card else (2, 48, "float32")
+        return f"attention/scaled_dot/B1-H{H}-L{length}-D{D}/{mask}/{dtype}/{device}/{pass_}"
+
+    def edges(k: int) -> Step:
+        words = ("edges", *on, "--shard", f"{k}/{part}", *few)
+        return Step(f"edges-{k}", "check", words, 90, f"backends are right at the edges, part {k}")
+
+    few = () if card else backends()
+    timed = (*on, "--baseline", "sdpa_flash", "--sets", "3", "--budget", "0.3" if card else "0.01")
+    fused = (*backends(*FUSED), *timed)
+    prefill, layer = (
+        "attention/scaled_dot/B2-H4-Hkv2-L256-D64/causal",
+        "multihead/scaled_dot/B2-H4-L128-D64-E256",
+    )
+    forward = (case(D, mask, "forward") for D in (128, 64) for mask in ("none", "causal"))
+    backward = (case(D, "none", "backward") for D in (128, 64))
+    decode = ("B16-H32-Hkv8-Lq1-Lk2048", "B16-H16-Lq1-Lk1024") if card else ("B2-H4-Hkv2-Lq1-Lk64",)
+    half = ("--dtype", "bfloat16", *(("--dtype", "float16") if card else ()))
+    trials = ("--budget", "0.25", "--trials", "2") if card else ("--budget", "0.05", "--trials", "1")
+    lengths = ("--length", "512") if card else ("--length", "16")
+    mutants = () if card else ("--only", "scale_twice", "--only", "zeros_after_3_calls", "--only", "plain")
+    return (
+        Step("environment", "device", ("environment",), 60, "the device and its software"),
+        Step("peaks", "device", ("peaks",), 60, "products and a copy at full speed"),
+        Step(
+            "half", "check",
+            (prefill, layer, *on, *few, *half, "--pass", "forward", "--pass", "both"),
+            75, "every backend is right in half precision",
+        ),
+        Step("anchors-forward", "run", (*forward, *fused), 110, "forward passes of 16k tokens"),
+        Step("smoke", "run", ("smoke", *on, *few, *(() if card else ("--rule", "dot"))), 110, "every status"),
+        Step("anchors-backward", "run", (*backward, *fused), 80, "backward passes of 16k tokens"),
+        Step(
+            "decode", "run", (*(f"attention/scaled_dot/{each}-D128/none/float16" for each in decode), *fused),
+            70, "decoding against the bandwidth",
+        ),
+        Step("aa", "selftest", ("aa", *on, *trials, *(() if card else lengths)), 60, "identical code"),
+        Step("power", "selftest", ("power", *on, *trials[:2], "--trials", "1", *lengths), 60, "slower code"),
+        Step(
+            "kernels", "run",
+            (case(128, "causal", "forward", 2048, 4096), *backends("sdpa_math", "flex", "compiled"), *fused),
+            75, "kernels with a score matrix, or compiled, beside the fused ones",
+        ),
+        edges(1),
+        Step("judge", "selftest", ("judge", *on, *mutants), 240, "wrong backends are refused"),
+        Step(
+            "whole", "run", (case(128, "none", "forward", 2048), *backends(*FUSED[:3]), *timed),
+            150, "the whole shape of the papers",
+        ),
+        *(edges(k) for k in range(2, part + 1) if card),
+    )  # fmt: skip
