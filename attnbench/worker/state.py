@@ -46,8 +46,9 @@ _TORCH_ATTRIBUTES = (
     "torch.backends.mkldnn.matmul.fp32_precision",
 )
 _SDPA_KERNELS = ("flash", "math", "mem_efficient", "cudnn")
-_OF_COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
-"""Environment variables that torch's compiler sets for itself when it first compiles."""
+_OF_TORCH = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING")
+"""Environment variables that torch sets for itself: its compiler when it first compiles, and before 2.11 also
+CUDA when it is first used."""
 
 
 @cache
@@ -200,7 +201,7 @@ def _allow_sdpa_kernels(names: Collection[str]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(_OF_COMPILERS)}
+    return {name: value for name, value in os.environ.items() if not name.startswith(_OF_TORCH)}
 
 
 def _set_environment(before: dict[str, str]) -> None:
