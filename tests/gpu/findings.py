@@ -19,6 +19,7 @@ BANDWIDTH_AT_LEAST, CLOCK_AT_LEAST = 0.80, 0.75
 FINE = ("ok", "unsupported", "unavailable")
 REFUSED = {"mismatch", "suspect", "inaccurate"}
 
+SENSED = (("clocks.sm", "MHz"), ("temperature.gpu", "°C"), ("power.draw", "W"))
 WENT = (("complete", "complete"), ("stopped", "cut off"))
 
 Json = dict[str, Any]
@@ -113,14 +114,17 @@ def _went(planned: Sequence[Step], state: Json, failed: list[str]) -> str:
     for step in planned:
         one = state.get(step.name, {})
         went = "not begun" if not one else next((word for key, word in WENT if one[key]), "failed")
-        rows.append((step.name, step.shows, went, f"{one['seconds']:.0f} s" if one else ""))
+        after = ", ".join(
+            f"{one['sensors'][key]} {unit}" for key, unit in SENSED if one and key in one["sensors"]
+        )
+        rows.append((step.name, step.shows, went, f"{one['seconds']:.0f} s" if one else "", after))
         if went == "failed":
             failed.append(f"step {step.name} failed with status {one['exit']}: {last_line(one['tail'])}")
         elif went != "complete":
             later.append(step.name)
     if later:
         failed.append(f"not done yet: {', '.join(later)}; make another visit with the same folder")
-    return _table(("step", "shows", "", "took"), rows)
+    return _table(("step", "shows", "", "took", "device afterwards"), rows)
 
 
 def _statuses(records: dict[str, list[Json]], failed: list[str]) -> str:
