@@ -67,8 +67,7 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
         del plug
         now = with_call(past, company)
         if watched:
-            # On a device, threads of its driver and of autograd work for every call.
-            check_company(company, past, prepared.case.threads if on_cpu else 0, again)
+            check_company(company, past, prepared.case.threads, again if on_cpu else None)
     check_unchanged(prepared.inputs, before)
     check_bands(prepared.buffers)
     check_held_output(prepared, output)

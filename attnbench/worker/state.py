@@ -344,14 +344,15 @@ def _most_beside(spent_ns: int) -> float:
     return OTHERS_SHARE * spent_ns + OTHERS_LEAST_NS
 
 
-def check_company(before: Activity, past: Past, threads: int, call: Callable[[], object]) -> None:
+def check_company(before: Activity, past: Past, threads: int, call: Callable[[], object] | None) -> None:
     """Check what a call that has just returned left running, and what it computed on other threads.
 
     A child that the call started may have ended by now. Libraries start thread pools and compilers at the
     first call of a process, so that call may leave threads, unless Python started them and the case allows
     one thread; and it may compute on other threads. What threads finish late from before the call looks like
     work of the call, so a suspicion is confirmed as in :func:`check_idle`. past: before the call. threads:
-    how many the case allows. call: makes another call like it.
+    how many the case allows. call: makes another call like it; None on a device, where threads of its driver
+    and of autograd work for every call.
 
     Raises:
         WrongOutput: it left a process or a thread, or computed on threads that the case does not allow.
@@ -366,7 +367,7 @@ def check_company(before: Activity, past: Past, threads: int, call: Callable[[],
         time.sleep(_LOOK_S)
     else:
         raise WrongOutput(f"the call left {left}", "activity")
-    if not past.calls or threads != 1 or used <= _most_beside(spent):
+    if call is None or not past.calls or threads != 1 or used <= _most_beside(spent):
         return
     seen = _confirmed(call, lambda seen: seen.others_ns > _most_beside(seen.spent_ns))
     if seen is not None:
@@ -383,11 +384,17 @@ def _left_running(before: Activity, now: Activity, past: Past, threads: int) -> 
         return "a process running that it started"
     new = now.threads - before.threads
     if not past.calls:
-        # Threads of a library's pool are unknown to Python.
-        new &= {each.native_id for each in threading.enumerate()} if threads == 1 else frozenset()
+        # Threads of a library's pool are unknown to Python, but those of autograd that run its code are not.
+        started = {each.native_id for each in threading.enumerate() if not _is_foreign(each)}
+        new &= started if threads == 1 else frozenset()
     if not new:
         return ""
     return f"{f'{len(new)} threads' if len(new) > 1 else 'a thread'} running"
+
+
+def _is_foreign(thread: threading.Thread) -> bool:
+    """Return whether Python knows a thread only because it runs Python code: another library started it."""
+    return isinstance(thread, threading._DummyThread)
 
 
 def _used() -> tuple[int, int]:

@@ -162,6 +162,23 @@ def works_in_a_pool() -> Callable[[], None]:
     return act
 
 
+def runs_python_in_a_pool() -> Callable[[], None]:
+    """As autograd runs code of a backward pass on a device: Python meets a thread that a library started."""
+    met = threading.Event()
+
+    def serve() -> None:
+        threading.current_thread()
+        met.set()
+        threading.Event().wait()
+
+    def act() -> None:
+        if not met.is_set():
+            _thread.start_new_thread(serve, ())
+            met.wait()
+
+    return act
+
+
 def works_behind(setup: Setup) -> Call:
     """Its thread works when the call is over, and the next call waits until it has."""
     worker = Worker(threading.Semaphore(0), threading.Event())
@@ -241,6 +258,7 @@ def attnbench_backends() -> Iterator[Backend]:
     yield give(name="honest", prepare=honest)
     yield give(name="gives_the_same_place", prepare=gives_the_same_place)
     yield give(name="works_in_a_pool", prepare=after(works_in_a_pool()))
+    yield give(name="runs_python_in_a_pool", prepare=after(runs_python_in_a_pool()))
     for prepare in (works_behind, starts_up_behind, starts_up_late):
         yield give(name=prepare.__name__, prepare=prepare)
     for call in CALLS:

@@ -111,7 +111,9 @@ def test_gradients_stay_on_where_they_were_on(prepared_worker: New, name: str, w
         assert np.isfinite(honest.output()).all()
 
 
-@pytest.mark.parametrize("name", ["waits_for_a_process", "leaves_a_thread_that_ends"])
+@pytest.mark.parametrize(
+    "name", ["waits_for_a_process", "leaves_a_thread_that_ends", "runs_python_in_a_pool"]
+)
 def test_work_that_ends_with_the_call_is_allowed(prepared_worker: New, name: str) -> None:
     worker = ready(prepared_worker, name)
     for _ in range(2):

@@ -125,7 +125,7 @@ def _keeps_memory(setup: Setup, call: Call) -> Call:
     kept: list[Tensor] = []
 
     def keeping(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        kept.append(torch.ones(1 << 20, dtype=torch.uint8))
+        kept.append(torch.ones(1 << 20, dtype=torch.uint8, device=setup.case.device))
         return call(q, k, v)
 
     return keeping
