@@ -151,8 +151,8 @@ def waiting_note(sets: Sequence[SetLine], backend: str, threads: int) -> str:
 MODE_NOTES: dict[DeviceMode, str] = {
     "batch": "batch: back-to-back calls replayed from a CUDA graph, caches hot; launching is not timed",
     "launches": (
-        "batch, launched: back-to-back calls that can't be captured in a CUDA graph, caches hot; where "
-        "launching is slower than the device, the time is that of launching"
+        "batch, launched: back-to-back calls without a CUDA graph, since they are long or can't be captured, "
+        "caches hot; where launching is slower than the device, the time is that of launching"
     ),
     "cold": "cold: single launches, the L2 cache overwritten before each",
 }

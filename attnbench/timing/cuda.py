@@ -133,10 +133,10 @@ class CudaTimer:
 
     @property
     def mode(self) -> DeviceMode:
-        """``cold``, ``batch``, or ``launches`` where a batch could not be captured."""
+        """``cold``, ``batch``, or ``launches`` where nothing was captured."""
         if self._cold:
             return "cold"
-        return "launches" if self.refused else "batch"
+        return "batch" if self._captured and not self.refused else "launches"
 
     @property
     def default_clock_mhz(self) -> int:

@@ -162,7 +162,8 @@ def _convolved(dtype: Dtype, device: str) -> tuple[Tensor, Tensor] | None:
 
 
 def _fastest_dtype(timer: Timer, dtype: Dtype, device: str) -> Dtype:
-    if ITEM_BYTES[dtype] > _NARROW:
+    # Small products on a device take the time of their launch, whatever their dtype.
+    if ITEM_BYTES[dtype] > _NARROW or device != "cpu":
         return dtype
     times: dict[Dtype, float] = {
         word: min(_times_ns(timer, _multiply, *_factors(word, device, SIDES[0]))) for word in (dtype, _WIDE)

@@ -214,7 +214,7 @@ def test_a_device_is_asked_for_its_cache_and_its_name(
     assert poison(64, "cuda") is not None
 
 
-@pytest.mark.parametrize(("cache", "mode"), [("hot", "batch"), ("rotating", "cold")])
+@pytest.mark.parametrize(("cache", "mode"), [("hot", "launches"), ("rotating", "cold")])
 def test_the_timer_of_the_real_device_has_a_buffer_and_clears_outputs(cache: str, mode: str) -> None:
     with MadeHere():
         timer = cuda_timer(cold=cache == "rotating")
