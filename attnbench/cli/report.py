@@ -115,17 +115,13 @@ def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
     Before all else, so that nothing is printed or overwritten in vain.
     """
     from attnbench.results.format import expand
+    from attnbench.results.merge import check_place
 
     read = {os.path.realpath(file) for file in expand(list(runs))} if targets else set()
     seen: set[str] = set()
     for path in targets.values():
-        if path.is_dir():
-            raise BadInput(f"{str(path)!r} is a folder: name a file to write")
-        if not path.parent.is_dir():
-            raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
+        check_place(path)
         real = os.path.realpath(path)
-        if path.exists() and not path.is_file():
-            raise BadInput(f"{str(path)!r} is not a regular file: name a file to write")
         if real in read:
             raise BadInput(f"{str(path)!r} is a run to be read: name another file to write")
         if real in seen:
@@ -156,7 +152,7 @@ def _content(name: str, run: Run, shown: Shown) -> str:
 def _write(target: Path, text: str) -> None:
     from attnbench.results.merge import whole_file
 
-    with whole_file(target, replaces=True) as file:
+    with whole_file(target) as file:
         file.write(text.encode())
     note(f"written to {target}")
 

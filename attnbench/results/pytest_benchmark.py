@@ -19,8 +19,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from attnbench.results.format import check_writable
-from attnbench.results.merge import whole_file
+from attnbench.results.merge import check_place, whole_file
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.status import MEANING, STATUSES
@@ -358,11 +357,7 @@ def stats_of(times: Sequence[float]) -> dict[str, Any]:
 
 def check_target(path: Path) -> None:
     """Raise :class:`BadInput` if a file cannot be written; one of pytest-benchmark may be overwritten."""
-    if path.is_dir():
-        raise BadInput(f"{str(path)!r} is a folder; name a file for pytest-benchmark's JSON")
-    if not path.absolute().parent.is_dir():
-        raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
-    check_writable(path.parent)
+    check_place(path)
     if path.exists():
         try:
             _loaded(path)
@@ -380,5 +375,5 @@ def write_pytest_benchmark(run: Measured, path: Path) -> None:
     check_target(path)
     content = printable_json(to_pytest_benchmark(run))
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    with whole_file(path, replaces=True) as file:
+    with whole_file(path) as file:
         file.write(text.encode())
