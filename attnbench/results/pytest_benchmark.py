@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 
 from attnbench.results.merge import check_place, whole_file
-from attnbench.types.compared import Cell, Measured
+from attnbench.types.compared import Cell, Measured, Time
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.status import MEANING, STATUSES
 from attnbench.types.words import printable_json
@@ -34,9 +34,6 @@ _OTHERWISE = frozenset({*_SYSTEM, "node", "cpu", "processor", "python_version", 
 """Facts that are left out or have another name here. ``node`` is the host, which differs between runners."""
 _ROUNDING = 1e-9
 
-Time = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
-"""A time in seconds or nanoseconds; the limits exclude what is not a time."""
-
 
 class _Stats(msgspec.Struct, frozen=True):
     """The numbers of a benchmark that are read, in seconds."""
@@ -47,22 +44,6 @@ class _Stats(msgspec.Struct, frozen=True):
     median: Time
     q3: Time
     max: Time
-
-
-class _Stored(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A cell as attnbench writes it, in ``extra_info`` or ``left_out``; the fields are those of Cell."""
-
-    case: str
-    rule: str = ""
-    backend: str
-    status: str = ""
-    reason: str = ""
-    fingerprint: str = ""
-    processes_ns: tuple[Time, ...] = ()
-    calls_ns: tuple[Time, ...] = ()
-    reference_ns: dict[str, tuple[Time, ...]] = {}
-    parents: tuple[int, ...] = ()
-    ratio: Time | None = None
 
 
 class _Ours(msgspec.Struct, frozen=True):
@@ -170,13 +151,13 @@ def _cell(name: str, benchmark: _Benchmark) -> Cell:
 def _stored(entry: dict[str, Any]) -> Cell:
     """The cell that attnbench wrote in an entry, which has a case and a backend."""
     bare = Cell(case=entry["case"], rule="", backend=entry["backend"], status="ok")
+    status = entry.get("status") or "ok"
+    if status not in STATUSES:
+        return _error(bare, f"its status is {status!r}, which attnbench does not know")
     try:
-        found = msgspec.convert(entry, _Stored)
+        return msgspec.convert({"rule": "", **entry, "status": status}, Cell)
     except (msgspec.ValidationError, OverflowError) as failure:
         return _error(bare, f"its extra_info is damaged: {failure}")
-    if (found.status or "ok") not in STATUSES:
-        return _error(bare, f"its status is {found.status!r}, which attnbench does not know")
-    return Cell(**msgspec.structs.asdict(found) | {"status": found.status or "ok"})
 
 
 def _error(cell: Cell, reason: str) -> Cell:
@@ -301,9 +282,8 @@ def is_benchmark(cell: Cell) -> bool:
 
 
 def _entry(cell: Cell) -> dict[str, Any]:
-    fields = {name: getattr(cell, name) for name in _Stored.__struct_fields__}
-    entry: dict[str, Any] = msgspec.to_builtins(_Stored(**fields))
-    return entry
+    """The fields of a cell that are not empty."""
+    return {name: value for name, value in msgspec.to_builtins(cell).items() if value}
 
 
 def _benchmark(cell: Cell) -> dict[str, Any]:
