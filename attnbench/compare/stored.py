@@ -10,6 +10,7 @@ from math import expm1, inf, log, log1p
 from statistics import median
 
 from attnbench.compare.environment import check_alike, differences, one_sided
+from attnbench.stats.sign_test import ends
 from attnbench.stats.unpaired import (
     ENOUGH_BESIDE,
     FEW_FACTOR,
@@ -153,11 +154,9 @@ def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:
 
 def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float) -> ComparedCell:
     verdict, reason = without_two_times(pair) or ("none", "")
-    low = high = least = None
+    low, high, _ = ends(found)
     if found is not None:
-        verdict, reason, least = found.word, found.reason, found.resolution
-        if found.interval is not None:
-            low, high = found.interval.low, found.interval.high
+        verdict, reason = found.word, found.reason
     return ComparedCell(
         case=key[0],
         rule=next((cell.rule for cell in (*pair.new, *pair.base) if cell.rule), ""),
@@ -172,7 +171,7 @@ def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float) -> Compare
         low=low,
         high=high,
         delta=delta,
-        least_told=least,
+        least_told=None if found is None else found.resolution,
     )
 
 
