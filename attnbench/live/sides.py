@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -273,21 +273,17 @@ def _has(side: Side, module: str) -> bool:
 class TwoSides:
     """Both sides.
 
-    base_facts, head_facts: the answers of each. notes: what a reader must know, one sentence each.
+    facts: the answer of each, by its label. notes: what a reader must know, one sentence each.
     """
 
     base: Side
     head: Side
-    base_facts: Facts
-    head_facts: Facts
-    notes: tuple[str, ...] = field(default=())
+    facts: Mapping[str, Facts]
+    notes: tuple[str, ...] = ()
 
     def backends(self) -> dict[str, frozenset[str]]:
         """Return by label the names of the side's backends."""
-        return {
-            self.base.label: frozenset(self.base_facts.backends),
-            self.head.label: frozenset(self.head_facts.backends),
-        }
+        return {label: frozenset(facts.backends) for label, facts in self.facts.items()}
 
     def manifest(self) -> dict[str, dict[str, Any]]:
         """Return by label the facts of a side for the run file, without folders."""
@@ -296,9 +292,9 @@ class TwoSides:
                 "name": side.name,
                 "commit": side.commit,
                 "uncommitted": side.uncommitted,
-                "versions": facts.versions,
+                "versions": self.facts[side.label].versions,
             }
-            for side, facts in ((self.base, self.base_facts), (self.head, self.head_facts))
+            for side in (self.base, self.head)
         }
 
 
@@ -348,4 +344,4 @@ def two_sides(
         facts: dict[str, Facts] = {side.label: ask(side, registry.plugins) for side in sides}
         refuse_what_misleads(*sides, facts)
         sentences = tuple(note for side in sides for note in notes(side, facts[side.label], registry.faults))
-        yield TwoSides(*sides, facts["base"], facts["head"], sentences)
+        yield TwoSides(*sides, facts, sentences)
