@@ -101,7 +101,7 @@ def load(paths: str | Path | Sequence[str | Path], *, plugins: str | Iterable[st
 
     plugins: files and modules to load too, as --plugin takes them, for the columns that they add.
 
-    Warns if a run was cut off, or lacks records or repetitions.
+    Warns if a run was cut off.
 
     Raises:
         BadFile: a file is missing, damaged, of a newer format, or not a run of attnbench.
