@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from attnbench.ipc.messages import ImportFrom, protocol_fingerprint
-from attnbench.ipc.process import NOT_FROM, is_code_of, kill_group
+from attnbench.ipc.process import NOT_FROM, answer_of, is_code_of
 from attnbench.live.facts import Facts, Question
 from attnbench.live.imported import INTERPRETERS, Imported, measured_modules
 from attnbench.live.repository import Checkouts, Repository, checkouts, commit_of, repository_of
@@ -156,36 +154,21 @@ def ask(side: Side, sources: tuple[Source, ...]) -> Facts:
     """Ask a side in a process of its own what it has.
 
     sources: the plugins of this environment. The side of an interpreter is asked for its own plugins instead.
-    The process and all that its plugins have started are killed in the end. Output goes to files, because a
-    pipe ends only when everything that holds it has ended.
 
     Raises:
         BadInput: the process can't be started, has no attnbench, or doesn't answer.
     """
     question = Question(sources if side.tree else None, side.own, side.tree)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-        try:
-            # In a session of its own, so that Ctrl-C reaches this process alone.
-            process = subprocess.Popen(
-                [side.python, "-m", "attnbench.live.facts"],
-                env=os.environ | side.environment(),
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=errors,
-                start_new_session=True,
-            )
-        except OSError as failure:
-            raise BadInput(f"{side} can't be started ({side.python!r}): {failure.strerror}") from None
-        try:
-            process.communicate(msgspec.json.encode(question), timeout=_ANSWER_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            raise BadInput(f"{side} has plugins that did not load within {_ANSWER_WITHIN_S:g} s") from None
-        finally:
-            kill_group(process.pid)
-            status = process.wait()
-        out.seek(0)
-        errors.seek(0)
-        return _answer(side, status, out.read(), os.fsdecode(errors.read()))
+    words = msgspec.json.encode(question)
+    try:
+        status, out, errors = answer_of(
+            side.python, "attnbench.live.facts", side.environment(), words, _ANSWER_WITHIN_S
+        )
+    except OSError as failure:
+        raise BadInput(f"{side} can't be started ({side.python!r}): {failure.strerror}") from None
+    if status is None:
+        raise BadInput(f"{side} has plugins that did not load within {_ANSWER_WITHIN_S:g} s")
+    return _answer(side, status, out, os.fsdecode(errors))
 
 
 def _answer(side: Side, status: int, out: bytes, errors: str) -> Facts:
