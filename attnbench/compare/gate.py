@@ -16,7 +16,7 @@ from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
-from attnbench.types.words import count_of, unknown_name
+from attnbench.types.words import count_of, share_of, unknown_name
 
 FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
 """The default for two sides."""
@@ -196,9 +196,7 @@ def _read(table: dict[str, Any]) -> dict[str, Any]:
 
 def _share(given: float | str) -> float:
     try:
-        percent = isinstance(given, str) and given.strip().endswith("%")
-        share = float(given.strip().removesuffix("%") if isinstance(given, str) else given)
-        share = share / 100 if percent else share
+        share = share_of(given)
     except (ValueError, OverflowError):
         share = 0.0
     if not 0 < share < 1:
