@@ -69,42 +69,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AttnbenchError": "attnbench.types.errors",
-    "Backend": "attnbench.types.backend",
-    "BadCase": "attnbench.types.errors",
-    "BadFile": "attnbench.types.errors",
-    "BadInput": "attnbench.types.errors",
-    "Case": "attnbench.types.case",
-    "Constant": "attnbench.types.rule",
-    "DotForm": "attnbench.types.rule",
-    "EnvironmentFact": "attnbench.types.extensions",
-    "Interrupted": "attnbench.types.errors",
-    "Layer": "attnbench.types.case",
-    "Mask": "attnbench.types.mask",
-    "MeasuringFailed": "attnbench.types.errors",
-    "Metric": "attnbench.types.extensions",
-    "Operation": "attnbench.types.operation",
-    "Parameter": "attnbench.types.rule",
-    "PluginFailed": "attnbench.types.errors",
-    "Record": "attnbench.types.record",
-    "Reporter": "attnbench.types.extensions",
-    "Rule": "attnbench.types.rule",
-    "Run": "attnbench.reports.run",
-    "Scoring": "attnbench.types.rule",
-    "Setup": "attnbench.types.backend",
-    "Suite": "attnbench.types.extensions",
-    "TensorSpec": "attnbench.types.operation",
-    "VerdictRule": "attnbench.types.extensions",
-    "capture": "attnbench.programs.capture",
-    "hookimpl": "attnbench.hookspecs",
-    "load": "attnbench.api",
-    "resume": "attnbench.api",
-    "run": "attnbench.api",
-}
+    "api": ("load", "resume", "run"),
+    "hookspecs": ("hookimpl",),
+    "programs.capture": ("capture",),
+    "reports.run": ("Run",),
+    "types.backend": ("Backend", "Setup"),
+    "types.case": ("Case", "Layer"),
+    "types.errors": (
+        "AttnbenchError", "BadCase", "BadFile", "BadInput", "Interrupted", "MeasuringFailed", "PluginFailed",
+    ),
+    "types.extensions": ("EnvironmentFact", "Metric", "Reporter", "Suite", "VerdictRule"),
+    "types.mask": ("Mask",),
+    "types.operation": ("Operation", "TensorSpec"),
+    "types.record": ("Record",),
+    "types.rule": ("Constant", "DotForm", "Parameter", "Rule", "Scoring"),
+}  # fmt: skip
+"""The public names of each module."""
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for, so that ``attnbench --help`` stays light."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"attnbench.{module}"), name)
     raise AttributeError(f"module 'attnbench' has no attribute {name!r}")

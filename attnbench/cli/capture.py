@@ -40,16 +40,15 @@ def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
     """
     from attnbench.programs.capture import run_program
     from attnbench.programs.suite import FIRST_LINE
-    from attnbench.results.format import check_writable
-    from attnbench.results.merge import check_own, whole_file
+    from attnbench.results.merge import check_own, check_place, whole_file
 
-    check_writable(out.parent)
+    check_place(out)
     check_own(out, FIRST_LINE, "capture")
     start = time.monotonic()
     status, found = run_program(program, steps)
     _tell(found, status, time.monotonic() - start, out, steps)
     if found.cases:
-        with whole_file(out, replaces=True) as file:
+        with whole_file(out) as file:
             file.write(found.toml().encode())
     sys.exit(status)
 

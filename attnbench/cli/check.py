@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import click
 
 from attnbench.cli.options import SELECTING, CommonFirst, measuring_options, options_of
-from attnbench.cli.output import Shown, note, print_run, record_format, say
+from attnbench.cli.output import note, print_run, record_format, say, view_of
 from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
 from attnbench.cli.run import measure
@@ -59,6 +59,6 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
     if run is not None:
         note(f"stored in {run.path}")
         if format_ != "table":
-            print_run(run, format_, Shown())
+            print_run(run, format_, view_of(chosen))
     say(str(report), err=format_ != "table")
     ctx.exit(1 if report.findings else 3 if report.unavailable else 0)

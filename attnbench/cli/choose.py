@@ -57,7 +57,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
         say(f"all counted calls: {duration(ms, far)}{bounds} less")
-    with whole_file(out, replaces=True) as file:
+    with whole_file(out) as file:
         file.write(write_table(table).encode())
     note(f"{count_of(len(table.choices), 'choice')} in {out}")
 

@@ -170,7 +170,7 @@ def _summary_file() -> Path:
 
 def _gate(fail_on: str | None, delta: float | None, file: Path | None, *, strict: bool, within: bool) -> Gate:
     """Return the gate of a file, if there is one, changed by the options."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from attnbench.compare.gate import FAILS_ON_WITHIN, Gate, outcomes, read_gate
 

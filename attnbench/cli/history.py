@@ -37,7 +37,6 @@ def command(
     attnbench history nightly --backend sdpa_flash
     """
     from attnbench.compare.history import history
-    from attnbench.compare.stored import compare_sides
     from attnbench.reports.history import render_history
     from attnbench.results.read import read_side
 
@@ -48,7 +47,7 @@ def command(
     cells = [cell for run in runs for cell in run.cells]
     wanted = _known("case", {word: _full_id(word) for word in cases}, [cell.case for cell in cells])
     names = _known("backend", {name: name for name in backends}, [c.backend for c in cells if c.backend])
-    steps = history(runs, compare_sides, cases=wanted, backends=names)
+    steps = history(runs, cases=wanted, backends=names)
     print_text(render_history(steps, format_, width=width(), colour=colourful()))
 
 

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -18,9 +17,8 @@ from attnbench.types.words import printable
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
-    from attnbench.reports.judged import Judged
     from attnbench.reports.run import Run
-    from attnbench.stats.answer import Answer
+    from attnbench.reports.table import View
     from attnbench.types.extensions import Reporter
 
 
@@ -101,28 +99,12 @@ def print_listing(rows: Sequence[dict[str, Any]], columns: Sequence[str], format
     print_text(listing(rows, columns, format_, width=width(), colour=colourful()))
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The options on the command line for showing records: those of ``record_options`` but for the format."""
-
-    trace: bool = False
-    details: bool = False
-    legend: bool = False
-    summary: bool = False
-
-
-def shown_of(chosen: dict[str, Any]) -> Shown:
-    """Return what the options of a command ask to see."""
-    return Shown(chosen["trace"], chosen["details"], chosen["legend"], chosen["summary"])
-
-
-def print_records(judged: Sequence[Judged], format_: Format, answer: Answer | None, shown: Shown) -> None:
-    """Print the records of one run, or of several in JSON or CSV."""
-    from attnbench.reports.render import render
+def view_of(chosen: dict[str, Any]) -> View:
+    """Return how the options of a command ask to show records."""
     from attnbench.reports.table import View
 
-    view = View(width(), colourful(), shown.trace, shown.details, shown.legend)
-    print_text(render(judged, format_, view, answer, summary=shown.summary))
+    asked = {name: chosen[name] for name in ("trace", "details", "legend", "summary")}
+    return View(width(), colourful(), **asked)
 
 
 def record_format(ctx: click.Context, word: str, registry: Registry) -> Format | Entry[Reporter]:
@@ -151,22 +133,22 @@ def own_format(word: str, reason: str) -> Format:
     return word
 
 
-def print_run(run: Run, format_: Format | Entry[Reporter], shown: Shown) -> None:
+def print_run(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
     """Print the records of a run, or of several as one.
 
     Raises:
         PluginFailed: the reporter of a plugin failed.
     """
     from attnbench.reports.columns import record_row
-    from attnbench.reports.render import render_summary, reported, run_facts
+    from attnbench.reports.render import render, render_summary, reported, run_facts
 
     if not isinstance(format_, str):
         facts = run_facts(run.manifests, run.paths, run.unfinished)
         print_text(reported(format_, [record_row(one) for one in run.judged], facts))
-    elif shown.summary and format_ in ("json", "csv"):
+    elif view.summary and format_ in ("json", "csv"):
         print_text(render_summary(run.summary_rows, format_))
     else:
-        print_records(run.judged, format_, run.answers[0] if len(run.paths) == 1 else None, shown)
+        print_text(render(run.judged, format_, view, run.answers[0] if len(run.paths) == 1 else None))
 
 
 def check_benchmark_json(path: Path | None) -> None:

@@ -13,7 +13,7 @@ import click
 from attnbench.types.errors import BadCase
 from attnbench.types.formats import FORMATS
 from attnbench.types.mask import Mask
-from attnbench.types.words import unknown_name
+from attnbench.types.words import share_of, unknown_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -128,12 +128,7 @@ seed_option = click.option(
 )
 
 
-def _share(value: Any) -> float:
-    text = str(value).strip()
-    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-
-
-SHARE = _Number("a share between 0 and 1, as 2% or 0.02", lambda n: 0 < n < 1, _share)
+SHARE = _Number("a share between 0 and 1, as 2% or 0.02", lambda n: 0 < n < 1, share_of)
 PROBABILITY = _Number("a probability from 0 to less than 1", lambda n: 0 <= n < 1)
 ALLOCATOR = OneOf("allocator", ("pinned", "default"))
 

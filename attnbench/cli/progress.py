@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from attnbench.cli.output import loudness, note, print_listing, say
-from attnbench.types.compared import parts_of
 from attnbench.types.words import count_of, printable
 
 if TYPE_CHECKING:
@@ -97,16 +96,16 @@ def case_row(moment: Moment) -> str:
 
     "" where it is not done, is the only one, or has sides to compare.
     """
-    if (
-        not moment.records
-        or moment.cases == 1
-        or any(parts_of(record.backend)[1] for record in moment.records)
-    ):
+    if not moment.records or moment.cases == 1:
         return ""
     from attnbench.cases.ids import parse_case, short_id
     from attnbench.reports.answer import lead_text
     from attnbench.reports.overview import counted
     from attnbench.stats.answer import answer
+    from attnbench.types.compared import parts_of
+
+    if any(parts_of(record.backend)[1] for record in moment.records):
+        return ""
 
     leads = answer(moment.records, moment.times).leads
     found = lead_text(leads[0]) if leads else counted(moment.records).split(": ", 1)[1]

@@ -12,16 +12,15 @@ import click
 
 from attnbench.cli.options import benchmark_json_option, decorated, record_options
 from attnbench.cli.output import (
-    Shown,
     check_benchmark_json,
     note,
     own_format,
     print_listing,
-    print_records,
     print_run,
+    print_text,
     record_format,
     say,
-    shown_of,
+    view_of,
     write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry
     from attnbench.reports.judged import Judged
     from attnbench.reports.run import Run
+    from attnbench.reports.table import View
     from attnbench.stats.answer import Answer
     from attnbench.types.compared import Measured
     from attnbench.types.extensions import Reporter
@@ -83,7 +83,7 @@ def command(
     from attnbench.api import loaded
     from attnbench.results.read import is_json_file
 
-    shown = shown_of(showing)
+    view = view_of(showing)
     targets = {"html": html, "csv": csv, "markdown": markdown}
     theirs = [path for path in files if is_json_file(path)]
     if theirs:
@@ -101,12 +101,12 @@ def command(
     printed = record_format(ctx, format_, registry)
     run = loaded(list(files), registry)
     try:
-        _print_runs(run, printed, shown)
+        _print_runs(run, printed, view)
     finally:
         if benchmark_json is not None:
             write_benchmark_json(files, benchmark_json)
         for name, path in sorted(chosen.items()):
-            _write(path, _content(name, run, shown))
+            _write(path, _content(name, run, view.trace))
 
 
 def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
@@ -115,17 +115,13 @@ def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
     Before all else, so that nothing is printed or overwritten in vain.
     """
     from attnbench.results.format import expand
+    from attnbench.results.merge import check_place
 
     read = {os.path.realpath(file) for file in expand(list(runs))} if targets else set()
     seen: set[str] = set()
     for path in targets.values():
-        if path.is_dir():
-            raise BadInput(f"{str(path)!r} is a folder: name a file to write")
-        if not path.parent.is_dir():
-            raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
+        check_place(path)
         real = os.path.realpath(path)
-        if path.exists() and not path.is_file():
-            raise BadInput(f"{str(path)!r} is not a regular file: name a file to write")
         if real in read:
             raise BadInput(f"{str(path)!r} is a run to be read: name another file to write")
         if real in seen:
@@ -137,7 +133,7 @@ def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
         check_packages()
 
 
-def _content(name: str, run: Run, shown: Shown) -> str:
+def _content(name: str, run: Run, trace: bool) -> str:
     """Return the text of a file for the option --html, --csv or --markdown."""
     from attnbench.reports.render import render
     from attnbench.reports.table import View
@@ -148,7 +144,7 @@ def _content(name: str, run: Run, shown: Shown) -> str:
         return page(run)
     if name == "csv":
         return render(run.judged, "csv")
-    view = View(trace=shown.trace)
+    view = View(trace=trace)
     texts = [(head, render(judged, "markdown", view, answer)) for head, judged, answer in _each(run)]
     return texts[0][1] if len(texts) == 1 else "\n".join(f"{as_text(head)}\n\n{text}" for head, text in texts)
 
@@ -156,7 +152,7 @@ def _content(name: str, run: Run, shown: Shown) -> str:
 def _write(target: Path, text: str) -> None:
     from attnbench.results.merge import whole_file
 
-    with whole_file(target, replaces=True) as file:
+    with whole_file(target) as file:
         file.write(text.encode())
     note(f"written to {target}")
 
@@ -168,15 +164,17 @@ def _each(run: Run) -> Iterator[tuple[str, list[Judged], Answer | None]]:
         yield f"{path}: {manifest.started}, {manifest.environment.get('cpu')}", judged, answer
 
 
-def _print_runs(run: Run, format_: Format | Entry[Reporter], shown: Shown) -> None:
+def _print_runs(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
+    from attnbench.reports.render import render
+
     for flaw in run.flaws:
         say(flaw, err=True)
     if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
-        print_run(run, format_, shown)
+        print_run(run, format_, view)
         return
     for head, judged, answer in _each(run):
         say(f"{as_text(head) if format_ == 'markdown' else head}\n")
-        print_records(judged, format_, answer, shown)
+        print_text(render(judged, format_, view, answer))
         say()
 
 

@@ -17,7 +17,7 @@ from attnbench.cli.output import (
     print_run,
     record_format,
     say,
-    shown_of,
+    view_of,
     write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
@@ -88,12 +88,12 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         from attnbench.api import loaded
 
         try:
-            print_run(loaded(stop.path, registry), printed, shown_of(chosen))
+            print_run(loaded(stop.path, registry), printed, view_of(chosen))
         except PluginFailed as failure:
             say(f"attnbench: {failure}", err=True)
         raise
     try:
-        print_run(run, printed, shown_of(chosen))
+        print_run(run, printed, view_of(chosen))
     finally:
         # Last, where it is still seen: the table of a suite is longer than a terminal.
         note(f"stored in {run.path}")

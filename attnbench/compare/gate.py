@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import FAILING, OUTCOMES, Compared, ComparedCell, Outcome
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
-from attnbench.types.words import count_of, unknown_name
+from attnbench.types.words import count_of, share_of, unknown_name
 
 FAILS_ON: tuple[Outcome, ...] = ("slower", "mismatch", "missing")
 """The default for two sides."""
@@ -25,28 +25,29 @@ FAILS_ON_WITHIN: tuple[Outcome, ...] = ("mismatch", "missing")
 """The default for one run and another baseline; there a slower backend is not a mistake."""
 
 
-@dataclass(frozen=True)
-class CellRule:
+_Words = Annotated[str, Meta(min_length=1)]
+
+
+class CellRule(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """An exception for some cells.
 
     case, backend: patterns as for file names (``*``, ``?``, ``[ab]``). delta, fail_on: None for the values of
     the gate. ignore: the reason to leave the cells out; "" to keep them.
     """
 
-    case: str = "*"
-    backend: str = "*"
+    case: _Words = "*"
+    backend: _Words = "*"
     delta: float | None = None
     fail_on: tuple[Outcome, ...] | None = None
-    ignore: str = ""
+    ignore: _Words = ""
 
     def fits(self, case: str, backend: str) -> bool:
         """Return whether the rule applies to a cell."""
         return fnmatchcase(case, self.case) and fnmatchcase(backend, self.backend)
 
 
-@dataclass(frozen=True)
-class Gate:
-    """The conditions of a comparison.
+class Gate(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """The conditions of a comparison; in a file the rules are called ``cells``.
 
     fail_on: the verdicts that fail. delta: the least effect that counts, as a share. rules: exceptions; the
     last one that fits a cell and has a value counts. strict: warnings and forced comparisons fail too.
@@ -54,7 +55,7 @@ class Gate:
 
     fail_on: tuple[Outcome, ...] = FAILS_ON
     delta: float = DELTA
-    rules: tuple[CellRule, ...] = ()
+    rules: tuple[CellRule, ...] = field(default=(), name="cells")
     strict: bool = False
 
     @property
@@ -157,27 +158,6 @@ def outcomes(words: str) -> tuple[Outcome, ...]:
     return tuple(outcome for outcome in FAILING if outcome in given)
 
 
-_Words = Annotated[str, Meta(min_length=1)]
-
-
-class _Table(Struct, rename="kebab", forbid_unknown_fields=True):
-    """The keys that both the file and a cell may have."""
-
-    delta: float | str | None = None
-    fail_on: list[str] | None = None
-
-
-class _CellTable(_Table):
-    case: _Words = "*"
-    backend: _Words = "*"
-    ignore: _Words | None = None
-
-
-class _FileTable(_Table):
-    strict: bool | None = None
-    cells: list[_CellTable] = []
-
-
 _KEYS = "allowed keys: delta, fail-on, strict, [[cells]]; in [[cells]]: case, backend, delta, fail-on, ignore"
 
 
@@ -195,40 +175,29 @@ def read_gate(path: Path, gate: Gate) -> Gate:
     except ValueError as failure:
         raise BadFile(f"{where} is not TOML: {failure}") from failure
     try:
-        file = msgspec.convert(content, _FileTable)
-        return replace(
-            gate,
-            delta=gate.delta if file.delta is None else _share(file.delta),
-            fail_on=gate.fail_on if file.fail_on is None else _verdicts(file.fail_on),
-            strict=gate.strict if file.strict is None else file.strict,
-            rules=gate.rules + tuple(map(_rule, file.cells)),
-        )
+        return msgspec.convert(msgspec.to_builtins(gate) | _read(content), Gate)
     except msgspec.ValidationError as failure:
         raise BadFile(f"{where}: {failure}; {_KEYS}") from failure
     except BadInput as failure:
         raise BadFile(f"{where}: {failure}") from failure
 
 
-def _rule(table: _CellTable) -> CellRule:
-    return CellRule(
-        case=table.case,
-        backend=table.backend,
-        delta=None if table.delta is None else _share(table.delta),
-        fail_on=None if table.fail_on is None else _verdicts(table.fail_on),
-        ignore=table.ignore or "",
-    )
-
-
-def _verdicts(words: list[str]) -> tuple[Outcome, ...]:
-    return outcomes(",".join(words)) if words else ()
+def _read(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table of the file with shares and verdicts read; values of other types stay for msgspec."""
+    read = dict(table)
+    if isinstance(table.get("delta"), float | int | str):
+        read["delta"] = _share(table["delta"])
+    if isinstance(words := table.get("fail-on"), list) and words and all(isinstance(w, str) for w in words):
+        read["fail-on"] = outcomes(",".join(words))
+    if isinstance(cells := table.get("cells"), list):
+        read["cells"] = [_read(cell) if isinstance(cell, dict) else cell for cell in cells]
+    return read
 
 
 def _share(given: float | str) -> float:
     try:
-        percent = isinstance(given, str) and given.strip().endswith("%")
-        share = float(given.strip().removesuffix("%") if isinstance(given, str) else given)
-        share = share / 100 if percent else share
-    except ValueError:
+        share = share_of(given)
+    except (ValueError, OverflowError):
         share = 0.0
     if not 0 < share < 1:
         raise BadInput(f"delta = {given!r}: give a share between 0 and 1, as 0.02 or '2%'")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from attnbench.compare.environment import differences
+from attnbench.compare.stored import compare_sides
 from attnbench.stats.intervals import time_interval
 from attnbench.stats.sign_test import Interval
-from attnbench.types.compared import Cell, Compared, ComparedCell, Measured
-
-Compare = Callable[[Sequence[Measured], Sequence[Measured]], Compared]
-"""Compares two sides that were measured alike."""
+from attnbench.types.compared import Cell, ComparedCell, Measured
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ def in_order(runs: Sequence[Measured]) -> list[Measured]:
 
 def history(
     runs: Sequence[Measured],
-    compare: Compare,
     *,
     cases: Sequence[str] = (),
     backends: Sequence[str] = (),
@@ -84,7 +81,7 @@ def history(
             return Step(run, cell, why=why)
         pair = id(before), id(run)
         if pair not in compared:
-            compared[pair] = {(one.case, one.backend): one for one in compare([before], [run]).cells}
+            compared[pair] = {(one.case, one.backend): one for one in compare_sides([before], [run]).cells}
         return Step(run, cell, before, compared[pair].get(cell.key))
 
     return [

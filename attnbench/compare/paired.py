@@ -17,6 +17,7 @@ from attnbench.compare.stored import DeltaOf, Pair, without_two_times
 from attnbench.results.format import StoredRun, read_run
 from attnbench.results.read import flaws_of, not_timed
 from attnbench.stats.pairs import compare
+from attnbench.stats.records import with_ratio
 from attnbench.stats.sign_test import LEVEL
 from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, Verdict, verdicts
 from attnbench.types.compared import BASE, HEAD, SIDES, Cell, Compared, ComparedCell, Outcome, parts_of, sided
@@ -83,18 +84,8 @@ def against(record: Record, base: Record, sets: list[SetLine], delta: float) -> 
     sets: those of the case. delta: the least effect that counts.
     """
     found = compare(sets, record.backend, base.backend) if record.status == base.status == "ok" else None
-    interval = None if found is None else found.interval
-    return replace(
-        record,
-        baseline=base.backend,
-        delta=delta,
-        ratio=None if found is None else found.ratio,
-        ratio_low=None if interval is None else interval.low,
-        ratio_high=None if interval is None else interval.high,
-        ratio_confidence=None if interval is None else interval.confidence,
-        p_value=None if found is None else found.p_value,
-        sets=0 if found is None else found.sets,
-    )
+    sets_of_both = 0 if found is None else found.sets
+    return replace(with_ratio(record, found), baseline=base.backend, delta=delta, sets=sets_of_both)
 
 
 def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:

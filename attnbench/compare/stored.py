@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import expm1, inf, log, log1p
+from math import expm1, log, log1p
 from statistics import median
 
 from attnbench.compare.environment import check_alike, differences, one_sided
+from attnbench.stats.sign_test import ends
 from attnbench.stats.unpaired import (
     ENOUGH_BESIDE,
     FEW_FACTOR,
@@ -62,10 +63,7 @@ class Pair:
 
 
 def _has_time(cell: Cell) -> bool:
-    """Return whether a cell has times, each a finite number above 0."""
-    times = cell.processes_ns
-    # A sum with a value that is not a number is not a number.
-    return cell.status == "ok" and bool(times) and sum(times) < inf and min(times) > 0
+    return cell.status == "ok" and bool(cell.processes_ns)
 
 
 def paired(base: Sequence[Measured], new: Sequence[Measured]) -> dict[Key, Pair]:
@@ -153,11 +151,9 @@ def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:
 
 def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float) -> ComparedCell:
     verdict, reason = without_two_times(pair) or ("none", "")
-    low = high = least = None
+    low, high, _ = ends(found)
     if found is not None:
-        verdict, reason, least = found.word, found.reason, found.resolution
-        if found.interval is not None:
-            low, high = found.interval.low, found.interval.high
+        verdict, reason = found.word, found.reason
     return ComparedCell(
         case=key[0],
         rule=next((cell.rule for cell in (*pair.new, *pair.base) if cell.rule), ""),
@@ -172,7 +168,7 @@ def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float) -> Compare
         low=low,
         high=high,
         delta=delta,
-        least_told=least,
+        least_told=None if found is None else found.resolution,
     )
 
 
@@ -212,10 +208,8 @@ def without_two_times(pair: Pair) -> tuple[Outcome, str] | None:
             return "missing", f"the case has another meaning on either side: {' and '.join(sorted(meanings))}"
         return None
     for side, cells, timed in (("base", base, timed_base), ("new", new, timed_new)):
-        empty = next((cell for cell in cells if cell.status == "ok"), None)
-        if empty is not None and not timed:
-            flaw = "with impossible times" if empty.processes_ns else "without a sample"
-            return "missing", f"ok in {side}, and yet {flaw}"
+        if not timed and any(cell.status == "ok" for cell in cells):
+            return "missing", f"ok in {side}, and yet without a sample"
     if timed_base:
         return "missing", _why_not(new, "new")
     if timed_new:

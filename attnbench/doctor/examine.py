@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attnbench.cases.work import human_bytes
-from attnbench.doctor.readings import Gpu, Probed, Readings, cores_measured
-from attnbench.runner.machine import BUSY_SHARE
+from attnbench.doctor.readings import Gpu, Probed, Readings
+from attnbench.runner.machine import BUSY_SHARE, split_cpus
 from attnbench.types.words import count_of
 
 Level = Literal["fine", "note", "bad"]
@@ -126,7 +126,7 @@ def _cores(at: Readings) -> Iterator[Finding]:
         yield from _first(
             "busy core",
             (
-                cpu not in cores_measured(at.cpus, at.asked_threads), "note", f"core {cpu} is {share}",
+                cpu not in split_cpus(at.cpus, at.asked_threads)[0], "note", f"core {cpu} is {share}",
                 "only attnbench's own process runs there; nothing is measured on it",
             ),
             (yields, "note", measured, f"{gets}: the other work yielded"),

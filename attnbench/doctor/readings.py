@@ -91,7 +91,7 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
     shares = watch_cores(_WATCHED_S)
     after = _swap()
     show("running loops on the cores to be measured on")
-    loops = {cpu: probe("steady", str(cpu)) for cpu in cores_measured(cpus, threads)}
+    loops = {cpu: probe("steady", str(cpu)) for cpu in split_cpus(cpus, threads)[0]}
     compared = min(max(2, threads), _MOST_PER_CORE * len(cpus)) if len(cpus) > 1 or threads > 1 else 1
     show(f"calling attention with {compared} threads")
     of_threads = probe("threads", str(compared), threads=compared) if compared > 1 else None
@@ -119,11 +119,6 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
         gpus=gpus,
         gpus_unseen=unseen,
     )
-
-
-def cores_measured(cpus: tuple[int, ...], threads: int) -> tuple[int, ...]:
-    """Return the cores on which a run with this many threads would measure."""
-    return split_cpus(cpus, threads)[0]
 
 
 def probe(name: str, *words: str, threads: int | None = None) -> Probed | None:

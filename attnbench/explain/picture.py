@@ -51,7 +51,7 @@ def draw(steps: Sequence[Step], title: str, path: Path) -> None:
             words = "a .png needs vl-convert-python: pip install 'attnbench[html]', or give a .svg"
             raise BadInput(words) from None
         drawn = vl_convert.svg_to_png(text, scale=2)
-    with whole_file(path, replaces=True) as file:
+    with whole_file(path) as file:
         file.write(drawn)
 
 

@@ -7,8 +7,10 @@ import ctypes
 import os
 import resource
 import signal
+import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -133,6 +135,37 @@ def kill_group(leader_pid: int) -> None:
     """Kill what is left of the process group that a process leads or led."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, signal.SIGKILL)
+
+
+def answer_of(
+    python: str, module: str, variables: Mapping[str, str], question: bytes, limit_s: float
+) -> tuple[int | None, bytes, bytes]:
+    """Run a module with a question on stdin; return its status, its stdout and its stderr.
+
+    It runs in a session of its own, so that Ctrl-C reaches this process alone; what it has started is killed
+    with it in the end. Its output goes to files: a pipe would stay open until all that hold it have ended.
+    status: None if its time was over.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [python, "-m", module],
+            env=os.environ | dict(variables), stdin=subprocess.PIPE, stdout=out, stderr=errors,
+            start_new_session=True,
+        )  # fmt: skip
+        status: int | None = None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(question, timeout=limit_s)
+                status = process.returncode
+        finally:
+            kill_group(process.pid)
+            process.wait()
+        out.seek(0)
+        errors.seek(0)
+        return status, out.read(), errors.read()
 
 
 NOT_FROM = "ATTNBENCH_NOT_FROM"

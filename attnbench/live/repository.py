@@ -128,18 +128,12 @@ def repository_of(folder: Path) -> Repository:
         BadInput: git is not installed, or there is no repository, or it has no files.
     """
     try:
-        bare = git(folder, "rev-parse", "--is-bare-repository").strip() == "true"
-        top = "" if bare else git(folder, "rev-parse", "--show-toplevel").rstrip("\n")
+        top = git(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     except GitFailed as failure:
-        if "not a git repository" in str(failure):
-            raise BadInput(
-                f"{str(folder)!r} is not in a git repository: go to the repository whose commits to compare"
-            ) from None
-        if "work tree" in str(failure):
-            raise BadInput(f"{str(folder)!r} is git's own folder: go to the repository's files") from None
-        raise BadInput(f"git can't read the repository at {str(folder)!r}: {failure}") from None
-    if bare:
-        raise BadInput(f"{str(folder)!r} is a bare repository, without files: go to a clone of it")
+        raise BadInput(
+            f"{str(folder)!r} is not in a git repository with files: go to the repository whose commits to "
+            f"compare (git: {failure})"
+        ) from None
     found = Repository(Path(top).resolve())
     if found.ask("rev-parse", "--show-toplevel") != str(found.top):
         raise BadInput(

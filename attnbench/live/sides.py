@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from attnbench.ipc.messages import ImportFrom, protocol_fingerprint
-from attnbench.ipc.process import NOT_FROM, is_code_of, kill_group
+from attnbench.ipc.process import NOT_FROM, answer_of, is_code_of
 from attnbench.live.facts import Facts, Question
 from attnbench.live.imported import INTERPRETERS, Imported, measured_modules
 from attnbench.live.repository import Checkouts, Repository, checkouts, commit_of, repository_of
@@ -156,36 +154,21 @@ def ask(side: Side, sources: tuple[Source, ...]) -> Facts:
     """Ask a side in a process of its own what it has.
 
     sources: the plugins of this environment. The side of an interpreter is asked for its own plugins instead.
-    The process and all that its plugins have started are killed in the end. Output goes to files, because a
-    pipe ends only when everything that holds it has ended.
 
     Raises:
         BadInput: the process can't be started, has no attnbench, or doesn't answer.
     """
     question = Question(sources if side.tree else None, side.own, side.tree)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-        try:
-            # In a session of its own, so that Ctrl-C reaches this process alone.
-            process = subprocess.Popen(
-                [side.python, "-m", "attnbench.live.facts"],
-                env=os.environ | side.environment(),
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=errors,
-                start_new_session=True,
-            )
-        except OSError as failure:
-            raise BadInput(f"{side} can't be started ({side.python!r}): {failure.strerror}") from None
-        try:
-            process.communicate(msgspec.json.encode(question), timeout=_ANSWER_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            raise BadInput(f"{side} has plugins that did not load within {_ANSWER_WITHIN_S:g} s") from None
-        finally:
-            kill_group(process.pid)
-            status = process.wait()
-        out.seek(0)
-        errors.seek(0)
-        return _answer(side, status, out.read(), os.fsdecode(errors.read()))
+    words = msgspec.json.encode(question)
+    try:
+        status, out, errors = answer_of(
+            side.python, "attnbench.live.facts", side.environment(), words, _ANSWER_WITHIN_S
+        )
+    except OSError as failure:
+        raise BadInput(f"{side} can't be started ({side.python!r}): {failure.strerror}") from None
+    if status is None:
+        raise BadInput(f"{side} has plugins that did not load within {_ANSWER_WITHIN_S:g} s")
+    return _answer(side, status, out, os.fsdecode(errors))
 
 
 def _answer(side: Side, status: int, out: bytes, errors: str) -> Facts:
@@ -273,21 +256,17 @@ def _has(side: Side, module: str) -> bool:
 class TwoSides:
     """Both sides.
 
-    base_facts, head_facts: the answers of each. notes: what a reader must know, one sentence each.
+    facts: the answer of each, by its label. notes: what a reader must know, one sentence each.
     """
 
     base: Side
     head: Side
-    base_facts: Facts
-    head_facts: Facts
-    notes: tuple[str, ...] = field(default=())
+    facts: Mapping[str, Facts]
+    notes: tuple[str, ...] = ()
 
     def backends(self) -> dict[str, frozenset[str]]:
         """Return by label the names of the side's backends."""
-        return {
-            self.base.label: frozenset(self.base_facts.backends),
-            self.head.label: frozenset(self.head_facts.backends),
-        }
+        return {label: frozenset(facts.backends) for label, facts in self.facts.items()}
 
     def manifest(self) -> dict[str, dict[str, Any]]:
         """Return by label the facts of a side for the run file, without folders."""
@@ -296,9 +275,9 @@ class TwoSides:
                 "name": side.name,
                 "commit": side.commit,
                 "uncommitted": side.uncommitted,
-                "versions": facts.versions,
+                "versions": self.facts[side.label].versions,
             }
-            for side, facts in ((self.base, self.base_facts), (self.head, self.head_facts))
+            for side in (self.base, self.head)
         }
 
 
@@ -348,4 +327,4 @@ def two_sides(
         facts: dict[str, Facts] = {side.label: ask(side, registry.plugins) for side in sides}
         refuse_what_misleads(*sides, facts)
         sentences = tuple(note for side in sides for note in notes(side, facts[side.label], registry.faults))
-        yield TwoSides(*sides, facts["base"], facts["head"], sentences)
+        yield TwoSides(*sides, facts, sentences)

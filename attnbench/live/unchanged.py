@@ -51,9 +51,10 @@ def unchanged(sides: TwoSides, registry: Registry, cases: Iterable[Case]) -> fro
     repository by itself.
     """
     base, head = sides.base, sides.head
-    if base.python != head.python or sides.base_facts.versions != sides.head_facts.versions:
+    of_base, of_head = sides.facts[base.label], sides.facts[head.label]
+    if base.python != head.python or of_base.versions != of_head.versions:
         return frozenset()
-    codes = _Code(base, sides.base_facts), _Code(head, sides.head_facts)
+    codes = _Code(base, of_base), _Code(head, of_head)
     one_commit = base.commit == head.commit != "" and not (base.uncommitted or head.uncommitted)
     if codes[0].attnbench() != codes[1].attnbench():
         return frozenset()
@@ -69,7 +70,7 @@ def unchanged(sides: TwoSides, registry: Registry, cases: Iterable[Case]) -> fro
     return frozenset(
         name
         for name, entry in registry.backends.items()
-        if sides.base_facts.backends.get(name) == sides.head_facts.backends.get(name) == entry.source.module
+        if of_base.backends.get(name) == of_head.backends.get(name) == entry.source.module
         and all(map(alike, _modules(entry, registry, used)))
     )
 

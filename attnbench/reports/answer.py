@@ -15,6 +15,7 @@ from attnbench.reports.judged import Judged
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
 from attnbench.stats.answer import Answer, Compared, Lead, Standing
+from attnbench.stats.sign_test import ends
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
 from attnbench.types.words import count_of
@@ -80,36 +81,22 @@ def summary_rows(answer: Answer, run: str = "") -> list[dict[str, Any]]:
             | _numbers(lead.takes, ("next_ratio", "next_low", "next_high"))
         )
     for one in answer.standings:
-        interval = None if one.mean is None else one.mean.interval
-        rows.append(
-            empty
-            | {"kind": "backend", "backend": one.backend, "cases": one.cases, "common": len(answer.common)}
-            | {"wins": one.wins, "shared": one.ties, "confidence": interval and interval.confidence}
-            | _numbers(one.mean, ("ratio", "ratio_low", "ratio_high"))
-        )
+        row = empty | _numbers(one.mean, ("ratio", "ratio_low", "ratio_high"))
+        row |= {"kind": "backend", "backend": one.backend, "cases": one.cases, "common": len(answer.common)}
+        rows.append(row | {"wins": one.wins, "shared": one.ties, "confidence": ends(one.mean)[2]})
     for total in answer.totals:
-        interval = total.interval
-        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        low, high, confidence = ends(total)
         rows.append(
             empty
-            | {
-                "kind": "step",
-                "backend": total.backend,
-                "median_ms": total.ms,
-                "low_ms": low,
-                "high_ms": high,
-            }
-            | {"cases": len(total.by_case), "confidence": interval and interval.confidence}
+            | {"kind": "step", "backend": total.backend, "cases": len(total.by_case)}
+            | {"median_ms": total.ms, "low_ms": low, "high_ms": high, "confidence": confidence}
         )
     return rows
 
 
 def _numbers(compared: Compared | None, names: tuple[str, str, str]) -> dict[str, float | None]:
-    if compared is None:
-        return dict.fromkeys(names)
-    interval = compared.interval
-    bounds = (None, None) if interval is None else (interval.low, interval.high)
-    return dict(zip(names, (compared.ratio, *bounds), strict=True))
+    low, high, _ = ends(compared)
+    return dict(zip(names, (None if compared is None else compared.ratio, low, high), strict=True))
 
 
 def summary_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -186,10 +173,9 @@ def _next_text(lead: Lead, *, tight: bool) -> str:
     return f"{_who(lead.following)} {_compared_text(lead.takes, tight=tight)}{few}"
 
 
-def takes_text(compared: Compared) -> str:
-    """The number of a quotient, without its interval."""
-    low, high = (None, None) if compared.interval is None else (compared.interval.low, compared.interval.high)
-    return ratio(compared.ratio, low, high)[0]
+def takes_text(compared: Compared | None) -> str:
+    """The number of a quotient, without its interval; "" for None."""
+    return "" if compared is None else ratio(compared.ratio, *ends(compared)[:2])[0]
 
 
 def _compared_text(compared: Compared | None, *, tight: bool = False) -> str:

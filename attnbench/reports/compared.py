@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from attnbench.compare.gate import GateResult
-from attnbench.reports.formats import GAP, as_csv, as_markdown, as_text, finite, string_console, written
+from attnbench.reports.formats import (
+    GAP,
+    as_csv,
+    as_markdown,
+    as_text,
+    bare_table,
+    finite,
+    print_indented,
+    string_console,
+    written,
+)  # fmt: skip
 from attnbench.reports.names import shared_words, short_names
 from attnbench.reports.units import DIGITS_UNTOLD, duration, number, ratio, reach
 from attnbench.types.compared import OUTCOMES, Compared, ComparedCell, Difference, Outcome
@@ -182,36 +192,24 @@ MOST_CELLS = 500
 """A table shows no more cells; other formats do."""
 
 
-def table(
-    compared: Compared,
-    gate: GateResult,
-    width: int = 120,
-    *,
-    colour: bool = False,
-    details: bool = False,
-    legend: bool = False,
-) -> str:
-    """Render a comparison as a table of at most ``width`` columns (60 at least); only ids may be longer.
-
-    Of many cells it shows those that changed, the worst first. details: show all, by case. legend: explain
-    the columns and words.
-    """
+def table(compared: Compared, gate: GateResult, view: View) -> str:
+    """Render a comparison as a table; of many cells it shows those that changed, the worst first."""
     from rich.text import Text
 
-    console = string_console(width, colour=colour)
+    console = string_console(view.width, colour=view.colour)
     console.print(Text(f"base: {compared.base}\nnew:  {compared.new}"), soft_wrap=True)
     if compared.forced:
         console.print(Text(forced_words(compared), style="bold red"))
     console.print()
-    if details:
+    if view.details:
         _print_by_case(console, compared.cells[:MOST_CELLS])
         if len(compared.cells) > MOST_CELLS:
             console.print(f"{len(compared.cells) - MOST_CELLS} more cells: --format json")
     else:
         _print_changed(console, compared, gate)
-    _print_summary(console, compared, gate, legend=legend)
-    hidden = "" if details else "--details, "
-    console.print(Text(f"more: {hidden}{'' if legend else '--legend'}".rstrip(", "), style="dim"))
+    _print_summary(console, compared, gate, legend=view.legend)
+    hidden = "" if view.details else "--details, "
+    console.print(Text(f"more: {hidden}{'' if view.legend else '--legend'}".rstrip(", "), style="dim"))
     return written(console)
 
 
@@ -246,9 +244,6 @@ def _worst_first(cells: Iterable[ComparedCell]) -> list[ComparedCell]:
 
 def _print_by_case(console: Console, cells: Sequence[ComparedCell]) -> None:
     """Print all cells, the cases in their order."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     by_case: dict[str, list[ComparedCell]] = {}
     for cell in cells:
         by_case.setdefault(cell.case, []).append(cell)
@@ -260,7 +255,7 @@ def _print_by_case(console: Console, cells: Sequence[ComparedCell]) -> None:
             if cell.verdict == "none":
                 gathered.setdefault(cell.reason, []).append(cell.backend or cell.case)
         for reason, names in gathered.items():
-            console.print(Padding(Text(f"none: {', '.join(names)}: {reason}", style="dim"), (0, 0, 0, GAP)))
+            print_indented(console, f"none: {', '.join(names)}: {reason}")
         console.print()
 
 
@@ -268,8 +263,6 @@ def _print_rows(
     console: Console, cells: Sequence[ComparedCell], names: Mapping[str, str] | None = None
 ) -> None:
     """Print cells in rows; names: of cases, if the rows are of several cases."""
-    from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     rows = [cell_words(cell) | {"case": (names or {}).get(cell.case, cell.case)} for cell in cells]
@@ -285,7 +278,7 @@ def _print_rows(
         if sum(widths[head] + GAP for head in heads) <= room:
             break
         heads = [head for head in heads if head != dropped]
-    block = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    block = bare_table()
     for head in heads:
         justify: Literal["left", "right"] = "left" if head in _LEFT else "right"
         folds = head in ("backend", "case")
@@ -296,7 +289,7 @@ def _print_rows(
         words = {head: Text(row[head]) for head in heads}
         words["verdict"].stylize(_STYLES.get(cell.verdict, ""))
         block.add_row(*(words[head] for head in heads), Text(reason))
-    console.print(Padding(block, (0, 0, 0, GAP)))
+    print_indented(console, block)
 
 
 def _print_summary(console: Console, compared: Compared, gate: GateResult, *, legend: bool) -> None:
@@ -376,7 +369,7 @@ def render_compared(compared: Compared, gate: GateResult, format: Format, view: 
     has these alone. view: of the table.
     """
     if format == "table":
-        return table(compared, gate, view.width, colour=view.colour, details=view.details, legend=view.legend)
+        return table(compared, gate, view)
     if format == "markdown":
         return markdown(compared, gate)
     rows = [cell_row(cell, forced=compared.forced) for cell in compared.cells]

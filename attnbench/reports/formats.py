@@ -118,15 +118,23 @@ def written(console: Console) -> str:
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
-def bare_table() -> Table:
-    """A table without lines, two spaces between its columns."""
-    from rich.table import Table
-
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-
-
 GAP = 2
 """Blanks between two columns of a table, and before the first."""
+
+
+def bare_table(gap: int = GAP) -> Table:
+    """A table without lines. gap: blanks between its columns."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+
+
+def print_indented(console: Console, what: str | Table, style: str = "dim") -> None:
+    """Print a text or a table a little to the right."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Padding(Text(what, style=style) if isinstance(what, str) else what, (0, 0, 0, GAP)))
 
 
 def listing(

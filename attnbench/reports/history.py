@@ -19,6 +19,7 @@ from attnbench.reports.formats import (
     written,
 )
 from attnbench.reports.units import duration, number, ratio, reach
+from attnbench.stats.sign_test import ends
 from attnbench.types.formats import Format
 from attnbench.types.status import MEANING
 
@@ -48,7 +49,7 @@ CONVENTION = (
 def step_row(step: Step) -> dict[str, Any]:
     """A step with every column of :data:`COLUMNS`; a missing value is None, never NaN or infinity."""
     cell, run, compared = step.cell, step.run, step.compared
-    found = step.interval
+    low, high, _ = ends(step)
     row = {
         "case": cell.case,
         "rule": cell.rule,
@@ -57,14 +58,14 @@ def step_row(step: Step) -> dict[str, Any]:
         "commit": run.commit,
         "status": cell.status,
         "median_ms": _median_ms(step),
-        "low_ms": None if found is None else found.low,
-        "high_ms": None if found is None else found.high,
+        "low_ms": low,
+        "high_ms": high,
         "ratio": cell.ratio,
         "baseline": run.protocol.get("baseline") if cell.ratio is not None else None,
-        "verdict": None if compared is None else compared.verdict,
-        "change": None if compared is None else compared.ratio,
-        "change_low": None if compared is None else compared.low,
-        "change_high": None if compared is None else compared.high,
+        "verdict": compared and compared.verdict,
+        "change": compared and compared.ratio,
+        "change_low": compared and compared.low,
+        "change_high": compared and compared.high,
         "before": None if step.before is None else step.before.started,
         "reason": _reason(step),
         "cpu": run.environment.get("cpu"),
@@ -135,8 +136,8 @@ def _heads(rows: Iterable[dict[str, str]]) -> list[str]:
 
 
 def _words(step: Step) -> dict[str, str]:
-    ms, found, compared = _median_ms(step), step.interval, step.compared
-    far = None if ms is None or found is None else reach(ms, found.low, found.high)
+    ms, compared = _median_ms(step), step.compared
+    far = None if ms is None else reach(ms, *ends(step)[:2])
     time = "" if ms is None else duration(ms, far)
     relative = step.cell.ratio
     change, bounds = "", ""

@@ -18,6 +18,7 @@ from attnbench.reports.answer import (
     key_text,
     totals_grid,
 )
+from attnbench.reports.formats import bare_table
 from attnbench.reports.judged import Judged
 from attnbench.reports.names import shared_words
 from attnbench.stats.answer import Answer
@@ -87,10 +88,9 @@ def _parts(grid: Grid, width: int) -> Iterator[Grid]:
 
 
 def _print_grid(console: Console, grid: Grid) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    block = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    block = bare_table(1)
     for head in grid.heads:
         right, folds = head in grid.right, head == "case"
         block.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=not folds)

@@ -69,21 +69,19 @@ def render(
     format: Format,
     view: View | None = None,
     answer: Answer | None = None,
-    *,
-    summary: bool = False,
 ) -> str:
     """Render records as text that ends in a newline.
 
     JSON and CSV have every column of :data:`attnbench.reports.columns.COLUMNS` and of plugins, in full.
     Markdown has the answer, then the columns and the order of the table, and the status. view: of the table;
-    its trace is of Markdown too. answer: of the run. summary: Markdown has the answer alone.
+    its trace is of Markdown too, and its summary of Markdown alone. answer: of the run.
     """
     view = view or View()
     if format == "table":
         return table(judged, answer, view)
     if format == "markdown":
         answered = _markdown_answer(judged, answer)
-        return answered if summary else answered + _markdown(judged, view.trace)
+        return answered if view.summary else answered + _markdown(judged, view.trace)
     rows = [record_row(one) for one in judged]
     return as_json(rows) if format == "json" else as_csv(rows, list(rows[0]) if rows else KEYS)
 

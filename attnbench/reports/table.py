@@ -22,7 +22,7 @@ from attnbench.reports.columns import (
     table_columns,
     time_text,
 )
-from attnbench.reports.formats import GAP, string_console, written
+from attnbench.reports.formats import GAP, bare_table, print_indented, string_console, written
 from attnbench.reports.judged import BASELINE, Judged
 from attnbench.reports.overview import counted, gathered, print_answer, print_lines, print_totals
 from attnbench.stats.answer import Answer
@@ -143,7 +143,8 @@ class View:
     """How to print records.
 
     width: at most so many columns (60 at least); only ids may be longer. trace: show the operations of each
-    call. details: show every case of several. legend: explain the columns.
+    call. details: show every case of several. legend: explain the columns. summary: the answer alone, where
+    the format has one besides the records.
     """
 
     width: int = 120
@@ -151,6 +152,7 @@ class View:
     trace: bool = False
     details: bool = False
     legend: bool = False
+    summary: bool = False
 
 
 def table(judged: Sequence[Judged], answer: Answer | None = None, view: View | None = None) -> str:
@@ -223,19 +225,16 @@ def fitting(judged: Sequence[Judged], width: int) -> tuple[list[Column], list[in
 def _print_block(
     console: Console, group: Iterable[Judged], columns: Sequence[Column], widths: Sequence[int]
 ) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-
     right = sorted((one for one in group if one.record.status == "ok"), key=_time)
     if not right:
         return
-    block = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    block = bare_table()
     block.add_column(NAMES, width=widths[0], overflow="fold")
     for column, width in zip(columns, widths[1:], strict=True):
         block.add_column(column.head, width=width, justify=column.justify, no_wrap=True)
     for one in right:
         block.add_row(name_text(one.record), *(_cell(column, one) for column in columns))
-    console.print(Padding(block, (0, 0, 0, GAP)))
+    print_indented(console, block)
 
 
 def _cell(column: Column, judged: Judged) -> Text:
@@ -256,7 +255,7 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
         if MEANING[status].declined:
             sentences = [f"{names} ({reason})" for reason, names in gathered((r.reason, r) for r in those)]
             if sentences:
-                _print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
+                print_indented(console, f"{status}: {'; '.join(sentences)}", MEANING[status].style)
             continue
         for record in those:
             time, (times, _) = time_text(record), ratio_text(record)
@@ -264,21 +263,14 @@ def _print_others(console: Console, group: Sequence[Record]) -> None:
             if record.status == "inaccurate" and times:
                 name += f", {times} × {record.baseline}"
             words = f"{status_words(status)}: {name}: {record.reason}"
-            _print_indented(console, words, MEANING[status].style)
+            print_indented(console, words, MEANING[status].style)
 
 
 def _print_ran(console: Console, group: Sequence[Record]) -> None:
     for ran, names in gathered((", ".join(record.ran), record) for record in group if record.ran):
-        _print_indented(console, f"ran: {names}: {ran}")
+        print_indented(console, f"ran: {names}: {ran}")
 
 
 def _print_notes(console: Console, group: Sequence[Record]) -> None:
     for note, names in gathered((note, record) for record in group for note in record.notes):
-        _print_indented(console, f"note: {names}: {note}")
-
-
-def _print_indented(console: Console, words: str, style: str = "dim") -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console.print(Padding(Text(words, style=style), (0, 0, 0, GAP)))
+        print_indented(console, f"note: {names}: {note}")

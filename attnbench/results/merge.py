@@ -10,22 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from attnbench.results.format import StoredRun, check_new, read_runs
+from attnbench.results.format import StoredRun, check_new, check_writable, read_runs
 from attnbench.types.errors import BadFile, BadInput
 
 
+def check_place(path: Path) -> None:
+    """Raise :class:`BadInput` where no file can be written, or where something else than a file is."""
+    if path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder: name a file to write")
+    check_writable(path.parent)
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{str(path)!r} is not a regular file: name a file to write")
+
+
 @contextmanager
-def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for writing under a name of its own; it gets its real name when the block ends.
 
-    replaces: True replaces a file of that name, or the one that a link of that name leads to.
+    It replaces a file of that name, or the one that a link of that name leads to.
 
     Raises:
-        BadInput: there is such a file and it is not replaced, or writing fails, as on a full disk.
+        BadInput: as :func:`check_place`, or where writing fails, as on a full disk.
     """
-    real = Path(os.path.realpath(path)) if replaces else path
-    if replaces and real.exists() and not real.is_file():
-        raise BadInput(f"can't write {str(path)!r}: it is not a regular file")
+    check_place(path)
+    real = Path(os.path.realpath(path))
     unfinished = real.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         # Opened as any file, so that the user's umask decides on its permissions.
@@ -33,13 +41,8 @@ def whole_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if replaces:
-            unfinished.replace(real)
-        else:
-            _name(unfinished, path)
+        unfinished.replace(real)
         _force_names(real.parent)
-    except FileExistsError as failure:
-        raise BadInput(f"{str(path)!r} exists; name another file") from failure
     except OSError as failure:
         raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
     finally:
@@ -58,19 +61,6 @@ def check_own(path: Path, first_line: str, command: str) -> None:
     if path.exists():
         kept = f"this file was not written by {command}, and is kept: name another one"
         raise BadInput(f"--out {path}: {kept}")
-
-
-def _name(unfinished: Path, path: Path) -> None:
-    """Give a file a new name. A link fails if the name is taken; a rename would replace that file."""
-    try:
-        os.link(unfinished, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        # The file system has no hard links.
-        if path.exists():
-            raise FileExistsError(path) from None
-        unfinished.rename(path)
 
 
 def _force_names(folder: Path) -> None:
@@ -120,7 +110,7 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
             else:
                 kept[name] = run
     runs = tuple(sorted(kept.values(), key=lambda run: run.manifest.started))
-    with whole_file(out, replaces=False) as file:
+    with whole_file(out) as file:
         for run in runs:
             file.writelines(_pieces(run))
     return Merged(out, runs, tuple(notes))

@@ -19,9 +19,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from attnbench.results.format import check_writable
-from attnbench.results.merge import whole_file
-from attnbench.types.compared import Cell, Measured
+from attnbench.results.merge import check_place, whole_file
+from attnbench.types.compared import Cell, Measured, Time
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.status import MEANING, STATUSES
 from attnbench.types.words import printable_json
@@ -35,9 +34,6 @@ _OTHERWISE = frozenset({*_SYSTEM, "node", "cpu", "processor", "python_version", 
 """Facts that are left out or have another name here. ``node`` is the host, which differs between runners."""
 _ROUNDING = 1e-9
 
-Time = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
-"""A time in seconds or nanoseconds; the limits exclude what is not a time."""
-
 
 class _Stats(msgspec.Struct, frozen=True):
     """The numbers of a benchmark that are read, in seconds."""
@@ -48,22 +44,6 @@ class _Stats(msgspec.Struct, frozen=True):
     median: Time
     q3: Time
     max: Time
-
-
-class _Stored(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A cell as attnbench writes it, in ``extra_info`` or ``left_out``; the fields are those of Cell."""
-
-    case: str
-    rule: str = ""
-    backend: str
-    status: str = ""
-    reason: str = ""
-    fingerprint: str = ""
-    processes_ns: tuple[Time, ...] = ()
-    calls_ns: tuple[Time, ...] = ()
-    reference_ns: dict[str, tuple[Time, ...]] = {}
-    parents: tuple[int, ...] = ()
-    ratio: Time | None = None
 
 
 class _Ours(msgspec.Struct, frozen=True):
@@ -171,13 +151,13 @@ def _cell(name: str, benchmark: _Benchmark) -> Cell:
 def _stored(entry: dict[str, Any]) -> Cell:
     """The cell that attnbench wrote in an entry, which has a case and a backend."""
     bare = Cell(case=entry["case"], rule="", backend=entry["backend"], status="ok")
+    status = entry.get("status") or "ok"
+    if status not in STATUSES:
+        return _error(bare, f"its status is {status!r}, which attnbench does not know")
     try:
-        found = msgspec.convert(entry, _Stored)
+        return msgspec.convert({"rule": "", **entry, "status": status}, Cell)
     except (msgspec.ValidationError, OverflowError) as failure:
         return _error(bare, f"its extra_info is damaged: {failure}")
-    if (found.status or "ok") not in STATUSES:
-        return _error(bare, f"its status is {found.status!r}, which attnbench does not know")
-    return Cell(**msgspec.structs.asdict(found) | {"status": found.status or "ok"})
 
 
 def _error(cell: Cell, reason: str) -> Cell:
@@ -302,9 +282,8 @@ def is_benchmark(cell: Cell) -> bool:
 
 
 def _entry(cell: Cell) -> dict[str, Any]:
-    fields = {name: getattr(cell, name) for name in _Stored.__struct_fields__}
-    entry: dict[str, Any] = msgspec.to_builtins(_Stored(**fields))
-    return entry
+    """The fields of a cell that are not empty."""
+    return {name: value for name, value in msgspec.to_builtins(cell).items() if value}
 
 
 def _benchmark(cell: Cell) -> dict[str, Any]:
@@ -358,11 +337,7 @@ def stats_of(times: Sequence[float]) -> dict[str, Any]:
 
 def check_target(path: Path) -> None:
     """Raise :class:`BadInput` if a file cannot be written; one of pytest-benchmark may be overwritten."""
-    if path.is_dir():
-        raise BadInput(f"{str(path)!r} is a folder; name a file for pytest-benchmark's JSON")
-    if not path.absolute().parent.is_dir():
-        raise BadInput(f"can't write {str(path)!r}: there is no folder {str(path.parent)!r}")
-    check_writable(path.parent)
+    check_place(path)
     if path.exists():
         try:
             _loaded(path)
@@ -380,5 +355,5 @@ def write_pytest_benchmark(run: Measured, path: Path) -> None:
     check_target(path)
     content = printable_json(to_pytest_benchmark(run))
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    with whole_file(path, replaces=True) as file:
+    with whole_file(path) as file:
         file.write(text.encode())

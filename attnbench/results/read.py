@@ -17,7 +17,6 @@ from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadCase, BadFile, go_on_words
 from attnbench.types.record import CandidatePlan, CaseLine, Manifest, Record
 from attnbench.types.uncollected import uncollected
-from attnbench.types.words import count_of
 
 
 def read_side(paths: Sequence[Path]) -> list[Measured]:
@@ -79,38 +78,18 @@ def facts_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def flaws_of(run: StoredRun, *, alone: bool = True) -> Iterator[str]:
-    """Yield what a reader of a run must know: it was cut off, or records or sets are missing.
+    """Yield what a reader of a run must know: it was cut off. Missing lines are refused by their digests.
 
     alone: the file has no other run.
     """
     path, manifest = run.path, run.manifest
-    measured = sum(record.status != "interrupted" for record in run.records)
-    missing = len(set(manifest.cases)) * len(set(manifest.backends)) - measured
     if run.finished is None:
+        measured = sum(record.status != "interrupted" for record in run.records)
+        missing = len(set(manifest.cases)) * len(set(manifest.backends)) - measured
         which, go_on = f"the run {manifest.run_id}", "to resume it, name the file that holds it alone"
         if alone:
             which, go_on = "the run", go_on_words(path, live=bool(manifest.sides), command="attnbench run")
         yield f"{path}: {which} was cut off, {missing} of its records are missing; {go_on}"
-    elif missing > 0:
-        yield f"{path}: {missing} of its records are missing, although the run is marked as finished"
-    there: dict[tuple[str, str], int] = defaultdict(int)
-    indexes: dict[str, list[int]] = defaultdict(list)
-    for one in run.times:
-        indexes[one.case].append(one.index)
-        for backend in one.median_ns:
-            there[one.case, backend] += 1
-    lost = [case for case, found in indexes.items() if max(found) >= len(found)]
-    if manifest.protocol.get("timed") is not False:
-        lost += [r.case for r in run.records if r.status == "ok" and r.sets > there[r.case, r.backend]]
-    unplanned = indexes.keys() - {line.case for line in run.cases}
-    for what, cases in (
-        ("sets that were measured are", lost),
-        ("the line of the case is", sorted(unplanned)),
-    ):
-        if cases:
-            others = len(set(cases)) - 1
-            more = f" and {count_of(others, 'more case')}" if others else ""
-            yield f"{path}: {what} missing, on {cases[0]}{more}"
     if run.torn:
         yield f"{path}: its last line was cut off and is left out"
 

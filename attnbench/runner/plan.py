@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from random import Random
 from statistics import median
@@ -31,7 +31,10 @@ _ALIKE = 4
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls in a sample, samples in a segment, untimed calls before each sample, repetitions, segments."""
+    """Calls in a sample, samples in a segment, untimed calls before each sample, repetitions, segments.
+
+    The fields are those of :class:`~attnbench.types.record.CandidatePlan`.
+    """
 
     calls: int
     samples: int
@@ -56,15 +59,7 @@ def _plan(found: CandidatePlan, calls: Calls, options: Options, note: str) -> Ca
         notes.append("can't be forked once prepared: restarted every few sets instead of for each")
     if calls.sets < options.sets:
         notes.append(f"slow: measured in {calls.sets} of {options.sets} sets; a larger --budget allows all")
-    return replace(
-        found,
-        calls=calls.calls,
-        samples=calls.samples,
-        warm_calls=calls.warm_calls,
-        sets=calls.sets,
-        stretches=calls.stretches,
-        notes=[*notes, *found.notes],
-    )
+    return replace(found, **asdict(calls), notes=[*notes, *found.notes])
 
 
 def plan_all(traces_ns: Mapping[str, Sequence[int]], options: Options) -> dict[str, Calls]:

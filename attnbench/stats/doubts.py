@@ -276,7 +276,7 @@ def clock_problem(sets: Iterable[SetLine], backend: str, *, warm_calls: int = 0)
     own_ns: list[float] = []
     others_ns: list[float] = []
     for block in _blocks(sets, backend):
-        if block.mode == "cold" or block.calls < 1:
+        if block.mode == "cold":
             continue
         launching = chain(block.host_ns, repeat(0))
         for wall, host, turn in zip(block.wall_ns, launching, block.asked_ns, strict=False):

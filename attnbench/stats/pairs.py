@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from math import exp, inf, log
+from math import exp, log
 from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
@@ -54,18 +54,12 @@ def disturbed(block: Block) -> list[bool]:
 
 
 def samples_of(blocks: Iterable[Block]) -> dict[int, Samples]:
-    """Return the samples of one backend in one set, by stretch.
-
-    An impossible time (0, negative, not finite, of no calls) is left out; no valid file holds one.
-    """
+    """Return the samples of one backend in one set, by stretch."""
     rows: dict[int, list[tuple[int, float, bool]]] = {}
     for block in blocks:
-        if (calls := block.calls) < 1:
-            continue
         rows.setdefault(block.stretch, []).extend(
-            (turn, wall / calls, lost)
+            (turn, wall / block.calls, lost)
             for turn, wall, lost in zip(block.turns, block.wall_ns, disturbed(block), strict=False)
-            if 0 < wall < inf
         )
     found = {}
     for stretch, taken in rows.items():

@@ -25,6 +25,7 @@ from attnbench.stats.doubts import (
     waiting_note,
 )
 from attnbench.stats.pairs import Comparison, compare
+from attnbench.stats.sign_test import ends
 from attnbench.stats.summary import Timing, summarise
 from attnbench.types.arithmetic import coarser
 from attnbench.types.case import Case
@@ -150,16 +151,16 @@ def _with_times(
     name, timing, plan = record.backend, measured.timing, planned.contenders[record.backend]
     against = None if name == baseline else compare(sets, name, baseline)
     to_best = None if record.best is None else compare(sets, name, record.best)
-    time = timing.interval
+    low_ms, high_ms, confidence = ends(timing)
     record = replace(
         record,
         status=measured.status,
         reason=measured.reason,
         failed_check=measured.check,
         median_ms=timing.median_ms,
-        low_ms=None if time is None else time.low,
-        high_ms=None if time is None else time.high,
-        confidence=None if time is None else time.confidence,
+        low_ms=low_ms,
+        high_ms=high_ms,
+        confidence=confidence,
         baseline=baseline,
         ratio=1.0 if name == baseline else None,
         ratio_to_best=None if to_best is None else to_best.ratio,
@@ -183,16 +184,19 @@ def _with_times(
     if measured_baseline is not None and measured_baseline.status == "inaccurate":
         note = f"its baseline {baseline} is inaccurate: {planned.contenders[baseline].arithmetic} arithmetic"
         record = replace(record, notes=[*record.notes, note])
-    ratio = against.interval
+    return replace(with_ratio(record, against), pairs=against.pairs, pairs_left_out=against.left_out)
+
+
+def with_ratio(record: Record, found: Comparison | None) -> Record:
+    """Return a record with the ratio of a comparison; None for no ratio."""
+    low, high, confidence = ends(found)
     return replace(
         record,
-        ratio=against.ratio,
-        ratio_low=None if ratio is None else ratio.low,
-        ratio_high=None if ratio is None else ratio.high,
-        ratio_confidence=None if ratio is None else ratio.confidence,
-        p_value=against.p_value,
-        pairs=against.pairs,
-        pairs_left_out=against.left_out,
+        ratio=None if found is None else found.ratio,
+        ratio_low=low,
+        ratio_high=high,
+        ratio_confidence=confidence,
+        p_value=None if found is None else found.p_value,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, comb, isnan, log2
+from typing import Protocol
 
 LEVEL = 0.004
 """The largest p-value of a difference. The sign test is exact, so identical code is called slower in at most
@@ -22,6 +23,20 @@ class Interval:
     low: float
     high: float
     confidence: float
+
+
+class WithInterval(Protocol):
+    """A number with its interval, None where there are too few values for one."""
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval."""
+
+
+def ends(found: WithInterval | None) -> tuple[float, float, float] | tuple[None, None, None]:
+    """Return low, high and confidence of an interval; None for each where there is none."""
+    interval = None if found is None else found.interval
+    return (None, None, None) if interval is None else (interval.low, interval.high, interval.confidence)
 
 
 def median_interval(values: Sequence[float], at_least: float = AT_LEAST) -> Interval | None:

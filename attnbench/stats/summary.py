@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import ceil, exp, inf, log, sqrt
+from math import ceil, exp, log, sqrt
 from statistics import fmean, median
 
 from attnbench.stats.intervals import time_interval
@@ -56,9 +56,8 @@ def two_speeds(times: Iterable[float]) -> TwoSpeeds | None:
     If there is one mode, however skewed, flat or heavy in the tail, the middle is never less dense than both
     sides. Thirty samples show two modes of equal shares, a hundred show one of 15 %. Times that drift slowly
     over more than 20 %, or come in few clumps, may be taken for two modes; they had two at the time.
-    Impossible times (0, negative, not finite) are left out.
     """
-    given = sorted(time for time in times if 0 < time < inf)
+    given = sorted(times)
     # Every n-th in order of size is as good as all. In order of time it could fall in step with them.
     logs = list(map(log, given[:: 1 + len(given) // ENOUGH]))
     n = len(logs)
@@ -137,7 +136,6 @@ def _neighbours(lines: Sequence[SetLine], backend: str) -> Iterator[tuple[float,
                 turns = [
                     (turn, name, log(wall / block.calls))
                     for turn, wall in zip(block.turns, block.wall_ns, strict=False)
-                    if block.calls >= 1 and 0 < wall < inf
                 ]
                 stretches[number, block.stretch] += turns
                 by_name[name] += [logs for _, _, logs in turns]

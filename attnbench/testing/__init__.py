@@ -38,19 +38,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BackendConformance": "conformance",
-    "ConformanceCase": "cases",
-    "Counts": "findings",
-    "Finding": "findings",
-    "NotConforming": "findings",
-    "Report": "findings",
-    "check_backend": "judge",
-    "conformance_cases": "judge",
+    "cases": ("ConformanceCase",),
+    "conformance": ("BackendConformance",),
+    "findings": ("Counts", "Finding", "NotConforming", "Report"),
+    "judge": ("check_backend", "conformance_cases"),
 }
+"""The public names of each module."""
 
 
 def __getattr__(name: str) -> object:
     """Import a public name at its first use: the process that looks at a backend needs few modules."""
-    if name in _HOMES:
-        return getattr(import_module(f"attnbench.testing.{_HOMES[name]}"), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"attnbench.testing.{module}"), name)
     raise AttributeError(f"module 'attnbench.testing' has no attribute {name!r}")

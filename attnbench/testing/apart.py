@@ -6,17 +6,14 @@ soon as it is known. A process that ends early loses only the reply it was worki
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
 
-from attnbench.ipc.process import kill_group
+from attnbench.ipc.process import answer_of
 from attnbench.types.extensions import Source
 from attnbench.types.words import one_line
 
@@ -64,33 +61,16 @@ def look(asked: Asked) -> list[Reply]:
         return []
     limit_s = START_S + PER_ANSWER_S * (len(asked.looks) + len(asked.again))
     replies: list[Reply] = []
-    for line in _written(msgspec.json.encode(asked), limit_s).splitlines():
+    question = msgspec.json.encode(asked)
+    _, written, _ = answer_of(
+        sys.executable, "attnbench.testing.apart", {"OMP_NUM_THREADS": "1"}, question, limit_s
+    )
+    for line in written.splitlines():
         try:
             replies.append(msgspec.json.decode(line, type=Reply))
         except msgspec.DecodeError:
             break
     return replies
-
-
-def _written(asked: bytes, limit_s: float) -> bytes:
-    """Return what the process has written when it ends or its time is over.
-
-    It writes to a file: a pipe would stay open until all processes that the backend has forked close it.
-    """
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "attnbench.testing.apart"],
-            stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
-        )  # fmt: skip
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(asked, timeout=limit_s)
-        finally:
-            kill_group(process.pid)
-            process.wait()
-        out.seek(0)
-        return out.read()
 
 
 def main() -> None:

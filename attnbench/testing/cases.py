@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -25,6 +24,7 @@ from attnbench.types.mask import parse_mask
 from attnbench.types.rule import Rule
 from attnbench.types.words import clean, one_line
 from attnbench.worker.failures import no_answer
+from attnbench.worker.prepared import missing_modules
 
 MASKS = ("none", "causal", "causal:lower_right", "window:9", "padding", "bool", "float")
 MASKS_BY_HEAD = ("bool:per_head", "float:per_head")
@@ -300,9 +300,8 @@ def absent(backend: Backend, device: str | None = None) -> str:
     device = device_of(backend) if device is None else device
     if device not in backend.devices:
         return f"runs on {' and '.join(backend.devices)} only"
-    missing = [name for name in backend.requires if not _importable(name)]
-    if missing:
-        return f"needs {', '.join(missing)}, which is not installed"
+    if missing := missing_modules(backend):
+        return missing
     if device == "cuda":
         import torch
 
@@ -315,13 +314,6 @@ def absent(backend: Backend, device: str | None = None) -> str:
     except BaseException as failure:
         return f"available() raised {one_line(failure)}"
     return "" if reason is None else clean(reason)
-
-
-def _importable(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ImportError:
-        return False
 
 
 def _covering(taken: list[Candidate], backend: Backend) -> list[Candidate]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta
 
 from attnbench.types.status import Status
 
@@ -29,6 +31,9 @@ def baseline_of(contender: str, baseline: str) -> str:
     return sided(backend, BASE) if side else baseline
 
 
+Time = Annotated[float, Meta(gt=0, le=1e18)]
+"""A time in seconds or nanoseconds; files that hold what is not a time are refused."""
+
 Origin = Literal["attnbench", "pytest-benchmark"]
 
 
@@ -52,12 +57,12 @@ class Cell:
     backend: str
     status: Status
     reason: str = ""
-    processes_ns: tuple[float, ...] = ()
-    calls_ns: tuple[float, ...] = ()
-    reference_ns: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    processes_ns: tuple[Time, ...] = ()
+    calls_ns: tuple[Time, ...] = ()
+    reference_ns: dict[str, tuple[Time, ...]] = field(default_factory=dict)
     fingerprint: str = ""
     parents: tuple[int, ...] = ()
-    ratio: float | None = None
+    ratio: Time | None = None
 
     @property
     def key(self) -> tuple[str, str]:

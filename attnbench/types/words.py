@@ -59,6 +59,12 @@ def count_of(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def share_of(given: float | str) -> float:
+    """Return a share from a number or a text, as 2% or 0.02; raises ValueError and OverflowError."""
+    text = str(given).strip()
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
 """Names appear in ids, files, tables and command lines."""
 NAMES_ARE = "use letters, digits, '_', '.' and '-', and begin with a letter or digit"

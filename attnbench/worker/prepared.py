@@ -293,10 +293,24 @@ def _input_names(stored: Mapping[str, Stored]) -> list[str]:
     return [name for name in stored if name != UPSTREAM]
 
 
+def missing_modules(backend: Backend) -> str:
+    """Return in words which modules that a backend declares are not installed; "" if all are.
+
+    They are not imported, but a dotted name imports its parents.
+    """
+    missing = []
+    for name in backend.requires:
+        try:
+            found = find_spec(name)
+        except ImportError:
+            found = None
+        missing += [name] if found is None else []
+    return f"needs {', '.join(missing)}, which is not installed" if missing else ""
+
+
 def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
-    missing = [name for name in backend.requires if not _importable(name)]
-    if missing:
-        raise NotPrepared("unavailable", f"needs {', '.join(missing)}, which is not installed")
+    if missing := missing_modules(backend):
+        raise NotPrepared("unavailable", missing)
     asking = "available()"
     try:
         absent = backend.available(case.device)
@@ -340,11 +354,3 @@ def _brought(source: Source, kind: type[T], name: str) -> T:
             return record
     why = "; ".join(loaded.faults) or f"{loaded.source} brings no {name!r} here"
     raise NotPrepared("error", clean(why))
-
-
-def _importable(name: str) -> bool:
-    """Return whether a module can be found, without importing it; a dotted name imports its parents."""
-    try:
-        return find_spec(name) is not None
-    except ImportError:
-        return False

@@ -13,7 +13,6 @@ from attnbench.results.format import RunWriter
 from attnbench.types.errors import BadFile
 from attnbench.types.record import EndLine, Manifest, Record
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*sets that were measured are missing")
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
 MANIFEST = Manifest(
     format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],

@@ -74,7 +74,7 @@ def test_a_file_that_can_not_be_written_is_said_before_anything_is_measured(
     for words in (["run", CASE], ["run", "--resume", str(stored("a"))]):
         result = invoke(*words, "--benchmark-json", "a/b.json")
         assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr == "attnbench: can't write 'a/b.json': there is no folder 'a'\n"
+        assert result.stderr == "attnbench: there is no folder 'a'; make it, or name another file\n"
 
 
 def test_a_run_that_was_gone_on_with_is_written_too(

@@ -15,7 +15,7 @@ from click.testing import Result
 
 from attnbench.cli.process import write_what_stdout_can
 
-HEAVY = {"torch", "numpy", "pandas", "rich", "msgspec", "pluggy", "matplotlib", "scipy", "email"}
+HEAVY = {"torch", "numpy", "pandas", "rich", "msgspec", "pluggy", "matplotlib", "scipy"}
 PLAN = ("run", "attention/dot/H1-L16-D8", "--backend", "eager", "--plan", "--format", "csv")
 
 RUN_LINES = """

@@ -115,6 +115,3 @@ def test_nothing_measured_has_no_speeds() -> None:
     assert own_two_speeds([], "mine") is None
     assert own_two_speeds([set_line(0, mine=[])], "mine") is None
     assert own_two_speeds([set_line(0, mine=[block([])], base=[block([5])])], "mine") is None
-    odd = [set_line(0, mine=[block([0, -1] * 20 + [10, 20] * 20)], base=[block([0] * 80)])]
-    assert own_two_speeds(odd, "mine") is not None
-    assert own_two_speeds(odd, "base") is None

@@ -53,11 +53,6 @@ def test_sets_without_it_do_not_count() -> None:
     assert timed_calls(sets, "missing") == 0
 
 
-def test_a_set_of_nothing_but_impossible_times_is_none() -> None:
-    assert summarise([set_line(0, mine=[block([0, -1])])], "mine") is None
-    assert summed([set_line(0, mine=[block([0])]), *simple_sets(mine=[7])]).sets == 1
-
-
 @pytest.mark.parametrize(("preempted", "contended"), [(0, False), (2, False), (3, True), (4, True)])
 def test_contended_is_more_than_half_of_the_samples(preempted: int, contended: bool) -> None:
     cpu = [90] * preempted + [100] * (4 - preempted)

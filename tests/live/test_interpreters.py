@@ -52,9 +52,9 @@ def test_two_environments_are_measured_each_with_what_it_has(
         assert {"one", "new"} <= backends["head"]
         assert not {"new", "of_the_folder"} & backends["base"]
         assert (sides.base.name, sides.base.python) == (str(old), f"{old}/bin/python")
-        versions = sides.base_facts.versions["mini_v"], sides.head_facts.versions["mini_v"]
+        versions = sides.facts["base"].versions["mini_v"], sides.facts["head"].versions["mini_v"]
         assert versions == ("1.0", "2.0")
-        assert sides.head_facts.versions["python"] == ".".join(map(str, sys.version_info[:3]))
+        assert sides.facts["head"].versions["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
 def test_a_commit_is_measured_with_another_interpreter(project: Install, tmp_path: Path) -> None:

@@ -87,9 +87,9 @@ def test_without_a_commit(project: Install) -> None:
 
 def test_a_bare_repository_and_gits_own_folder(there: Project, tmp_path: Path) -> None:
     run_git(tmp_path, "clone", "--quiet", "--bare", str(there.repo), "bare")
-    with pytest.raises(BadInput, match="bare repository"):
+    with pytest.raises(BadInput, match=r"with files.*work tree"):
         repository_of(tmp_path / "bare")
-    with pytest.raises(BadInput, match="git's own folder"):
+    with pytest.raises(BadInput, match=r"with files.*work tree"):
         repository_of(there.repo / ".git")
 
 
@@ -101,7 +101,7 @@ def test_without_git(there: Project, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gits_own_reason_is_handed_on(there: Project) -> None:
     (there.repo / ".git" / "config").write_text("[core\n")
-    with pytest.raises(BadInput, match=r"can't read the repository at .*bad config"):
+    with pytest.raises(BadInput, match=r"with files.*bad config"):
         repository_of(there.repo)
     with pytest.raises(GitFailed, match="bad config"):
         git(there.repo, "status")

@@ -76,7 +76,7 @@ def test_each_side_has_the_code_of_its_commit(compared: Compared) -> None:
     assert {"one", "gone"} <= sides.backends()["base"]
     assert {"one", "new"} <= sides.backends()["head"]
     assert not {"new", "uncommitted"} & sides.backends()["base"]
-    for side, facts in ((sides.base, sides.base_facts), (sides.head, sides.head_facts)):
+    for side, facts in zip((sides.base, sides.head), sides.facts.values(), strict=True):
         assert Path(facts.files["mini_a"]) == Path(side.tree) / "mini_a.py"
         assert not Path(side.tree).is_relative_to(compared.project.repo)
         assert not Path(side.tree).exists()
@@ -99,7 +99,7 @@ def test_each_side_has_the_code_of_its_commit(compared: Compared) -> None:
 )
 def test_backends_of_a_module(compared: Compared, module: str, base: set[str], head: set[str]) -> None:
     sides = compared.sides
-    for facts, names in ((sides.base_facts, base), (sides.head_facts, head)):
+    for facts, names in ((sides.facts["base"], base), (sides.facts["head"], head)):
         assert {name for name, home in facts.backends.items() if home == module} == names
 
 
@@ -113,7 +113,7 @@ def test_what_a_side_lacks_is_noted(compared: Compared) -> None:
 
 
 def test_what_is_outside_of_the_repository_is_the_same_file(compared: Compared) -> None:
-    base, head = compared.sides.base_facts.files, compared.sides.head_facts.files
+    base, head = compared.sides.facts["base"].files, compared.sides.facts["head"].files
     assert base["mini_outside"] == head["mini_outside"]
     assert base["mini_p"] != head["mini_p"]
 
@@ -143,7 +143,7 @@ def test_the_same_commit_twice_is_two_copies(project: Install) -> None:
     sides = sides_of(there, commit, "main")
     assert sides.base.commit == sides.head.commit == commit
     assert (sides.base.name, sides.head.name) == (commit[:9], f"main ({commit[:9]})")
-    assert sides.base_facts.files != sides.head_facts.files
+    assert sides.facts["base"].files != sides.facts["head"].files
 
 
 def test_a_commit_against_what_is_installed(project: Install) -> None:
@@ -152,7 +152,7 @@ def test_a_commit_against_what_is_installed(project: Install) -> None:
     there.commit(mini_n=plugin("one"))
     there.write(mini_n=plugin("two"))
     sides = sides_of(there, "HEAD", None)
-    assert sides.backends() == {"base": {"one"}, "head": {"two", *sides.head_facts.backends}}
+    assert sides.backends() == {"base": {"one"}, "head": {"two", *sides.facts["head"].backends}}
     assert (sides.head.commit, sides.head.name) == ("", "what is installed here")
 
 

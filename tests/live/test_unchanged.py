@@ -71,10 +71,8 @@ def both(tmp_path: Path, base: dict[str, str], head: dict[str, str]) -> TwoSides
     sides = side("base", tmp_path / "a", base), side("head", tmp_path / "b", head)
     # Rules and operations that come with attnbench are installed on both sides alike.
     files = {source.module: str(sys.modules[source.module].__file__) for source in BUILT_IN.plugins}
-    (one, ours), (other, theirs) = sides
-    return TwoSides(
-        one, other, with_facts(ours, files=files | ours.files), with_facts(theirs, files=files | theirs.files)
-    )
+    facts = {one.label: with_facts(found, files=files | found.files) for one, found in sides}
+    return TwoSides(sides[0][0], sides[1][0], facts)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +113,12 @@ def test_backends_with_the_same_code_are_left_out(
 
 def test_other_interpreters_or_libraries_change_everything(tmp_path: Path) -> None:
     sides = both(tmp_path, FILES, FILES)
-    newer = with_facts(sides.head_facts, versions=VERSIONS | {"torch": "2.8.0"})
-    assert unchanged(replace(sides, head_facts=newer), registry(), CASES) == set()
+    newer = with_facts(sides.facts["head"], versions=VERSIONS | {"torch": "2.8.0"})
+    assert unchanged(replace(sides, facts={**sides.facts, "head": newer}), registry(), CASES) == set()
     other = replace(sides.head, python="/other/python")
     assert unchanged(replace(sides, head=other), registry(), CASES) == set()
-    moved = with_facts(sides.head_facts, attnbench="/other/attnbench/__init__.py")
-    assert unchanged(replace(sides, head_facts=moved), registry(), CASES) == set()
+    moved = with_facts(sides.facts["head"], attnbench="/other/attnbench/__init__.py")
+    assert unchanged(replace(sides, facts={**sides.facts, "head": moved}), registry(), CASES) == set()
 
 
 def test_one_commit_cannot_differ_from_itself(tmp_path: Path) -> None:
@@ -152,8 +150,8 @@ def test_named_backends_are_measured_whatever_they_are(tmp_path: Path) -> None:
 
 def test_a_backend_that_a_side_lacks_has_changed(tmp_path: Path) -> None:
     sides = both(tmp_path, FILES, FILES)
-    fewer = with_facts(sides.base_facts, backends={"dotty": "pack.dotty", "theirs": "elsewhere"})
-    assert unchanged(replace(sides, base_facts=fewer), registry(), CASES) == {"dotty"}
+    fewer = with_facts(sides.facts["base"], backends={"dotty": "pack.dotty", "theirs": "elsewhere"})
+    assert unchanged(replace(sides, facts={**sides.facts, "base": fewer}), registry(), CASES) == {"dotty"}
 
 
 @pytest.mark.parametrize(
@@ -177,14 +175,12 @@ def test_rules_operations_and_attnbench_count_too(tmp_path: Path, changed: str, 
         "attnbench/backends/compiled.py": "import importlib",
     }
     sides = both(tmp_path, files, files | {f"attnbench/{changed}": "import os as new"})
-    here: dict[str, Any] = {
-        label: with_facts(facts, attnbench=f"{one.tree}/attnbench/__init__.py")
-        for label, one, facts in (
-            ("base_facts", sides.base, sides.base_facts), ("head_facts", sides.head, sides.head_facts)
-        )
-    }  # fmt: skip
+    here = {
+        one.label: with_facts(sides.facts[one.label], attnbench=f"{one.tree}/attnbench/__init__.py")
+        for one in (sides.base, sides.head)
+    }
     known = registry()
     fast = known.backends["fast"]
     known.backends["fast"] = replace(fast, record=replace(fast.record, rules=("cosine",)))
     del known.backends["theirs"]
-    assert unchanged(replace(sides, **here), known, CASES) == left
+    assert unchanged(replace(sides, facts=here), known, CASES) == left

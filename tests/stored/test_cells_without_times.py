@@ -45,24 +45,6 @@ def failed(status: Status) -> Cell:
         (cell(processes_ns=()), cell(), "missing", "ok in base, and yet without a sample"),
         (cell(), cell(processes_ns=()), "missing", "ok in new, and yet without a sample"),
         (
-            cell(),
-            cell(processes_ns=(1.0, float("nan"))),
-            "missing",
-            "ok in new, and yet with impossible times",
-        ),
-        (
-            cell(processes_ns=(0.0, 1.0)),
-            cell(),
-            "missing",
-            "ok in base, and yet with impossible times",
-        ),
-        (
-            cell(),
-            cell(processes_ns=(1.0, float("inf"))),
-            "missing",
-            "ok in new, and yet with impossible times",
-        ),
-        (
             cell(fingerprint="1 pair"),
             cell(fingerprint="2 pairs"),
             "missing",

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from made_sides import CASES, GOLDEN, measured, ok, run_of
 
 from attnbench.compare.history import Step, history, in_order
-from attnbench.compare.stored import compare_sides
 from attnbench.results.read import read_side
 from attnbench.types.compared import Cell, Measured
 
@@ -28,7 +27,7 @@ def days(steps: list[Step]) -> list[tuple[str, int, int | None]]:
 
 def test_each_step_is_compared_with_the_one_before() -> None:
     runs = [run_of(ok("eager", 1.0), ok("bmm", 2.0), started=day(n)) for n in (3, 1, 2)]
-    assert days(history(runs, compare_sides)) == [
+    assert days(history(runs)) == [
         ("eager", 1, None), ("eager", 2, 1), ("eager", 3, 2), ("bmm", 1, None), ("bmm", 2, 1), ("bmm", 3, 2),
     ]  # fmt: skip
 
@@ -37,7 +36,7 @@ def test_a_run_without_the_cell_is_skipped() -> None:
     runs = [
         run_of(ok(name, 1.0), started=day(n)) for n, name in enumerate(("eager", "bmm", "eager"), start=1)
     ]
-    assert days(history(runs, compare_sides, backends=["eager"])) == [("eager", 1, None), ("eager", 3, 1)]
+    assert days(history(runs, backends=["eager"])) == [("eager", 1, None), ("eager", 3, 1)]
 
 
 def test_runs_of_several_machines_do_not_mix() -> None:
@@ -46,16 +45,16 @@ def test_runs_of_several_machines_do_not_mix() -> None:
         run_of(ok("eager", 1.0), started=day(n), environment=environment)
         for n, environment in enumerate(machines, start=1)
     ]
-    steps = history(runs, compare_sides)
+    steps = history(runs)
     assert [before for _, _, before in days(steps)] == [None, None, 1, 2]
     assert [s.why for s in steps] == ["", "not measured as before: cpu (Zen, then Xeon)", "", ""]
 
 
 def test_cases_and_backends_are_chosen() -> None:
     run = run_of(ok("eager", 1.0), ok("eager", 1.0, case=CASES[1]), ok("bmm", 1.0, case=CASES[1]))
-    chosen = history([run], compare_sides, cases=[CASES[1]], backends=["bmm", "none"])
+    chosen = history([run], cases=[CASES[1]], backends=["bmm", "none"])
     assert [s.cell.key for s in chosen] == [(CASES[1], "bmm")]
-    assert len(history([run], compare_sides)) == 3
+    assert len(history([run])) == 3
 
 
 def test_dates_are_ordered_in_time_whatever_their_zone() -> None:
@@ -67,7 +66,7 @@ def test_dates_are_ordered_in_time_whatever_their_zone() -> None:
 @settings(max_examples=20)
 @given(runs=st.lists(measured(), max_size=4))
 def test_no_cell_of_any_run_is_lost(runs: list[Measured]) -> None:
-    steps = history(runs, compare_sides)
+    steps = history(runs)
     found = sorted((s.run.started, *s.cell.key) for s in steps)
     assert found == sorted((run.started, *cell.key) for run in runs for cell in run.cells)
     for step in steps:
@@ -84,8 +83,8 @@ def test_steps_have_the_verdicts_of_compare() -> None:
         run_of(ok("eager", *(3 * ms for ms in slow)), started=day(2)),
         run_of(Cell(CASES[0], "dot", "eager", "mismatch", reason="rms error"), started=day(3)),
     ]
-    verdicts = [(s.compared.verdict, s.compared.ratio) for s in history(runs, compare_sides) if s.compared]
+    verdicts = [(s.compared.verdict, s.compared.ratio) for s in history(runs) if s.compared]
     assert verdicts == [("slower", pytest.approx(3.0)), ("mismatch", None)]
-    steps = history(read_side([GOLDEN]), compare_sides, cases=["test_tiny.py::test_sum"])
+    steps = history(read_side([GOLDEN]), cases=["test_tiny.py::test_sum"])
     assert [step.run.version for step in steps] == ["4.0.0"] * 3 + ["5.3.1"] * 3
     assert {step.compared.verdict for step in steps if step.compared} == {"unclear"}

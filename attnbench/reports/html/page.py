@@ -14,14 +14,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.columns import in_order, name_text, table_columns
+from attnbench.reports.answer import takes_text
+from attnbench.reports.columns import in_order, name_text, table_columns, time_text
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
 from attnbench.reports.html.words import (
     facts,
     failures,
     findings,
     isolated,
-    leads_of,
     machine_of,
     suite_of,
 )
@@ -119,7 +119,7 @@ def _section(run: Run, place: int, judged: Sequence[Judged]) -> dict[str, Any]:
     """The values of one run for the template."""
     manifest, path = run.manifests[place], run.paths[place]
     answer = run.answers[place]
-    leads = [] if answer is None else leads_of(answer)
+    leads = () if answer is None else answer.leads
     failed, quiet = failures(judged)
     unfinished = path in run.unfinished
     go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
@@ -153,6 +153,8 @@ def _table(judged: Sequence[Sequence[Judged]]) -> dict[str, Any]:
         "rest": [column for column in columns if column.head not in first],
         "names": names,
         "backend_of": name_text,
+        "time_of": time_text,
+        "takes_of": takes_text,
         "backends": list(dict.fromkeys(name_text(one.record) for one in every)),
         "statuses": [status for status in STATUSES if status in statuses],
         "verdicts": [word for word in (*WORDS, BASELINE) if word in verdicts],

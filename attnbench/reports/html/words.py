@@ -9,11 +9,11 @@ from typing import Any
 
 from attnbench.cases.work import human_bytes
 from attnbench.reports.answer import takes_text
-from attnbench.reports.columns import name_text, time_text
+from attnbench.reports.columns import name_text
 from attnbench.reports.formats import plain
 from attnbench.reports.judged import Judged
 from attnbench.reports.overview import counted
-from attnbench.stats.answer import Answer
+from attnbench.stats.answer import Lead
 from attnbench.types.compared import BASE, HEAD
 from attnbench.types.record import Manifest
 from attnbench.types.status import MEANING, STATUSES, Status
@@ -30,22 +30,6 @@ class Finding:
     subject: str
     text: str
     tone: str = "plain"
-
-
-@dataclass(frozen=True)
-class Lead:
-    """The fastest backend of a case and the next one.
-
-    takes: time of the next over the fastest's, as text. sure: ``clear`` if all others are shown to be slower,
-    ``not clear`` if not, ``alone`` if no other backend has a time.
-    """
-
-    case: str
-    best: str
-    time: str
-    following: str
-    takes: str
-    sure: str
 
 
 @dataclass(frozen=True)
@@ -107,33 +91,18 @@ def _lead_findings(leads: Sequence[Lead]) -> list[Finding]:
     clear: dict[str, list[str]] = {}
     for lead in leads:
         if lead.sure == "clear":
-            clear.setdefault(lead.best, []).append(lead.takes)
+            clear.setdefault(name_text(lead.best), []).append(takes_text(lead.takes))
     found = []
     for best, takes in sorted(clear.items(), key=lambda one: -len(one[1])):
         least, most = min(takes, key=float), max(takes, key=float)
         by = least if least == most else f"{least} to {most}"
         text = f"is the fastest in {len(takes):,} of {total}. The next backend takes {by} times as long."
         found.append(Finding(best, text, "good"))
-    unclear = sum(lead.sure == "not clear" for lead in leads)
+    unclear = sum(lead.sure not in ("clear", "alone") for lead in leads)
     if unclear:
         text = f"The lead is not clear in {unclear:,} of {total}: others may be as fast."
         found.append(Finding("", text, "unsure"))
     return found
-
-
-def leads_of(answer: Answer) -> list[Lead]:
-    """The fastest backend of each case that has a time, in the order of the run, as words."""
-    return [
-        Lead(
-            one.best.case,
-            name_text(one.best),
-            time_text(one.best) or "",
-            "" if one.following is None else name_text(one.following),
-            "" if one.takes is None else takes_text(one.takes),
-            one.sure if one.sure in ("clear", "alone") else "not clear",
-        )
-        for one in answer.leads
-    ]
 
 
 def failures(judged: Sequence[Judged]) -> tuple[list[Failed], list[Failed]]:
