@@ -156,11 +156,14 @@ class CaseRun:
 
     @contextmanager
     def losses_noted(self) -> Iterator[None]:
-        """Note the loss of a process. If it is the second, the records say so."""
+        """Note the loss of a process. If it is the second, and no backend's doing, the records say so."""
         try:
             yield
         except HelperLost as lost:
-            if self.losses:
+            if lost.backend:
+                reason = f"{lost}, and no other backend ran then"
+                self.record_failure(lost.backend, WorkerFailed("crashed", reason))
+            elif self.losses:
                 left = [self.registry.backends[name] for name in self.names if name not in self.recorded]
                 self.record_all(left, lost.status, str(lost))
             self.losses += 1

@@ -18,7 +18,7 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
 from attnbench.plugins.registry import Entry
 from attnbench.runner.context import CaseContext, give_draw, open_context, prepare_worker, score
-from attnbench.runner.link import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
+from attnbench.runner.link import ServerLost, VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.runner.outputs import MismatchFound, check_draw, check_draws, give_checked
 from attnbench.runner.pool import WorkerPool
 from attnbench.stats.protocol import ORACLE_FLOPS, can_be_forked
@@ -154,7 +154,11 @@ def _each(
     Where anything else than a worker fails, results are undone and it is raised, once all checks have ended:
     who catches it closes what the checks use.
     """
-    futures = {entry.name: pool.executor.submit(check, entry) for entry in entries}
+    futures = {}
+    for entry in entries:
+        futures[entry.name] = future = pool.executor.submit(check, entry)
+        if pool.one_at_a_time and isinstance(lost := future.exception(), ServerLost):
+            lost.backend = entry.name
     wait(futures.values())
     failures = {name: failure for name, future in futures.items() if (failure := future.exception())}
     results = {name: future.result() for name, future in futures.items() if name not in failures}

@@ -86,9 +86,13 @@ HIGHEST_PRIORITY = -20
 
 
 class HelperLost(Exception):  # noqa: N818
-    """A process of attnbench ended or was stopped. status: of missing records when it happened twice."""
+    """A process of attnbench ended or was stopped.
+
+    status: of the records that are missing if it happens twice. backend: the only one that ran then, or "".
+    """
 
     status: Status = "interrupted"
+    backend = ""
 
 
 class ServerLost(HelperLost):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from attnbench.runner.case import CaseRun, CheckedCase, check_case
 from attnbench.runner.check import Candidate
-from attnbench.runner.link import HelperLost, VerifierFailed
+from attnbench.runner.link import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.pool import WorkerPool
 from attnbench.runner.repetitions import RepetitionUnderWay
 from attnbench.runner.workers import TimedWorkers
@@ -31,7 +31,8 @@ def run_cases(runs: Sequence[CaseRun]) -> None:
     while again:
         again = False
         pool.start_servers(runs[0].case.threads)
-        if any(run.losses for run in runs):
+        pool.one_at_a_time = any(run.losses for run in runs)
+        if pool.one_at_a_time:
             # What stopped one server may have stopped all, which is one loss and not several.
             pool.wait_for_servers(runs[0].case.threads)
         try:
@@ -53,6 +54,10 @@ def _measure(checked: Sequence[CheckedCase]) -> None:
     workers = TimedWorkers(pool)
     pool.keep_off_measured_cores(threads)
     try:
+        if pool.one_at_a_time:
+            for one in checked:
+                with one.run.losses_noted():
+                    _try_alone(workers, one)
         for index in range(pool.options.sets):
             left = [
                 (one, taking_part)
@@ -76,6 +81,21 @@ def _measure(checked: Sequence[CheckedCase]) -> None:
     clock.spend("sets")
     for one in checked:
         _record_times(one)
+
+
+def _try_alone(workers: TimedWorkers, one: CheckedCase) -> None:
+    """Time each candidate alone, to find one that ends its server; nothing is kept.
+
+    Raises:
+        ServerLost: it names the backend.
+    """
+    for each in _taking_part(one, len(one.run.sets)):
+        try:
+            _repetition(one.run.pool, workers, one, 0, [each])
+        except ServerLost as lost:
+            lost.backend = each.name
+            raise
+        workers.end_repetition()
 
 
 def _taking_part(one: CheckedCase, index: int) -> list[Candidate]:

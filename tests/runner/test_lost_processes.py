@@ -127,3 +127,14 @@ def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_pa
     assert [record.reason for record in stored.records if record.status != "ok"] == []
     assert stored.finished is not None
     assert stored.finished.wall_s < 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kills_its_server", "third_kill_its_server"])
+def test_a_backend_that_kills_its_server_harms_its_own_row(
+    odd_plugins: None, tmp_path: Path, name: str
+) -> None:
+    stored = run(tmp_path, ("eager", name, "bmm"), ids=(PLAIN,))
+    expected = {"eager": RIGHT, "bmm": RIGHT, name: ("crashed", "", "")}
+    assert_records(by_backend(stored), expected)
+    assert stored.finished is not None

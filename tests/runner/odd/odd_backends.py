@@ -85,6 +85,21 @@ def raise_an_error() -> None:
     raise ValueError("not today")
 
 
+def kill_its_server() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    hang()
+
+
+def kills_its_server(setup: Setup) -> Call:
+    """In every call, also in those of its check."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        kill_its_server()
+        return q
+
+    return call
+
+
 def hang() -> None:
     while True:
         signal.pause()
@@ -204,7 +219,7 @@ def double(true: Callable[[], int]) -> Callable[[], int]:
 @hookimpl
 def attnbench_backends() -> Iterator[Backend]:
     third = (os.abort, exit_at_once, exit_politely, raise_an_error, hang, tell_rubbish, close_everything,
-             kill_the_victim)  # fmt: skip
+             kill_the_victim, kill_its_server)  # fmt: skip
     prepares = {f"third_{act.__name__}": in_turn(3, act) for act in third}
     every = (work_for_long, tell_where_it_runs)
     prepares |= {f"every_{act.__name__}": in_every_turn(act) for act in every}
@@ -212,6 +227,7 @@ def attnbench_backends() -> Iterator[Backend]:
     prepares["takes_64_mib"] = takes_64_mib
     prepares |= {f"traced_{act.__name__}": when_traced(act) for act in (exit_at_once, raise_an_error, hang)}
     prepares["calls_flash"] = calls_flash
+    prepares["kills_its_server"] = kills_its_server
     prepares["keeps_its_answer"] = keeps_its_answer
     for number in "123":
         prepares[f"honest{number}"] = lambda setup: right
