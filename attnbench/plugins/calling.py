@@ -44,13 +44,28 @@ def strict() -> bool:
 
 
 @contextlib.contextmanager
+def intact() -> Iterator[list[str]]:
+    """Put back what other code in this process needs, and yield a list that afterwards says what was gone."""
+    path, limit, gone = [*sys.path], sys.getrecursionlimit(), list[str]()
+    try:
+        yield gone
+    finally:
+        if sys.getrecursionlimit() < limit:
+            sys.setrecursionlimit(limit)
+            gone.append("lowers the recursion limit, which was put back")
+        if not isinstance(sys.path, list) or any(folder not in sys.path for folder in path):
+            sys.path = path
+            gone.append("takes folders off sys.path, which were put back")
+
+
+@contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Keep stdout and the working folder as they are, whatever is called inside.
+    """Keep stdout, the working folder and what :func:`intact` guards as they are, whatever is called inside.
 
     Prints of Python, of libraries and of child processes go to stderr. A C library that buffers its output
     may print it later, and elsewhere.
     """
-    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as after:
+    with intact(), contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as after:
         # A descriptor of the folder, because its name may lead elsewhere afterwards.
         with contextlib.suppress(OSError):
             folder = os.open(".", os.O_RDONLY)
