@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from attnbench.types.errors import PluginFailed
 from attnbench.types.words import clean, one_line
 
 TRACE = "ATTNBENCH_TRACE_PLUGINS"
@@ -23,15 +24,25 @@ T = TypeVar("T")
 
 @contextmanager
 def traced(what: str) -> Iterator[None]:
-    """Where TRACE is set, print on stderr the action and its milliseconds."""
+    """Where TRACE is set, print on stderr the action and its milliseconds.
+
+    Raises:
+        PluginFailed: the code inside called ``os._exit``.
+    """
     start, ended = time.perf_counter(), "raised"
     try:
         yield
         ended = "done"
+    except Exited as end:
+        raise PluginFailed(f"plugin {what}: {end}") from end
     finally:
         ms = 1e3 * (time.perf_counter() - start)
         if os.environ.get(TRACE):
             print(f"attnbench: trace: {what}: {ended} after {ms:.1f} ms", file=sys.stderr)  # noqa: T201
+
+
+class Exited(SystemExit):
+    """A plugin called ``os._exit`` in attnbench's own process."""
 
 
 class Raised(Exception):  # noqa: N818
@@ -58,6 +69,18 @@ def intact() -> Iterator[list[str]]:
             gone.append("takes folders off sys.path, which were put back")
 
 
+def _not_ending() -> Callable[[int], NoReturn]:
+    """Return a function for ``os._exit`` that ends forks of this process, but not this process."""
+    real, pid = os._exit, os.getpid()
+
+    def ending(status: int) -> NoReturn:
+        if os.getpid() != pid:
+            real(status)
+        raise Exited(f"called os._exit({status!r}), which would end the command without a word")
+
+    return ending
+
+
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Keep stdout, the working folder and what :func:`intact` guards as they are, whatever is called inside.
@@ -66,6 +89,8 @@ def undisturbed() -> Iterator[None]:
     may print it later, and elsewhere.
     """
     with intact(), contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as after:
+        after.callback(setattr, os, "_exit", os._exit)
+        os._exit = _not_ending()  # type: ignore[assignment]
         # A descriptor of the folder, because its name may lead elsewhere afterwards.
         with contextlib.suppress(OSError):
             folder = os.open(".", os.O_RDONLY)
@@ -93,11 +118,12 @@ def call(function: Callable[..., T], *args: Any) -> T:
     Raises:
         Raised: it raised anything but ``KeyboardInterrupt``, ``SystemExit`` included. With
             ``ATTNBENCH_STRICT_PLUGINS`` its own exception is raised.
+        Exited: it called ``os._exit``; call this within :func:`traced`, which names it.
     """
     try:
         with undisturbed():
             return function(*args)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exited):
         raise
     except BaseException as failure:
         if strict():
