@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -137,9 +138,11 @@ def commands_here(ctx: click.Context, own: Mapping[str, str]) -> PluginCommands:
 
 def _imported(command: PluginCommand) -> click.Command:
     """Import a command; raises :class:`Failure` if it does not import or is not a command of click."""
+    module, _, attribute = command.module.partition("[")[0].partition(":")
+    names = [name for name in attribute.strip().split(".") if name]
     try:
         with traced(f"importing {command}"):
-            found = call(command.load)
+            found = call(lambda: reduce(getattr, names, import_module(module.strip())))
     except Raised as failure:
         raise Failure(f"plugin {command}: cannot be imported: {failure}", 3) from failure
     if not isinstance(found, click.Command):

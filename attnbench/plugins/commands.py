@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from importlib.metadata import Distribution, EntryPoint, entry_points
+from pathlib import Path
 
-from attnbench.types.words import NAME, NAMES_ARE, clean
+from attnbench.types.words import clean
 
 CHOSEN = "ATTNBENCH_LOAD_PLUGINS"
 """The environment variable that chooses installed plugins; see :func:`chosen_words`."""
@@ -29,6 +31,7 @@ def is_chosen(distribution: str, name: str, words: Collection[str] | None) -> bo
 
 
 GROUP = "attnbench.commands"
+_POINTS = "entry_points.txt"
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,6 @@ class PluginCommand:
     def __str__(self) -> str:
         return f"{self.distribution} {self.version} ({self.module})"
 
-    def load(self) -> object:
-        """Import what the entry point names."""
-        return EntryPoint(self.name, self.module, GROUP).load()
-
 
 @dataclass(frozen=True)
 class PluginCommands:
@@ -59,9 +58,14 @@ class PluginCommands:
 
 def plugin_commands(own: Collection[str]) -> PluginCommands:
     """Find the commands of plugins. own: names of attnbench's commands, which no plugin may take."""
+    commands = _installed(chosen_words())
+    if not commands:
+        return PluginCommands({})
+    from attnbench.types.words import NAME, NAMES_ARE
+
     found: dict[str, PluginCommand] = {}
     faults = []
-    for command in _installed(chosen_words()):
+    for command in commands:
         if not NAME.fullmatch(command.name):
             faults.append(f"{command}: the command {command.name!r}: {NAMES_ARE}")
         elif command.name in own:
@@ -84,17 +88,58 @@ def named_by_commands() -> Iterator[str]:
 
 
 def _installed(words: Collection[str] | None) -> list[PluginCommand]:
-    """Return the commands that words choose, by distribution."""
-    found = [
-        PluginCommand(clean(point.name), clean(point.value), *facts_of(point.dist))
-        for point in entry_points(group=GROUP)
-    ]
-    chosen = [command for command in found if is_chosen(command.distribution, command.name, words)]
-    return sorted(chosen, key=lambda command: (command.distribution, command.name))
+    """Return the commands that words choose. The first of two distributions with one name counts."""
+    seen, found = set[str](), []
+    for folder in _folders():
+        facts = _metadata(folder)
+        name, version = facts.get("name", Path(folder).stem), facts.get("version", "unknown")
+        if name in seen:
+            continue
+        seen.add(name)
+        found += [
+            PluginCommand(point, module, name, version, facts.get("summary", ""))
+            for point, module in _points(folder)
+            if is_chosen(name, point, words)
+        ]
+    return sorted(found, key=lambda command: (command.distribution, command.name))
 
 
-def facts_of(distribution: Distribution | None) -> tuple[str, str, str]:
-    """Return the name, the version and the summary of a distribution."""
-    facts = {} if distribution is None else distribution.metadata.json
-    name, version, summary = (clean(str(facts.get(key, ""))) for key in ("name", "version", "summary"))
-    return name, version, summary
+def _folders() -> Iterator[str]:
+    """Yield the metadata folders on ``sys.path`` of distributions that may bring commands.
+
+    importlib.metadata would find them too, but its import takes longer than all of ``--help``.
+    """
+    for place in dict.fromkeys(sys.path):
+        with contextlib.suppress(OSError), os.scandir(place or ".") as entries:
+            for entry in entries:
+                if entry.name.endswith((".dist-info", ".egg-info")) and GROUP in _text(entry.path, _POINTS):
+                    yield entry.path
+
+
+def _points(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values of a distribution's entry points, in the format of configparser.
+
+    https://packaging.python.org/en/latest/specifications/entry-points/#file-format
+    """
+    from configparser import ConfigParser, Error
+
+    parser = ConfigParser(delimiters="=", interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
+    with contextlib.suppress(Error):
+        parser.read_string(_text(folder, _POINTS))
+    if parser.has_section(GROUP):
+        yield from ((clean(name), clean(value)) for name, value in parser.items(GROUP))
+
+
+def _metadata(folder: str) -> dict[str, str]:
+    """Return the head of a distribution's metadata: name, version, summary and more."""
+    head = (_text(folder, "METADATA") or _text(folder, "PKG-INFO")).partition("\n\n")[0]
+    lines = [line.partition(":") for line in head.splitlines() if not line[:1].isspace()]
+    return {name.lower(): clean(value) for name, colon, value in lines if colon}
+
+
+def _text(folder: str, file: str) -> str:
+    try:
+        return Path(folder, file).read_text("utf-8", "replace")
+    except OSError:
+        return ""

@@ -8,16 +8,16 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.abc import SourceLoader
-from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, distributions, packages_distributions, version
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from stat import S_ISREG
 from types import ModuleType
 
-from attnbench.plugins.commands import CHOSEN, chosen_words, facts_of, is_chosen, named_by_commands
+from attnbench.plugins.commands import CHOSEN, chosen_words, is_chosen, named_by_commands
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
-from attnbench.types.words import clean
+from attnbench.types.words import clean, printable
 
 
 def file_digest(content: bytes) -> str:
@@ -65,10 +65,18 @@ def installed() -> Iterator[Source]:
 
     The first of two distributions with one name on the path counts, as for Python itself.
     """
-    found = [
-        Source(clean(point.name), clean(point.value), *facts_of(point.dist)[:2])
-        for point in entry_points(group=GROUP)
-    ]
+    seen: set[str] = set()
+    found: list[Source] = []
+    for distribution in distributions():
+        name = distribution.name
+        if name in seen:
+            continue
+        seen.add(name)
+        found += [
+            Source(*map(printable, (point.name, point.value, name, distribution.version)))
+            for point in distribution.entry_points
+            if point.group == GROUP
+        ]
     yield from sorted(found, key=lambda s: (s.distribution != "attnbench", s.distribution, s.name))
 
 

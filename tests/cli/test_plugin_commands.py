@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.shell_completion import BashComplete
@@ -150,6 +151,18 @@ def test_the_choice_of_plugins_holds_for_commands(
         monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", words)
         assert [line.split()[0] for line in section(invoke("--help"))] == names
         assert invoke("list", "suites").stderr == ""
+
+
+def test_metadata_that_can_not_be_read_brings_nothing(
+    invoke: Invoke, tmp_path: Path, add_distribution: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_distribution("attnbench-a", {}, commands={"one": "mini_a:main"})
+    monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", "one")
+    info = tmp_path / "site-attnbench-a" / "attnbench_a-1.0.dist-info"
+    (info / "METADATA").unlink()
+    assert section(invoke("--help")) == ["one attnbench_a-1.0 unknown"]
+    (info / "entry_points.txt").write_bytes(b"attnbench.commands \xff\n= [\n")
+    assert "Commands of plugins" not in invoke("--help").stdout
 
 
 def test_the_shell_completes_them_and_their_options(add_distribution: Add) -> None:
