@@ -15,7 +15,7 @@ from click.testing import Result
 
 from attnbench.cli.process import write_what_stdout_can
 
-HEAVY = {"torch", "numpy", "pandas", "rich", "msgspec", "pluggy", "matplotlib", "scipy"}
+HEAVY = {"torch", "numpy", "pandas", "rich", "msgspec", "pluggy", "matplotlib", "scipy", "email"}
 PLAN = ("run", "attention/dot/H1-L16-D8", "--backend", "eager", "--plan", "--format", "csv")
 
 RUN_LINES = """
@@ -91,7 +91,7 @@ def test_help_completion_and_usage_errors_import_nothing_heavy(tmp_path: Path) -
 
 def test_lists_import_neither_torch_nor_pandas() -> None:
     lines = "attnbench list rules", "attnbench list cases edges", "attnbench plugins"
-    assert imported(*lines) & {"torch", "pandas", "matplotlib", "scipy"} == set()
+    assert imported(*lines) & {"torch", "pandas", "matplotlib", "scipy", "email"} == set()
     assert imported("complete attnbench run --backend e") & {"torch", "pandas", "rich", "scipy"} == set()
 
 

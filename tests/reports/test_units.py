@@ -85,7 +85,7 @@ def test_a_printed_ratio_is_on_the_side_of_its_interval(value: float, below: flo
     elif high < 0.999:
         assert high * 0.99999 <= last < 1
         assert float(text) < 1
-    else:
+    elif low <= 1 <= high:
         assert (first, last) == tuple(float(x) for x in interval(value, low, high).strip("[]").split(", "))
 
 
