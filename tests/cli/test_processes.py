@@ -91,7 +91,7 @@ def test_help_completion_and_usage_errors_import_nothing_heavy(tmp_path: Path) -
 
 def test_lists_import_neither_torch_nor_pandas() -> None:
     lines = "attnbench list rules", "attnbench list cases edges", "attnbench plugins"
-    assert imported(*lines) & {"torch", "pandas", "matplotlib", "scipy", "email"} == set()
+    assert imported(*lines) & {"torch", "pandas", "matplotlib", "scipy"} == set()
     assert imported("complete attnbench run --backend e") & {"torch", "pandas", "rich", "scipy"} == set()
 
 
