@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
-from attnbench.types.backend import Layout
 from attnbench.types.case import ORDERS, Case, orders_of
 from attnbench.types.operation import Shape
 
@@ -25,25 +26,25 @@ def strides_of(order: str, shape: Shape, row: int) -> tuple[int, ...]:
 
 
 def input_strides(case: Case) -> dict[str, tuple[int, ...]]:
-    """Return the strides of q, k and v, and of the gradient of ``out``; none with the layout ``own``.
-
-    The gradient lies as q does, but with nothing beside it.
-    """
+    """Return the strides of q, k and v, and of the gradient of ``out``; none with the layout ``own``."""
     if case.layout == "own":
         return {}
-    q, k, v = orders_of(case.layout)
-    row = _row(*_shapes(case).values())
-    orders = {"q": q, "k": k, "v": v, "out": "BLHD" if q == "BL3HD" else q}
-    shapes = _shapes(case) | {"out": (case.B, case.H, case.Lq, case.Dv)}
+    shapes = _shapes(case)
+    row = _row(*shapes.values())
+    orders = dict(zip(shapes, orders_of(case.layout), strict=True)) | {"out": output_order(case.layout)}
+    shapes["out"] = (case.B, case.H, case.Lq, case.Dv)
     return {name: strides_of(order, shapes[name], row) for name, order in orders.items()}
 
 
-def lie_contiguous(case: Case, layout: Layout) -> bool:
-    """Return whether q, k and v of a case are contiguous for a backend of this layout."""
-    own = input_strides(case)
-    return not own or all(
-        lie_alike(shape, own[name], strides_of(layout, shape, 0)) for name, shape in _shapes(case).items()
-    )
+def output_order(layout: str) -> Literal["BLHD", "LBHD"]:
+    """Return the order in which a layer takes the output to merge its heads."""
+    return "LBHD" if orders_of(layout)[0] == "LBHD" else "BLHD"
+
+
+def lies_as(case: Case, layout: str) -> bool:
+    """Return whether the inputs of a case, which has a layout, lie as in this one."""
+    own, others = input_strides(case), input_strides(replace(case, layout=layout))
+    return all(_lie_alike(shape, own[name], others[name]) for name, shape in _shapes(case).items())
 
 
 def layout_of(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> str | None:
@@ -53,14 +54,14 @@ def layout_of(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> str 
     """
     row, found = _row(*shapes), []
     for shape, own in zip(shapes, strides, strict=True):
-        same = (order for order in ORDERS if lie_alike(shape, own, strides_of(order, shape, row)))
+        same = (order for order in ORDERS if _lie_alike(shape, own, strides_of(order, shape, row)))
         found.append(next(same, None))
     if None in found:
         return None
     return str(found[0]) if len(set(found)) == 1 else "_".join(map(str, found))
 
 
-def lie_alike(shape: Shape, first: Sequence[int], second: Sequence[int]) -> bool:
+def _lie_alike(shape: Shape, first: Sequence[int], second: Sequence[int]) -> bool:
     """Return whether two strides of a shape put all elements at the same places."""
     return all(size == 1 or a == b for size, a, b in zip(shape, first, second, strict=True))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.ids import parse_case, short_id
-from attnbench.cases.layouts import lie_contiguous
+from attnbench.cases.layouts import lies_as
 from attnbench.choice.table import Choice, Table, differences, kind_of, machine_of, not_servable, read_table
 from attnbench.plugins.registry import Registry, load_and_tell
 from attnbench.programs.classify import MaskReader, Words
@@ -19,13 +19,15 @@ from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile, BadInput
 from attnbench.types.mask import Mask
+from attnbench.worker.layouts import merging
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attnbench.types.backend import Call
 
-_Rows = list[tuple[Case, Choice]]
+_Rows = dict[object, list[tuple[Case, Choice]]]
+"""The choices with their cases, by what :func:`_shape_of` says."""
 
 _MOST_SHAPES = 4096
 """Prepared calls are kept for so many shapes; then all are prepared anew."""
@@ -65,7 +67,11 @@ def load(path: str | Path, *, force: bool = False) -> Callable[..., Any]:
         raise BadInput(f"{words}; force=True uses it all the same")
     for choice in table.choices:
         registry.backend(choice.backend)
-        if refused := not_servable(parse_case(choice.case), registry):
+        try:
+            refused = not_servable(parse_case(choice.case), registry)
+        except BadCase as failure:
+            raise BadFile(f"{str(path)!r} is not a choice of attnbench: {failure}") from failure
+        if refused:
             raise BadFile(f"{str(path)!r} is not a choice of attnbench: {choice.case!r}: {refused}")
     return _attention(table, registry)
 
@@ -79,8 +85,12 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
     from torch.compiler import is_compiling
     from torch.nn.functional import scaled_dot_product_attention as default
 
-    rows = [(parse_case(choice.case), choice) for choice in table.choices]
-    reader = MaskReader() if any(_needs_tensor(case.mask) for case, _ in rows) else None
+    rows: _Rows = {}
+    for choice in table.choices:
+        first = parse_case(choice.case)
+        rows.setdefault(_shape_of(first), []).append((first, choice))
+    masks = {first.mask for near in rows.values() for first, _ in near}
+    reader = MaskReader() if any(map(_needs_tensor, masks)) else None
     known: dict[object, _Found] = {}
 
     def find(same: object, *call: Any) -> _Found:
@@ -173,14 +183,15 @@ def _needs_tensor(mask: Mask) -> bool:
     return mask not in (Mask(), Mask(causal="upper_left"))
 
 
-def _alike(rows: _Rows, case: Case) -> _Rows:
-    """Return the rows of calls that are as the case, in whatever layout."""
-    kind = kind_of(replace(case, layout="own"))
-    return [
-        (first, choice)
-        for first, choice in rows
-        if first.Lk <= case.Lk <= max(first.Lk, choice.upto) and kind_of(replace(first, layout="own")) == kind
-    ]
+def _shape_of(case: Case) -> object:
+    """Return what cases have in common that differ in masks, layouts and ranges of lengths alone."""
+    return kind_of(replace(case, layout="own", mask=Mask()))
+
+
+def _alike(rows: _Rows, case: Case) -> list[tuple[Case, Choice]]:
+    """Return the rows of calls that are as the case, with whatever mask and layout."""
+    near = rows.get(_shape_of(case), [])
+    return [(first, one) for first, one in near if first.Lk <= case.Lk <= max(first.Lk, one.upto)]
 
 
 def _find(
@@ -206,16 +217,15 @@ def _find(
         case = replace(case_of(call), pass_="both" if graph else "forward")
     except BadCase as failure:
         return _torchs(str(failure))
-    if word is None:
-        near = [first for first, _ in rows if first.B == case.B and first.Lk <= case.Lk]
-        if any(_alike(rows, replace(case, mask=first.mask)) for first in near):
-            return _READ
-    alike = [] if word is None else _alike(rows, case)
+    alike = _alike(rows, case)
+    if alike and word is None:
+        return _READ
+    alike = [(first, choice) for first, choice in alike if first.mask == case.mask]
     if not alike:
         return _torchs(f"nothing was proved for {short_id(case)}")
     strides = query.stride(), key.stride(), value.stride()
-    choice = next((choice for first, choice in alike if _lie_as(first, choice, case, registry)), None)
-    if not layout or choice is None:
+    choice = next((one for first, one in alike if layout and _lie_as(first, one, case, registry)), None)
+    if choice is None:
         return _torchs(f"nothing was proved for {short_id(case)} with strides {strides}", strides)
     backend, rule = registry.backend(choice.backend), registry.rule(case.rule)
     refused = backend.available(case.device) or backend.supports(case, rule)
@@ -225,14 +235,15 @@ def _find(
     if case.constants and scale is not None:  # A case has seven digits of it.
         case = replace(case, constants=(("scale", float(scale)),))
     prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
-    return _Found(_heads_inside(prepared) if backend.layout == "BLHD" else prepared, words, strides)
+    # The output lies as it did while it was timed, so that a program can merge heads without a copy.
+    served = merging(prepared, case, backend.layout)
+    return _Found(_heads_inside(served) if backend.layout == "BLHD" else served, words, strides)
 
 
 def _lie_as(first: Case, choice: Choice, case: Case, registry: Registry) -> bool:
     """Return whether the inputs of a case lie as those that were measured: copies may take what is gained."""
-    if first.layout == "own":
-        return lie_contiguous(case, registry.backend(choice.backend).layout)
-    return first.layout == case.layout
+    own = registry.backend(choice.backend).layout
+    return lies_as(case, own if first.layout == "own" else first.layout)
 
 
 def _heads_inside(call: Call) -> Call:

@@ -56,7 +56,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
         ms, interval = step
         bounds = "" if interval is None else f" {duration_interval(ms, interval.low, interval.high)}"
         far = None if interval is None else reach(ms, interval.low, interval.high)
-        say(f"all counted calls: {duration(ms, far)}{bounds} less")
+        say(f"all counted calls: {duration(ms, far)}{bounds} less, where calls are as the cases")
     with whole_file(out) as file:
         file.write(write_table(table).encode())
     note(f"{count_of(len(table.choices), 'choice')} in {out}")

@@ -93,9 +93,7 @@ def captured(calls: Calls, *, by_step: bool) -> Captured:
             continue
         name, kept = short_id(case), one.kind.kept if isinstance(one.kind, Call) else None
         if isinstance(one.kind, Call) and not one.kind.layout:
-            notes[f"{name}: no word says how its inputs lie in memory; they are measured contiguous"] += (
-                one.forward
-            )
+            notes["no word says how their inputs lie in memory; they are measured contiguous"] += one.forward
         if kept is not None:
             notes[f"{name}: the program's mask keeps about {kept:.0%} of pairs, the case 80%"] += one.forward
         backward = min(one.backward, one.forward)

@@ -13,7 +13,7 @@ from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.layouts import layout_of
+from attnbench.cases.layouts import layout_of, strides_of
 from attnbench.programs.begin import BY_NAME, FLEX
 from attnbench.programs.classify import MaskReader, Words, mask_words
 from attnbench.programs.tally import Call, Kind, Tally, Unclassified
@@ -212,7 +212,9 @@ class Watch:
         words = Words("none") if mask is None else mask_words(mask, B, heads, Lq, Lk)
         dropout = given["dropout_p"] if given.get("training", True) else 0.0
         # It makes queries, keys and values of its own, from positions that come before the batch.
-        return call_of("multi_head_attention_forward", query, sizes, "LBHD", words, None, dropout)
+        shapes = [(B, heads, Lq, D), (B, heads, Lk, D), (B, heads, Lk, D)]
+        layout = layout_of(shapes, [strides_of("LBHD", shape, 0) for shape in shapes]) or ""
+        return call_of("multi_head_attention_forward", query, sizes, layout, words, None, dropout)
 
     def _words(self, mask: Tensor | None, sizes: dict[str, int]) -> Words:
         if mask is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.layouts import input_strides
+from attnbench.cases.layouts import input_strides, output_order
 from attnbench.ipc.names import OUT, UPSTREAM
 from attnbench.types.backend import Layout
-from attnbench.types.case import Case, orders_of
+from attnbench.types.case import Case
 from attnbench.worker.outputs import exchanged, reach_of
 
 if TYPE_CHECKING:
@@ -50,14 +50,19 @@ def with_strides(tensor: Tensor, strides: Sequence[int]) -> Tensor:
 
 
 def merging(call: Call, case: Case, layout: Layout) -> Call:
-    """Return a call whose output lies as a layer takes it that merges the heads, copied if it has to be."""
+    """Return a call whose output lies as a layer takes it that merges the heads, copied if it has to be.
+
+    What is no tensor of heads comes as it is, to be refused.
+    """
     if case.layout == "own":
         return call
-    wanted = "LBHD" if orders_of(case.layout)[0] == "LBHD" else "BLHD"
+    wanted = output_order(case.layout)
     there = tuple(layout.index(axis) for axis in wanted)
     back = tuple(wanted.index(axis) for axis in layout)
 
     def merged(*inputs: Any) -> Any:
-        return call(*inputs).permute(there).contiguous().permute(back)
+        out = call(*inputs)
+        whole = getattr(out, "ndim", 0) == 4 and hasattr(out, "permute")
+        return out.permute(there).contiguous().permute(back) if whole else out
 
     return merged

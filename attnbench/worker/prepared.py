@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attnbench.cases.ids import parse_case
-from attnbench.cases.layouts import lie_contiguous
+from attnbench.cases.layouts import lies_as
 from attnbench.cases.work import output_elements
 from attnbench.check.gradients import GradientPass, passed, with_gradients
 from attnbench.check.reference import PLAIN
@@ -320,7 +320,7 @@ def _refuse(backend: Backend, case: Case, rule: Rule) -> None:
         raise NotPrepared(*classify(failure, asking), "supports") from failure
     _decline("unavailable", "available()", absent)
     _decline("unsupported", "supports()", reason)
-    if backend.needs_contiguous and not lie_contiguous(case, backend.layout):
+    if backend.needs_contiguous and case.layout != "own" and not lies_as(case, backend.layout):
         raise NotPrepared("unsupported", f"takes contiguous inputs only, and not the layout {case.layout}")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import timeit
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.choice.table import Choice, Table, machine_of, write_table
 from attnbench.plugins.registry import load_registry
 from attnbench.types.backend import Setup
+from attnbench.worker.layouts import merging
 
 CASES = ("B1-H1-Lq4-Lk4-D8/none", "B1-H1-Lq4-Lk4-D8/causal+window:2")
 
@@ -48,7 +50,8 @@ def main() -> None:
         print(f"{words}: torch's function {plain:.2f}, the choice {through:.2f}: {through - plain:.2f} more")
     registry, case = load_registry(), parse_case(f"attention/dot/{CASES[0]}")
     rule = registry.rule(case.rule)
-    call = registry.backend("eager").prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
+    prepared = registry.backend("eager").prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
+    call = merging(prepared, replace(case, layout="BLHD"), "BHLD")
     plain = least_us(lambda: call(four, four, four))
     through = least_us(lambda: attention(four, four, four, scale=1.0))
     print(

@@ -261,7 +261,7 @@ def test_layouts_are_those_of_the_memory() -> None:
         "scaled_dot/B2-H2-L16-D4": 1,
     }
     (note,) = calls.captured.notes
-    assert note.endswith("no word says how its inputs lie in memory; they are measured contiguous")
+    assert note.endswith("no word says how their inputs lie in memory; they are measured contiguous")
 
 
 def test_numbers_of_numpy_and_torch_are_scales_and_probabilities() -> None:

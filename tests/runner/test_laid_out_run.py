@@ -74,10 +74,16 @@ def test_outputs_are_copied_to_where_heads_are_merged(
     assert again.data_ptr() == merged.data_ptr(), "what lies there already is not copied"
 
 
+def test_what_is_no_tensor_of_heads_comes_as_it_is() -> None:
+    case = parse_case(f"{SIZES}/BLHD")
+    for out in (None, torch.zeros(3), torch.zeros(2, 2, 16, 8).numpy()):
+        assert merging(lambda q, k, v, out=out: out, case, "BHLD")(0, 0, 0) is out
+
+
 @pytest.mark.parametrize("layout", ["BHLD", "BLHD"])
 def test_a_gradient_lies_as_the_output(layout: Layout) -> None:
     upstream = torch.randn(2, 2, 16, 8)
-    for word, axes in (("BL3HD", (0, 2, 1, 3)), ("LBHD", (2, 0, 1, 3))):
+    for word, axes in (("BL3HD", (0, 2, 1, 3)), ("BHLD", (0, 2, 1, 3)), ("LBHD", (2, 0, 1, 3))):
         laid = laid_out("upstream", upstream, parse_case(f"{SIZES}/{word}"), layout)
         seen = laid if layout == "BHLD" else laid.transpose(1, 2)
         assert torch.equal(seen, upstream)
