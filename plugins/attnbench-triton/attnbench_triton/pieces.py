@@ -1,0 +1,89 @@
+"""Pieces that all kernels share: tiles of matrices, spans of blocks, and the scores of a block in base 2.
+
+Scores carry the factor log2(e), so that weights are powers of 2, which the hardware computes. A score that the
+mask drops is -inf. In all kernels p are positions of queries on the key axis and j are keys. They have the
+shapes (M, 1) and (1, N), or (1, M) and (N, 1), and broadcast.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-1e30)
+"""Below any score, but finite: the difference of two -inf would be NaN."""
+
+
+@triton.jit
+def tanh(x):
+    """Compute tanh of float32 within 2e-7 of its value, near 0 too.
+
+    Below 0.6 by Lambert's continued fraction x / (1 + x² / (3 + x² / (5 + …))), where 1 - e^(-2x) would lose
+    digits. The interpreter has no functions of libdevice.
+    """
+    size, square = tl.abs(x), x * x
+    far = tl.exp2(size * (-2 * LOG2_E))
+    top = tl.where(size < 0.6, size * (945 + square * (105 + square)), 1 - far)
+    bottom = tl.where(size < 0.6, 945 + square * (420 + 15 * square), 1 + far)
+    return tl.where(x < 0, -top / bottom, top / bottom)
+
+
+@triton.jit
+def tile(
+    matrix, stride, start, low, high, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """Load the rows from ``start`` on, (ROWS, COLS). Features from WIDTH on are 0.
+
+    If MASKED, rows before ``low`` and from ``high`` on are 0 too. All others must lie in the matrix.
+    """
+    rows, features = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    # A matrix may have more than 2^31 elements, a tile has not.
+    at = matrix + start.to(tl.int64) * stride + rows * stride + features
+    if MASKED:
+        return tl.load(at, (start + rows >= low) & (start + rows < high) & (features < WIDTH), other=0.0)
+    if WIDTH < COLS:
+        return tl.load(at, features < WIDTH, other=0.0)
+    return tl.load(at)
+
+
+@triton.jit
+def spans(first, last, whole_first, whole_last, BLOCK: tl.constexpr):
+    """Return where blocks with a kept pair begin, their number, and the same of those without dropped pairs.
+
+    Half-open ranges: ``first`` to ``last`` holds all kept pairs, ``whole_first`` to ``whole_last`` no others.
+    """
+    begin = tl.maximum(first, 0) // BLOCK
+    end = tl.maximum(tl.cdiv(tl.maximum(last, 0), BLOCK), begin)
+    whole_begin = tl.minimum(tl.cdiv(tl.maximum(whole_first, begin * BLOCK), BLOCK), end)
+    whole_end = tl.minimum(tl.maximum(tl.maximum(whole_last, 0) // BLOCK, whole_begin), end)
+    return begin * BLOCK, end - begin, whole_begin * BLOCK, whole_end - whole_begin
+
+
+@triton.jit
+def scores_of(
+    product, p, j, high, before, after, scale, cap, slope, table, table_rows, row_inside,
+    ALIBI: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Compute the scores of a block in base 2, and which pairs are kept.
+
+    A pair is kept if j is below ``high``, and at most ``before`` keys before or ``after`` keys behind p.
+    ``scale`` has the factor log2(e), or 1 / cap where there is a cap, which has it then, as slopes have.
+    table: an explicit mask at the batch element and head, bytes or numbers; ``table_rows``: where rows begin.
+    """
+    scores = product * scale
+    if cap is not None:
+        scores = tanh(scores) * cap
+    if ALIBI:
+        scores -= slope * tl.abs(p - j).to(tl.float32)
+    keep = j < high
+    if MASKED:
+        keep = keep & (p - j <= before) & (j - p <= after)
+        if table is not None:
+            added = tl.load(table + table_rows + j, keep & row_inside, other=0)
+            if table.dtype.element_ty == tl.uint8:
+                keep = keep & (added != 0)
+            else:
+                scores += added.to(tl.float32) * LOG2_E
+                keep = keep & (added > -float("inf"))
+        scores = tl.where(keep, scores, -float("inf"))
+    return scores, keep
