@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench_triton import choices
 from attnbench_triton.backward import keys_kernel, queries_kernel
+from attnbench_triton.choices import power_of_2
 from attnbench_triton.decode import decode_kernel, merge_kernel
 from attnbench_triton.forward import forward_kernel
 
@@ -20,17 +21,15 @@ if TYPE_CHECKING:
     from attnbench_triton.choices import Choice
 
 LOG2_E = math.log2(math.e)
-MOST_ROWS = 64
-"""Queries of a group that one program of the decoding kernel takes. More go through the forward kernel."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """What the kernels are told of a case, besides the activations and what has gradients.
 
-    before, after: the keys that a query sees on each side of its own. lengths: int32 (B,). table: the explicit
-    mask (B or 1, H or 1, Lq, Lk), uint8 to keep pairs, else added to scores. chosen: the blocks of kernels by
-    name, found at the first call of each.
+    before, after: the keys that a query sees on each side of its own. lengths: int32 (B,). table: the
+    explicit mask (B or 1, H or 1, Lq, Lk), uint8 to keep pairs, else added to scores. chosen: the blocks of
+    kernels by name, found at the first call of each.
     """
 
     case: Case
@@ -59,13 +58,11 @@ class Problem:
         }  # fmt: skip
 
 
-def power_of_2(size: int, least: int = 16) -> int:
-    """Return the size of a block that holds ``size``: a power of 2, and enough for a matrix product."""
-    return max(least, 1 << (size - 1).bit_length())
-
-
 def attention(problem: Problem, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor | None) -> Tensor:
-    """Return (B, H, Lq, Dv) for q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv); slopes and sinks (H,)."""
+    """Return (B, H, Lq, Dv) for q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv).
+
+    learned: slopes of ALiBi and sinks, (H,) each or None.
+    """
     import torch
 
     if not torch.is_grad_enabled():
@@ -84,7 +81,7 @@ def forward(
     q, k, v = (_in_rows(x) for x in (q, k, v))
     out = q.new_empty((case.B, case.H, case.Lq, case.Dv))
     lse = q.new_empty((case.B, case.H, case.Lq), dtype=torch.float32)
-    if case.group * case.Lq <= MOST_ROWS:
+    if choices.splits_keys(case):
         _decode(problem, q, k, v, out, lse, slopes, sinks)
         return out, lse
     _launch(
@@ -113,6 +110,7 @@ def _decode(
     merge_kernel[(case.B * case.H * case.Lq,)](
         parts, sums, out, lse, sinks, case.H, case.Lq, splits,
         DV=case.Dv, DV_BLOCK=power_of_2(case.Dv), SPLITS_BLOCK=power_of_2(splits),
+        **choices.OPTIONS,
     )  # fmt: skip
 
 

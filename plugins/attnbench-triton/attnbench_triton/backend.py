@@ -22,7 +22,7 @@ WIDEST_HEAD = 256
 ALIBI = "alibi"
 FAR = 1 << 30
 """More keys than there are."""
-MOST_INTERPRETED = 1 << 17
+MOST_INTERPRETED = 1 << 18
 """Pairs of a query and a key, over all heads: the interpreter takes about a second for so many."""
 
 

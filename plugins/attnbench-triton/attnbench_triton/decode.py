@@ -1,15 +1,14 @@
 """Few queries and many keys: programs share the keys of a head, and a second kernel merges their results.
 
-All queries of all heads that share a key/value head are rows of one block, so that its keys are read once. Dao
-et al. 2023, Flash-Decoding for long-context inference.
+All queries of all heads that share a key/value head are rows of one block, so that its keys are read once.
+Dao et al. 2023, Flash-Decoding for long-context inference.
 """
 
 import triton
 import triton.language as tl
 
 from attnbench_triton.forward import attend
-from attnbench_triton.names import named
-from attnbench_triton.pieces import LOG2_E, LOWEST, spans
+from attnbench_triton.pieces import LOG2_E, LOWEST, named, spans
 
 SPLITS_AT_ONCE = tl.constexpr(16)
 
@@ -21,7 +20,7 @@ def decode_kernel(
     B, Hkv, Lq, Lk, offset, before, after, scale, cap, splits,
     GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
     PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Write outputs over one split of the keys to ``parts`` (B, H, Lq, splits, DV), log-sum-exps to ``sums``.
 
     ``sums`` (B, H, Lq, splits) are in base 2, without the sink, and LOWEST for a split without a kept key.
@@ -45,14 +44,14 @@ def decode_kernel(
     queries = tl.load(q_at, used[:, None] & (features < D), other=0.0)
 
     low, seen = offset - before, tl.minimum(high, Lq + offset + after)
-    begin, blocks, _, _ = spans(low, seen, low, seen, N)
+    begin, blocks, _, _ = spans(low, seen, 0, 0, N)
     share = tl.cdiv(blocks, splits)
     mine = tl.maximum(tl.minimum(share, blocks - split * share), 0)
     out, total, largest = attend(
         tl.zeros([M, DV_BLOCK], tl.float32), tl.zeros([M], tl.float32), tl.full([M], LOWEST, tl.float32),
         queries, k + b * k_b + h * k_h, v + b * v_b + h * v_h, k_j, v_j, i[:, None] + offset, slope,
         table, g[:, None].to(tl.int64) * table_h + i[:, None] * table_i, used[:, None],
-        begin + split * share * N, mine, mine, 0, low, seen, high, before, after, scale, cap,
+        begin + split * share * N, mine, 0, 0, low, seen, high, before, after, scale, cap,
         D, DV, N, slopes is not None, True, PRECISION,
     )  # fmt: skip
 
@@ -68,7 +67,7 @@ def decode_kernel(
 def merge_kernel(
     parts, sums, out, lse, sinks, H, Lq, splits,
     DV: tl.constexpr, DV_BLOCK: tl.constexpr, SPLITS_BLOCK: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Write one row of ``out`` (B, H, Lq, DV) and of ``lse`` (B, H, Lq) from its splits, and the sink."""
     row = tl.program_id(0).to(tl.int64)
     every = tl.arange(0, SPLITS_BLOCK)

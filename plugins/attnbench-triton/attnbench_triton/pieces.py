@@ -1,9 +1,12 @@
-"""Pieces that all kernels share: tiles of matrices, spans of blocks, and the scores of a block in base 2.
+"""Pieces that all kernels share: names, tiles of matrices, spans of blocks, the scores of a block in base 2.
 
-Scores carry the factor log2(e), so that weights are powers of 2, which the hardware computes. A score that the
-mask drops is -inf. In all kernels p are positions of queries on the key axis and j are keys. They have the
-shapes (M, 1) and (1, N), or (1, M) and (N, 1), and broadcast.
+Scores carry the factor log2(e), so that weights are powers of 2, which the hardware computes. A score that
+the mask drops is -inf. In all kernels p are positions of queries on the key axis and j are keys. They have
+the shapes (M, 1) and (1, N), or (1, M) and (N, 1), and broadcast.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -13,8 +16,16 @@ LOWEST = tl.constexpr(-1e30)
 """Below any score, but finite: the difference of two -inf would be NaN."""
 
 
+def named(name: str) -> Callable[[Any], str]:
+    """Make the function that Triton asks for a kernel's name, as in ``triton_forward_128x64_8w_3s``.
+
+    The numbers are rows of queries and of keys in a block, warps, and stages of the pipeline.
+    """
+    return lambda given: "{}_{M}x{N}_{WARPS}w_{STAGES}s".format(name, **given.constants)
+
+
 @triton.jit
-def tanh(x):
+def tanh(x) -> tl.tensor:
     """Compute tanh of float32 within 2e-7 of its value, near 0 too.
 
     Below 0.6 by Lambert's continued fraction x / (1 + x² / (3 + x² / (5 + …))), where 1 - e^(-2x) would lose
@@ -31,7 +42,7 @@ def tanh(x):
 def tile(
     matrix, stride, start, low, high, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     MASKED: tl.constexpr,
-):  # fmt: skip
+) -> tl.tensor:  # fmt: skip
     """Load the rows from ``start`` on, (ROWS, COLS). Features from WIDTH on are 0.
 
     If MASKED, rows before ``low`` and from ``high`` on are 0 too. All others must lie in the matrix.
@@ -47,7 +58,7 @@ def tile(
 
 
 @triton.jit
-def spans(first, last, whole_first, whole_last, BLOCK: tl.constexpr):
+def spans(first, last, whole_first, whole_last, BLOCK: tl.constexpr) -> tuple[tl.tensor, ...]:
     """Return where blocks with a kept pair begin, their number, and the same of those without dropped pairs.
 
     Half-open ranges: ``first`` to ``last`` holds all kept pairs, ``whole_first`` to ``whole_last`` no others.
@@ -60,15 +71,27 @@ def spans(first, last, whole_first, whole_last, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def block_start(
+    number, begin, whole, wholes, BLOCK: tl.constexpr, MASKED: tl.constexpr
+) -> tl.tensor:  # fmt: skip
+    """Return where a block begins: of the whole ones, or if MASKED of those before and behind them."""
+    if MASKED:
+        start = begin + number * BLOCK
+        return start + tl.where(start < whole, 0, wholes * BLOCK)
+    return whole + number * BLOCK
+
+
+@triton.jit
 def scores_of(
-    product, p, j, high, before, after, scale, cap, slope, table, table_rows, row_inside,
+    product, p, j, high, before, after, scale, cap, slope, table, table_at, inside,
     ALIBI: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+) -> tuple[tl.tensor, ...]:  # fmt: skip
     """Compute the scores of a block in base 2, and which pairs are kept.
 
     A pair is kept if j is below ``high``, and at most ``before`` keys before or ``after`` keys behind p.
     ``scale`` has the factor log2(e), or 1 / cap where there is a cap, which has it then, as slopes have.
-    table: an explicit mask at the batch element and head, bytes or numbers; ``table_rows``: where rows begin.
+    table: an explicit mask at the batch element and head, bytes or numbers; ``table_at``: where its rows
+    begin. inside: which rows are there.
     """
     scores = product * scale
     if cap is not None:
@@ -79,7 +102,7 @@ def scores_of(
     if MASKED:
         keep = keep & (p - j <= before) & (j - p <= after)
         if table is not None:
-            added = tl.load(table + table_rows + j, keep & row_inside, other=0)
+            added = tl.load(table + table_at + j, keep & inside, other=0)
             if table.dtype.element_ty == tl.uint8:
                 keep = keep & (added != 0)
             else:

@@ -1,0 +1,10 @@
+"""All that the interpreted backend declares, in small cases that combine it, as tests of one case each."""
+
+from __future__ import annotations
+
+from attnbench.testing import BackendConformance
+
+
+class TestInterpreted(BackendConformance):
+    backend = "triton_interpreted"
+    large = False
