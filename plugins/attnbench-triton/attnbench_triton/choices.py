@@ -54,12 +54,12 @@ HALF = {
     "queries_kernel": {
         64: ((64, 64, 4, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
         128: ((64, 64, 8, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
-        256: ((32, 32, 8, 2), (32, 64, 8, 1), (64, 32, 8, 1)),
+        256: ((32, 32, 8, 2), (32, 64, 8, 1)),
     },
     "keys_kernel": {
         64: ((64, 64, 4, 2), (64, 128, 8, 2), (32, 64, 4, 2)),
         128: ((64, 64, 8, 2), (32, 64, 4, 2), (32, 128, 8, 2)),
-        256: ((32, 32, 8, 2), (32, 64, 8, 1), (64, 32, 8, 1)),
+        256: ((32, 32, 8, 2), (64, 32, 8, 1)),
     },
 }
 """In half precision: (M, N, warps, stages) by kernel and by the features that a block holds.
@@ -70,12 +70,12 @@ tuning would not pay. The others fit 163 KiB as compiled for 8.0, and 227 KiB fo
 """
 SINGLE = {
     "forward_kernel": {64: ((64, 32, 8, 1), (32, 32, 4, 2)), 128: ((32, 32, 8, 1),), 256: ((16, 32, 8, 2),)},
-    "decode_kernel": {64: ((16, 32, 4, 2),), 128: ((16, 32, 4, 2),), 256: ((16, 32, 8, 2),)},
+    "decode_kernel": {64: ((16, 32, 4, 2),), 128: ((16, 32, 8, 2),), 256: ((16, 32, 8, 2),)},
     "queries_kernel": {64: ((32, 32, 8, 1),), 128: ((16, 16, 8, 1),), 256: ((16, 16, 8, 1),)},
     "keys_kernel": {64: ((32, 32, 8, 1),), 128: ((16, 32, 8, 1),), 256: ((16, 16, 8, 1),)},
 }
 """In float32. Products are computed without tensor cores, and larger blocks would not fit the registers."""
-INTERPRETED = Choice(32, 64, 4, 1)
+INTERPRETED = Choice(64, 64, 4, 1)
 """Small, so that small cases have several blocks."""
 
 WORTH_TUNING = 1 << 31
@@ -87,9 +87,13 @@ FEWEST_KEYS, MOST_SPLITS = 256, 128
 
 
 def candidates(kernel: str, case: Case) -> tuple[Choice, ...]:
-    """Return the blocks to try for a kernel; the first one is always possible."""
-    widest = next(width for width in (64, 128, 256) if max(case.D, case.Dv) <= width)
-    listed = (SINGLE if case.dtype == "float32" else HALF)[kernel][widest]
+    """Return the blocks to try for a kernel; the first one is always possible.
+
+    An explicit mask takes as many registers as many features do.
+    """
+    widest = max(case.D, case.Dv)
+    held = 256 if case.mask.explicit is not None else 64 if widest <= 64 else 128 if widest <= 128 else 256
+    listed = (SINGLE if case.dtype == "float32" else HALF)[kernel][held]
     found = [INTERPRETED] if case.device == "cpu" else [Choice(*numbers) for numbers in listed]
     if kernel == "decode_kernel":
         found = [replace(one, M=power_of_2(case.group * case.Lq)) for one in found]

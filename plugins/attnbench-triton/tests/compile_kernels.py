@@ -1,10 +1,10 @@
 """Compile the kernels for GPUs on a machine without one, and print what each needs.
 
-Usage: python compile_kernels.py ARCHITECTURE [all|first|features]
+Usage: python compile_kernels.py ARCHITECTURE all|features|CASE...
 
-ARCHITECTURE: as 90 for compute capability 9.0. all: every kernel with every candidate for its blocks; first:
-with the first one; features: the first one with every kind of mask, rule and shape. The command fails where
-one does not compile, or needs more shared memory than a program may have there.
+ARCHITECTURE: as 90 for compute capability 9.0. all: every kernel with every candidate for its blocks.
+features: with the first one, every kind of mask, rule and shape. CASE: the id of a case, with the first one.
+The command fails where one does not compile, or needs more shared memory than a program may have there.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ EVERYWHERE_KIB = 99
 """Of the first candidates: devices of compute capability 8.6, 8.9 and 12.0 have no more."""
 
 SHAPES = tuple(
-    f"attention/scaled_dot/{shape}-D{D}/causal:lower_right/{dtype}/both"
+    f"attention/scaled_dot/{shape}-D{D}/causal:lower_right/{dtype}/{passes}"
     for dtype in ("bfloat16", "float32")
     for D in (64, 128, 256)
-    for shape in ("H2-L256", "H8-Hkv2-Lq1-Lk512")
+    for shape, passes in (("H4-Hkv2-L256", "both"), ("H8-Hkv2-Lq1-Lk512", "forward"))
 )
 FEATURES = (
     "attention/scaled_dot/H2-L256-D64/none/float16/both",
@@ -53,6 +53,9 @@ FEATURES = (
     "attention/sinks/B2-H4-Hkv1-L256-D64/causal+window:2/bfloat16/both",
     "attention/sinks/H4-Hkv1-Lq16-Lk300-D96/float/bfloat16/both",
     "attention/dot/B2-H2-L70-D16/bool/bfloat16/both",
+    "attention/dot/B2-H2-L70-D256/float/bfloat16/both",
+    "attention/dot/H4-Hkv1-Lq16-Lk300-D128/none/bfloat16/both",
+    "attention/dot/H4-Hkv1-Lq16-Lk300-D256/none/bfloat16/both",
     "attention/dot/B2-H2-L70-D16/causal+float:per_head/float16/both",
     "attention/scaled_dot/H1-Lq1-Lk2-D1/window:1/float16/both",
     "attention/scaled_dot/H1-Lq65-Lk1-D1/float32/both",
@@ -83,7 +86,7 @@ class Compiling:
 
 
 def launch(case: Case) -> None:
-    """Run the host's side of a forward and a backward pass."""
+    """Run the host's side of a forward pass, and of a backward pass where the case has one."""
     rule = RULES[case.rule]
     dtype = getattr(torch, case.dtype)
     shapes = rule_parameter_shapes(case, rule)
@@ -94,7 +97,8 @@ def launch(case: Case) -> None:
     v = torch.zeros(case.B, case.Hkv, case.Lk, case.Dv, dtype=dtype)
     learned = own.get("slope"), own.get("sink")
     out, lse = attention.forward(problem, q, k, v, *learned)
-    attention.backward(problem, torch.zeros_like(out), q, k, v, out, lse, *learned)
+    if case.pass_ != "forward":
+        attention.backward(problem, torch.zeros_like(out), q, k, v, out, lse, *learned)
 
 
 def compiled(texts: tuple[str, ...], most: int) -> Iterator[tuple[str, Any]]:
@@ -130,12 +134,14 @@ def resources(cubin: bytes) -> str:
     return f"{found[1]} registers, {found[2]} bytes of stack"
 
 
-def main(architecture: int, which: str = "all") -> int:
+def main(architecture: int, *words: str) -> int:
     """Compile; return how many need too much."""
     triton.runtime.driver.set_active(Offline(architecture))
     too_much = 0
-    for text, kernel in compiled(FEATURES if which == "features" else SHAPES, 4 if which == "all" else 1):
-        limit = EVERYWHERE_KIB if which != "all" else SHARED_KIB.get(architecture, EVERYWHERE_KIB)
+    everything = words == ("all",)
+    texts = SHAPES if everything else FEATURES if words == ("features",) else words
+    for text, kernel in compiled(texts, 4 if everything else 1):
+        limit = SHARED_KIB.get(architecture, EVERYWHERE_KIB) if everything else EVERYWHERE_KIB
         shared = kernel.metadata.shared / 1024
         words = f"{shared:.0f} KiB shared, {resources(kernel.asm['cubin'])}"
         print(f"{kernel.metadata.name} {text}: {words}", flush=True)
