@@ -35,9 +35,11 @@ def of_queries(
     """Add blocks of keys to the gradients of some queries, without the scale, and of their slope."""
     for number in range(0, blocks):
         start = block_start(number, begin, whole, wholes, N, MASKED)
-        j = start + tl.arange(0, N)[None, :]
-        keys = tile(k, k_stride, start, low, seen, D, N, q.shape[1], MASKED)
-        values = tile(v, v_stride, start, low, seen, DV, N, d_out.shape[1], MASKED)
+        j = start + tl.arange(0, N)
+        read = (j >= low) & (j < seen)
+        j = j[None, :]
+        keys = tile(k, k_stride, start, read, D, N, q.shape[1], MASKED)
+        values = tile(v, v_stride, start, read, DV, N, d_out.shape[1], MASKED)
         product = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
         scores, keep = scores_of(
             product, p, j, high, before, after, scale, cap, slope, table, table_at, inside, ALIBI, MASKED
@@ -81,9 +83,9 @@ def queries_kernel(
         table += b * table_b + h * table_h
     k += b * k_b + h // GROUP * k_h
     v += b * v_b + h // GROUP * v_h
-    queries = tile(q + b * q_b + h * q_h, q_i, top, 0, Lq, D, M, D_BLOCK, True)
-    upstream = tile(d_out + b * d_b + h * d_h, d_i, top, 0, Lq, DV, M, DV_BLOCK, True)
-    outputs = tile(out + head * Lq * DV, DV, top, 0, Lq, DV, M, DV_BLOCK, True)
+    queries = tile(q + b * q_b + h * q_h, q_i, top, rows < Lq, D, M, D_BLOCK, True)
+    upstream = tile(d_out + b * d_b + h * d_h, d_i, top, rows < Lq, DV, M, DV_BLOCK, True)
+    outputs = tile(out + head * Lq * DV, DV, top, rows < Lq, DV, M, DV_BLOCK, True)
     products = tl.sum(outputs.to(tl.float32) * upstream.to(tl.float32), 1)
     tl.store(delta + head * Lq + rows, products, rows < Lq)
     sums = tl.load(lse + head * Lq + rows, rows < Lq, other=float("inf"))
@@ -119,8 +121,8 @@ def of_keys(
     for number in range(0, blocks):
         start = block_start(number, begin, whole, wholes, M, MASKED)
         rows = start + tl.arange(0, M)
-        queries = tile(q, q_stride, start, 0, Lq, D, M, keys.shape[1], MASKED)
-        upstream = tile(d_out, d_stride, start, 0, Lq, DV, M, values.shape[1], MASKED)
+        queries = tile(q, q_stride, start, rows < Lq, D, M, keys.shape[1], MASKED)
+        upstream = tile(d_out, d_stride, start, rows < Lq, DV, M, values.shape[1], MASKED)
         # Rows behind the last one have weight 0.
         sums = tl.load(lse + rows, rows < Lq, other=float("inf"))
         deltas = tl.load(delta + rows, rows < Lq, other=0.0)
@@ -153,13 +155,15 @@ def keys_kernel(
     b, first_h = shared // Hkv, shared % Hkv * GROUP
     # Under a causal mask most queries see the first keys, whose programs begin first.
     top = tl.program_id(0) % key_blocks * N
-    j = top + tl.arange(0, N)[:, None]
+    js = top + tl.arange(0, N)
+    j = js[:, None]
     high = Lk
     if lengths is not None:
         high = tl.load(lengths + b)
-    low, seen = offset - before, tl.minimum(high, Lq + offset + after)
-    keys = tile(k + b * k_b + shared % Hkv * k_h, k_j, top, low, seen, D, N, D_BLOCK, True)
-    values = tile(v + b * v_b + shared % Hkv * v_h, v_j, top, low, seen, DV, N, DV_BLOCK, True)
+    # Keys that no query sees may hold anything.
+    read = (js >= offset - before) & (js < tl.minimum(high, Lq + offset + after))
+    keys = tile(k + b * k_b + shared % Hkv * k_h, k_j, top, read, D, N, D_BLOCK, True)
+    values = tile(v + b * v_b + shared % Hkv * v_h, v_j, top, read, DV, N, DV_BLOCK, True)
     bottom = tl.minimum(top + N, Lk)
     kept = tl.minimum(bottom, high)
     last = tl.where(kept > top, tl.minimum(Lq, kept + before - offset), 0)

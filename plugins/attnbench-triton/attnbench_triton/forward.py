@@ -25,18 +25,20 @@ def attend(
     """
     for number in range(0, blocks):
         start = block_start(number, begin, whole, wholes, N, MASKED)
-        j = start + tl.arange(0, N)[None, :]
-        keys = tile(k, k_stride, start, low, seen, D, N, q.shape[1], MASKED)
+        j = start + tl.arange(0, N)
+        read = (j >= low) & (j < seen)
+        keys = tile(k, k_stride, start, read, D, N, q.shape[1], MASKED)
         product = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
         scores, keep = scores_of(
-            product, p, j, high, before, after, scale, cap, slope, table, table_at, inside, ALIBI, MASKED
-        )
+            product, p, j[None, :], high, before, after, scale, cap, slope, table, table_at, inside, ALIBI,
+            MASKED,
+        )  # fmt: skip
         now = tl.maximum(largest, tl.max(scores, 1))
         weights, shrink = tl.exp2(scores - now[:, None]), tl.exp2(largest - now)
-        values = tile(v, v_stride, start, low, seen, DV, N, out.shape[1], MASKED)
         if MASKED and table is not None:
             # What no query of the block keeps may be infinite, and 0 · inf is NaN.
-            values = tl.where(tl.max(keep.to(tl.int32), 0)[:, None] > 0, values, 0.0)
+            read = read & (tl.max(keep.to(tl.int32), 0) > 0)
+        values = tile(v, v_stride, start, read, DV, N, out.shape[1], MASKED)
         out = tl.dot(weights.to(values.dtype), values, out * shrink[:, None], input_precision=PRECISION)
         total, largest = total * shrink + tl.sum(weights, 1), now
     return out, total, largest
@@ -73,7 +75,7 @@ def forward_kernel(
         table += b * table_b + h * table_h
     k += b * k_b + h // GROUP * k_h
     v += b * v_b + h // GROUP * v_h
-    queries = tile(q + b * q_b + h * q_h, q_i, top, 0, Lq, D, M, D_BLOCK, True)
+    queries = tile(q + b * q_b + h * q_h, q_i, top, rows < Lq, D, M, D_BLOCK, True)
     largest, total = tl.full([M], LOWEST, tl.float32), tl.zeros([M], tl.float32)
     if sinks is not None:
         largest, total = total + tl.load(sinks + h).to(tl.float32) * LOG2_E, total + 1

@@ -40,18 +40,18 @@ def tanh(x) -> tl.tensor:
 
 @triton.jit
 def tile(
-    matrix, stride, start, low, high, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    matrix, stride, start, inside, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     MASKED: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """Load the rows from ``start`` on, (ROWS, COLS). Features from WIDTH on are 0.
 
-    If MASKED, rows before ``low`` and from ``high`` on are 0 too. All others must lie in the matrix.
+    If MASKED, only the rows ``inside`` (ROWS,) are read, and the others 0. Else all must lie in the matrix.
     """
-    rows, features = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    features = tl.arange(0, COLS)[None, :]
     # A matrix may have more than 2^31 elements, a tile has not.
-    at = matrix + start.to(tl.int64) * stride + rows * stride + features
+    at = matrix + start.to(tl.int64) * stride + tl.arange(0, ROWS)[:, None] * stride + features
     if MASKED:
-        return tl.load(at, (start + rows >= low) & (start + rows < high) & (features < WIDTH), other=0.0)
+        return tl.load(at, inside[:, None] & (features < WIDTH), other=0.0)
     if WIDTH < COLS:
         return tl.load(at, features < WIDTH, other=0.0)
     return tl.load(at)

@@ -36,11 +36,16 @@ SHARED_KIB = {80: 163, 90: 227}
 EVERYWHERE_KIB = 99
 """Of the first candidates: devices of compute capability 8.6, 8.9 and 12.0 have no more."""
 
-SHAPES = tuple(
-    f"attention/scaled_dot/{shape}-D{D}/causal:lower_right/{dtype}/{passes}"
-    for dtype in ("bfloat16", "float32")
-    for D in (64, 128, 256)
-    for shape, passes in (("H4-Hkv2-L256", "both"), ("H8-Hkv2-Lq1-Lk512", "forward"))
+SHAPES = (
+    *(
+        f"attention/scaled_dot/{shape}-D{D}/causal:lower_right/{dtype}/{passes}"
+        for dtype in ("bfloat16", "float32")
+        for D in (64, 128, 256)
+        for shape, passes in (("H4-Hkv2-L256", "both"), ("H8-Hkv2-Lq1-Lk512", "forward"))
+    ),
+    "attention/softcap/H2-L256-D256/bool:per_head/bfloat16/both",
+    "attention/alibi/B2-H2-L256-D64/padding+float/float16/both",
+    "attention/alibi/B2-H4-Hkv1-Lq16-Lk256-D64/float/float16/forward",
 )
 FEATURES = (
     "attention/scaled_dot/H2-L256-D64/none/float16/both",
