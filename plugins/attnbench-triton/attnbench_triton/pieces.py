@@ -107,6 +107,6 @@ def scores_of(
                 keep = keep & (added != 0)
             else:
                 scores += added.to(tl.float32) * LOG2_E
-                keep = keep & (added > -float("inf"))
+                keep = keep & (added.to(tl.float32) > -float("inf"))
         scores = tl.where(keep, scores, -float("inf"))
     return scores, keep
