@@ -102,7 +102,8 @@ def scores_of(
     if MASKED:
         keep = keep & (p - j <= before) & (j - p <= after)
         if table is not None:
-            added = tl.load(table + table_at + j, keep & inside, other=0)
+            keep = keep & inside
+            added = tl.load(table + table_at + j, keep, other=0)
             if table.dtype.element_ty == tl.uint8:
                 keep = keep & (added != 0)
             else:
