@@ -32,9 +32,10 @@ from attnbench.types.case import Case, rule_parameter_shapes
 
 RULES = {rule.name: rule for rule in attnbench_rules()}
 KERNELS = ("forward_kernel", "decode_kernel", "merge_kernel", "queries_kernel", "keys_kernel")
-SHARED_KIB = {80: 163, 90: 227}
-EVERYWHERE_KIB = 99
-"""Of the first candidates: devices of compute capability 8.6, 8.9 and 12.0 have no more."""
+SHARED_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}
+"""What a program may have, by compute capability (CUDA C++ Programming Guide, technical specifications)."""
+FIRST_KIB = 99
+"""Of first candidates as compiled for 8.0, since 8.6 and 8.9 get the same code."""
 
 SHAPES = (
     *(
@@ -146,7 +147,7 @@ def main(architecture: int, *words: str) -> int:
     everything = words == ("all",)
     texts = SHAPES if everything else FEATURES if words == ("features",) else words
     for text, kernel in compiled(texts, 4 if everything else 1):
-        limit = SHARED_KIB.get(architecture, EVERYWHERE_KIB) if everything else EVERYWHERE_KIB
+        limit = FIRST_KIB if architecture == 80 and not everything else SHARED_KIB[architecture]
         shared = kernel.metadata.shared / 1024
         words = f"{shared:.0f} KiB shared, {resources(kernel.asm['cubin'])}"
         print(f"{kernel.metadata.name} {text}: {words}", flush=True)

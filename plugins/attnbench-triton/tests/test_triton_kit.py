@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from attnbench.testing import BackendConformance
 
 
+@pytest.mark.slow
 class TestInterpreted(BackendConformance):
     backend = "triton_interpreted"
     large = False
