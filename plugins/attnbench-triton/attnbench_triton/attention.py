@@ -43,9 +43,9 @@ class Problem:
 
     @property
     def masking(self) -> tuple[Any, ...]:
-        """The mask, and the scale and cap of scores in base 2, as arguments of all kernels."""
+        """Sizes, the mask, and the scale and cap of scores in base 2, as arguments of all kernels."""
         case, cap = self.case, self.cap
-        told = (case.Lq, case.Lk, case.query_offset, self.before, self.after)
+        told = (case.group, case.Lq, case.Lk, case.query_offset, self.before, self.after)
         return (*told, self.scale * LOG2_E, None) if cap is None else (*told, self.scale / cap, cap * LOG2_E)
 
     @property
@@ -53,8 +53,8 @@ class Problem:
         """The compile-time arguments of all kernels but their blocks."""
         case = self.case
         return {
-            "GROUP": case.group, "D": case.D, "DV": case.Dv, "D_BLOCK": power_of_2(case.D),
-            "DV_BLOCK": power_of_2(case.Dv), "PRECISION": "ieee",
+            "D": case.D, "DV": case.Dv, "D_BLOCK": power_of_2(case.D),
+            "DV_BLOCK": power_of_2(case.Dv),
         }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnbench.kit.dtypes import case_dtype
@@ -136,10 +137,9 @@ def available(device: str) -> str | None:
         return "TRITON_INTERPRET is set, so Triton compiles nothing: unset it to run on a GPU"
     if not torch.cuda.is_available():
         return f"Triton compiles for GPUs, and this torch ({torch.__version__}) finds none"
-    if torch.version.hip is None and torch.cuda.get_device_capability() < (8, 0):
-        return "the kernels need compute capability 8.0 or more; this device has {}.{}".format(
-            *torch.cuda.get_device_capability()
-        )
+    found = torch.cuda.get_device_capability()
+    if found < (8, 0):
+        return "the kernels need compute capability 8.0 or more; this device has {}.{}".format(*found)
     return None
 
 
@@ -170,19 +170,12 @@ TRITON_FLASH = Backend(
     ignores_dropped=True,
 )
 
-TRITON_INTERPRETED = Backend(
+TRITON_INTERPRETED = replace(
+    TRITON_FLASH,
     name="triton_interpreted",
     summary="triton_flash in Triton's interpreter on a CPU: checks the kernels; its times mean nothing",
-    prepare=prepare,
     supports=supports_interpreted,
     available=available_interpreted,
-    operations=("attention", "multihead"),
-    needs_dot_form=True,
-    dtypes=("float32", "bfloat16", "float16"),
     devices=("cpu",),
-    passes=PASSES,
-    requires=("triton",),
-    quadratic_copies=0,
-    masks_by_head=True,
-    ignores_dropped=True,
+    forkable=True,
 )

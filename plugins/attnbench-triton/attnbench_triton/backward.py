@@ -8,7 +8,7 @@ are computed once more, from the log-sum-exps of the forward pass (Dao et al. 20
 import triton
 import triton.language as tl
 
-from attnbench_triton.pieces import LOG2_E, block_start, named, scores_of, spans, tanh, tile
+from attnbench_triton.pieces import LOG2_E, SIZES, block_start, named, scores_of, spans, tanh, tile
 
 
 @triton.jit
@@ -30,7 +30,6 @@ def of_queries(
     dq, d_slope, q, d_out, k, v, lse, delta, k_stride, v_stride, p, slope, table, table_at, inside,
     begin, blocks, whole, wholes, low, seen, high, before, after, scale, cap,
     D: tl.constexpr, DV: tl.constexpr, N: tl.constexpr, ALIBI: tl.constexpr, MASKED: tl.constexpr,
-    PRECISION: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
     """Add blocks of keys to the gradients of some queries, without the scale, and of their slope."""
     for number in range(0, blocks):
@@ -40,27 +39,27 @@ def of_queries(
         j = j[None, :]
         keys = tile(k, k_stride, start, read, D, N, q.shape[1], MASKED)
         values = tile(v, v_stride, start, read, DV, N, d_out.shape[1], MASKED)
-        product = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
+        product = tl.dot(q, tl.trans(keys), input_precision="ieee")
         scores, keep = scores_of(
             product, p, j, high, before, after, scale, cap, slope, table, table_at, inside, ALIBI, MASKED
         )
-        d_weights = tl.dot(d_out, tl.trans(values), input_precision=PRECISION)
+        d_weights = tl.dot(d_out, tl.trans(values), input_precision="ieee")
         d_scores, d_product = gradient_of_scores(
             tl.exp2(scores - lse), d_weights, delta, keep, product, scale, cap, MASKED
         )
         if ALIBI:
             d_slope -= tl.sum(d_scores * tl.abs(p - j).to(tl.float32), 1)
-        dq = tl.dot(d_product.to(keys.dtype), keys, dq, input_precision=PRECISION)
+        dq = tl.dot(d_product.to(keys.dtype), keys, dq, input_precision="ieee")
     return dq, d_slope
 
 
-@triton.jit(repr=named("triton_backward_q"), do_not_specialize=["B"])
+@triton.jit(repr=named("triton_backward_q"), do_not_specialize=SIZES)
 def queries_kernel(
     q, k, v, out, d_out, lse, delta, dq, d_slopes, lengths, table, slopes,
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j, d_b, d_h, d_i, table_b, table_h, table_i,
-    B, H, Lq, Lk, offset, before, after, scale, cap, last_scale,
-    GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
+    B, H, group, Lq, Lk, offset, before, after, scale, cap, last_scale,
+    D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     """Write M rows of ``dq`` (B, H, Lq, D), and of ``delta`` and ``d_slopes`` (B, H, Lq).
 
@@ -81,8 +80,8 @@ def queries_kernel(
         slope = tl.load(slopes + h).to(tl.float32) * LOG2_E
     if table is not None:
         table += b * table_b + h * table_h
-    k += b * k_b + h // GROUP * k_h
-    v += b * v_b + h // GROUP * v_h
+    k += b * k_b + h // group * k_h
+    v += b * v_b + h // group * v_h
     queries = tile(q + b * q_b + h * q_h, q_i, top, rows < Lq, D, M, D_BLOCK, True)
     upstream = tile(d_out + b * d_b + h * d_h, d_i, top, rows < Lq, DV, M, DV_BLOCK, True)
     outputs = tile(out + head * Lq * DV, DV, top, rows < Lq, DV, M, DV_BLOCK, True)
@@ -101,7 +100,7 @@ def queries_kernel(
             table, rows[:, None].to(tl.int64) * table_i, inside,
             begin, blocks - wholes if masked else wholes, whole, wholes,
             low, seen, high, before, after, scale, cap,
-            D, DV, N, slopes is not None, masked == 1, PRECISION,
+            D, DV, N, slopes is not None, masked == 1,
         )  # fmt: skip
     features = tl.arange(0, D_BLOCK)[None, :]
     at = dq + (head * Lq + top) * D + tl.arange(0, M)[:, None] * D + features
@@ -115,7 +114,6 @@ def of_keys(
     dk, dv, keys, values, q, d_out, lse, delta, q_stride, d_stride, offset, j, slope, table, table_stride,
     begin, blocks, whole, wholes, Lq, high, before, after, scale, cap,
     D: tl.constexpr, DV: tl.constexpr, M: tl.constexpr, ALIBI: tl.constexpr, MASKED: tl.constexpr,
-    PRECISION: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
     """Add blocks of queries of one head to the gradients of some keys, without the scale, and of values."""
     for number in range(0, blocks):
@@ -126,33 +124,33 @@ def of_keys(
         # Rows behind the last one have weight 0.
         sums = tl.load(lse + rows, rows < Lq, other=float("inf"))
         deltas = tl.load(delta + rows, rows < Lq, other=0.0)
-        product = tl.dot(keys, tl.trans(queries), input_precision=PRECISION)
+        product = tl.dot(keys, tl.trans(queries), input_precision="ieee")
         scores, keep = scores_of(
             product, rows[None, :] + offset, j, high, before, after, scale, cap, slope, table,
             rows[None, :].to(tl.int64) * table_stride, rows[None, :] < Lq, ALIBI, MASKED,
         )  # fmt: skip
         weights = tl.exp2(scores - sums[None, :])
-        dv = tl.dot(weights.to(upstream.dtype), upstream, dv, input_precision=PRECISION)
-        d_weights = tl.dot(values, tl.trans(upstream), input_precision=PRECISION)
+        dv = tl.dot(weights.to(upstream.dtype), upstream, dv, input_precision="ieee")
+        d_weights = tl.dot(values, tl.trans(upstream), input_precision="ieee")
         _, d_product = gradient_of_scores(
             weights, d_weights, deltas[None, :], keep, product, scale, cap, MASKED
         )
-        dk = tl.dot(d_product.to(queries.dtype), queries, dk, input_precision=PRECISION)
+        dk = tl.dot(d_product.to(queries.dtype), queries, dk, input_precision="ieee")
     return dk, dv
 
 
-@triton.jit(repr=named("triton_backward_kv"), do_not_specialize=["B"])
+@triton.jit(repr=named("triton_backward_kv"), do_not_specialize=SIZES)
 def keys_kernel(
     q, k, v, d_out, lse, delta, dk, dv, lengths, table, slopes,
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j, d_b, d_h, d_i, table_b, table_h, table_i,
-    B, Hkv, Lq, Lk, offset, before, after, scale, cap, last_scale,
-    GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
+    B, Hkv, group, Lq, Lk, offset, before, after, scale, cap, last_scale,
+    D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     """Write N rows of ``dk`` (B, Hkv, Lk, D) and ``dv`` (B, Hkv, Lk, DV), sums over the heads of a group."""
     key_blocks = tl.cdiv(Lk, N)
     shared = (tl.program_id(0) // key_blocks).to(tl.int64)
-    b, first_h = shared // Hkv, shared % Hkv * GROUP
+    b, first_h = shared // Hkv, shared % Hkv * group
     # Under a causal mask most queries see the first keys, whose programs begin first.
     top = tl.program_id(0) % key_blocks * N
     js = top + tl.arange(0, N)
@@ -172,8 +170,8 @@ def keys_kernel(
         top - after - offset, last, bottom - 1 - after - offset, 0 if table is not None else whole_last, M
     )
     dk_sum, dv_sum = tl.zeros([N, D_BLOCK], tl.float32), tl.zeros([N, DV_BLOCK], tl.float32)
-    for h in range(first_h, first_h + GROUP):
-        rows_at = (shared // Hkv * Hkv * GROUP + h) * Lq
+    for h in range(first_h, first_h + group):
+        rows_at = (shared // Hkv * Hkv * group + h) * Lq
         slope = 0.0
         if slopes is not None:
             slope = tl.load(slopes + h).to(tl.float32) * LOG2_E
@@ -184,7 +182,7 @@ def keys_kernel(
                 table if table is None else table + b * table_b + h * table_h, table_i,
                 begin, blocks - wholes if masked else wholes, whole, wholes,
                 Lq, high, before, after, scale, cap,
-                D, DV, M, slopes is not None, masked == 1, PRECISION,
+                D, DV, M, slopes is not None, masked == 1,
             )  # fmt: skip
     features = tl.arange(0, D_BLOCK)[None, :]
     at = dk + (shared * Lk + top) * D + tl.arange(0, N)[:, None] * D + features

@@ -8,18 +8,18 @@ import triton
 import triton.language as tl
 
 from attnbench_triton.forward import attend
-from attnbench_triton.pieces import LOG2_E, LOWEST, named, spans
+from attnbench_triton.pieces import LOG2_E, LOWEST, SIZES, named, spans
 
 SPLITS_AT_ONCE = tl.constexpr(16)
 
 
-@triton.jit(repr=named("triton_decode"), do_not_specialize=["B"])
+@triton.jit(repr=named("triton_decode"), do_not_specialize=SIZES)
 def decode_kernel(
     q, k, v, parts, sums, lengths, table, slopes,
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j, table_b, table_h, table_i,
-    B, Hkv, Lq, Lk, offset, before, after, scale, cap, splits,
-    GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
+    B, Hkv, group, Lq, Lk, offset, before, after, scale, cap, splits,
+    D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     """Write outputs over one split of the keys to ``parts`` (B, H, Lq, splits, DV), log-sum-exps to ``sums``.
 
@@ -30,17 +30,17 @@ def decode_kernel(
     b, h = shared // Hkv, shared % Hkv
     # Row r is query i of head g of the group.
     rows = tl.arange(0, M)
-    g, i, used = rows // Lq, rows % Lq, rows < GROUP * Lq
+    g, i, used = rows // Lq, rows % Lq, rows < group * Lq
     high = Lk
     if lengths is not None:
         high = tl.load(lengths + b)
     slope = 0.0
     if slopes is not None:
-        slope = (tl.load(slopes + h * GROUP + g, used, other=0.0).to(tl.float32) * LOG2_E)[:, None]
+        slope = (tl.load(slopes + h * group + g, used, other=0.0).to(tl.float32) * LOG2_E)[:, None]
     if table is not None:
-        table += b * table_b + h * GROUP * table_h
+        table += b * table_b + h * group * table_h
     features = tl.arange(0, D_BLOCK)[None, :]
-    q_at = q + b * q_b + h * GROUP * q_h + g[:, None].to(tl.int64) * q_h + i[:, None] * q_i + features
+    q_at = q + b * q_b + h * group * q_h + g[:, None].to(tl.int64) * q_h + i[:, None] * q_i + features
     queries = tl.load(q_at, used[:, None] & (features < D), other=0.0)
 
     low, seen = offset - before, tl.minimum(high, Lq + offset + after)
@@ -52,18 +52,18 @@ def decode_kernel(
         queries, k + b * k_b + h * k_h, v + b * v_b + h * v_h, k_j, v_j, i[:, None] + offset, slope,
         table, g[:, None].to(tl.int64) * table_h + i[:, None] * table_i, used[:, None],
         begin + split * share * N, mine, 0, 0, low, seen, high, before, after, scale, cap,
-        D, DV, N, slopes is not None, True, PRECISION,
+        D, DV, N, slopes is not None, True,
     )  # fmt: skip
 
     out /= tl.where(total > 0, total, 1)[:, None]
-    at = (shared * GROUP * Lq + rows) * splits + split
+    at = (shared * group * Lq + rows) * splits + split
     features = tl.arange(0, DV_BLOCK)[None, :]
     tl.store(parts + at[:, None] * DV + features, out, used[:, None] & (features < DV))
     sum_of_split = tl.where(total > 0, largest + tl.log2(tl.where(total > 0, total, 1)), LOWEST)
     tl.store(sums + at, sum_of_split, used)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def merge_kernel(
     parts, sums, out, lse, sinks, H, Lq, splits,
     DV: tl.constexpr, DV_BLOCK: tl.constexpr, SPLITS_BLOCK: tl.constexpr,

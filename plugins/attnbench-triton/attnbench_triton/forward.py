@@ -8,7 +8,7 @@ and compute no mask.
 import triton
 import triton.language as tl
 
-from attnbench_triton.pieces import LOG2_E, LOWEST, block_start, named, scores_of, spans, tile
+from attnbench_triton.pieces import LOG2_E, LOWEST, SIZES, block_start, named, scores_of, spans, tile
 
 
 @triton.jit
@@ -16,7 +16,6 @@ def attend(
     out, total, largest, q, k, v, k_stride, v_stride, p, slope, table, table_at, inside,
     begin, blocks, whole, wholes, low, seen, high, before, after, scale, cap,
     D: tl.constexpr, DV: tl.constexpr, N: tl.constexpr, ALIBI: tl.constexpr, MASKED: tl.constexpr,
-    PRECISION: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
     """Add blocks of keys to the sums of some queries.
 
@@ -28,7 +27,7 @@ def attend(
         j = start + tl.arange(0, N)
         read = (j >= low) & (j < seen)
         keys = tile(k, k_stride, start, read, D, N, q.shape[1], MASKED)
-        product = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
+        product = tl.dot(q, tl.trans(keys), input_precision="ieee")
         scores, keep = scores_of(
             product, p, j[None, :], high, before, after, scale, cap, slope, table, table_at, inside, ALIBI,
             MASKED,
@@ -39,18 +38,18 @@ def attend(
             # What no query of the block keeps may be infinite, and 0 · inf is NaN.
             read = read & (tl.max(keep.to(tl.int32), 0) > 0)
         values = tile(v, v_stride, start, read, DV, N, out.shape[1], MASKED)
-        out = tl.dot(weights.to(values.dtype), values, out * shrink[:, None], input_precision=PRECISION)
+        out = tl.dot(weights.to(values.dtype), values, out * shrink[:, None], input_precision="ieee")
         total, largest = total * shrink + tl.sum(weights, 1), now
     return out, total, largest
 
 
-@triton.jit(repr=named("triton_forward"), do_not_specialize=["B"])
+@triton.jit(repr=named("triton_forward"), do_not_specialize=SIZES)
 def forward_kernel(
     q, k, v, out, lse, lengths, table, slopes, sinks,
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j, table_b, table_h, table_i,
-    B, H, Lq, Lk, offset, before, after, scale, cap,
-    GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
+    B, H, group, Lq, Lk, offset, before, after, scale, cap,
+    D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     """Write M rows of ``out`` (B, H, Lq, DV) and of ``lse`` (B, H, Lq), their log-sum-exps in base 2.
 
@@ -73,8 +72,8 @@ def forward_kernel(
         slope = tl.load(slopes + h).to(tl.float32) * LOG2_E
     if table is not None:
         table += b * table_b + h * table_h
-    k += b * k_b + h // GROUP * k_h
-    v += b * v_b + h // GROUP * v_h
+    k += b * k_b + h // group * k_h
+    v += b * v_b + h // group * v_h
     queries = tile(q + b * q_b + h * q_h, q_i, top, rows < Lq, D, M, D_BLOCK, True)
     largest, total = tl.full([M], LOWEST, tl.float32), tl.zeros([M], tl.float32)
     if sinks is not None:
@@ -93,7 +92,7 @@ def forward_kernel(
             rows[:, None].to(tl.int64) * table_i, inside,
             begin, blocks - wholes if masked else wholes, whole, wholes,
             low, seen, high, before, after, scale, cap,
-            D, DV, N, slopes is not None, masked == 1, PRECISION,
+            D, DV, N, slopes is not None, masked == 1,
         )  # fmt: skip
 
     summed /= tl.where(total > 0, total, 1)[:, None]

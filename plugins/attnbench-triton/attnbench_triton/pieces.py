@@ -14,6 +14,8 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-1e30)
 """Below any score, but finite: the difference of two -inf would be NaN."""
+SIZES = ("B", "H", "Hkv", "group", "Lq", "Lk", "offset", "before", "after", "splits")
+"""Arguments whose values no kernel is compiled for: Triton would tell 1 and multiples of 16 from others."""
 
 
 def named(name: str) -> Callable[[Any], str]:
