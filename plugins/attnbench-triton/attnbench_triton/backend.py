@@ -36,7 +36,7 @@ def problem_of(setup: Setup) -> Problem:
 
     case, dot = setup.case, setup.scoring.dot
     assert dot is not None
-    window = FAR if case.mask.window is None else case.mask.window - 1
+    window = FAR if case.mask.window is None else min(case.mask.window - 1, FAR)
     drawn = key_lengths(case)
     return Problem(
         case=case,
