@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 from attnbench.types.case import ORDERS, Case, orders_of
 from attnbench.types.operation import Shape
@@ -36,9 +35,10 @@ def input_strides(case: Case) -> dict[str, tuple[int, ...]]:
     return {name: strides_of(order, shapes[name], row) for name, order in orders.items()}
 
 
-def output_order(layout: str) -> Literal["BLHD", "LBHD"]:
-    """Return the order in which a layer takes the output to merge its heads."""
-    return "LBHD" if orders_of(layout)[0] == "LBHD" else "BLHD"
+def output_order(layout: str) -> str:
+    """Return the order of the output: that of q, with nothing beside it, as torch's function has it."""
+    q = orders_of(layout)[0]
+    return "BLHD" if q == "BL3HD" else q
 
 
 def lies_as(case: Case, layout: str) -> bool:

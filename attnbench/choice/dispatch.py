@@ -19,7 +19,7 @@ from attnbench.types.backend import Setup
 from attnbench.types.case import Case
 from attnbench.types.errors import BadCase, BadFile, BadInput
 from attnbench.types.mask import Mask
-from attnbench.worker.layouts import merging
+from attnbench.worker.layouts import laying_out
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -235,8 +235,8 @@ def _find(
     if case.constants and scale is not None:  # A case has seven digits of it.
         case = replace(case, constants=(("scale", float(scale)),))
     prepared = backend.prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
-    # The output lies as it did while it was timed, so that a program can merge heads without a copy.
-    served = merging(prepared, case, backend.layout)
+    # The output lies as it did while it was timed, and as torch's: programs may take a view of it.
+    served = laying_out(prepared, case, backend.layout)
     return _Found(_heads_inside(served) if backend.layout == "BLHD" else served, words, strides)
 
 

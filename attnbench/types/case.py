@@ -59,9 +59,9 @@ class Case:
     constants: numbers of the rule that differ from its defaults, (name, value) in the order of their names.
 
     layout: in which order the elements of q, k and v lie in memory: one of :data:`ORDERS` for all, or one for
-    each, as ``BLHD_BHLD_BHLD``. The output is then copied, within what is timed, unless it lies as a layer
-    takes it that merges heads: as (B, Lq, H, Dv), or (Lq, B, H, Dv) where q lies in LBHD. With ``own`` each
-    backend gets contiguous inputs in the order that it takes, and nothing is copied.
+    each, as ``BLHD_BHLD_BHLD``. The output then lies as q does, with nothing beside it, as torch's function
+    leaves it; a copy that this takes is part of what is timed. With ``own`` each backend gets contiguous
+    inputs in the order that it takes, and nothing is copied.
 
     dropout: the probability p of dropout on the weights, 0 for none. After the softmax each weight is set to
     0 with probability p, independently and differently in every call; the others are divided by 1 - p.

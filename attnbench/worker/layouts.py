@@ -1,4 +1,4 @@
-"""How inputs lie in memory when a backend gets them, and outputs when a layer takes them."""
+"""How inputs lie in memory when a backend gets them, and outputs when they are handed on."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def with_strides(tensor: Tensor, strides: Sequence[int]) -> Tensor:
     return memory.as_strided(tensor.shape, strides).copy_(tensor)
 
 
-def merging(call: Call, case: Case, layout: Layout) -> Call:
-    """Return a call whose output lies as a layer takes it that merges the heads, copied if it has to be.
+def laying_out(call: Call, case: Case, layout: Layout) -> Call:
+    """Return a call whose output lies as the case says, copied if it has to be.
 
     What is no tensor of heads comes as it is, to be refused.
     """
@@ -60,9 +60,9 @@ def merging(call: Call, case: Case, layout: Layout) -> Call:
     there = tuple(layout.index(axis) for axis in wanted)
     back = tuple(wanted.index(axis) for axis in layout)
 
-    def merged(*inputs: Any) -> Any:
+    def laid(*inputs: Any) -> Any:
         out = call(*inputs)
         whole = getattr(out, "ndim", 0) == 4 and hasattr(out, "permute")
         return out.permute(there).contiguous().permute(back) if whole else out
 
-    return merged
+    return laid

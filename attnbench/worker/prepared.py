@@ -36,7 +36,7 @@ from attnbench.types.words import clean
 from attnbench.worker.answers import OutputLog
 from attnbench.worker.failures import NotPrepared, classify, failed, no_answer
 from attnbench.worker.guards import between_bands
-from attnbench.worker.layouts import laid_out, merging, seen_in_layout, strides_apart, with_strides
+from attnbench.worker.layouts import laid_out, laying_out, seen_in_layout, strides_apart, with_strides
 from attnbench.worker.outputs import as_tensor, to_tensors
 from attnbench.worker.state import Past
 
@@ -216,7 +216,7 @@ def _call_of(backend: Backend, setup: Setup) -> Call:
     call = backend.prepare(setup)
     if not callable(call):
         raise NotPrepared("error", f"prepare() gave {clean(call)}, where a function is needed")
-    return merging(call, setup.case, backend.layout)
+    return laying_out(call, setup.case, backend.layout)
 
 
 def _not_prepared(failure: BaseException) -> NotPrepared:

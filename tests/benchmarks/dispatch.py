@@ -18,7 +18,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.choice.table import Choice, Table, machine_of, write_table
 from attnbench.plugins.registry import load_registry
 from attnbench.types.backend import Setup
-from attnbench.worker.layouts import merging
+from attnbench.worker.layouts import laying_out
 
 CASES = ("B1-H1-Lq4-Lk4-D8/none", "B1-H1-Lq4-Lk4-D8/causal+window:2")
 
@@ -51,7 +51,7 @@ def main() -> None:
     registry, case = load_registry(), parse_case(f"attention/dot/{CASES[0]}")
     rule = registry.rule(case.rule)
     prepared = registry.backend("eager").prepare(Setup(case, rule, rule.bind(case, {}), {}, {}))
-    call = merging(prepared, replace(case, layout="BLHD"), "BHLD")
+    call = laying_out(prepared, replace(case, layout="BLHD"), "BHLD")
     plain = least_us(lambda: call(four, four, four))
     through = least_us(lambda: attention(four, four, four, scale=1.0))
     print(

@@ -216,8 +216,8 @@ def test_a_layout_that_was_measured_has_a_choice_of_its_own(tmp_path: Path) -> N
             assert attention(*inputs, explain=True).startswith(backend)
             output = attention(*inputs)
             torch.testing.assert_close(output, real(*inputs))
-            if backend != "torch's function":  # Programs merge heads by a view.
-                assert output.transpose(1, 2).view(2, 16, -1).is_contiguous()
+            # Programs merge heads by a view, or take one of heads.
+            assert output.stride() == real(*inputs).stride()
 
 
 def test_axes_of_one_element_lie_in_every_order(tmp_path: Path) -> None:
