@@ -63,7 +63,7 @@ def decode_kernel(
     tl.store(sums + at, sum_of_split, used)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(repr=lambda given: "triton_merge", do_not_specialize=SIZES)
 def merge_kernel(
     parts, sums, out, lse, sinks, H, Lq, splits,
     DV: tl.constexpr, DV_BLOCK: tl.constexpr, SPLITS_BLOCK: tl.constexpr,
