@@ -74,12 +74,12 @@ def attention(problem: Problem, q: Tensor, k: Tensor, v: Tensor, *learned: Tenso
 def forward(
     problem: Problem, q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, sinks: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the output, and log-sum-exps in base 2 (B, H, Lq) in float32."""
+    """Return the output, which lies in memory as q does, and log-sum-exps in base 2 (B, H, Lq) in float32."""
     import torch
 
     case = problem.case
     q, k, v = (_in_rows(x) for x in (q, k, v))
-    out = q.new_empty((case.B, case.H, case.Lq, case.Dv))
+    out = _as_queries_lie(q, case.Dv)
     lse = q.new_empty((case.B, case.H, case.Lq), dtype=torch.float32)
     if choices.splits_keys(case):
         _decode(problem, q, k, v, out, lse, slopes, sinks)
@@ -87,7 +87,7 @@ def forward(
     _launch(
         problem, forward_kernel, lambda chosen: case.B * case.H * -(-case.Lq // chosen.M),
         q, k, v, out, lse, problem.lengths, problem.table, slopes, sinks,
-        *_strides(q, k, v), *_table_strides(problem), case.B, case.H, *problem.masking,
+        *_strides(q, k, v, out), *_table_strides(problem), case.B, case.H, *problem.masking,
     )  # fmt: skip
     return out, lse
 
@@ -108,7 +108,7 @@ def _decode(
         *_strides(q, k, v), *_table_strides(problem), case.B, case.Hkv, *problem.masking, splits,
     )  # fmt: skip
     merge_kernel[(case.B * case.H * case.Lq,)](
-        parts, sums, out, lse, sinks, case.H, case.Lq, splits,
+        parts, sums, out, lse, sinks, *_strides(out), case.H, case.Lq, splits,
         DV=case.Dv, DV_BLOCK=power_of_2(case.Dv), SPLITS_BLOCK=power_of_2(splits),
         **choices.OPTIONS,
     )  # fmt: skip
@@ -126,16 +126,16 @@ def backward(
     dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
     delta = torch.empty_like(lse)
     d_slopes = None if slopes is None else torch.empty_like(lse)
-    strides = *_strides(q, k, v, d_out), *_table_strides(problem)
+    table_strides = _table_strides(problem)
     _launch(
         problem, queries_kernel, lambda chosen: case.B * case.H * -(-case.Lq // chosen.M),
         q, k, v, out, d_out, lse, delta, dq, d_slopes, problem.lengths, problem.table, slopes,
-        *strides, case.B, case.H, *problem.masking, problem.scale,
+        *_strides(q, k, v, out, d_out), *table_strides, case.B, case.H, *problem.masking, problem.scale,
     )  # fmt: skip
     _launch(
         problem, keys_kernel, lambda chosen: case.B * case.Hkv * -(-case.Lk // chosen.N),
         q, k, v, d_out, lse, delta, dk, dv, problem.lengths, problem.table, slopes,
-        *strides, case.B, case.Hkv, *problem.masking, problem.scale,
+        *_strides(q, k, v, d_out), *table_strides, case.B, case.Hkv, *problem.masking, problem.scale,
     )  # fmt: skip
     of_slopes = None if slopes is None or d_slopes is None else d_slopes.sum((0, 2)).to(slopes.dtype)
     if sinks is None:
@@ -155,6 +155,13 @@ def _launch(problem: Problem, kernel: Any, programs: Callable[[Choice], int], *g
 
 def _in_rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _as_queries_lie(q: Tensor, width: int) -> Tensor:
+    """Make (B, H, Lq, width) without values, with axes in the order in which those of q lie in memory."""
+    order = sorted(range(3), key=lambda axis: -q.stride(axis))
+    made = q.new_empty((*(q.shape[axis] for axis in order), width))
+    return made.permute(*(order.index(axis) for axis in range(3)), 3)
 
 
 def _strides(*tensors: Tensor) -> tuple[int, ...]:

@@ -56,7 +56,8 @@ def of_queries(
 @triton.jit(repr=named("triton_backward_q"), do_not_specialize=SIZES)
 def queries_kernel(
     q, k, v, out, d_out, lse, delta, dq, d_slopes, lengths, table, slopes,
-    q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j, d_b, d_h, d_i, table_b, table_h, table_i,
+    q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j, out_b, out_h, out_i, d_b, d_h, d_i,
+    table_b, table_h, table_i,
     B, H, group, Lq, Lk, offset, before, after, scale, cap, last_scale,
     D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
@@ -84,7 +85,7 @@ def queries_kernel(
     v += b * v_b + h // group * v_h
     queries = tile(q + b * q_b + h * q_h, q_i, top, rows < Lq, D, M, D_BLOCK, True)
     upstream = tile(d_out + b * d_b + h * d_h, d_i, top, rows < Lq, DV, M, DV_BLOCK, True)
-    outputs = tile(out + head * Lq * DV, DV, top, rows < Lq, DV, M, DV_BLOCK, True)
+    outputs = tile(out + b * out_b + h * out_h, out_i, top, rows < Lq, DV, M, DV_BLOCK, True)
     products = tl.sum(outputs.to(tl.float32) * upstream.to(tl.float32), 1)
     tl.store(delta + head * Lq + rows, products, rows < Lq)
     sums = tl.load(lse + head * Lq + rows, rows < Lq, other=float("inf"))

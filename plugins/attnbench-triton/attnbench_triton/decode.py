@@ -65,7 +65,7 @@ def decode_kernel(
 
 @triton.jit(repr=lambda given: "triton_merge", do_not_specialize=SIZES)
 def merge_kernel(
-    parts, sums, out, lse, sinks, H, Lq, splits,
+    parts, sums, out, lse, sinks, out_b, out_h, out_i, H, Lq, splits,
     DV: tl.constexpr, DV_BLOCK: tl.constexpr, SPLITS_BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     """Write one row of ``out`` (B, H, Lq, DV) and of ``lse`` (B, H, Lq) from its splits, and the sink."""
@@ -90,5 +90,7 @@ def merge_kernel(
         summed += tl.sum(tl.load(at, (some < splits) & (features < DV), other=0.0) * weights, 0)
     summed /= tl.where(total > 0, total, 1)
     column = tl.arange(0, DV_BLOCK)
-    tl.store(out + row * DV + column, summed.to(out.dtype.element_ty), column < DV)
+    h, i = row // Lq % H, row % Lq
+    at = out + row // Lq // H * out_b + h * out_h + i * out_i
+    tl.store(at + column, summed.to(out.dtype.element_ty), column < DV)
     tl.store(lse + row, tl.where(total > 0, largest + tl.log2(tl.where(total > 0, total, 1)), float("inf")))

@@ -46,7 +46,7 @@ def attend(
 @triton.jit(repr=named("triton_forward"), do_not_specialize=SIZES)
 def forward_kernel(
     q, k, v, out, lse, lengths, table, slopes, sinks,
-    q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j, table_b, table_h, table_i,
+    q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j, out_b, out_h, out_i, table_b, table_h, table_i,
     B, H, group, Lq, Lk, offset, before, after, scale, cap,
     D: tl.constexpr, DV: tl.constexpr, D_BLOCK: tl.constexpr, DV_BLOCK: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
@@ -97,7 +97,7 @@ def forward_kernel(
 
     summed /= tl.where(total > 0, total, 1)[:, None]
     features = tl.arange(0, DV_BLOCK)[None, :]
-    at = out + (head * Lq + top) * DV + tl.arange(0, M)[:, None] * DV + features
+    at = out + b * out_b + h * out_h + rows[:, None].to(tl.int64) * out_i + features
     tl.store(at, summed.to(out.dtype.element_ty), inside & (features < DV))
     sums = tl.where(total > 0, largest + tl.log2(tl.where(total > 0, total, 1)), float("inf"))
     tl.store(lse + head * Lq + rows, sums, rows < Lq)

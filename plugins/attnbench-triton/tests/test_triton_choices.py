@@ -86,7 +86,7 @@ def run(self, *given, grid, **told):
 JITFunction.run = run
 case = replace(parse_case("attention/scaled_dot/H32-L8192-D128/causal/float16"), device="cuda")
 q = torch.zeros(1, dtype=torch.float16)
-given = [q] * 5 + [None] * 4 + [1] * 12 + [1, 32, 1, 8192, 8192, 0, 1 << 30, 0, 0.1, None]
+given = [q] * 5 + [None] * 4 + [1] * 15 + [1, 32, 1, 8192, 8192, 0, 1 << 30, 0, 0.1, None]
 shapes = dict(D=128, DV=128, D_BLOCK=128, DV_BLOCK=128)
 print(choose(forward_kernel, case, lambda chosen: chosen.M * chosen.N, given, shapes))
 """

@@ -90,6 +90,7 @@ def test_views_give_the_same_bits() -> None:
         ):
             inputs = [layout(x).requires_grad_() for x in case.inputs]
             out = call(*inputs)
+            assert out.transpose(1, 2).is_contiguous() == inputs[0].transpose(1, 2).is_contiguous()
             upstream = layout(torch.linspace(-1, 1, out.numel()).view(out.shape))
             found.append((out, *torch.autograd.grad(out, inputs, upstream)))
         for other in found[1:]:
