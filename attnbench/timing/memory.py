@@ -76,10 +76,10 @@ def _give_back_free_memory() -> None:
 
 LEAST_GROWTH_BYTES = 256 * 1024
 """Memory counts as grown from here on: an allocator takes some hundred kilobytes at once from the system."""
-ROUNDS, CALLS, _BYTES, _NS = 6, 64, 512 * 1024**2, 2_000_000_000
+ROUNDS, CALLS, _BYTES, _CPU_NS, _NS = 6, 64, 512 * 1024**2, 2_000_000_000, 10_000_000_000
 """Memory must grow in each of so many rounds, over so many calls: a cache stops growing when it is full. So
-much growth suffices too, and so long a time."""
-_ROUND_CPU_NS, _ROUND_NS, _ROUND_BYTES = 10_000_000, 100_000_000, 32 * 1024**2
+much growth suffices too, and so long a time on a core, or on the clock, where a busy machine makes fewer."""
+_ROUND_CPU_NS, _ROUND_NS, _ROUND_BYTES = 10_000_000, 500_000_000, 32 * 1024**2
 """A round ends after so much time on a core, after so long, when so much is kept, or after ``CALLS``. Of time
 on the clock alone a busy machine may leave room for two calls, too few to show what stays."""
 
@@ -90,7 +90,7 @@ def growth_per_call(call: Callable[[], object], held_bytes: Callable[[], int | N
     held_bytes: what the process holds now, as :func:`resident_bytes`. Where memory does not grow, this takes
     one round.
     """
-    start, first = perf_counter_ns(), held_bytes()
+    start, core, first = perf_counter_ns(), process_time_ns(), held_bytes()
     before, calls, rounds, last = first, 0, 0, False
     while first is not None and before is not None:
         calls += _round(call)
@@ -101,7 +101,8 @@ def growth_per_call(call: Callable[[], object], held_bytes: Callable[[], int | N
         if last:
             return (now - first) / calls
         # One whole round more: a cache may have become full at the beginning of this one.
-        enough = calls >= CALLS or now - first >= _BYTES or perf_counter_ns() - start >= _NS
+        late = process_time_ns() - core >= _CPU_NS or perf_counter_ns() - start >= _NS
+        enough = calls >= CALLS or now - first >= _BYTES or late
         last = rounds >= ROUNDS - 1 and enough
         before = now
     return 0.0
