@@ -61,6 +61,11 @@ def layout_of(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> str 
     return str(found[0]) if len(set(found)) == 1 else "_".join(map(str, found))
 
 
+def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return the number of elements from the first to the last in memory."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
 def _lie_alike(shape: Shape, first: Sequence[int], second: Sequence[int]) -> bool:
     """Return whether two strides of a shape put all elements at the same places."""
     return all(size == 1 or a == b for size, a, b in zip(shape, first, second, strict=True))

@@ -13,6 +13,7 @@ from random import Random
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from attnbench.cases.layouts import reach_of
 from attnbench.cases.work import PADDED_TO_BYTES, pool_copies
 from attnbench.timing.sample import Call, CpuTimer, Sample, read_vitals, spent_since
 from attnbench.types.uncollected import uncollected
@@ -102,8 +103,7 @@ def _stack(x: Tensor, copies: int) -> Tensor:
     import torch
 
     item = x.element_size()
-    taken = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-    room = -(-taken * item // PADDED_TO_BYTES) * PADDED_TO_BYTES // item
+    room = -(-reach_of(x.shape, x.stride()) * item // PADDED_TO_BYTES) * PADDED_TO_BYTES // item
     rows = torch.empty(copies, room, dtype=x.dtype, device=x.device)
     return rows.as_strided((copies, *x.shape), (room, *x.stride()))
 

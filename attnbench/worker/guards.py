@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
+from attnbench.cases.layouts import reach_of
 from attnbench.worker.failures import WrongOutput
-from attnbench.worker.outputs import reach_of
 
 if TYPE_CHECKING:
     from torch import Tensor

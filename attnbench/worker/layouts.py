@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnbench.cases.layouts import input_strides, output_order
+from attnbench.cases.layouts import input_strides, output_order, reach_of
 from attnbench.ipc.names import OUT, UPSTREAM
 from attnbench.types.backend import Layout
 from attnbench.types.case import Case
-from attnbench.worker.outputs import exchanged, reach_of
+from attnbench.worker.outputs import exchanged
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from attnbench.cases.layouts import reach_of
 from attnbench.ipc.shared_memory import Stored
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Layout
@@ -83,11 +84,6 @@ def check_own_memory(output: Tensor, others: Iterable[tuple[str, Tensor]]) -> No
 def _addresses(tensor: Tensor) -> tuple[int, int]:
     begin = tensor.data_ptr()
     return begin, begin + reach_of(tensor.shape, tensor.stride()) * tensor.element_size()
-
-
-def reach_of(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return the number of elements from the first to the last in memory."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _word(thing: torch.dtype | torch.layout) -> str:

@@ -137,7 +137,7 @@ class PreparedBackend:
         if delivery == DROPPED:
             _fill_dropped(self.case, *tensors.values())
         # Two inputs may be one tensor, and stay so.
-        laid = {id(x): laid_out(name, x, self.case, self.layout) for name, x in tensors.items()}
+        laid = {id(tensors[name]): laid_out(name, tensors[name], self.case, self.layout) for name in names}
         places = [id(tensors[name]) for name in names]
         buffers: tuple[Any, ...] = ()
         if guarded:
