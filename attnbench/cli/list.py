@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from attnbench.cli.parameters import load_plugins, plugin_option
 from attnbench.types.case import DEVICES
 
 if TYPE_CHECKING:
+    from attnbench.plugins.registry import Entry
     from attnbench.types.backend import Backend
     from attnbench.types.formats import Format
 
@@ -51,14 +52,18 @@ class _Listing:
         @plugin_option
         @format_option
         def run(format_: Format) -> None:
-            rows = [
-                {"name": name, **self.fields(entry.record), "plugin": entry.source.distribution}
-                for name, entry in getattr(load_plugins(), self.registry or self.name).items()
-            ]
-            print_listing(rows, self.shown, format_)
+            entries = getattr(load_plugins(), self.registry or self.name)
+            print_listing(_rows(entries, self.fields), self.shown, format_)
 
         examples = "\n".join(self.examples or (f"attnbench list {self.name}",))
         return click.command(self.name, help=f"{self.summary}\n\n\b\n{examples}")(run)
+
+
+def _rows(entries: Mapping[str, Entry[Any]], fields: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, **fields(entry.record), "plugin": entry.source.distribution}
+        for name, entry in entries.items()
+    ]
 
 
 def _of_backend(backend: Backend) -> dict[str, Any]:
@@ -92,16 +97,15 @@ def backends(device: str | None, format_: Format) -> None:
     attnbench list backends --device cuda
     attnbench list backends --plugin my_kernel.py --format json
     """
+    entries = load_plugins().backends
+    if device is None:
+        shown = ("name", "summary", "operations", "rules", "dtypes", "devices")
+        print_listing(_rows(entries, _of_backend), shown, format_)
+        return
     from attnbench.testing.cases import absent
 
-    rows = [
-        {"name": name, **_of_backend(entry.record)}
-        | ({} if device is None else {"unavailable": absent(entry.record, device)})
-        | {"plugin": entry.source.distribution}
-        for name, entry in load_plugins().backends.items()
-    ]
-    shown = ("name", "summary", "operations", "rules", "dtypes", "devices")
-    print_listing(rows, shown if device is None else ("name", "summary", "unavailable"), format_)
+    rows = _rows(entries, lambda backend: _of_backend(backend) | {"unavailable": absent(backend, device)})
+    print_listing(rows, ("name", "summary", "unavailable"), format_)
 
 
 def _summary(record: Any) -> dict[str, Any]:
