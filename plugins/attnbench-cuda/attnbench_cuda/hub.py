@@ -12,16 +12,15 @@ and v2 of the repository.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import PASSES
 from attnbench_cuda.device import needs_gpu
-from attnbench_cuda.flash_attn_3 import attend_by, supports
+from attnbench_cuda.flash_attn_3 import FLASH_ATTN_3, attend_by
 
 if TYPE_CHECKING:
-    from attnbench.types.backend import Call
+    from attnbench.types.backend import Call, Setup
 
 REPOSITORY = "kernels-community/flash-attn3"
 VERSIONS = (2, 1)
@@ -66,19 +65,11 @@ def available(device: str) -> str | None:
     return None
 
 
-KERNELS_FLASH_ATTN3 = Backend(
+KERNELS_FLASH_ATTN3 = replace(
+    FLASH_ATTN_3,
     name="kernels_flash_attn3",
     summary=f"{REPOSITORY} by the package kernels, from the local cache alone",
     prepare=prepare,
-    supports=supports,
     available=available,
-    operations=("attention", "multihead"),
-    needs_dot_form=True,
-    dtypes=("bfloat16", "float16"),
-    devices=("cuda",),
-    passes=PASSES,
-    layout="BLHD",
     requires=("kernels",),
-    forkable=False,
-    quadratic_copies=0,
 )
