@@ -2,12 +2,13 @@
 
 Needs attnbench-selftest. Run on a quiet machine::
 
-    python tests/benchmarks/identical.py live [--cells 96] [--own]
-    python tests/benchmarks/identical.py files [--cells 112]
+    python tests/benchmarks/identical.py live [--cells 96] [--own] [--busy]
+    python tests/benchmarks/identical.py files [--cells 112] [--busy]
 
 live: ``attnbench compare`` of two commits with the same eight backends, on four cases. The commits are those
 of a small project, whose sides share servers; with --own, HEAD of this repository: sides have their own.
 files: ``attnbench run`` of eight identical plugin files, whose pairs are the cells.
+--busy: another process keeps a core busy all the time.
 --cells: repeat until there are so many. p-values of identical code are uniform: 5 % are below 0.05.
 """
 
@@ -21,6 +22,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 
@@ -106,6 +108,18 @@ def files(folder: Path, words: list[str]) -> Iterator[tuple[str, float, str]]:
                 yield f"{one} against {other} on {parse_case(case).rule}", found.p_value, ""
 
 
+@contextmanager
+def other_work(wanted: bool) -> Iterator[None]:
+    """Keep one core busy with a process of its own, if wanted."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if wanted else None
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -114,11 +128,12 @@ def main() -> None:
     parser.add_argument("what", choices=("live", "files"))
     parser.add_argument("--cells", type=int, default=1)
     parser.add_argument("--own", action="store_true")
+    parser.add_argument("--busy", action="store_true")
     parser.add_argument("words", nargs="*", metavar="-- OPTION", help="options of compare or run")
     chosen = parser.parse_args()
     found: list[tuple[str, float, str]] = []
     while len(found) < chosen.cells:
-        with tempfile.TemporaryDirectory() as name:
+        with tempfile.TemporaryDirectory() as name, other_work(chosen.busy):
             folder = Path(name)
             if chosen.what == "live":
                 cells = list(live(folder, chosen.words, chosen.own))
