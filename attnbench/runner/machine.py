@@ -6,9 +6,7 @@ import os
 import platform
 import resource
 import subprocess
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -202,53 +200,15 @@ WATCHED_S = 0.25
 BUSY_SHARE = 0.2
 """A core that other work uses for more than this share of its time is busy."""
 
-_STAT = Path("/proc/stat")
-_IDLE = (3, 4)
-_GUEST = 8
 
+def watch_cores(seconds: float = WATCHED_S) -> dict[int, float]:
+    """Return the share of time in which each core is used while this process sleeps.
 
-@dataclass(frozen=True)
-class CoreTime:
-    """Clock ticks of one core since it started: used, and all."""
-
-    used: int
-    all: int
-
-
-def core_times(text: str) -> dict[int, CoreTime]:
-    """Return the times of each core from the text of /proc/stat.
-
-    Waiting for a disk counts as idle; time that the host of a virtual machine took counts as used. A guest's
-    time is part of the user's. Other lines are ignored.
+    Waiting for a disk counts as idle; time that the host of a virtual machine took counts as used.
     """
-    found = {}
-    for line in text.splitlines():
-        name, _, numbers = line.partition(" ")
-        if name.startswith("cpu") and name[3:].isdigit():
-            words = numbers.split()[:_GUEST]
-            if len(words) <= max(_IDLE) or not all(word.isascii() and word.isdigit() for word in words):
-                continue
-            ticks = [int(word) for word in words]
-            total = sum(ticks)
-            found[int(name[3:])] = CoreTime(total - sum(ticks[place] for place in _IDLE), total)
-    return found
+    import psutil
 
-
-def busy_shares(before: Mapping[int, CoreTime], after: Mapping[int, CoreTime]) -> dict[int, float]:
-    """Return the share of time that each core was used between two readings; 0 where no tick has passed."""
-    return {
-        cpu: (after[cpu].used - before[cpu].used) / max(1, after[cpu].all - before[cpu].all)
-        for cpu in before.keys() & after.keys()
-    }
-
-
-def watch_cores(seconds: float = WATCHED_S, stat: Path = _STAT) -> dict[int, float]:
-    """Return how busy each core is while this process sleeps; empty, at once, where it is not known."""
-    before = core_times(read(stat))
-    if not before:
-        return {}
-    time.sleep(seconds)
-    return busy_shares(before, core_times(read(stat)))
+    return {core: share / 100 for core, share in enumerate(psutil.cpu_percent(seconds, percpu=True))}
 
 
 def busy_warning(threads: int, cpus: tuple[int, ...], shares: Mapping[int, float]) -> str:
