@@ -97,9 +97,6 @@ class CpuTimer:
             output = call(*inputs)
         del output
 
-    def settle(self) -> None:
-        """Do nothing: a CPU finishes a call before it returns."""
-
 
 class Timer(Protocol):
     """The interface of timers for all devices.
@@ -124,9 +121,6 @@ class Timer(Protocol):
 
     def warm(self, call: Call, /, *inputs_and_calls: Any) -> None:
         """Make calls that are not timed."""
-
-    def settle(self) -> None:
-        """Wait until the device is idle, so that another process can be timed."""
 
 
 @lru_cache
