@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from attnbench.cases.memory import numbers
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -61,7 +63,7 @@ def limit_memory(extra_bytes: int) -> None:
     The limit counts private writable memory (RLIMIT_DATA), not address space, much of which libraries never
     touch. The allocation beyond it fails with the message of the library that asked.
     """
-    held = _data_bytes()
+    held = 1024 * numbers(Path("/proc/self/status")).get("VmData", 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = held + extra_bytes
     if hard != resource.RLIM_INFINITY:
@@ -73,17 +75,6 @@ def be_first_to_go() -> None:
     """Let the kernel end this process rather than the parent when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
         file.write("1000")
-
-
-def _data_bytes() -> int:
-    try:
-        with open("/proc/self/status") as status:  # noqa: PTH123
-            for line in status:
-                if line.startswith("VmData:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
 
 
 def state_of(pid: int) -> str:

@@ -18,6 +18,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
+from attnbench.cases.memory import numbers
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
@@ -50,13 +51,7 @@ def threads_of(pid: int) -> list[int]:
 
 def oom_kills() -> int:
     """Return how many processes the system has killed since it started because memory ran out."""
-    try:
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
+    return numbers(Path("/proc/vmstat")).get("oom_kill", 0)
 
 
 @dataclass(frozen=True)
