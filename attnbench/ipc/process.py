@@ -1,4 +1,4 @@
-"""First steps of every worker process, the end of its group, and code that it must not import."""
+"""First steps of every worker process (on Linux alone), the end of its group, and code not to import."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from attnbench.cases.memory import numbers
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
+def _set(option: int, value: int) -> None:
+    """Set an attribute of this process in the kernel, see prctl(2)."""
+    ctypes.CDLL(None).prctl(option, value)
+
+
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent ends; end at once if it has. Linux only."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent_pid:
-            os._exit(1)
+    """Have the kernel kill this process when its parent ends; end at once if it has."""
+    _set(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
 
 
 def live_by_line() -> None:
     """Undo :func:`die_with_parent`: a server sees the end of its line, and then ends its forks."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, 0)
+    _set(_PR_SET_PDEATHSIG, 0)
 
 
 def adopt_orphans() -> None:
-    """Have the kernel make this process the parent of what its children leave, daemons too. Linux only."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """Have the kernel make this process the parent of what its children leave, daemons too."""
+    _set(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def leave_terminal() -> None:

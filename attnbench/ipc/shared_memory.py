@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,10 +24,7 @@ _ALIGN_BYTES = 64
 
 def anonymous_file() -> int:
     """Return a descriptor of memory without a name."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+    return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
@@ -53,15 +49,10 @@ def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             memory[spec.offset : spec.offset + array.nbytes] = flat.data
             del flat
-    _seal(fd)
+    # Read-only: one worker must not change the inputs of another.
+    read_only = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, read_only)
     return fd, tuple(specs)
-
-
-def _seal(fd: int) -> None:
-    """Make the memory read-only for every process: one worker must not change another's inputs."""
-    if hasattr(fcntl, "F_ADD_SEALS"):
-        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
 
 
 def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:
