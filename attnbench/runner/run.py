@@ -7,7 +7,7 @@ import os
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -123,7 +123,8 @@ def start_run(
     """
     check_plan(plan, out)
     sides = sides or {}
-    with WorkerPool(plan.options, {name: side.interpreter for name, side in sides.items()}) as pool:
+    interpreters = {name: side.interpreter for name, side in sides.items()}
+    with closing(WorkerPool(plan.options, interpreters)) as pool:
         manifest = _manifest(plan, pool, sides)
         path = new_run_path(out, manifest.run_id)
         with RunWriter.create(path, manifest) as writer, _interruptible(writer, live=bool(sides)):
@@ -174,7 +175,7 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
         registry.backend(plan.options.baseline)
         check_threads(max(case.threads for case in plan.cases))
         allow_descriptors()
-        with WorkerPool(plan.options) as pool:
+        with closing(WorkerPool(plan.options)) as pool:
             _run_cases(plan, pool, writer, progress)
         return writer.run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ MEASURED = MachineScale({100: [20_000]}, 1000, [20], [40.0])
 
 
 def test_templates_come_from_the_server_asked_for_and_a_dead_one_is_replaced() -> None:
-    with WorkerPool(Options()) as pool:
+    with closing(WorkerPool(Options())) as pool:
         links = [pool.new_worker(1, pool.all_cpus, launch=launch) for launch in range(LAUNCHES + 1)]
         servers = [parent_of(link.pid) for link in links]
         assert len(set(servers)) == LAUNCHES == 3
