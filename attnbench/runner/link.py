@@ -23,7 +23,7 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
 from attnbench.ipc.process import descendants, has_ended, kill_all, session_of, state_of
-from attnbench.runner.machine import sleep_environment, thread_environment
+from attnbench.runner.machine import SLEEPING_SOON, thread_environment
 from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.status import Status
@@ -352,7 +352,7 @@ def start_server(
 ) -> WorkerLink:
     """Start a server: a fresh interpreter with torch loaded, ``threads`` threads in every library."""
     # One thread while compiling too: a pool of compilers would outlive the worker that is forked.
-    environment = thread_environment(threads) | sleep_environment() | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    environment = thread_environment(threads) | SLEEPING_SOON | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     started = start_process("attnbench.worker.server", [str(threads)], environment, interpreter)
     return WorkerLink(started.sock, started.process.pid, started, timeout_s)
 

@@ -19,7 +19,6 @@ _VARIABLES = (
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",  # numpy's wheels
     "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",  # Accelerate on macOS
     "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS",
     "RAYON_NUM_THREADS",  # libraries written in Rust
@@ -30,20 +29,13 @@ _VARIABLES = (
 )
 
 
-_SLEEPING_SOON = {
+# Otherwise idle threads spin on the cores where the next worker takes its slot. They still spin between the
+# operations of a call.
+SLEEPING_SOON = {
     "GOMP_SPINCOUNT": "2000",  # torch's wheels; about 50 µs instead of about 8 ms
     "KMP_BLOCKTIME": "0",  # ms; the OpenMP of LLVM and Intel, whose default is 200
     "OPENBLAS_THREAD_TIMEOUT": "17",  # 2**17 cycles, about 50 µs instead of about 100 ms
 }
-
-
-def sleep_environment() -> dict[str, str]:
-    """Return the variables that make idle threads sleep soon.
-
-    Otherwise they spin on the cores where the next worker takes its slot. They still spin between the
-    operations of a call.
-    """
-    return dict(_SLEEPING_SOON)
 
 
 def thread_environment(threads: int) -> dict[str, str]:
@@ -152,7 +144,7 @@ def environment() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cpus_allowed": list(allowed_cpus()),
         "cpu_quota": cpu_quota(),
-        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).strip() or None,
         "load_average": list(os.getloadavg()),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -163,20 +155,10 @@ def environment() -> dict[str, Any]:
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    for line in read(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
-
-
-def _first_line(path: str) -> str | None:
-    try:
-        return Path(path).read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return None
 
 
 def _version(name: str) -> str | None:
