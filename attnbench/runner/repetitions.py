@@ -58,8 +58,7 @@ def _mismatch_words(output: m.KeptOutput, scored: rm.Scored, index: int) -> str:
     where = f"call {output.call + 1} of a sample (repetition {index + 1}, segment {output.segment + 1}, "
     where += f"slot {output.slot + 1})"
     on = "inputs written anew while it was timed" if output.refreshed else "inputs it had not seen before"
-    transform = f" ({scored.transform})" if scored.transform else ""
-    return f"in the output of a timed call, {where}, on {on}{transform}: {scored.problem}"
+    return f"in the output of a timed call, {where}, on {on}: {scored.problem}"
 
 
 class RepetitionUnderWay:
