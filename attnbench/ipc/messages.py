@@ -259,12 +259,10 @@ class KeptOutput(Struct, frozen=True):
 class Kept(Struct, frozen=True, tag=True):
     """Outputs of timed calls, in the descriptor; each is handed over once.
 
-    checking_ns: the time of writing inputs and logging outputs within slots. repeated: further outputs, with
-    the bits of one of these.
+    repeated: further outputs, with the bits of one of these.
     """
 
     outputs: tuple[KeptOutput, ...]
-    checking_ns: int
     repeated: int = 0
 
 

@@ -199,8 +199,7 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     transform that it follows. scale: the machine's, None where it was not measured. warmup_ns: by backend,
     the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose
     timed outputs were compared with the oracle and are right; verified_calls: the number of outputs of each.
-    checking_s: the time that this took, with writing inputs and waiting for it. failed: candidates that
-    dropped out, also because of wrong outputs.
+    failed: candidates that dropped out, also because of wrong outputs.
     """
 
     case: str
@@ -214,7 +213,6 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     scale: MachineScale | None = None
     changes: list[int] = field(default_factory=list)
     verified_calls: dict[str, int] = field(default_factory=dict)
-    checking_s: float = 0.0
 
 
 class Record(Struct, frozen=True, tag="record", tag_field="kind"):

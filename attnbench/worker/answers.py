@@ -6,7 +6,6 @@ import ctypes
 import os
 from collections.abc import Mapping
 from functools import cache
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,7 +127,6 @@ class OutputLog:
         self._firsts: dict[tuple[int, bool], dict[str, Stored]] = {}
         self._repeated = 0
         self.unlike = 0
-        self._checking_ns = 0
 
     def keep(
         self, prepared: PreparedBackend, answer: Any, segment: int, slot: int, call: int, *, refreshed: bool
@@ -138,13 +136,11 @@ class OutputLog:
         Raises:
             WrongOutput: it is not as the case requires.
         """
-        start = perf_counter_ns()
         parts = stored_answer(prepared, answer)
         if self._fd < 0:
             self._fd = anonymous_file()
         specs, self._size = written(self._fd, self._size, parts, prepared.case.dtype)
         self._kept.append(KeptOutput(segment, slot, call, refreshed, specs))
-        self._checking_ns += perf_counter_ns() - start
 
     def see(
         self, prepared: PreparedBackend, answer: Any, segment: int, slot: int, call: int, *, refreshed: bool
@@ -156,13 +152,11 @@ class OutputLog:
         Raises:
             WrongOutput: it is not as the case requires.
         """
-        start = perf_counter_ns()
         first = self._firsts.get((segment, refreshed))
         if first is not None:
             parts = stored_answer(prepared, answer)
             if all(_same_bits(parts[name], array) for name, array in first.items()):
                 self._repeated += 1
-                self._checking_ns += perf_counter_ns() - start
                 return
             self.unlike += 1
         self.keep(prepared, answer, segment, slot, call, refreshed=refreshed)
@@ -174,13 +168,9 @@ class OutputLog:
         kept = self._kept[-1] if self._kept else None
         return kept is not None and (kept.segment, kept.slot, kept.call) == (segment, slot, call)
 
-    def spent(self, ns: int) -> None:
-        """Count more time of checking within slots."""
-        self._checking_ns += ns
-
     def handed_over(self) -> tuple[Kept, tuple[int, ...]]:
         """Return the log and its descriptor, and empty the log."""
-        kept = Kept(tuple(self._kept), self._checking_ns, self._repeated)
+        kept = Kept(tuple(self._kept), self._repeated)
         fds = (self._fd,) if self._fd >= 0 else ()
         self.__init__()  # type: ignore[misc]
         return kept, fds

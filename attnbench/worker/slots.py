@@ -47,19 +47,15 @@ class Refresh:
             self._keep(prepared, output, slot, at - 1, refreshed=False)
         pool, first = prepared.pool, calls if prepared.case.device != "cpu" else 1
         refreshed = inputs if pool is None else next(pool.upcoming)
-        start = perf_counter_ns()
         prepared.write(self.stored, refreshed)
-        self.output_log.spent(perf_counter_ns() - start)
         if pool is None:
             sample, output = timer(prepared.call, *inputs, first)
         else:
             sample, output = take_sample(prepared.call, *refreshed, first)
         self._keep(prepared, output, slot, at + first - 1, refreshed=True)
         if pool is not None:
-            start = perf_counter_ns()
             for old, now in zip(refreshed, inputs, strict=True):
                 old.copy_(now)
-            self.output_log.spent(perf_counter_ns() - start)
         alone_ns = sample.wall_ns if prepared.case.device == "cpu" else 0
         samples.append(replace(sample, refreshed_ns=alone_ns))
         if at + first < calls:
