@@ -47,18 +47,14 @@ class DropoutNumbers(Struct, frozen=True):
     """The check of dropout in numbers.
 
     calls: the number of outputs. rows: the rows (of a batch element, a head and a query) in which dropout can
-    be seen, of ``rows_of`` compared. scale: of the mean of the outputs over the oracle's answer. spread: the
-    variance between calls over that of p; spread_least, spread_most: its limits. p: the probability that
-    would give this spread; p_least, p_most: those that would give the limits.
+    be seen, of ``rows_of`` compared. scale: of the mean of the outputs over the oracle's answer. p: the
+    probability that would give the variance between calls; p_least, p_most: those that would give its limits.
     """
 
     calls: int
     rows: int
     rows_of: int
     scale: float
-    spread: float
-    spread_least: float
-    spread_most: float
     p: float
     p_least: float
     p_most: float
