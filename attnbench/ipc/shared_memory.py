@@ -27,28 +27,30 @@ def anonymous_file() -> int:
     return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
+def write(fd: int, at: int, array: Stored) -> int:
+    """Write an array into a descriptor from the offset ``at`` on; return the aligned end."""
+    remaining = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    while remaining:
+        count = os.pwrite(fd, remaining, at)
+        remaining, at = remaining[count:], at + count
+    return -(-at // _ALIGN_BYTES) * _ALIGN_BYTES
+
+
 def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
     """Copy storage arrays into anonymous memory; return its descriptor and the layout.
 
     dtype: that of the case, which all arrays have except integers and booleans. One array under several names
     is stored once, and read as one array.
     """
+    fd, end = anonymous_file(), 0
     specs: list[ArraySpec] = []
     placed: dict[int, int] = {}
-    size = 0
     for name, array in arrays.items():
         if id(array) not in placed:
-            placed[id(array)] = size
-            size += -(-array.nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
+            placed[id(array)] = end
+            end = write(fd, end, array)
         kind = dtype if array.dtype == _STORAGE[dtype] else array.dtype.name
         specs.append(ArraySpec(name, kind, tuple(array.shape), placed[id(array)]))
-    fd = anonymous_file()
-    os.ftruncate(fd, max(size, 1))
-    with mmap.mmap(fd, max(size, 1)) as memory:
-        for spec, array in zip(specs, arrays.values(), strict=True):
-            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            memory[spec.offset : spec.offset + array.nbytes] = flat.data
-            del flat
     # Read-only: one worker must not change the inputs of another.
     read_only = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, read_only)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attnbench.ipc.messages import ArraySpec, Kept, KeptOutput
 from attnbench.ipc.names import OUT
-from attnbench.ipc.shared_memory import Stored, anonymous_file, mapped
+from attnbench.ipc.shared_memory import Stored, anonymous_file, mapped, write
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.case import Case, activation_shapes, output_shape
 from attnbench.types.operation import TensorSpec, operation_of
@@ -21,9 +18,6 @@ from attnbench.worker.outputs import as_stored, stored_output
 
 if TYPE_CHECKING:
     from attnbench.worker.prepared import PreparedBackend
-
-
-_ALIGN_BYTES = 64
 
 
 def output_of(prepared: PreparedBackend, answer: Any) -> Any:
@@ -80,11 +74,7 @@ def written(fd: int, at: int, parts: Mapping[str, Stored], dtype: str) -> tuple[
     specs = []
     for name, data in parts.items():
         specs.append(ArraySpec(name, dtype, tuple(data.shape), at))
-        remaining = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
-        while remaining:
-            count = os.pwrite(fd, remaining, at)
-            remaining, at = remaining[count:], at + count
-        at = -(-at // _ALIGN_BYTES) * _ALIGN_BYTES
+        at = write(fd, at, data)
     return tuple(specs), at
 
 
