@@ -267,10 +267,9 @@ class Kept(Struct, frozen=True, tag=True):
 
 
 class Warmed(Struct, frozen=True, tag=True):
-    """The ns of each call of the warm-up. settled: times agreed at its end."""
+    """The ns of each call of the warm-up."""
 
     trace_ns: tuple[int, ...]
-    settled: bool
 
 
 class SlotsTaken(Struct, frozen=True, tag=True):

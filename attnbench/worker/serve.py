@@ -240,9 +240,9 @@ def _answer_prepared(
                 first_ns = [first.wall_ns]
                 reserve(room_bytes(first.faults, inputs[0].nbytes))
                 if first.wall_ns > request.limits.calm_s * 1e9:
-                    return prepared, m.Warmed((first.wall_ns,), False), ()
-            trace, settled = warm_up(lambda: timer(prepared.call, *inputs, 1)[0], request.limits)
-            return prepared, m.Warmed((*first_ns, *trace), settled), ()
+                    return prepared, m.Warmed((first.wall_ns,)), ()
+            trace = warm_up(lambda: timer(prepared.call, *inputs, 1)[0], request.limits)
+            return prepared, m.Warmed((*first_ns, *trace)), ()
         case m.TakeSlots():
             prepared, timer = prepared.with_timer()
             with no_process_left(), nothing_changed("a timed call", draws=draws(prepared.case)):
