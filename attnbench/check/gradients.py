@@ -15,7 +15,8 @@ from attnbench.check.reference import prepare
 from attnbench.inputs.draw import EPS
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Setup
-from attnbench.types.case import Case, Dtype, activation_shapes, projection_shapes, rule_parameter_shapes
+from attnbench.types.case import Case, Dtype, projection_shapes, rule_parameter_shapes
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -31,18 +32,13 @@ class NoGradient(RuntimeError):  # noqa: N818
     """The graph of an output does not reach every tensor that needs a gradient; the text names them."""
 
 
-def source_names(case: Case, rule: Rule) -> tuple[str, str, str]:
+def source_names(case: Case, rule: Rule) -> tuple[str, ...]:
     """Return the names of the three inputs; the same name twice means the same tensor twice.
 
     ``q``, ``k``, ``v``; in a layer ``x`` for one source, ``x`` and ``context`` where keys and values share
     one, else ``queries``, ``keys`` and ``values``.
     """
-    if case.layer is None:
-        return "q", "k", "v"
-    if case.is_self_attention:
-        return "x", "x", "x"
-    _, keys, values = activation_shapes(case, rule)
-    return ("x", "context", "context") if keys == values else ("queries", "keys", "values")
+    return tuple(spec.tensor for spec in operation_of(case).inputs(case, rule))
 
 
 def leaves(setup: Setup, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
