@@ -4,7 +4,7 @@ errors."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +57,17 @@ def leaves(setup: Setup, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def rebound(setup: Setup, change: Callable[[Tensor], Tensor], case: Case | None = None) -> Setup:
+    """Copy a setup with each parameter changed and the rule bound to them. case: None for the same."""
+    case = case or setup.case
+    own = {name: change(x) for name, x in setup.rule_parameters.items()}
+    projections = {name: change(x) for name, x in setup.projections.items()}
+    return Setup(case, setup.rule, setup.rule.bind(case, own), own, projections)
+
+
 def with_gradients(setup: Setup) -> Setup:
     """Copy a setup with leaves that require gradients as parameters, and the rule bound to them."""
-    own = {name: as_leaf(x) for name, x in setup.rule_parameters.items()}
-    projections = {name: as_leaf(x) for name, x in setup.projections.items()}
-    return Setup(setup.case, setup.rule, setup.rule.bind(setup.case, own), own, projections)
+    return rebound(setup, as_leaf)
 
 
 def as_leaf(x: Tensor) -> Tensor:
@@ -220,11 +226,9 @@ def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
     """Convert a case and its numbers to another dtype; a tensor given twice stays one."""
     case = replace(setup.case, dtype=dtype)
     to = case_dtype(case)
-    own = {name: x.detach().to(to) for name, x in setup.rule_parameters.items()}
-    projections = {name: x.detach().to(to) for name, x in setup.projections.items()}
     made = {id(x): x.detach().to(to) for x in inputs}
     a, b, c = (made[id(x)] for x in inputs)
-    return Setup(case, setup.rule, setup.rule.bind(case, own), own, projections), (a, b, c)
+    return rebound(setup, lambda x: x.detach().to(to), case), (a, b, c)
 
 
 def distinct(a: Any, b: Any, c: Any) -> tuple[Any, ...]:

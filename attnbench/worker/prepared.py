@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from attnbench.cases.ids import parse_case
 from attnbench.cases.layouts import lies_as
 from attnbench.cases.work import output_elements
-from attnbench.check.gradients import GradientPass, passed, with_gradients
+from attnbench.check.gradients import GradientPass, passed, rebound, with_gradients
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.kinds import DROPPED, GRADED, STRIDED
 from attnbench.ipc.messages import Prepare, Prepared
@@ -165,20 +165,17 @@ class PreparedBackend:
         """
         both = replace(self.case, pass_="both")
         _decline("unsupported", "supports()", self.backend.supports(both, self.rule))
-        before = self.setup
-        own = {name: x.clone() for name, x in before.rule_parameters.items()}
-        projections = {name: x.clone() for name, x in before.projections.items()}
-        setup = Setup(before.case, before.rule, before.rule.bind(before.case, own), own, projections)
+        setup = rebound(self.setup, lambda x: x.clone())
         bare = replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
         try:
             call = _call_of(self.backend, setup)
         except BaseException as failure:
             raise _not_prepared(failure) from failure
         # Compilers may have worked on other threads, so the next call counts as the first.
+        parameters = (*setup.rule_parameters.values(), *setup.projections.values())
         return replace(
-            self, setup=setup, call=call, parameters=(*own.values(), *projections.values()), inputs=None,
-            ordinary=bare, past=Past(),
-        )  # fmt: skip
+            self, setup=setup, call=call, parameters=parameters, inputs=None, ordinary=bare, past=Past()
+        )
 
     def _with_pass(self, upstream: Any) -> PreparedBackend:
         """Return the same with the pass of the case as the call that is timed."""
