@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnbench.kit.layer import for_operation
+from attnbench.kit.scores import scores_of
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
@@ -72,15 +73,7 @@ def _attend_rows(setup: Setup, rows: slice, q: Tensor, k: Tensor, v: Tensor, hel
 
 
 def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
-    scoring = setup.scoring
-    if scoring.dot is None:
-        assert scoring.scores is not None
-        return scoring.scores(q, k, slice(0, setup.case.Lk))
-    dot = scoring.dot
-    q = q if dot.map_q is None else dot.map_q(q)
-    k = k if dot.map_k is None else dot.map_k(k)
-    scores = q @ k.mT * dot.scale
-    return scores if dot.cap is None else dot.cap * (scores / dot.cap).tanh()
+    return scores_of(setup.scoring, scale_queries=False)(q, k, slice(0, setup.case.Lk))
 
 
 def _weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
