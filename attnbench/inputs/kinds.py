@@ -146,10 +146,6 @@ def draw_family(case: Case, rule: Rule, family: str, entropy: int, index: int) -
     """Draw inputs number ``index`` of a kind: q, k, v, or the sources of queries, keys and values, as stored.
 
     Seeded as :func:`attnbench.inputs.draw.draw_activations`; a source that serves twice is one array. In some
-    kinds the values also depend on the mask.
-
-    Raises:
-        KeyError: there is no such kind.
-        ValueError: it makes no sense for the case (:func:`families_of`).
+    kinds the values also depend on the mask. family: one of :func:`families_of`.
     """
     return _BY_NAME[family].draw(case, rule, entropy, index)
