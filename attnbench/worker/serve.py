@@ -246,7 +246,7 @@ def _answer_prepared(
         case m.TakeSlots():
             prepared, timer = prepared.with_timer()
             with no_process_left(), nothing_changed("a timed call", draws=draws(prepared.case)):
-                taken, last = take_slots(request, fds, prepared, timer, prepared.output_log)
+                taken, last = take_slots(request, fds, prepared, timer)
             return replace(prepared, last=last), taken, ()
         case m.TimedOutputs():
             prepared = _written_down(prepared)
