@@ -90,12 +90,8 @@ class CpuTimer:
     __call__ = staticmethod(take_sample)
 
     def warm(self, call: Call, *inputs_and_calls: Any) -> None:
-        """Make calls that are not timed; outputs are dropped as in a sample."""
-        *inputs, calls = inputs_and_calls
-        output = None
-        for _ in repeat(None, calls):
-            output = call(*inputs)
-        del output
+        """Make calls that are not timed: a sample that nobody reads."""
+        self(call, *inputs_and_calls)
 
 
 class Timer(Protocol):
