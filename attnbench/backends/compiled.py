@@ -71,7 +71,7 @@ def compile_now(call: Call, setup: Setup) -> Call:
         call(*inputs)
         return call
     distinct = {id(x): x.requires_grad_() for x in inputs}
-    leaves = (*distinct.values(), *setup.rule_parameters.values(), *setup.projections.values())
+    leaves = (*distinct.values(), *setup.parameters)
     out = call(*inputs)
     torch.autograd.grad(out, leaves, torch.zeros_like(out))
     return call

@@ -141,10 +141,9 @@ def passed(call: Call, setup: Setup, upstream: Tensor) -> GradientPass:
     """
     case = setup.case
     assert case.pass_ != "forward", "a forward pass has no gradients"
-    parameters = (*setup.rule_parameters.values(), *setup.projections.values())
     names = gradient_names(case, setup.rule)
     names = ("out", *names) if case.pass_ == "both" else names
-    return GradientPass(call, setup, upstream, names, parameters)
+    return GradientPass(call, setup, upstream, names, setup.parameters)
 
 
 def gradient_names(case: Case, rule: Rule) -> tuple[str, ...]:
@@ -206,8 +205,7 @@ def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Te
     narrow: Dtype = "float32" if case.dtype == "float64" else case.dtype
     narrowed, sources = recast(setup, inputs, narrow)
     wide, wide_sources = recast(narrowed, sources, "float64")
-    own = (*setup.rule_parameters.values(), *setup.projections.values())
-    fewest = min((x.numel() for x in own), default=ENOUGH)
+    fewest = min((x.numel() for x in setup.parameters), default=ENOUGH)
     count = min(MOST_UPSTREAMS, math.ceil(ENOUGH / fewest))
     random = torch.Generator().manual_seed(0)
     signs = torch.randint(2, (count - 1, *upstream.shape), generator=random).to(upstream) * 2 - 1

@@ -104,7 +104,7 @@ def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor whose memory the output must not share."""
     for words, tensor in zip(ordinals(), prepared.inputs or (), strict=False):
         yield f"the {words} input", tensor
-    for tensor in prepared.parameters:
+    for tensor in prepared.setup.parameters:
         yield "a parameter of the case", tensor
     if prepared.pool is not None:
         for triple in prepared.pool.triples:

@@ -66,10 +66,10 @@ class PreparedBackend:
 
     call: the function that is timed. passed: the same object in a case with gradients; it is made when inputs
     come. last: the last timed call, until it is in the log. pool: copies of the inputs, where they rotate and
-    something was timed. parameters: those of the case. buffers: the memory of guarded inputs, with the bands
-    of NaN. past, earlier: the checked calls so far, and the outputs of the last few. delivery: how inputs
-    came, see :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have gradients, the backend
-    as it was prepared for others.
+    something was timed. buffers: the memory of guarded inputs, with the bands of NaN. past, earlier: the
+    checked calls so far, and the outputs of the last few. delivery: how inputs came, see
+    :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have gradients, the backend as it was
+    prepared for others.
     """
 
     setup: Setup
@@ -80,7 +80,6 @@ class PreparedBackend:
     last: LastCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
     output_log: OutputLog = field(default_factory=OutputLog, repr=False)
-    parameters: tuple[Any, ...] = field(default=(), repr=False)
     buffers: tuple[Any, ...] = field(default=(), repr=False)
     past: Past = field(default=Past(), repr=False)
     earlier: tuple[Any, ...] = field(default=(), repr=False)
@@ -172,10 +171,7 @@ class PreparedBackend:
         except BaseException as failure:
             raise _not_prepared(failure) from failure
         # Compilers may have worked on other threads, so the next call counts as the first.
-        parameters = (*setup.rule_parameters.values(), *setup.projections.values())
-        return replace(
-            self, setup=setup, call=call, parameters=parameters, inputs=None, ordinary=bare, past=Past()
-        )
+        return replace(self, setup=setup, call=call, inputs=None, ordinary=bare, past=Past())
 
     def _with_pass(self, upstream: Any) -> PreparedBackend:
         """Return the same with the pass of the case as the call that is timed."""
@@ -248,7 +244,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
         call = _call_of(backend, setup)
     except BaseException as failure:
         raise _not_prepared(failure) from failure
-    prepared = PreparedBackend(setup, backend, call, parameters=tuple(tensors.values()))
+    prepared = PreparedBackend(setup, backend, call)
     return prepared, Prepared(time.perf_counter_ns() - start, files=files)
 
 
