@@ -22,7 +22,7 @@ from attnbench.cases.memory import numbers
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
-from attnbench.ipc.process import descendants, has_ended, kill_all, session_of, state_of
+from attnbench.ipc.process import descendants, has_ended, kill_all, kill_group, session_of, state_of
 from attnbench.runner.machine import SLEEPING_SOON, thread_environment
 from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
@@ -317,10 +317,8 @@ class WorkerLink:
             return code
         # Of one that has ended, only its session still tells what it left.
         self._left = session_of(self.pid) if has_ended(self.pid) else descendants(self.pid)
-        for end in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                end(self.pid, signal.SIGKILL)
-        kill_all(self._left)
+        kill_group(self.pid)
+        kill_all([self.pid, *self._left])
         # Not before: it would end by itself, and its status would depend on which is faster.
         self._line.close()
         try:
