@@ -38,7 +38,6 @@ def steady(cpu: str) -> dict[str, Any]:
     walls.sort()
     return {
         "fastest_ms": 1e3 * walls[len(walls) // 20],
-        "median_ms": 1e3 * median(walls),
         "slowest_ms": 1e3 * walls[-1 - len(walls) // 20],
         "own_share": sum(shares) / len(shares),
     }

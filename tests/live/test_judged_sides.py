@@ -24,7 +24,6 @@ def has(tree: str, **changed: object) -> Facts:
         versions={"python": "3.12.1", "torch": "2.6.0"},
         files={"fast": f"{tree}/src/fast.py"},
         backends={"quick": "fast"},
-        rules={},
         elsewhere={},
         strays=(),
         faults=(),
