@@ -67,8 +67,8 @@ class GitFailed(Exception):  # noqa: N818
 def git(folder: Path, *words: str, index: Path | None = None) -> str:
     """Run git in a folder, and return its output. index: in place of the repository's.
 
-    git runs in a session of its own, so that Ctrl-C reaches this process alone, which ends git and its filters.
-    An index that git leaves locked then is a temporary one.
+    git runs in a session of its own, so that Ctrl-C reaches this process alone, which then ends git and its
+    filters. An index that git leaves locked is a temporary one.
 
     Raises:
         GitFailed: git ends with an error. BadInput: git is not installed.
@@ -123,13 +123,7 @@ def repository_of(folder: Path) -> Repository:
             f"{str(folder)!r} is not in a git repository with files: go to the repository whose commits to "
             f"compare (git: {failure})"
         ) from None
-    found = Repository(Path(top).resolve())
-    if found.ask("rev-parse", "--show-toplevel") != str(found.top):
-        raise BadInput(
-            f"the files of the repository at {str(folder)!r} lie in {str(found.top)!r}, from where git "
-            "doesn't find it (core.worktree): go to a plain clone of it"
-        )
-    return found
+    return Repository(Path(top).resolve())
 
 
 def commit_of(repository: Repository, ref: str) -> str:
@@ -152,10 +146,7 @@ def commit_of(repository: Repository, ref: str) -> str:
             f"no commit {ref!r} in this clone, which is shallow: fetch the whole history (git fetch "
             f"--unshallow; in a GitHub workflow fetch-depth: 0 at actions/checkout; in GitLab GIT_DEPTH: 0)"
         )
-    known = repository.ask("for-each-ref", "--format=%(refname:short)").splitlines()
-    if ref.startswith("-") and ref in known:
-        raise BadInput(f"no commit {ref!r}, which reads as an option: give refs/heads/{ref}, or its hash")
-    guess = nearest(ref, known)
+    guess = nearest(ref, repository.ask("for-each-ref", "--format=%(refname:short)").splitlines())
     hint = f"; did you mean {guess!r}?" if guess else ": give a branch, a tag or a hash"
     raise BadInput(f"no commit {ref!r} in {str(repository.top)!r}{hint}")
 
