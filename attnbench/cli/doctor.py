@@ -39,14 +39,12 @@ def command(*, threads: int, allocator: str, format_: Format) -> None:
     attnbench doctor
     attnbench doctor --threads 4 --format json
     """
-    from attnbench.cli.progress import show_step
+    from attnbench.cli.progress import steps
     from attnbench.doctor.examine import examine
     from attnbench.doctor.readings import read_machine
 
-    try:
-        findings = examine(read_machine(threads, allocator, show_step))
-    finally:
-        show_step("")
+    with steps() as show:
+        findings = examine(read_machine(threads, allocator, show))
     rows = [asdict(finding) for finding in findings]
     print_listing(rows, ("level", "name", "what", "effect", "remedy"), format_)
     bad = sum(finding.level == "bad" for finding in findings)
