@@ -46,7 +46,7 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
     from attnbench.testing.judge import brought_by, judging_plan, plan, reported
 
     registry = load_plugins()
-    format_ = record_format(ctx, chosen["format_"], registry)
+    format_ = record_format(chosen["format_"], registry)
     if chosen["plan"]:
         raise click.UsageError("--plan needs cases, or a --backend, beside --plugin", ctx)
     found = brought_by(named_plugins(), registry)

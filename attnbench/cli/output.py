@@ -107,17 +107,9 @@ def view_of(chosen: dict[str, Any]) -> View:
     return View(width(), colourful(), **asked)
 
 
-def record_format(ctx: click.Context, word: str, registry: Registry) -> Format | Entry[Reporter]:
-    """Return the format that a word asks for; a usage error with the nearest one if it is unknown."""
-    from attnbench.types.errors import BadInput
-
-    if word in FORMATS:
-        return word
-    try:
-        return registry.reporter(word)
-    except BadInput as unknown:
-        option = next(param for param in ctx.command.params if param.name == "format_")
-        raise click.BadParameter(str(unknown), ctx, option) from unknown
+def record_format(word: str, registry: Registry) -> Format | Entry[Reporter]:
+    """Return the format that a word asks for; raises :class:`BadInput` with the nearest if it is unknown."""
+    return word if word in FORMATS else registry.reporter(word)
 
 
 def own_format(word: str, reason: str) -> Format:
