@@ -56,18 +56,18 @@ class Readings:
     """The state of a machine, for a run with this many threads and this allocator.
 
     cpus: cores that this process may use. quota: whole cores that its control groups leave, at least 1.
-    group_quota: cores by the smallest quota of those groups; None for no quota. free_bytes: None where
-    unknown. shares: by core, the share of its time that other work used. swapped_bytes: moved in or out while
-    cores were watched. governors: of the cores, where known. turbo: None where unknown. steady: by core, the
-    probe of that name. threads, libraries: probes; pinned, unpinned: probes of the allocator; None where a
-    probe failed. gpus_unseen: why GPUs could not be examined; "" where they could.
+    group_quota: cores by the smallest quota of those groups; None for no quota. shares: by core, the share of
+    its time that other work used. swapped_bytes: moved in or out while cores were watched. governors: of the
+    cores, where known. turbo: None where unknown. steady: by core, the probe of that name. threads,
+    libraries: probes; pinned, unpinned: probes of the allocator; None where a probe failed. gpus_unseen: why
+    GPUs could not be examined; "" where they could.
     """
 
     asked_threads: int
     allocator: str
     cpus: tuple[int, ...]
     quota: int
-    free_bytes: int | None
+    free_bytes: int
     shares: Mapping[int, float] = field(default_factory=dict)
     group_quota: float | None = None
     swap_used_bytes: int = 0
@@ -104,7 +104,7 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
         allocator=allocator,
         cpus=cpus,
         quota=quota,
-        free_bytes=_free_memory(),
+        free_bytes=free_memory(),
         shares=shares,
         group_quota=group_quota(),
         swap_used_bytes=after[0],
@@ -143,13 +143,6 @@ def _turbo() -> bool | None:
     """Return whether clocks may rise above the base clock; None where unknown."""
     no_turbo, boost = (read(_CPU / name).strip() for name in ("intel_pstate/no_turbo", "cpufreq/boost"))
     return {"0": True, "1": False}.get(no_turbo, {"0": False, "1": True}.get(boost))
-
-
-def _free_memory() -> int | None:
-    try:
-        return free_memory()
-    except OSError:
-        return None
 
 
 def _swap() -> tuple[int, int]:

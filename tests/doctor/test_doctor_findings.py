@@ -80,7 +80,6 @@ FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
     ({"swapped_bytes": 4096}, "swap", "bad", "swapoff"),
     ({"swap_used_bytes": 1 << 30}, "swap", "note", "1 GiB used, nothing moved"),
     ({"free_bytes": 1 << 30}, "memory", "note", "larger cases are out_of_memory"),
-    ({"free_bytes": None}, "memory", "note", "unknown"),
     ({"libraries": {**LIBRARIES, "capability": "DEFAULT"}}, "torch", "note", "no vector instructions"),
     ({"libraries": None}, "torch", "bad", "nothing can be measured"),
     ({"gpus_unseen": "can't be examined: no library"}, "GPU", "note", "can't be examined"),
