@@ -38,10 +38,6 @@ def refused(base: Facts, head: Facts, *, one: Side = BASE, other: Side = HEAD) -
     return str(failure.value)
 
 
-def test_two_sides_with_their_own_code_are_fine() -> None:
-    refuse_what_misleads(BASE, HEAD, {"base": has("/b"), "head": has("/h")})
-
-
 def test_a_side_whose_workers_say_something_else_is_named() -> None:
     words = refused(has("/b", protocol="other"), has("/h"))
     assert "the base side, main (1a2b3c4)," in words

@@ -368,23 +368,3 @@ def test_configs_that_contradict_themselves(changed: Config, words: str) -> None
     with pytest.raises(BadFile) as caught:
         describe(config("llama", 4096, 32, 32, 32) | changed)
     assert str(caught.value).startswith(words)
-
-
-@pytest.mark.parametrize("type_", ["mamba", "mamba2", "falcon_mamba"])
-def test_models_without_attention_are_told(type_: str) -> None:
-    with pytest.raises(BadFile, match=f"a model of the type '{type_}' has no attention layers"):
-        describe(
-            {
-                "model_type": type_,
-                "hidden_size": 4096,
-                "num_hidden_layers": 64,
-                "num_heads": 128,
-                "head_dim": 64,
-            }
-        )
-
-
-@pytest.mark.parametrize("content", [[], 3, "llama", None])
-def test_a_config_is_an_object(content: object) -> None:
-    with pytest.raises(BadFile, match="it is not an object"):
-        describe(content)
