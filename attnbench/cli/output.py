@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from attnbench.plugins.calling import TRACE
 from attnbench.types.formats import FORMATS, Format
 from attnbench.types.words import printable
 
@@ -26,8 +27,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Loudness = Literal["quiet", "normal", "verbose"]
 
 _LOUDNESS = "attnbench.loudness"
-_TRACE = "ATTNBENCH_TRACE_PLUGINS"
-"""As :data:`attnbench.plugins.calling.TRACE`, without importing it for ``--help``."""
 PIPE_WIDTH = 120
 
 
@@ -50,10 +49,10 @@ def _choose(ctx: click.Context, param: click.Parameter, chosen: bool) -> None:
     if _LOUDNESS in ctx.meta:
         raise click.UsageError("--quiet and --verbose: give only one of them", ctx)
     ctx.meta[_LOUDNESS] = param.name
-    if param.name == "verbose" and _TRACE not in os.environ:
+    if param.name == "verbose" and TRACE not in os.environ:
         # Loading knows no command line; the variable lasts as long as the command.
-        os.environ[_TRACE] = "1"
-        ctx.call_on_close(lambda: os.environ.pop(_TRACE, None))
+        os.environ[TRACE] = "1"
+        ctx.call_on_close(lambda: os.environ.pop(TRACE, None))
 
 
 def loudness() -> Loudness:
