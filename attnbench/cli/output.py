@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from attnbench.plugins.calling import TRACE
+from attnbench.types.errors import BadInput
 from attnbench.types.formats import FORMATS, Format
-from attnbench.types.words import printable
+from attnbench.types.words import count_of, printable
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
@@ -117,8 +118,6 @@ def own_format(word: str, reason: str) -> Format:
     Raises:
         BadInput: it is a plugin's, which prints records only.
     """
-    from attnbench.types.errors import BadInput
-
     if word not in FORMATS:
         raise BadInput(f"--format {word}: {reason}; give one of {', '.join(FORMATS)}")
     return word
@@ -158,8 +157,6 @@ def write_benchmark_json(stored: Sequence[Path], path: Path) -> None:
     """
     from attnbench.results.pytest_benchmark import is_benchmark, write_pytest_benchmark
     from attnbench.results.read import read_side
-    from attnbench.types.errors import BadInput
-    from attnbench.types.words import count_of
 
     runs = read_side(list(dict.fromkeys(stored)))
     if len(runs) != 1:
