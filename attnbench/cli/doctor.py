@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_listing, say
 from attnbench.cli.parameters import ALLOCATOR, Whole
-
-if TYPE_CHECKING:
-    from attnbench.types.formats import Format
+from attnbench.types.formats import Format
 
 
 @click.command("doctor")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +11,8 @@ from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, print_text, say, width
 from attnbench.cli.parameters import BACKEND
 from attnbench.types.errors import BadCase, BadInput
+from attnbench.types.formats import Format
 from attnbench.types.words import unknown_name
-
-if TYPE_CHECKING:
-    from attnbench.types.formats import Format
 
 
 @click.command("history")

@@ -16,7 +16,7 @@ from attnbench.cases.ids import case_id, short_id
 from attnbench.pytest_plugin import PAIR
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
-from attnbench.types.mask import Mask
+from attnbench.types.mask import Mask, parse_mask
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
@@ -178,8 +178,6 @@ def _word(named: Any) -> str:
 
 
 def _mask(named: Any) -> Mask:
-    from attnbench.types.mask import parse_mask
-
     mask = parse_mask(named) if isinstance(named, str) else named
     if not isinstance(mask, Mask):
         raise BadInput(f"masks = {mask!r}: give words as in case ids, or Mask values")
