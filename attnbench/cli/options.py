@@ -78,11 +78,6 @@ COMMON = (
     "details", "format_",
 )  # fmt: skip
 """The parameters whose options most people need."""
-SELECTING = (
-    "words", "rules", "dtypes", "device", "masks", "passes", "cache", "dropout", "layout", "seed", "threads",
-)  # fmt: skip
-"""The parameters of WORDS and SELECTION."""
-
 _RESUME = click.option(
     "--resume", type=click.Path(path_type=Path), metavar="FILE",
     help="Continue an interrupted run with its own options, then print all of it.",
@@ -231,6 +226,6 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
     from attnbench.cases.select import Overrides, select
     from attnbench.cases.shard import cut
 
-    overrides = Overrides(**{name: chosen[name] for name in SELECTING[1:]})
+    overrides = Overrides(**{one.name: chosen[one.name] for one in fields(Overrides)})
     selection = select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)
     return selection if chosen.get("shard") is None else cut(selection, chosen["shard"])
