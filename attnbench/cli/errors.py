@@ -43,8 +43,8 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
             raise
         message = wrong.format_message()
         message += "" if message.endswith((".", "?", "?)")) else "."
-        where = "attnbench" if wrong.ctx is None else wrong.ctx.command_path
-        raise Failure(f"{message} Try {where} --help.", 2) from wrong
+        message += "" if wrong.ctx is None else f" Try {wrong.ctx.command_path} --help."
+        raise Failure(message, 2) from wrong
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except AttnbenchError as failure:

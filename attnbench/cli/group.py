@@ -41,16 +41,6 @@ class NamingGroup(click.Group):
                 raise
             ctx.fail(unknown_name("command", args[0], self.list_commands(ctx)))
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Its wrong usage names it, as click does not where an option lacks its value."""
-        try:
-            return super().invoke(ctx)
-        except click.UsageError as wrong:
-            command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            if wrong.ctx is None and command is not None:
-                wrong.ctx = click.Context(command, info_name=ctx.invoked_subcommand, parent=ctx)
-            raise
-
 
 class LazyGroup(NamingGroup):
     """The group of all commands: attnbench's own, then those of plugins.

@@ -78,6 +78,7 @@ COMMON = (
     "details", "format_",
 )  # fmt: skip
 """The parameters whose options most people need."""
+
 _RESUME = click.option(
     "--resume", type=click.Path(path_type=Path), metavar="FILE",
     help="Continue an interrupted run with its own options, then print all of it.",
