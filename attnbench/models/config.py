@@ -295,7 +295,6 @@ def _words(fields: Fields) -> Sequence[str]:
 def _heads(fields: Fields) -> int:
     H = _same(fields, _HEADS)
     if H is None:
-        _refuse_zero(fields, _HEADS)
         raise BadFile(f"it has no attention heads: none of {', '.join(_HEADS)}")
     return H
 
@@ -370,14 +369,8 @@ def _same(fields: Fields, names: Sequence[str]) -> int | None:
 def _needed(fields: Fields, names: Sequence[str]) -> int:
     number = _first(fields, names)
     if number is None:
-        _refuse_zero(fields, names)
         raise BadFile(f"it has no {' or '.join(names)}")
     return number
-
-
-def _refuse_zero(fields: Fields, names: Sequence[str]) -> None:
-    if zero := next((name for name in names if fields.get(name) == 0), None):
-        raise BadFile(f"{zero} = {fields[zero]}: give a whole number above 0")
 
 
 def _first(fields: Fields, names: Sequence[str]) -> int | None:

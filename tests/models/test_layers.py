@@ -334,8 +334,6 @@ def test_tensor_parallel_devices_share_query_heads_and_repeat_few_key_heads() ->
     ("changed", "words"),
     [
         ({"num_attention_heads": None}, "it has no attention heads: none of num_attention_heads, n_head"),
-        ({"num_attention_heads": 0}, "num_attention_heads = 0: give a whole number above 0"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers = 0: give a whole number above 0"),
         (
             {"layer_types": "full_attention"},
             "the kinds of its layers are full_attention: give a name",
