@@ -50,4 +50,3 @@ def test_json_has_every_field(invoke: Invoke, says: Callable[..., None]) -> None
             "remedy": "performance",
         }
     ]
-
