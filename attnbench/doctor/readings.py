@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attnbench.cases.memory import free_memory, read
+from attnbench.ipc.process import answer_of
 from attnbench.runner.machine import (
     allowed_cpus,
     cpu_quota,
@@ -124,15 +123,9 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
 def probe(name: str, *words: str, threads: int | None = None) -> Probed | None:
     """Run a probe and return its result; None where it fails. threads: for libraries; None sets nothing."""
     variables = {} if threads is None else thread_environment(threads)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "attnbench.doctor.probe", name, *words],
-            env=os.environ | variables, capture_output=True, text=True, timeout=_PROBE_WITHIN_S, check=True,
-        )  # fmt: skip
-        result: Probed = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return result
+    question = json.dumps([name, *words]).encode()
+    status, out, _ = answer_of(sys.executable, "attnbench.doctor.probe", variables, question, _PROBE_WITHIN_S)
+    return json.loads(out.splitlines()[-1]) if status == 0 else None
 
 
 def _governor(cpu: int) -> str:
