@@ -115,7 +115,8 @@ def steps() -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True, quiet=loudness() == "quiet" or not _rewritable())
+    quiet = loudness() == "quiet" or not _rewritable()
+    console = Console(stderr=True, quiet=quiet, highlight=False)
     # No refreshing by a thread of its own: it would disturb what is measured.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda step: live.update(step, refresh=True)
