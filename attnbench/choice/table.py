@@ -14,7 +14,7 @@ import msgspec
 from attnbench.cases.ids import parse_case, short_id
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
-from attnbench.stats.answer import Compared, by_repetition, over
+from attnbench.stats.answer import by_repetition, over
 from attnbench.stats.sign_test import Interval
 from attnbench.stats.totals import saved
 from attnbench.types.case import Case
@@ -125,18 +125,13 @@ def _decision(
     if best is ours:
         return Decision(name, None, f"{default} is the fastest")
     found = over(ours, best, sets)
-    if not found.slower or found.compared is None or found.compared.interval is None:
+    if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         few = "too few sets" if found.few else "not proved"
         return Decision(name, None, f"{best.backend} may be faster: {few}")
     assert best.median_ms is not None
-    if best.median_ms * (found.compared.interval.low - 1) < LOOKUP_MS:
+    if best.median_ms * (gain.low - 1) < LOOKUP_MS:
         return Decision(name, None, f"{best.backend} is faster, but saves less than the lookup takes")
-    return Decision(name, _choice(name, best.backend, found.compared), "")
-
-
-def _choice(case: str, backend: str, gain: Compared) -> Choice:
-    assert gain.interval is not None
-    return Choice(case, backend, gain.ratio, gain.interval.low, gain.interval.high)
+    return Decision(name, Choice(name, best.backend, found.compared.ratio, gain.low, gain.high), "")
 
 
 def not_servable(case: Case, registry: Registry) -> str | None:

@@ -59,10 +59,7 @@ _FILES = decorated(
 @click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @_FILES
-@click.pass_context
 def command(
-    ctx: click.Context,
-    /,
     *,
     files: tuple[Path, ...],
     benchmark_json: Path | None,
@@ -98,7 +95,7 @@ def command(
     chosen = {name: path for name, path in targets.items() if path is not None}
     _check_targets(chosen, files)
     registry = load_plugins()
-    printed = record_format(ctx, format_, registry)
+    printed = record_format(format_, registry)
     run = loaded(list(files), registry)
     try:
         _print_runs(run, printed, view)
