@@ -280,14 +280,18 @@ def not_captured(cuda: FakeCuda, ns: int) -> Callable[..., None]:
 def test_calls_that_are_launched_one_by_one_wait_for_each_other_on_the_device_alone(
     ns: int, calls: int, launch_ns: int, wait_ns: int
 ) -> None:
-    """From the second sample on: only then it is known how long launching takes."""
+    """From the third sample on: then it is known how long launching takes, and that nothing is hidden."""
     cuda = FakeCuda(launch_ns=launch_ns, wait_ns=wait_ns)
     take, call = timer(cuda), not_captured(cuda, ns)
-    take(call, A_CELL, B, C, calls)
+    for _ in range(2):
+        take(call, A_CELL, B, C, calls)
     for _ in range(3):
+        before = cuda.host_ns
         sample, _ = take(call, A_CELL, B, C, calls)
         assert sample.wall_ns == calls * ns
         assert sample.host_ns >= calls * launch_ns
+        # The head start is not much longer than it must be.
+        assert cuda.host_ns - before < calls * (2 * launch_ns + ns) + 100_000
     assert take.mode == "launches"
 
 
@@ -380,3 +384,36 @@ def test_the_host_never_waits_longer_than_five_milliseconds_for_its_own_head_sta
         before = cuda.host_ns
         take(call, A_CELL, B, C, 2)
     assert cuda.host_ns - before < 2 * 50_000_000 + 6_000_000
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_work_that_is_hidden_in_the_first_call_or_only_later_is_included(cold: bool) -> None:
+    """Streams are looked at once. Before and after, waiting for the device shows work that is long.
+
+    The device works on it during the head start already.
+    """
+    cuda, hides = FakeCuda(l2_bytes=4096), [True]
+    hidden = cuda.Stream()
+
+    def call(a: object, b: object, c: object) -> None:
+        cuda.kernel(1_000, hidden if hides[0] else None)
+        cuda.kernel(1_000_000, hidden if hides[0] else None)
+
+    take = timer(cuda, cold=cold)
+    assert take(call, A_CELL, B, C, 1)[0].wall_ns == pytest.approx(1_001_000, rel=0.1)
+    hides[0] = False
+    for _ in range(2):
+        assert take(call, A_CELL, B, C, 1)[0].wall_ns == 1_001_000
+    assert take.refused == ""
+    hides[0] = True
+    assert take(call, A_CELL, B, C, 1)[0].wall_ns == pytest.approx(1_001_000, rel=0.1)
+
+
+def test_another_call_on_the_same_inputs_is_captured_anew() -> None:
+    cuda, a = FakeCuda(), Cell(2.0)
+    take = timer(cuda)
+    for ns in (1_000, 3_000):
+        call = squaring(cuda, [ns])
+        for _ in range(3):
+            sample, _ = take(call, a, B, C, 7)
+        assert sample.wall_ns == 7 * ns
