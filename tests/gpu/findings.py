@@ -96,7 +96,7 @@ def _software(environment: Json, device: str, failed: list[str]) -> str:
     if found["torch"] and not _tried(found["torch"]):
         failed.append(f"torch {found['torch']}: attnbench was tried with {OLDEST_TORCH} to {NEWEST_TORCH}")
     if device == "cuda" and not environment["gpu"]:
-        failed.append("torch finds no CUDA device; --dry makes every step on the CPU")
+        failed.append("torch finds no CUDA device; --dry, with another folder, makes every step on the CPU")
     facts = {name: value for name, value in environment.items() if not isinstance(value, dict)}
     rows = [(name, _shown(value)) for name, value in (facts | found | environment["sensors"]).items()]
     return _table(("device and software", ""), rows)

@@ -242,7 +242,9 @@ def test_without_a_device_each_visit_looks_for_one_and_ends(tmp_path: Path) -> N
         code, out, _ = went(tmp_path)
         assert code == 1
         assert [line.split()[-1] for line in out.splitlines() if " s left: " in line] == ["environment"]
-        assert "- torch finds no CUDA device; --dry makes every step on the CPU\n" in out
+        assert (
+            "- torch finds no CUDA device; --dry, with another folder, makes every step on the CPU\n" in out
+        )
         assert not (tmp_path / "out" / "steps" / "peaks.json").exists()
 
 
@@ -257,6 +259,16 @@ def test_a_full_disk_is_a_sentence_and_the_next_visit_goes_on(tmp_path: Path) ->
     summary.unlink()
     code, out, _ = went(tmp_path, "--dry", *NOTHING)
     assert (code, "not done yet: environment" in out) == (1, True)
+
+
+def test_files_that_a_kill_cut_off_are_made_again(tmp_path: Path) -> None:
+    went(tmp_path, "--dry", *NOTHING)
+    folder = tmp_path / "out" / "steps"
+    for name in ("state.json", "environment.json", "peaks.json", "aa.json", "half.jsonl"):
+        (folder / name).write_text('{"kind": "manifest"}\n{"gpu": tr')
+    code, out, err = went(tmp_path, "--dry", *NOTHING)
+    assert (code, err) == (1, "")
+    assert "not done yet: environment, peaks, half" in out
 
 
 @pytest.mark.slow

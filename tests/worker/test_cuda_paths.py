@@ -199,6 +199,35 @@ def test_memory_and_what_ran_are_told_on_a_device(cuda: FakeCuda, monkeypatch: p
     assert "no CUPTI" in worker.ask(m.TraceCall()).problem
 
 
+def test_kernels_are_those_of_the_device_in_their_order_once_all_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The profiler is the real one; what it saw on a device is made up."""
+    from torch._C import _autograd
+
+    stop, happened = _autograd._disable_profiler, []
+
+    def event(name: str, device: str, start: int) -> SimpleNamespace:
+        kind = getattr(_autograd.DeviceType, device)
+        return SimpleNamespace(name=lambda: name, device_type=lambda: kind, start_ns=lambda: start)
+
+    def stopped() -> SimpleNamespace:
+        happened.append("stopped")
+        stop()
+        seen = [event("second", "CUDA", 9), event("aten::mm", "CPU", 1), event("first", "CUDA", 5)]
+        return SimpleNamespace(events=lambda: seen)
+
+    monkeypatch.setattr(_autograd, "_disable_profiler", stopped)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("idle"))
+    assert trace.kernels(lambda: happened.append("called")) == ["first", "second"]
+    assert happened == ["called", "idle", "stopped"]
+    # A call that raises leaves no profiler on, which would refuse to be switched on again.
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            trace.kernels(lambda: 1 / 0)
+
+
 def test_memory_of_the_device_that_stays_with_every_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     held = [0]
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held[0])
