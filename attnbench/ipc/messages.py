@@ -214,11 +214,15 @@ class Ended(Struct, frozen=True, tag=True):
 
 
 class TorchFacts(Struct, frozen=True, tag=True):
-    """The version and flags of torch, and the CUDA devices."""
+    """The version and flags of torch, and the CUDA devices.
+
+    cuda_free_bytes: of the memory of the current device; 0 where it is not known, or there is none.
+    """
 
     torch: str
     cuda_devices: tuple[str, ...]
     flags: dict[str, str]
+    cuda_free_bytes: int = 0
 
 
 class Prepared(Struct, frozen=True, tag=True):

@@ -120,16 +120,17 @@ class Timer(Protocol):
 
 
 @lru_cache
-def timer_for(device: str, cache: CacheMode = "hot") -> Timer:
+def timer_for(device: str, cache: CacheMode = "hot", captures: bool = True) -> Timer:
     """Return the timer for "cpu" or "cuda", one for each process, since a CUDA timer keeps its graphs.
 
-    On CUDA the cache mode ``hot`` is timed in batches, ``rotating`` in cold single launches.
+    On CUDA the cache mode ``hot`` is timed in batches, ``rotating`` in cold single launches. captures: see
+    :class:`~attnbench.timing.cuda.CudaTimer`.
     """
     if device == "cpu":
         return CpuTimer()
     from attnbench.timing.cuda import cuda_timer
 
-    return cuda_timer(cold=cache == "rotating")
+    return cuda_timer(cold=cache == "rotating", captures=captures)
 
 
 def device_fields(timer: Timer, samples: Sequence[Sample]) -> dict[str, Any]:

@@ -63,7 +63,9 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     company = read_activity()
     with nothing_changed("the call", draws=draws(prepared.case)) if watched else nullcontext():
         plug = poison(prepared.output_bytes, prepared.case.device) if prepared.buffers else None
-        sample, output = timer_for(prepared.case.device)(prepared.call, *prepared.inputs, 1)
+        sample, output = timer_for(prepared.case.device, "hot", prepared.case.pass_ != "backward")(
+            prepared.call, *prepared.inputs, 1
+        )
         del plug
         now = with_call(past, company)
         if watched:

@@ -199,7 +199,8 @@ class PreparedBackend:
         The check and the measurement of memory need no pool, so it is not made with the inputs.
         """
         if self.case.cache != "rotating" or self.case.device != "cpu":
-            return self, timer_for(self.case.device, self.case.cache)
+            # New values of inputs give a backward pass a new graph, with tensors in other memory.
+            return self, timer_for(self.case.device, self.case.cache, self.case.pass_ != "backward")
         assert self.inputs is not None
         pool = self.pool or Pool(self.inputs, last_level_cache_bytes(self.case.device))
         return replace(self, pool=pool), RotatingTimer(pool)

@@ -56,8 +56,13 @@ def torch_facts() -> m.TorchFacts:
     import torch
 
     devices: tuple[str, ...] = ()
+    free_bytes = 0
     if torch.version.cuda is not None:
         devices = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        if devices:
+            # Runs on the CPU go on where other programs fill the device.
+            with contextlib.suppress(RuntimeError):
+                free_bytes = torch.cuda.mem_get_info()[0]
     flags = {
         "threads": str(torch.get_num_threads()),
         "interop_threads": str(torch.get_num_interop_threads()),
@@ -65,7 +70,7 @@ def torch_facts() -> m.TorchFacts:
         "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
         "build": " ".join(torch.__config__.show().split()),
     }
-    return m.TorchFacts(str(torch.__version__), devices, flags)
+    return m.TorchFacts(str(torch.__version__), devices, flags, free_bytes)
 
 
 def seed_from_system() -> None:

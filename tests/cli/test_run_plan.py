@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 from click.testing import Result
 
 import attnbench.api
@@ -68,6 +70,20 @@ def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
         "attnbench: 2 threads are going to share cores with other work (core 2 is 100% busy"
     )
     assert len(invoke("run", CASE).stderr.splitlines()) == 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_suite_for_both_devices_runs_where_it_can_and_says_why_not_elsewhere(
+    invoke: Callable[..., Result], tmp_path: Path
+) -> None:
+    suite = tmp_path / "both.toml"
+    on_cuda = CASE.replace("cpu", "cuda")
+    suite.write_text(f'[[cases]]\nid = "{CASE}"\n[[cases]]\nid = "{on_cuda}"\n')
+    words = ("--backend", "eager", "--out", str(tmp_path / "run.jsonl"), "--format", "json")
+    result = invoke("check", str(suite), *words)
+    assert result.exit_code == 0, result.output
+    found = {row["case"]: (row["status"], row["reason"]) for row in json.loads(result.stdout)}
+    assert found == {CASE: ("ok", ""), on_cuda: ("unavailable", "this machine has no CUDA device")}
 
 
 def test_the_listing_says_what_runs_on_a_device(invoke: Callable[..., Result]) -> None:
