@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from attnbench.cases.ids import parse_case, short_id
 from attnbench.plugins.registry import Registry
@@ -18,14 +19,13 @@ from attnbench.stats.answer import Compared, by_repetition, over
 from attnbench.stats.sign_test import Interval
 from attnbench.stats.totals import saved
 from attnbench.types.case import Case
+from attnbench.types.device import UNKNOWN, device_kind, device_of, kind_of_device
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
 from attnbench.types.words import printable_json
 
 FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
-FACTS = ("cpu", "cuda_devices", "torch")
-"""Facts of a run's environment that must be the same where a choice is used."""
 LOOKUP_MS = 0.002
 """About the time that a call through a choice takes to find it: ``python tests/benchmarks/dispatch.py``."""
 
@@ -47,7 +47,11 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A choice file. default: the backend that stood for torch's function. facts, plugins: as in the runs."""
+    """A choice file.
+
+    default: the backend that stood for torch's function. facts: the kinds of device, by ``cpu`` and ``cuda``,
+    and the version of torch, as in the runs; plugins too.
+    """
 
     attnbench: str
     runs: list[str]
@@ -98,14 +102,56 @@ def saving(run: Run, decisions: Iterable[Decision], default: str) -> tuple[float
     return saved(default, chosen, by_repetition(run.times[0]), run.manifests[0].counts)
 
 
-def check_alike(manifests: Iterable[Manifest]) -> None:
-    """Raise :class:`BadInput` if runs are not of one machine and one set of versions."""
-    first, *others = manifests
-    if any(manifest.sides for manifest in (first, *others)):
+def on_kind(run: Run, kind: str) -> Run:
+    """Return the part of runs that was measured on one kind of device.
+
+    Raises:
+        BadInput: nothing was measured on this kind.
+    """
+    kinds = {k for head in run.manifests for k in kinds_of(head).values()}
+    if kind not in kinds:
+        raise BadInput(
+            f"nothing was measured on {kind!r}; the kinds of device are: {'; '.join(sorted(kinds))}"
+        )
+    heads = []
+    for head in run.manifests:
+        cases = [case for case in head.cases if device_kind(head.environment, case) == kind]
+        heads.append(structs.replace(head, cases=cases))
+    places = [place for place, head in enumerate(heads) if head.cases]
+    return replace(
+        run,
+        paths=tuple(run.paths[place] for place in places),
+        manifests=tuple(heads[place] for place in places),
+        by_file=tuple(
+            tuple(one for one in run.by_file[n] if device_kind(heads[n].environment, one.case) == kind)
+            for n in places
+        ),
+        times=tuple(run.times[place] for place in places if run.times),
+        metrics=(),
+    )
+
+
+def kinds_of(manifest: Manifest) -> dict[str, str]:
+    """Return the kind of each device that a run used, by ``cpu`` and ``cuda``."""
+    return {device_of(case): device_kind(manifest.environment, case) for case in manifest.cases}
+
+
+def check_alike(manifests: Sequence[Manifest]) -> None:
+    """Raise :class:`BadInput` if runs are not of one kind of device and one set of versions."""
+    if any(manifest.sides for manifest in manifests):
         raise BadInput("a live comparison has two sides of one code: choose from ordinary runs")
-    for other in others:
-        unlike = differences(_facts(first), _plugins(first), _facts(other), _plugins(other))
-        if unlike:
+    kinds: dict[str, set[str]] = {"cpu": set(), "cuda": set()}
+    for manifest in manifests:
+        for device, kind in kinds_of(manifest).items():
+            kinds[device].add(kind)
+    if max(map(len, kinds.values())) > 1:
+        named = sorted(kinds["cpu"] | kinds["cuda"])
+        raise BadInput(
+            f"the runs are of {len(named)} kinds of device; name one by --on-device: {'; '.join(named)}"
+        )
+    versions = [({"torch": head.environment.get("torch")}, _plugins(head)) for head in manifests]
+    for other in versions[1:]:
+        if unlike := differences(*versions[0], *other):
             raise BadInput(f"the runs can't be put together: {unlike}")
 
 
@@ -174,7 +220,7 @@ def _ranges(row: list[Decision]) -> Iterator[Choice]:
         new, length = one.choice, parse_case(one.case).Lk
         if last is not None and new is not None and new.backend == last.backend:
             least = min((last, new), key=lambda each: each.gain)
-            last = msgspec.structs.replace(last, upto=length, gain=least.gain, low=least.low, high=least.high)
+            last = structs.replace(last, upto=length, gain=least.gain, low=least.low, high=least.high)
             continue
         if last is not None:
             yield last
@@ -187,7 +233,7 @@ def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
     """Return the table of decisions."""
     first = run.manifests[0]
     return Table(
-        first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(first),
+        first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(run.manifests),
         _plugins(first), put_together(decisions),
     )  # fmt: skip
 
@@ -202,7 +248,7 @@ def write_table(table: Table) -> str:
         lines += ["", "[[choices]]"]
         lines += [
             f"{name} = {_toml(value)}"
-            for name, value in msgspec.structs.asdict(choice).items()
+            for name, value in structs.asdict(choice).items()
             if name != "upto" or value
         ]
     return "\n".join(lines) + "\n"
@@ -239,8 +285,12 @@ def differences(
     return "; ".join(words)
 
 
-def _facts(manifest: Manifest) -> dict[str, Any]:
-    return {name: manifest.environment[name] for name in FACTS if manifest.environment.get(name)}
+def _facts(manifests: Iterable[Manifest]) -> dict[str, Any]:
+    """Return what must be the same where a choice is used: kinds of device, and the version of torch."""
+    facts: dict[str, Any] = {}
+    for manifest in manifests:
+        facts |= kinds_of(manifest) | {"torch": manifest.environment.get("torch")}
+    return {name: value for name, value in facts.items() if value and value != UNKNOWN}
 
 
 def _plugins(manifest: Manifest) -> dict[str, str]:
@@ -253,7 +303,8 @@ def machine_of(registry: Registry) -> tuple[dict[str, Any], dict[str, str]]:
 
     from attnbench.runner.machine import environment
 
-    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    known = {"cpu": environment()["cpu"], "cuda_devices": devices, "torch": torch.__version__}
-    facts = {name: value for name, value in known.items() if value}
+    here = environment()
+    here["cuda_devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    kinds = {device: kind_of_device(here, device) for device in ("cpu", "cuda")}
+    facts = {device: kind for device, kind in kinds.items() if kind != UNKNOWN} | {"torch": torch.__version__}
     return facts, {source.distribution: source.version for source in registry.plugins}
