@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.answer import Grid, cases_grid, takes_text
+from attnbench.reports.answer import Grid, case_numbers, cases_grid, takes_text
 from attnbench.reports.columns import KIND, in_order, name_text, table_columns, time_text
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
 from attnbench.reports.html.words import (
@@ -85,7 +85,10 @@ def page(run: Run) -> str:
         loader=jinja2.FunctionLoader(asset),
     )
     drawn = charts(rows)
-    sections = [_section(run, part, label, fleet) for part, label in zip(parts, before, strict=True)]
+    sections = [
+        _section(run, part, label, parts if fleet else [part])
+        for part, label in zip(parts, before, strict=True)
+    ]
     return environment.get_template("page.html").render(
         title=_title(run, parts),
         version=__version__,
@@ -120,8 +123,8 @@ def _title(run: Run, parts: Sequence[Part]) -> str:
     return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines))))
 
 
-def _section(run: Run, part: Part, before: str, fleet: bool) -> dict[str, Any]:
-    """The values of one part for the template."""
+def _section(run: Run, part: Part, before: str, report: Sequence[Part]) -> dict[str, Any]:
+    """The values of one part of a report for the template."""
     manifests, paths = [run.manifests[one] for one in part.runs], [run.paths[one] for one in part.runs]
     manifest, path, judged = manifests[0], paths[0], part.judged
     leads = () if part.answer is None else part.answer.leads
@@ -130,7 +133,7 @@ def _section(run: Run, part: Part, before: str, fleet: bool) -> dict[str, Any]:
     go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
     suite = isolated(suite_of(manifest) or printable(path.name))
     machine = ", ".join(map(isolated, kinds_of(part))) or "an unnamed machine"
-    before, several = before[:1].upper() + before[1:], fleet or len(part.runs) > 1
+    before, several = before[:1].upper() + before[1:], len(report) > 1 or len(part.runs) > 1
     return {
         "title": part_head(part) if several else f"{before}{suite} on {machine}",
         "before": before,
@@ -142,7 +145,7 @@ def _section(run: Run, part: Part, before: str, fleet: bool) -> dict[str, Any]:
         "leads": leads,
         "failed": failed,
         "quiet": quiet,
-        "names": short_names(one.record.case for one in judged),
+        "names": short_names(case_numbers(report)),
         "conventions": footer(judged) + legend(judged, {column.head for column in table_columns(judged)}),
         "facts": facts(manifests, list(map(printable, map(str, paths))), [not one for one in unfinished]),
     }
@@ -150,7 +153,7 @@ def _section(run: Run, part: Part, before: str, fleet: bool) -> dict[str, Any]:
 
 _OF_DEVICE = {
     "cpu": "processor", "cpu quota": "cores", "memory bytes": "memory", "system": "system",
-    "python": "python", "torch": "torch", "attnbench": "attnbench",
+    "python": "python", "torch": "torch", "attnbench": "attnbench", "plugins": "plugins",
 }  # fmt: skip
 """Facts in the table of devices, with their heads."""
 
