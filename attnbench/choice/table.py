@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from attnbench.cases.ids import parse_case, short_id
 from attnbench.plugins.registry import Registry
@@ -76,7 +75,7 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     Raises:
         BadInput: the runs are of different machines or versions, or compare two sides.
     """
-    check_alike(run.manifests)
+    check_alike(run)
     found = []
     times = run.times or ((),) * len(run.by_file)
     for records, taken in zip(run.by_file, times, strict=True):
@@ -103,53 +102,45 @@ def saving(run: Run, decisions: Iterable[Decision], default: str) -> tuple[float
 
 
 def on_kind(run: Run, kind: str) -> Run:
-    """Return the part of runs that was measured on one kind of device.
+    """Return what runs measured on one kind of device.
 
     Raises:
-        BadInput: nothing was measured on this kind.
+        BadInput: they measured nothing on this kind.
     """
-    kinds = {k for head in run.manifests for k in kinds_of(head).values()}
-    if kind not in kinds:
-        raise BadInput(
-            f"nothing was measured on {kind!r}; the kinds of device are: {'; '.join(sorted(kinds))}"
-        )
-    heads = []
-    for head in run.manifests:
-        cases = [case for case in head.cases if device_kind(head.environment, case) == kind]
-        heads.append(structs.replace(head, cases=cases))
-    places = [place for place, head in enumerate(heads) if head.cases]
-    return replace(
-        run,
-        paths=tuple(run.paths[place] for place in places),
-        manifests=tuple(heads[place] for place in places),
-        by_file=tuple(
-            tuple(one for one in run.by_file[n] if device_kind(heads[n].environment, one.case) == kind)
-            for n in places
-        ),
-        times=tuple(run.times[place] for place in places if run.times),
-        metrics=(),
+    by_file = [
+        tuple(one for one in records if device_kind(head.environment, one.case) == kind)
+        for head, records in zip(run.manifests, run.by_file, strict=True)
+    ]
+    kept = [place for place, records in enumerate(by_file) if records]
+    if not kept:
+        named = "; ".join(sorted(found for _, found in kinds_of(run)))
+        raise BadInput(f"nothing was measured on {kind!r}; the kinds of device are: {named}")
+    return Run(
+        tuple(run.paths[place] for place in kept),
+        tuple(run.manifests[place] for place in kept),
+        tuple(by_file[place] for place in kept),
+        times=tuple(run.times[place] for place in kept if run.times),
     )
 
 
-def kinds_of(manifest: Manifest) -> dict[str, str]:
-    """Return the kind of each device that a run used, by ``cpu`` and ``cuda``."""
-    return {device_of(case): device_kind(manifest.environment, case) for case in manifest.cases}
+def kinds_of(run: Run) -> set[tuple[str, str]]:
+    """Return the kinds of device of the records, each behind ``cpu`` or ``cuda``."""
+    return {
+        (device_of(one.case), device_kind(head.environment, one.case))
+        for head, records in zip(run.manifests, run.by_file, strict=True)
+        for one in records
+    }
 
 
-def check_alike(manifests: Sequence[Manifest]) -> None:
+def check_alike(run: Run) -> None:
     """Raise :class:`BadInput` if runs are not of one kind of device and one set of versions."""
-    if any(manifest.sides for manifest in manifests):
+    if any(manifest.sides for manifest in run.manifests):
         raise BadInput("a live comparison has two sides of one code: choose from ordinary runs")
-    kinds: dict[str, set[str]] = {"cpu": set(), "cuda": set()}
-    for manifest in manifests:
-        for device, kind in kinds_of(manifest).items():
-            kinds[device].add(kind)
-    if max(map(len, kinds.values())) > 1:
-        named = sorted(kinds["cpu"] | kinds["cuda"])
-        raise BadInput(
-            f"the runs are of {len(named)} kinds of device; name one by --on-device: {'; '.join(named)}"
-        )
-    versions = [({"torch": head.environment.get("torch")}, _plugins(head)) for head in manifests]
+    kinds = kinds_of(run)
+    if len(kinds) > len(dict(kinds)):
+        named = "; ".join(sorted(kind for _, kind in kinds))
+        raise BadInput(f"the runs are of {len(kinds)} kinds of device; name one by --on-device: {named}")
+    versions = [({"torch": head.environment.get("torch")}, _plugins(head)) for head in run.manifests]
     for other in versions[1:]:
         if unlike := differences(*versions[0], *other):
             raise BadInput(f"the runs can't be put together: {unlike}")
@@ -220,7 +211,7 @@ def _ranges(row: list[Decision]) -> Iterator[Choice]:
         new, length = one.choice, parse_case(one.case).Lk
         if last is not None and new is not None and new.backend == last.backend:
             least = min((last, new), key=lambda each: each.gain)
-            last = structs.replace(last, upto=length, gain=least.gain, low=least.low, high=least.high)
+            last = msgspec.structs.replace(last, upto=length, gain=least.gain, low=least.low, high=least.high)
             continue
         if last is not None:
             yield last
@@ -233,7 +224,7 @@ def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
     """Return the table of decisions."""
     first = run.manifests[0]
     return Table(
-        first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(run.manifests),
+        first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(run),
         _plugins(first), put_together(decisions),
     )  # fmt: skip
 
@@ -248,7 +239,7 @@ def write_table(table: Table) -> str:
         lines += ["", "[[choices]]"]
         lines += [
             f"{name} = {_toml(value)}"
-            for name, value in structs.asdict(choice).items()
+            for name, value in msgspec.structs.asdict(choice).items()
             if name != "upto" or value
         ]
     return "\n".join(lines) + "\n"
@@ -285,11 +276,9 @@ def differences(
     return "; ".join(words)
 
 
-def _facts(manifests: Iterable[Manifest]) -> dict[str, Any]:
+def _facts(run: Run) -> dict[str, Any]:
     """Return what must be the same where a choice is used: kinds of device, and the version of torch."""
-    facts: dict[str, Any] = {}
-    for manifest in manifests:
-        facts |= kinds_of(manifest) | {"torch": manifest.environment.get("torch")}
+    facts = dict(kinds_of(run)) | {"torch": run.manifests[0].environment.get("torch")}
     return {name: value for name, value in facts.items() if value and value != UNKNOWN}
 
 
