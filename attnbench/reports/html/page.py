@@ -119,7 +119,8 @@ def _title(run: Run, parts: Sequence[Part]) -> str:
     suites = list(filter(None, dict.fromkeys(suite_of(manifest) for manifest in run.manifests)))
     machines = dict.fromkeys(isolated(kind) for part in parts for kind in kinds_of(part))
     names = dict.fromkeys(printable(path.name) for path in run.paths)
-    what = ", ".join(suites if 0 < len(suites) <= MOST_VALUES else names)
+    # The runs of a merged file may be of a case each.
+    what = ", ".join(suites if suites and len(suites) <= max(len(names), MOST_VALUES) else names)
     return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines))))
 
 
