@@ -124,12 +124,14 @@ def own_format(word: str, reason: str) -> Format:
 
 
 def print_run(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
-    """Print the records of a run, or of several as one.
+    """Print the records of a run, or of several.
 
     Raises:
         PluginFailed: the reporter of a plugin failed.
     """
     from attnbench.reports.columns import record_row
+    from attnbench.reports.formats import as_text
+    from attnbench.reports.judged import Part
     from attnbench.reports.render import render, render_summary, reported, run_facts
 
     if not isinstance(format_, str):
@@ -137,8 +139,17 @@ def print_run(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
         print_text(reported(format_, [record_row(one) for one in run.judged], facts))
     elif view.summary and format_ in ("json", "csv"):
         print_text(render_summary(run.summary_rows, format_))
+    elif format_ in ("json", "csv"):
+        print_text(render([Part(run.judged)], format_))
     else:
-        print_text(render(run.judged, format_, view, run.answers[0] if len(run.paths) == 1 else None))
+        reports = run.reports
+        for parts in reports:
+            if len(reports) > 1:
+                head = run.head_of(parts[0])
+                say(f"{as_text(head) if format_ == 'markdown' else head}\n")
+            print_text(render(parts, format_, view))
+            if len(reports) > 1:
+                say()
 
 
 def check_benchmark_json(path: Path | None) -> None:
