@@ -307,5 +307,5 @@ def test_a_table_of_another_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.M
     path = table_file(tmp_path / "c.toml", ("B2-H4-Lq16-Lk16-D8/causal/float32/cpu/forward", "bmm", 0))
     attnbench.choice.load(path)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Another GPU")
-    with pytest.raises(BadInput, match=r"made elsewhere: cuda_devices \['A GPU'\] and \['Another GPU'\]"):
+    with pytest.raises(BadInput, match=r"made elsewhere: cuda 'A GPU' and 'Another GPU'"):
         attnbench.choice.load(path)
