@@ -67,11 +67,15 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         options = options_of(chosen, timed=timed)
         registry.backend(options.baseline)
         selection = selected(registry, chosen, timed=timed)
-        check_devices(selection)
+        if not chosen.get("on"):
+            check_devices(selection)
         plan = plan_run(selection, chosen["backends"], registry, options)
         if words := shard_words(selection):
             note(words)
         if selection.shard is not None and not selection.cases:
+            return
+        if chosen.get("on") and not chosen["plan"]:
+            print_from_fleet(ctx, chosen, plan, printed)
             return
         check_plan(plan, chosen["out"])
         if chosen["plan"]:

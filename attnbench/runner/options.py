@@ -29,7 +29,7 @@ verdict; 30 and 40 have an exact interval at a little over 95 %, 22 at 98.3 %. M
 starts of processes, and use the same budget better, since processes of the same code differ: at L=512 by
 1.1 % (standard deviation)."""
 
-Kind = Literal["seconds", "gib", "count", "share", "backend", "arithmetic", "allocator"]
+Kind = Literal["seconds", "gib", "count", "share", "backend", "arithmetic", "allocator", "text"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,7 @@ class Options:
             keyword="allocator_pinned",
         ),
     )  # fmt: skip
+    note: str = _asked("", Asked("note", "text", "A sentence that every record will have.", timing=False))
     timed: bool = True
     without: tuple[str, ...] = ()
 
