@@ -80,18 +80,7 @@ def mask_heads(case: Case) -> int:
 
 def kept_pairs(case: Case) -> int:
     """Count the kept (query, key) pairs over all batch elements and all H query heads."""
-    if case.mask.explicit is None:
-        low, high = kept_ranges(case, np.arange(case.Lq))
-        pairs = int(np.maximum(high - low, 0).sum()) * (case.B // len(low))
-        return pairs * case.H
-    heads = mask_heads(case)
-    at_once = max(1, _ROWS_AT_ONCE // (case.B * heads * case.Lk))
-    pairs = 0
-    for start in range(0, case.Lq, at_once):
-        rows = np.arange(start, min(start + at_once, case.Lq))
-        keep = keep_rows(case, rows)
-        pairs += case.B * heads * len(rows) * case.Lk if keep is None else int(keep.sum())
-    return pairs * case.H // heads
+    return _kept(case)[0] * case.H // mask_heads(case)
 
 
 def kept_rows(case: Case) -> tuple[int, int]:
@@ -100,35 +89,36 @@ def kept_rows(case: Case) -> tuple[int, int]:
     A kernel need not read the others. With 5 queries and 2 keys, causal and lower right, it returns 2 and 2.
     Where heads have masks of their own, these are means over the heads.
     """
-    queries, kept = _kept(case)
+    _, queries, kept = _kept(case)
     return queries // mask_heads(case), int(kept.sum()) // kept.shape[1]
 
 
 def kept_keys(case: Case) -> Keep:
     """Return which keys some query keeps: (B, 1, Lk), or (B, Hkv, Lk) where heads have masks of their own."""
-    return _kept(case)[1]
+    return _kept(case)[2]
 
 
 @lru_cache(maxsize=2)
-def _kept(case: Case) -> tuple[int, Keep]:
-    """Count queries that keep a key, over all masks; return the keys as :func:`kept_keys`."""
-    queries = 0
+def _kept(case: Case) -> tuple[int, int, Keep]:
+    """Count kept pairs and queries that keep a key, over all masks; return the keys as :func:`kept_keys`."""
     heads, groups = mask_heads(case), case.Hkv if case.mask.per_head else 1
-    at_once = max(1, _ROWS_AT_ONCE // (case.B * heads * case.Lk))
     kept = np.zeros((case.B, groups, case.Lk), bool)
+    if case.mask.explicit is None:
+        ranges = kept_ranges(case, np.arange(case.Lq))
+        low, high = (np.broadcast_to(each, (case.B, case.Lq)) for each in ranges)
+        for b in range(case.B):
+            _mark(kept[b, 0], low[b], high[b])
+        return int(np.maximum(high - low, 0).sum()), int((high > low).sum()), kept
+    pairs = queries = 0
+    at_once = max(1, _ROWS_AT_ONCE // (case.B * heads * case.Lk))
     for start in range(0, case.Lq, at_once):
         rows = np.arange(start, min(start + at_once, case.Lq))
-        if case.mask.explicit is None:
-            low, high = (np.broadcast_to(each, (case.B, len(rows))) for each in kept_ranges(case, rows))
-            queries += int((high > low).sum())
-            for b in range(case.B):
-                _mark(kept[b, 0], low[b], high[b])
-            continue
         keep = keep_rows(case, rows)
         each = np.broadcast_to(True if keep is None else keep, (case.B, heads, len(rows), case.Lk))
+        pairs += int(each.sum())
         queries += int(each.any(-1).sum())
         kept |= each.any(2).reshape(case.B, groups, -1, case.Lk).any(2)
-    return queries, kept
+    return pairs, queries, kept
 
 
 def _mark(kept: Keep, low: Rows, high: Rows) -> None:

@@ -58,7 +58,7 @@ def table() -> str:
 
     run = load(file_of(SHOWN))
     started, cpu = run.manifests[0].started, run.manifests[0].environment["cpu"]
-    text = shown(run.judged, run.answers[0], View(width=100))
+    text = shown(run.parts, View(width=100))
     return (
         f"`attnbench report results/reference-{SHOWN}.jsonl`, measured on {started[:10]}, one thread of "
         f"{cpu}:\n\n```text\n{text}```\n"

@@ -36,13 +36,6 @@ def attention(setup: Setup) -> Call:
     return derived(setup, made)
 
 
-def weights(setup: Setup) -> Weigh:
-    """Make the function of the weights of :func:`attention`, (B, H, Lq, Lk)."""
-    case = setup.case
-    weigh = _weigh(setup, *softmax_mask(setup, softmax_dtype(case_dtype(case))))
-    return lambda q, k: weigh(q, k).view(case.B, case.H, case.Lq, case.Lk)
-
-
 def _weigh(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Weigh:
     """Weights of all heads with their groups folded: (B·Hkv, group·Lq, Lk)."""
     import torch
@@ -99,5 +92,4 @@ BMM = Backend(
     quadratic_copies=1,
     masks_by_head=True,
     dropout=True,
-    weights=weights,
 )

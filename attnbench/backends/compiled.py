@@ -12,7 +12,8 @@ from attnbench.kit.attention import attention
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.layer import for_operation
 from attnbench.types.backend import Backend, Setup
-from attnbench.types.case import PASSES, activation_shapes
+from attnbench.types.case import PASSES
+from attnbench.types.operation import operation_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,24 +71,22 @@ def compile_now(call: Call, setup: Setup) -> Call:
         call(*inputs)
         return call
     distinct = {id(x): x.requires_grad_() for x in inputs}
-    leaves = (*distinct.values(), *setup.rule_parameters.values(), *setup.projections.values())
+    leaves = (*distinct.values(), *setup.parameters)
     out = call(*inputs)
     torch.autograd.grad(out, leaves, torch.zeros_like(out))
     return call
 
 
-def example_inputs(setup: Setup) -> tuple[Tensor, Tensor, Tensor]:
+def example_inputs(setup: Setup) -> tuple[Tensor, ...]:
     """Make zeros in the shapes of the case; one source is one tensor, since Dynamo compiles for that."""
     import torch
 
     case = setup.case
-    shapes = activation_shapes(case, setup.rule)
-    a, b, c = (torch.zeros(shape, dtype=case_dtype(case), device=case.device) for shape in shapes)
-    if case.is_self_attention:
-        return a, a, a
-    if case.layer is not None and shapes[1] == shapes[2]:
-        return a, b, b
-    return a, b, c
+    specs = operation_of(case).inputs(case, setup.rule)
+    made = {
+        spec.tensor: torch.zeros(spec.shape, dtype=case_dtype(case), device=case.device) for spec in specs
+    }
+    return tuple(made[spec.tensor] for spec in specs)
 
 
 def prepare(setup: Setup) -> Call:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.kit.dtypes import case_dtype
 from attnbench.kit.masks import additive_mask
 from attnbench.types.backend import Backend, Setup
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import of_head
 
 if TYPE_CHECKING:
@@ -68,30 +69,15 @@ def around(attend: Callable[[Array, Array, Array, Array], None], setup: Setup) -
     import numpy as np
     import torch
 
-    case = setup.case
+    case, heads = setup.case, operation_of(setup.case).heads
+    assert heads is not None
     weights = {name: tensor.numpy() for name, tensor in setup.projections.items()}
-    w_o, concatenates = weights.get("w_o"), setup.rule.concatenates
-
-    def project(x: Array, letter: str, heads: int) -> Array:
-        projected: Array = x @ weights[f"w_{letter}"].T
-        if f"b_{letter}" in weights:
-            projected += weights[f"b_{letter}"]
-        return projected.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
 
     def layer(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        q = project(queries.numpy(), "q", case.H)
-        k = project(keys.numpy(), "k", case.Hkv)
-        v = project(values.numpy(), "v", case.Hkv)
+        q, k, v = heads.project(case, weights, (queries.numpy(), keys.numpy(), values.numpy()))
         merged = np.empty((case.B, case.Lq, case.H, case.Dv), q.dtype)
         attend(q, k, v, merged.swapaxes(1, 2))
-        out = merged.reshape(case.B, case.Lq, -1)
-        if w_o is not None:
-            if concatenates:
-                out = np.concatenate((q.swapaxes(1, 2).reshape(case.B, case.Lq, -1), out), axis=-1)
-            out = out @ w_o.T
-            if "b_o" in weights:
-                out += weights["b_o"]
-        return torch.from_numpy(out)
+        return torch.from_numpy(heads.finish(case, setup.rule, weights, q, merged.swapaxes(1, 2)))
 
     return layer
 

@@ -65,20 +65,6 @@ def attention(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
     return attend
 
 
-def weights(setup: Setup) -> Weigh:
-    """Make the function of the weights of :func:`attention`, head by head."""
-    import torch
-
-    heads = head_weights(setup, *softmax_mask(setup, softmax_dtype(case_dtype(setup.case))))
-    group = setup.case.group
-
-    def weigh(q: Tensor, k: Tensor) -> Tensor:
-        each = [head(q[:, h : h + 1], k[:, h // group : h // group + 1]) for h, head in enumerate(heads)]
-        return torch.cat(each, dim=1)
-
-    return weigh
-
-
 def multihead(setup: Setup, mask: Tensor | None, empty: Tensor | None) -> Call:
     """Loop over the heads; each projects with its own matrices, a shared key/value head once."""
     import torch
@@ -135,5 +121,4 @@ PER_HEAD_LOOP = Backend(
     quadratic_copies=1,
     masks_by_head=True,
     dropout=True,
-    weights=weights,
 )

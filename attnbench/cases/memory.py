@@ -43,6 +43,17 @@ def read(path: Path) -> str:
         return ""
 
 
+def numbers(path: Path) -> dict[str, int]:
+    """Return the numbers of a file of the system by name, as of ``MemFree: 12 kB`` or ``oom_kill 3``."""
+    found = {}
+    for line in read(path).splitlines():
+        name, _, value = line.replace(":", " ", 1).partition(" ")
+        number = whole_number(value.removesuffix("kB"))
+        if number is not None:
+            found[name] = number
+    return found
+
+
 def whole_number(text: str) -> int | None:
     """Return the number in a file of the system; None where the file holds something else."""
     text = text.strip()
@@ -59,17 +70,11 @@ def free_memory(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
     Raises:
         OSError: the system has no MemAvailable.
     """
-    limits = [_available(proc), *(_free_in(group) for group in control_groups("memory", proc, cgroup))]
+    available = numbers(proc / "meminfo").get("MemAvailable")
+    if available is None:
+        raise OSError(f"{proc / 'meminfo'} names no MemAvailable")
+    limits = [1024 * available, *map(_free_in, control_groups("memory", proc, cgroup))]
     return max(0, min(limit for limit in limits if limit is not None))
-
-
-def _available(proc: Path) -> int:
-    for line in read(proc / "meminfo").splitlines():
-        name, _, value = line.partition(":")
-        number = whole_number(value.removesuffix("kB"))
-        if name == "MemAvailable" and number is not None:
-            return number * 1024
-    raise OSError(f"{proc / 'meminfo'} names no MemAvailable")
 
 
 def _free_in(group: Path) -> int | None:
@@ -79,13 +84,5 @@ def _free_in(group: Path) -> int | None:
     ):
         most, taken = whole_number(read(group / limit)), whole_number(read(group / used))
         if most is not None and taken is not None:
-            return most - taken + _statistic(group / "memory.stat", dropped)
+            return most - taken + numbers(group / "memory.stat").get(dropped, 0)
     return None
-
-
-def _statistic(path: Path, name: str) -> int:
-    for line in read(path).splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return whole_number(value) or 0
-    return 0

@@ -35,19 +35,13 @@ ATTEMPTS = 64
 
 
 def variant_case(
-    case: Case,
-    rule: Rule,
-    backend_dtypes: Collection[Dtype],
-    rng: np.random.Generator,
-    *,
-    square: bool = False,
+    case: Case, rule: Rule, backend_dtypes: Collection[Dtype], rng: np.random.Generator
 ) -> Case | None:
     """Draw a variant of a case, with its operation, rule, kind of mask, features, group and layer; or None.
 
     Its lengths differ from those of the case. They also differ from each other, in the order of the case,
-    unless a layer has one source or ``square`` is set for a backend that requires it. At least half of the
-    queries that see a key see two, so that weights matter. It has at most two batch elements and two
-    key/value heads, and a seed of its own.
+    unless a layer has one source. At least half of the queries that see a key see two, so that weights
+    matter. It has at most two batch elements and two key/value heads, and a seed of its own.
 
     backend_dtypes: of the backend. The variant has float32 where the backend does and the case is not in
     float64, which is precise but slow to check; otherwise it has the dtype of the case.
@@ -58,7 +52,7 @@ def variant_case(
     most_pairs = max(1, MOST_WORK // (B * H * case.D))
     for attempt in range(ATTEMPTS):
         # Later attempts use equal lengths, for rules that need them.
-        same = square or case.is_self_attention or attempt > ATTEMPTS // 2
+        same = case.is_self_attention or attempt > ATTEMPTS // 2
         Lq, Lk = _lengths(case, same, most_pairs, rng)
         try:
             variant = replace(

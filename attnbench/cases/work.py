@@ -116,7 +116,7 @@ def human_bytes(count: float) -> str:
 
 def _inputs(case: Case, rule: Rule) -> list[tuple[Shape, int]]:
     """Return the shape and the bytes of an element of each input, each tensor once."""
-    specs = {spec.memory or spec.name: spec for spec in operation_of(case).inputs(case, rule)}
+    specs = {spec.tensor: spec for spec in operation_of(case).inputs(case, rule)}
     return [(spec.shape, spec.item_bytes(case)) for spec in specs.values()]
 
 

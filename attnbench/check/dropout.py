@@ -285,18 +285,14 @@ def _judge(
     )
     # In units of what p gives, where the kernel's own chance to keep is another.
     unit = dropping.variance * (1 - dropping.p) / dropping.p
-    got, least, most = (float(each) * unit for each in (every.got, every.least, every.most))
     numbers = DropoutNumbers(
         calls=len(rows.values),
         rows=int(rows.tells[0].sum()),
         rows_of=rows.tells[0].size,
         scale=1 + dropping.scale + shift,
-        spread=got,
-        spread_least=least,
-        spread_most=most,
-        p=_p_of(got, dropping.p),
-        p_least=_p_of(least, dropping.p),
-        p_most=_p_of(most, dropping.p),
+        p=_p_of(unit * float(every.got), dropping.p),
+        p_least=_p_of(unit * float(every.least), dropping.p),
+        p_most=_p_of(unit * float(every.most), dropping.p),
     )
     return numbers, next(iter(problems), "")
 

@@ -4,7 +4,7 @@ errors."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from attnbench.check.reference import prepare
 from attnbench.inputs.draw import EPS
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.backend import Setup
-from attnbench.types.case import Case, Dtype, activation_shapes, projection_shapes, rule_parameter_shapes
+from attnbench.types.case import Case, Dtype, projection_shapes, rule_parameter_shapes
+from attnbench.types.operation import operation_of
 from attnbench.types.rule import Rule
 
 if TYPE_CHECKING:
@@ -31,18 +32,13 @@ class NoGradient(RuntimeError):  # noqa: N818
     """The graph of an output does not reach every tensor that needs a gradient; the text names them."""
 
 
-def source_names(case: Case, rule: Rule) -> tuple[str, str, str]:
+def source_names(case: Case, rule: Rule) -> tuple[str, ...]:
     """Return the names of the three inputs; the same name twice means the same tensor twice.
 
     ``q``, ``k``, ``v``; in a layer ``x`` for one source, ``x`` and ``context`` where keys and values share
     one, else ``queries``, ``keys`` and ``values``.
     """
-    if case.layer is None:
-        return "q", "k", "v"
-    if case.is_self_attention:
-        return "x", "x", "x"
-    _, keys, values = activation_shapes(case, rule)
-    return ("x", "context", "context") if keys == values else ("queries", "keys", "values")
+    return tuple(spec.tensor for spec in operation_of(case).inputs(case, rule))
 
 
 def leaves(setup: Setup, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -61,11 +57,17 @@ def leaves(setup: Setup, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def rebound(setup: Setup, change: Callable[[Tensor], Tensor], case: Case | None = None) -> Setup:
+    """Copy a setup with each parameter changed and the rule bound to them. case: None for the same."""
+    case = case or setup.case
+    own = {name: change(x) for name, x in setup.rule_parameters.items()}
+    projections = {name: change(x) for name, x in setup.projections.items()}
+    return Setup(case, setup.rule, setup.rule.bind(case, own), own, projections)
+
+
 def with_gradients(setup: Setup) -> Setup:
     """Copy a setup with leaves that require gradients as parameters, and the rule bound to them."""
-    own = {name: as_leaf(x) for name, x in setup.rule_parameters.items()}
-    projections = {name: as_leaf(x) for name, x in setup.projections.items()}
-    return Setup(setup.case, setup.rule, setup.rule.bind(setup.case, own), own, projections)
+    return rebound(setup, as_leaf)
 
 
 def as_leaf(x: Tensor) -> Tensor:
@@ -139,10 +141,9 @@ def passed(call: Call, setup: Setup, upstream: Tensor) -> GradientPass:
     """
     case = setup.case
     assert case.pass_ != "forward", "a forward pass has no gradients"
-    parameters = (*setup.rule_parameters.values(), *setup.projections.values())
     names = gradient_names(case, setup.rule)
     names = ("out", *names) if case.pass_ == "both" else names
-    return GradientPass(call, setup, upstream, names, parameters)
+    return GradientPass(call, setup, upstream, names, setup.parameters)
 
 
 def gradient_names(case: Case, rule: Rule) -> tuple[str, ...]:
@@ -204,8 +205,7 @@ def plain_errors(setup: Setup, inputs: Triple, upstream: Tensor) -> dict[str, Te
     narrow: Dtype = "float32" if case.dtype == "float64" else case.dtype
     narrowed, sources = recast(setup, inputs, narrow)
     wide, wide_sources = recast(narrowed, sources, "float64")
-    own = (*setup.rule_parameters.values(), *setup.projections.values())
-    fewest = min((x.numel() for x in own), default=ENOUGH)
+    fewest = min((x.numel() for x in setup.parameters), default=ENOUGH)
     count = min(MOST_UPSTREAMS, math.ceil(ENOUGH / fewest))
     random = torch.Generator().manual_seed(0)
     signs = torch.randint(2, (count - 1, *upstream.shape), generator=random).to(upstream) * 2 - 1
@@ -224,11 +224,9 @@ def recast(setup: Setup, inputs: Triple, dtype: Dtype) -> tuple[Setup, Triple]:
     """Convert a case and its numbers to another dtype; a tensor given twice stays one."""
     case = replace(setup.case, dtype=dtype)
     to = case_dtype(case)
-    own = {name: x.detach().to(to) for name, x in setup.rule_parameters.items()}
-    projections = {name: x.detach().to(to) for name, x in setup.projections.items()}
     made = {id(x): x.detach().to(to) for x in inputs}
     a, b, c = (made[id(x)] for x in inputs)
-    return Setup(case, setup.rule, setup.rule.bind(case, own), own, projections), (a, b, c)
+    return rebound(setup, lambda x: x.detach().to(to), case), (a, b, c)
 
 
 def distinct(a: Any, b: Any, c: Any) -> tuple[Any, ...]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnbench.kit.layer import for_operation
+from attnbench.kit.scores import scores_of
 from attnbench.masks import added_rows, keep_rows
 from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
@@ -29,7 +31,7 @@ def prepare(setup: Setup, held: bool = False) -> Call:
     held: treat the softmax's denominators as constants, through which no gradient flows. The output is the
     same; gradients are those before the part of the denominators is subtracted.
     """
-    return partial(_attend if setup.case.layer is None else _layer, setup, held=held)
+    return for_operation(partial(_attend, setup, held=held), setup)
 
 
 def _attend(setup: Setup, q: Tensor, k: Tensor, v: Tensor, held: bool) -> Tensor:
@@ -71,15 +73,7 @@ def _attend_rows(setup: Setup, rows: slice, q: Tensor, k: Tensor, v: Tensor, hel
 
 
 def _scores(setup: Setup, q: Tensor, k: Tensor) -> Tensor:
-    scoring = setup.scoring
-    if scoring.dot is None:
-        assert scoring.scores is not None
-        return scoring.scores(q, k, slice(0, setup.case.Lk))
-    dot = scoring.dot
-    q = q if dot.map_q is None else dot.map_q(q)
-    k = k if dot.map_k is None else dot.map_k(k)
-    scores = q @ k.mT * dot.scale
-    return scores if dot.cap is None else dot.cap * (scores / dot.cap).tanh()
+    return scores_of(setup.scoring, scale_queries=False)(q, k, slice(0, setup.case.Lk))
 
 
 def _weights(setup: Setup, scores: Tensor, rows: slice, held: bool) -> Tensor:
@@ -109,23 +103,6 @@ def _softmax(scores: Tensor, held: bool) -> Tensor:
     powers = (scores - largest.masked_fill(largest.isneginf(), 0)).exp()
     total = powers.detach().sum(dim=-1, keepdim=True)
     return powers / total.masked_fill(total == 0, 1)
-
-
-def _layer(setup: Setup, queries: Tensor, keys: Tensor, values: Tensor, held: bool) -> Tensor:
-    import torch
-    from torch.nn.functional import linear
-
-    case, p = setup.case, setup.projections
-    q, k, v = (
-        linear(x, p[f"w_{name}"], p.get(f"b_{name}")).view(*x.shape[:2], heads, -1).transpose(1, 2)
-        for x, name, heads in ((queries, "q", case.H), (keys, "k", case.Hkv), (values, "v", case.Hkv))
-    )
-    merged = _attend(setup, q, k, v, held).transpose(1, 2).flatten(2)
-    if "w_o" not in p:
-        return merged
-    if setup.rule.concatenates:
-        merged = torch.cat([q.transpose(1, 2).flatten(2), merged], dim=-1)
-    return linear(merged, p["w_o"], p.get("b_o"))
 
 
 def _softmax_dtype(setup: Setup) -> torch.dtype:

@@ -96,6 +96,9 @@ def _attention(table: Table, registry: Registry) -> Callable[..., Any]:
     def find(same: object, *call: Any) -> _Found:
         if _len_torch_dispatch_stack():  # Tensors that are prepared now may hold no numbers.
             return _DEFAULT
+        if call[0].is_cuda and torch.cuda.is_current_stream_capturing():
+            # Preparing may wait for the device, which would end the capture.
+            return _CAPTURING
         if len(known) >= _MOST_SHAPES:
             known.clear()
         try:
@@ -169,6 +172,7 @@ def _torchs(why: str, strides: tuple[tuple[int, ...], ...] | None = None) -> _Fo
 
 
 _DEFAULT = _torchs("dropout, autocast, compiled code, torch.func or a mask are not in the table")
+_CAPTURING = _torchs("this shape was not called before a CUDA graph was captured")
 _READ = _Found(None, "the mask decides")
 
 

@@ -14,18 +14,17 @@ import msgspec
 from attnbench.cases.ids import parse_case, short_id
 from attnbench.plugins.registry import Registry
 from attnbench.reports.run import Run
-from attnbench.stats.answer import Compared, by_repetition, over
+from attnbench.stats.answer import by_repetition, over
 from attnbench.stats.sign_test import Interval
 from attnbench.stats.totals import saved
 from attnbench.types.case import Case
+from attnbench.types.device import UNKNOWN, device_kind, device_of, kind_of_device
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.files import parse_toml, read_text
 from attnbench.types.record import Manifest, Record
 from attnbench.types.words import printable_json
 
 FIRST_LINE = "# Written by attnbench choose, for attnbench.choice.load.\n"
-FACTS = ("cpu", "cuda_devices", "torch")
-"""Facts of a run's environment that must be the same where a choice is used."""
 LOOKUP_MS = 0.002
 """About the time that a call through a choice takes to find it: ``python tests/benchmarks/dispatch.py``."""
 
@@ -47,7 +46,11 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A choice file. default: the backend that stood for torch's function. facts, plugins: as in the runs."""
+    """A choice file.
+
+    default: the backend that stood for torch's function. facts: the kinds of device, by ``cpu`` and ``cuda``,
+    and the version of torch, as in the runs; plugins too.
+    """
 
     attnbench: str
     runs: list[str]
@@ -72,7 +75,7 @@ def decide(run: Run, registry: Registry, default: str) -> list[Decision]:
     Raises:
         BadInput: the runs are of different machines or versions, or compare two sides.
     """
-    check_alike(run.manifests)
+    check_alike(run)
     found = []
     times = run.times or ((),) * len(run.by_file)
     for records, taken in zip(run.by_file, times, strict=True):
@@ -98,14 +101,48 @@ def saving(run: Run, decisions: Iterable[Decision], default: str) -> tuple[float
     return saved(default, chosen, by_repetition(run.times[0]), run.manifests[0].counts)
 
 
-def check_alike(manifests: Iterable[Manifest]) -> None:
-    """Raise :class:`BadInput` if runs are not of one machine and one set of versions."""
-    first, *others = manifests
-    if any(manifest.sides for manifest in (first, *others)):
+def on_kind(run: Run, kind: str) -> Run:
+    """Return what runs measured on one kind of device.
+
+    Raises:
+        BadInput: they measured nothing on this kind.
+    """
+    by_file = [
+        tuple(one for one in records if device_kind(head.environment, one.case) == kind)
+        for head, records in zip(run.manifests, run.by_file, strict=True)
+    ]
+    kept = [place for place, records in enumerate(by_file) if records]
+    if not kept:
+        named = "; ".join(sorted(found for _, found in kinds_of(run)))
+        raise BadInput(f"nothing was measured on {kind!r}; the kinds of device are: {named}")
+    return Run(
+        tuple(run.paths[place] for place in kept),
+        tuple(run.manifests[place] for place in kept),
+        tuple(by_file[place] for place in kept),
+        times=tuple(run.times[place] for place in kept if run.times),
+    )
+
+
+def kinds_of(run: Run) -> set[tuple[str, str]]:
+    """Return the kinds of device of the records, each behind ``cpu`` or ``cuda``."""
+    return {
+        (device_of(one.case), device_kind(head.environment, one.case))
+        for head, records in zip(run.manifests, run.by_file, strict=True)
+        for one in records
+    }
+
+
+def check_alike(run: Run) -> None:
+    """Raise :class:`BadInput` if runs are not of one kind of device and one set of versions."""
+    if any(manifest.sides for manifest in run.manifests):
         raise BadInput("a live comparison has two sides of one code: choose from ordinary runs")
-    for other in others:
-        unlike = differences(_facts(first), _plugins(first), _facts(other), _plugins(other))
-        if unlike:
+    kinds = kinds_of(run)
+    if len(kinds) > len(dict(kinds)):
+        named = "; ".join(sorted(kind for _, kind in kinds))
+        raise BadInput(f"the runs are of {len(kinds)} kinds of device; name one by --on-device: {named}")
+    versions = [({"torch": head.environment.get("torch")}, _plugins(head)) for head in run.manifests]
+    for other in versions[1:]:
+        if unlike := differences(*versions[0], *other):
             raise BadInput(f"the runs can't be put together: {unlike}")
 
 
@@ -125,18 +162,13 @@ def _decision(
     if best is ours:
         return Decision(name, None, f"{default} is the fastest")
     found = over(ours, best, sets)
-    if not found.slower or found.compared is None or found.compared.interval is None:
+    if not found.slower or found.compared is None or (gain := found.compared.interval) is None:
         few = "too few sets" if found.few else "not proved"
         return Decision(name, None, f"{best.backend} may be faster: {few}")
     assert best.median_ms is not None
-    if best.median_ms * (found.compared.interval.low - 1) < LOOKUP_MS:
+    if best.median_ms * (gain.low - 1) < LOOKUP_MS:
         return Decision(name, None, f"{best.backend} is faster, but saves less than the lookup takes")
-    return Decision(name, _choice(name, best.backend, found.compared), "")
-
-
-def _choice(case: str, backend: str, gain: Compared) -> Choice:
-    assert gain.interval is not None
-    return Choice(case, backend, gain.ratio, gain.interval.low, gain.interval.high)
+    return Decision(name, Choice(name, best.backend, found.compared.ratio, gain.low, gain.high), "")
 
 
 def not_servable(case: Case, registry: Registry) -> str | None:
@@ -187,7 +219,7 @@ def table_of(run: Run, decisions: Iterable[Decision], default: str) -> Table:
     """Return the table of decisions."""
     first = run.manifests[0]
     return Table(
-        first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(first),
+        first.attnbench, [str(path) for path in dict.fromkeys(run.paths)], default, _facts(run),
         _plugins(first), put_together(decisions),
     )  # fmt: skip
 
@@ -239,8 +271,10 @@ def differences(
     return "; ".join(words)
 
 
-def _facts(manifest: Manifest) -> dict[str, Any]:
-    return {name: manifest.environment[name] for name in FACTS if manifest.environment.get(name)}
+def _facts(run: Run) -> dict[str, Any]:
+    """Return what must be the same where a choice is used: kinds of device, and the version of torch."""
+    facts = dict(kinds_of(run)) | {"torch": run.manifests[0].environment.get("torch")}
+    return {name: value for name, value in facts.items() if value and value != UNKNOWN}
 
 
 def _plugins(manifest: Manifest) -> dict[str, str]:
@@ -253,7 +287,8 @@ def machine_of(registry: Registry) -> tuple[dict[str, Any], dict[str, str]]:
 
     from attnbench.runner.machine import environment
 
-    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    known = {"cpu": environment()["cpu"], "cuda_devices": devices, "torch": torch.__version__}
-    facts = {name: value for name, value in known.items() if value}
+    here = environment()
+    here["cuda_devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    kinds = {device: kind_of_device(here, device) for device in ("cpu", "cuda")}
+    facts = {device: kind for device, kind in kinds.items() if kind != UNKNOWN} | {"torch": torch.__version__}
     return facts, {source.distribution: source.version for source in registry.plugins}

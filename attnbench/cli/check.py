@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, NoReturn
 
 import click
 
-from attnbench.cli.options import SELECTING, CommonFirst, measuring_options, options_of
+from attnbench.cli.options import CommonFirst, measuring_options, options_of
 from attnbench.cli.output import note, print_run, record_format, say, view_of
 from attnbench.cli.parameters import load_plugins, named_plugins
 from attnbench.cli.progress import progress
@@ -28,7 +29,10 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     attnbench check textbook --pass both
     attnbench check --plugin my_kernel.py
     """
-    if any(chosen[name] for name in ("backends", "resume", "shard", *SELECTING)) or not named_plugins():
+    from attnbench.cases.select import Overrides
+
+    selecting = ("words", "backends", "resume", "shard", *(one.name for one in fields(Overrides)))
+    if any(chosen[name] for name in selecting) or not named_plugins():
         measure(ctx, chosen, timed=False)
     else:
         _check_plugins(ctx, chosen)
@@ -46,7 +50,7 @@ def _check_plugins(ctx: click.Context, chosen: dict[str, Any]) -> NoReturn:
     from attnbench.testing.judge import brought_by, judging_plan, plan, reported
 
     registry = load_plugins()
-    format_ = record_format(ctx, chosen["format_"], registry)
+    format_ = record_format(chosen["format_"], registry)
     if chosen["plan"]:
         raise click.UsageError("--plan needs cases, or a --backend, beside --plugin", ctx)
     found = brought_by(named_plugins(), registry)

@@ -28,7 +28,11 @@ DEFAULT = "sdpa_flash"
     "--default", "default", metavar="BACKEND", default=DEFAULT, show_default=True,
     help="The backend that stands for torch's function, which stays where no other is proved faster.",
 )  # fmt: skip
-def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
+@click.option(
+    "--on-device", "kind", metavar="NAME",
+    help="Choose from what was measured on this kind of device, where runs are of several.",
+)  # fmt: skip
+def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None) -> None:
     """Choose a backend for each case of runs, where it is proved to be faster than torch's own.
 
     Of a case between two lengths that chose alike, the choice is the same; beyond the measured lengths and
@@ -39,7 +43,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
     attnbench choose results/mine.jsonl --out choice.toml
     """
     from attnbench.api import loaded
-    from attnbench.choice.table import FIRST_LINE, decide, saving, table_of, write_table
+    from attnbench.choice.table import FIRST_LINE, decide, on_kind, saving, table_of, write_table
     from attnbench.plugins.registry import load_and_tell
     from attnbench.reports.units import duration, duration_interval, reach
     from attnbench.results.merge import check_own, whole_file
@@ -48,6 +52,7 @@ def command(runs: tuple[Path, ...], out: Path, default: str) -> None:
     registry = load_and_tell()
     registry.backend(default)
     run = loaded([str(path) for path in runs], registry)
+    run = run if kind is None else on_kind(run, kind)
     decisions = decide(run, registry, default)
     table = table_of(run, decisions, default)
     _tell(decisions)

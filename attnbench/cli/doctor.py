@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import print_listing, say
 from attnbench.cli.parameters import ALLOCATOR, Whole
-
-if TYPE_CHECKING:
-    from attnbench.types.formats import Format
+from attnbench.types.formats import Format
 
 
 @click.command("doctor")
@@ -39,14 +36,12 @@ def command(*, threads: int, allocator: str, format_: Format) -> None:
     attnbench doctor
     attnbench doctor --threads 4 --format json
     """
-    from attnbench.cli.progress import show_step
+    from attnbench.cli.progress import steps
     from attnbench.doctor.examine import examine
     from attnbench.doctor.readings import read_machine
 
-    try:
-        findings = examine(read_machine(threads, allocator, show_step))
-    finally:
-        show_step("")
+    with steps() as show:
+        findings = examine(read_machine(threads, allocator, show))
     rows = [asdict(finding) for finding in findings]
     print_listing(rows, ("level", "name", "what", "effect", "remedy"), format_)
     bad = sum(finding.level == "bad" for finding in findings)

@@ -12,8 +12,10 @@ from typing import Any
 
 import click
 
-from attnbench.cli.output import say
+from attnbench.cli.output import loudness, say
+from attnbench.plugins.calling import strict
 from attnbench.types.errors import AttnbenchError
+from attnbench.types.words import one_line
 
 TRACEBACK = "ATTNBENCH_TRACEBACK"
 """The environment variable that shows the traceback of an unexpected failure."""
@@ -41,8 +43,8 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
             raise
         message = wrong.format_message()
         message += "" if message.endswith((".", "?", "?)")) else "."
-        where = "attnbench" if wrong.ctx is None else wrong.ctx.command_path
-        raise Failure(f"{message} Try {where} --help.", 2) from wrong
+        message += "" if wrong.ctx is None else f" Try {wrong.ctx.command_path} --help."
+        raise Failure(message, 2) from wrong
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except AttnbenchError as failure:
@@ -61,10 +63,6 @@ def one_line_errors(culprit: Callable[[], str]) -> Iterator[None]:
         raise Failure(f"{failure.strerror or failure}{where}", 3) from failure
     except Exception as failure:
         # A mistake of ours, or of a plugin's code in this process: never status 1, a failed check.
-        from attnbench.cli.output import loudness
-        from attnbench.plugins.calling import strict
-        from attnbench.types.words import one_line
-
         if os.environ.get(TRACEBACK) or strict():
             raise
         if loudness() == "verbose":

@@ -25,6 +25,8 @@ from attnbench.cli.parameters import (
     plugin_option,
     seed_option,
 )
+from attnbench.types.errors import BadInput
+from attnbench.types.words import clean, unknown_name
 
 if TYPE_CHECKING:
     from attnbench.explain.examples import Example
@@ -92,7 +94,6 @@ def command(
     from attnbench.explain.picture import draw
     from attnbench.explain.steps import number_rows, steps_markdown, steps_rows, steps_text
     from attnbench.reports.formats import as_text
-    from attnbench.types.words import clean
 
     registry = load_plugins()
     given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -140,8 +141,6 @@ def _chosen(
     """Return the rule and the inputs that the options choose."""
     from attnbench.cases.ids import parse_rule
     from attnbench.explain.examples import EXAMPLES, example_for, with_layer
-    from attnbench.types.errors import BadInput
-    from attnbench.types.words import unknown_name
 
     own = tokens is not None or sentence is not None
     layer = word == "multihead" and word not in registry.rules

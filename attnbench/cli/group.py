@@ -13,7 +13,7 @@ import click
 from attnbench.cli.errors import Failure, one_line_errors
 from attnbench.plugins.calling import Raised, call, tell, traced
 from attnbench.plugins.commands import PluginCommand, PluginCommands, plugin_commands
-from attnbench.types.words import clean
+from attnbench.types.words import clean, unknown_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -39,19 +39,7 @@ class NamingGroup(click.Group):
         except click.UsageError:
             if args[0].startswith("-"):
                 raise
-            from attnbench.types.words import unknown_name
-
             ctx.fail(unknown_name("command", args[0], self.list_commands(ctx)))
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Its wrong usage names it, as click does not where an option lacks its value."""
-        try:
-            return super().invoke(ctx)
-        except click.UsageError as wrong:
-            command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            if wrong.ctx is None and command is not None:
-                wrong.ctx = click.Context(command, info_name=ctx.invoked_subcommand, parent=ctx)
-            raise
 
 
 class LazyGroup(NamingGroup):

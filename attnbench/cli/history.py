@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from attnbench.cli.options import format_option
 from attnbench.cli.output import colourful, print_text, say, width
 from attnbench.cli.parameters import BACKEND
-
-if TYPE_CHECKING:
-    from attnbench.types.formats import Format
+from attnbench.types.errors import BadCase, BadInput
+from attnbench.types.formats import Format
+from attnbench.types.words import unknown_name
 
 
 @click.command("history")
@@ -54,7 +53,6 @@ def command(
 def _full_id(word: str) -> str:
     """Return the full id of a case; the word itself where it is not an id, as in other tools' files."""
     from attnbench.cases.ids import case_id, parse_case
-    from attnbench.types.errors import BadCase
 
     try:
         return case_id(parse_case(word))
@@ -64,9 +62,6 @@ def _full_id(word: str) -> str:
 
 def _known(kind: str, names: dict[str, str], known: Iterable[str]) -> list[str]:
     """Return the names, given by the words for them; raises :class:`BadInput` for one that no run has."""
-    from attnbench.types.errors import BadInput
-    from attnbench.types.words import unknown_name
-
     there = dict.fromkeys(known)
     for word, name in names.items():
         if name not in there:

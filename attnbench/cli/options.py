@@ -26,7 +26,6 @@ from attnbench.cli.parameters import (
 from attnbench.runner.options import Kind, Options, make_options
 from attnbench.types.arithmetic import ARITHMETICS
 from attnbench.types.case import CACHE_MODES, DEVICES, DTYPES, NICKNAMES, PASSES
-from attnbench.types.errors import BadInput
 from attnbench.types.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
-MOST_GIB = 2**30
 GIVEN = "attnbench.given"
 """In the context of a command: its words as the user gave them."""
 
@@ -83,10 +81,6 @@ COMMON = (
     "details", "format_",
 )  # fmt: skip
 """The parameters whose options most people need."""
-SELECTING = (
-    "words", "rules", "dtypes", "device", "masks", "passes", "cache", "dropout", "layout", "seed", "threads",
-)  # fmt: skip
-"""The parameters of WORDS and SELECTION."""
 
 _RESUME = click.option(
     "--resume", type=click.Path(path_type=Path), metavar="FILE",
@@ -119,7 +113,7 @@ ON = (
 
 _TYPES: dict[Kind, tuple[click.ParamType[Any], str | None]] = {
     "seconds": (Positive("seconds"), "SECONDS"),
-    "gib": (Positive("GiB"), "GIB"),
+    "gib": (Positive("GiB", most=1e6), "GIB"),
     "count": (Whole(1), "N"),
     "share": (SHARE, "SHARE"),
     "backend": (BACKEND, "NAME"),
@@ -242,8 +236,6 @@ def options_of(chosen: dict[str, Any], *, timed: bool) -> Options:
     """
     given = {one.name: chosen.get(one.name) for one in fields(Options) if one.metadata}
     gib, allocator = given["memory_limit_bytes"], given["allocator_pinned"]
-    if gib is not None and gib > MOST_GIB:
-        raise BadInput(f"a memory limit of {gib:g} GiB: give at most {MOST_GIB} GiB")
     return make_options(
         **given
         | {
@@ -263,7 +255,7 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
     from attnbench.cases.select import Overrides, select
     from attnbench.cases.shard import cut, only
 
-    overrides = Overrides(**{name: chosen[name] for name in SELECTING[1:]})
+    overrides = Overrides(**{one.name: chosen[one.name] for one in fields(Overrides)})
     selection = select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)
     if chosen.get("kept"):
         selection = only(selection, chosen["kept"])

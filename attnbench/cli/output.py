@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from attnbench.plugins.calling import TRACE
+from attnbench.types.errors import BadInput
 from attnbench.types.formats import FORMATS, Format
-from attnbench.types.words import printable
+from attnbench.types.words import count_of, printable
 
 if TYPE_CHECKING:
     from attnbench.plugins.registry import Entry, Registry
@@ -26,8 +28,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Loudness = Literal["quiet", "normal", "verbose"]
 
 _LOUDNESS = "attnbench.loudness"
-_TRACE = "ATTNBENCH_TRACE_PLUGINS"
-"""As :data:`attnbench.plugins.calling.TRACE`, without importing it for ``--help``."""
 PIPE_WIDTH = 120
 
 
@@ -50,10 +50,10 @@ def _choose(ctx: click.Context, param: click.Parameter, chosen: bool) -> None:
     if _LOUDNESS in ctx.meta:
         raise click.UsageError("--quiet and --verbose: give only one of them", ctx)
     ctx.meta[_LOUDNESS] = param.name
-    if param.name == "verbose" and _TRACE not in os.environ:
+    if param.name == "verbose" and TRACE not in os.environ:
         # Loading knows no command line; the variable lasts as long as the command.
-        os.environ[_TRACE] = "1"
-        ctx.call_on_close(lambda: os.environ.pop(_TRACE, None))
+        os.environ[TRACE] = "1"
+        ctx.call_on_close(lambda: os.environ.pop(TRACE, None))
 
 
 def loudness() -> Loudness:
@@ -107,17 +107,9 @@ def view_of(chosen: dict[str, Any]) -> View:
     return View(width(), colourful(), **asked)
 
 
-def record_format(ctx: click.Context, word: str, registry: Registry) -> Format | Entry[Reporter]:
-    """Return the format that a word asks for; a usage error with the nearest one if it is unknown."""
-    from attnbench.types.errors import BadInput
-
-    if word in FORMATS:
-        return word
-    try:
-        return registry.reporter(word)
-    except BadInput as unknown:
-        option = next(param for param in ctx.command.params if param.name == "format_")
-        raise click.BadParameter(str(unknown), ctx, option) from unknown
+def record_format(word: str, registry: Registry) -> Format | Entry[Reporter]:
+    """Return the format that a word asks for; raises :class:`BadInput` with the nearest if it is unknown."""
+    return word if word in FORMATS else registry.reporter(word)
 
 
 def own_format(word: str, reason: str) -> Format:
@@ -126,20 +118,20 @@ def own_format(word: str, reason: str) -> Format:
     Raises:
         BadInput: it is a plugin's, which prints records only.
     """
-    from attnbench.types.errors import BadInput
-
     if word not in FORMATS:
         raise BadInput(f"--format {word}: {reason}; give one of {', '.join(FORMATS)}")
     return word
 
 
 def print_run(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
-    """Print the records of a run, or of several as one.
+    """Print the records of a run, or of several.
 
     Raises:
         PluginFailed: the reporter of a plugin failed.
     """
     from attnbench.reports.columns import record_row
+    from attnbench.reports.formats import as_text
+    from attnbench.reports.judged import Part
     from attnbench.reports.render import render, render_summary, reported, run_facts
 
     if not isinstance(format_, str):
@@ -147,8 +139,17 @@ def print_run(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
         print_text(reported(format_, [record_row(one) for one in run.judged], facts))
     elif view.summary and format_ in ("json", "csv"):
         print_text(render_summary(run.summary_rows, format_))
+    elif format_ in ("json", "csv"):
+        print_text(render([Part(run.judged)], format_))
     else:
-        print_text(render(run.judged, format_, view, run.answers[0] if len(run.paths) == 1 else None))
+        reports = run.reports
+        for parts in reports:
+            if len(reports) > 1:
+                head = run.head_of(parts[0])
+                say(f"{as_text(head) if format_ == 'markdown' else head}\n")
+            print_text(render(parts, format_, view))
+            if len(reports) > 1:
+                say()
 
 
 def check_benchmark_json(path: Path | None) -> None:
@@ -167,8 +168,6 @@ def write_benchmark_json(stored: Sequence[Path], path: Path) -> None:
     """
     from attnbench.results.pytest_benchmark import is_benchmark, write_pytest_benchmark
     from attnbench.results.read import read_side
-    from attnbench.types.errors import BadInput
-    from attnbench.types.words import count_of
 
     runs = read_side(list(dict.fromkeys(stored)))
     if len(runs) != 1:

@@ -12,7 +12,7 @@ import click
 
 from attnbench.types.errors import BadCase
 from attnbench.types.formats import FORMATS
-from attnbench.types.mask import Mask
+from attnbench.types.mask import Mask, parse_mask
 from attnbench.types.words import share_of, unknown_name
 
 if TYPE_CHECKING:
@@ -75,8 +75,6 @@ class MaskWord(click.ParamType):  # type: ignore[type-arg]  # generic from click
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mask:
         """Return the mask that the word means."""
-        from attnbench.types.mask import parse_mask
-
         try:
             return value if isinstance(value, Mask) else parse_mask(value)
         except BadCase as failure:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
 from attnbench.cli.output import loudness, note, print_listing, say
-from attnbench.types.words import count_of, printable
+from attnbench.types.words import count_of
 
 if TYPE_CHECKING:
     from attnbench.runner.forecast import CaseForecast, Forecast
@@ -112,12 +109,17 @@ def case_row(moment: Moment) -> str:
     return f"{moment.number}/{moment.cases} {short_id(parse_case(moment.case))}: {found}"
 
 
-def show_step(text: str) -> None:
-    """Show the current step in place of the last one, on a terminal that can do so; "" removes it."""
-    if loudness() != "quiet" and _rewritable():
-        # A line that is wrapped can't be rewritten.
-        text = text[: shutil.get_terminal_size().columns - 1]
-        click.echo(f"\r\033[K{printable(text)}", nl=False, err=True)
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the current step, on a terminal that can rewrite its line."""
+    from rich.console import Console
+    from rich.live import Live
+
+    quiet = loudness() == "quiet" or not _rewritable()
+    console = Console(stderr=True, quiet=quiet, highlight=False)
+    # No refreshing by a thread of its own: it would disturb what is measured.
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda step: live.update(step, refresh=True)
 
 
 def _rewritable() -> bool:

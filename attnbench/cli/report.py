@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from attnbench.cli.output import (
     own_format,
     print_listing,
     print_run,
-    print_text,
     record_format,
     say,
     view_of,
@@ -29,13 +28,8 @@ from attnbench.reports.units import duration
 from attnbench.types.errors import BadInput
 
 if TYPE_CHECKING:
-    from attnbench.plugins.registry import Entry
-    from attnbench.reports.judged import Judged
     from attnbench.reports.run import Run
-    from attnbench.reports.table import View
-    from attnbench.stats.answer import Answer
     from attnbench.types.compared import Measured
-    from attnbench.types.extensions import Reporter
     from attnbench.types.formats import Format
 
 _FILES = decorated(
@@ -59,10 +53,7 @@ _FILES = decorated(
 @click.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @_FILES
-@click.pass_context
 def command(
-    ctx: click.Context,
-    /,
     *,
     files: tuple[Path, ...],
     benchmark_json: Path | None,
@@ -98,10 +89,12 @@ def command(
     chosen = {name: path for name, path in targets.items() if path is not None}
     _check_targets(chosen, files)
     registry = load_plugins()
-    printed = record_format(ctx, format_, registry)
+    printed = record_format(format_, registry)
     run = loaded(list(files), registry)
     try:
-        _print_runs(run, printed, view)
+        for flaw in run.flaws:
+            say(flaw, err=True)
+        print_run(run, printed, view)
     finally:
         if benchmark_json is not None:
             write_benchmark_json(files, benchmark_json)
@@ -135,6 +128,7 @@ def _check_targets(targets: dict[str, Path], runs: Sequence[Path]) -> None:
 
 def _content(name: str, run: Run, trace: bool) -> str:
     """Return the text of a file for the option --html, --csv or --markdown."""
+    from attnbench.reports.judged import Part
     from attnbench.reports.render import render
     from attnbench.reports.table import View
 
@@ -143,9 +137,9 @@ def _content(name: str, run: Run, trace: bool) -> str:
 
         return page(run)
     if name == "csv":
-        return render(run.judged, "csv")
+        return render([Part(run.judged)], "csv")
     view = View(trace=trace)
-    texts = [(head, render(judged, "markdown", view, answer)) for head, judged, answer in _each(run)]
+    texts = [(run.head_of(parts[0]), render(parts, "markdown", view)) for parts in run.reports]
     return texts[0][1] if len(texts) == 1 else "\n".join(f"{as_text(head)}\n\n{text}" for head, text in texts)
 
 
@@ -155,27 +149,6 @@ def _write(target: Path, text: str) -> None:
     with whole_file(target) as file:
         file.write(text.encode())
     note(f"written to {target}")
-
-
-def _each(run: Run) -> Iterator[tuple[str, list[Judged], Answer | None]]:
-    """Yield for each run a line that describes it, its records and its answer."""
-    every = zip(run.paths, run.manifests, run.judged_by_file, run.answers, strict=True)
-    for path, manifest, judged, answer in every:
-        yield f"{path}: {manifest.started}, {manifest.environment.get('cpu')}", judged, answer
-
-
-def _print_runs(run: Run, format_: Format | Entry[Reporter], view: View) -> None:
-    from attnbench.reports.render import render
-
-    for flaw in run.flaws:
-        say(flaw, err=True)
-    if not isinstance(format_, str) or format_ in ("json", "csv") or len(run.paths) == 1:
-        print_run(run, format_, view)
-        return
-    for head, judged, answer in _each(run):
-        say(f"{as_text(head) if format_ == 'markdown' else head}\n")
-        print_text(render(judged, format_, view, answer))
-        say()
 
 
 def _print_benchmarks(files: Sequence[Path], format_: Format) -> None:

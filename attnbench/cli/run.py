@@ -55,7 +55,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
 def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
     """Run what the options of a command ask for, print its records, and exit with their status."""
     registry = load_plugins()
-    printed = record_format(ctx, chosen["format_"], registry)
+    printed = record_format(chosen["format_"], registry)
     if chosen["resume"] is not None:
         start = _resumed(ctx, chosen["resume"], registry)
     else:

@@ -11,6 +11,7 @@ from attnbench.compare.stored import compare_sides
 from attnbench.stats.intervals import time_interval
 from attnbench.stats.sign_test import Interval
 from attnbench.types.compared import Cell, ComparedCell, Measured
+from attnbench.types.device import device_kind
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Step:
     before: Measured | None = None
     compared: ComparedCell | None = None
     why: str = ""
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of device that the cell was measured on."""
+        return device_kind(self.run.environment, self.cell.case)
 
     @property
     def interval(self) -> Interval | None:
@@ -54,15 +60,16 @@ def history(
 ) -> list[Step]:
     """Return every cell of these cases and backends (of all if none are named), run by run.
 
-    The steps of a cell follow each other, the oldest first. Cells come in the order of their first
-    appearance. Each step is compared with the latest earlier run that was measured alike, so that runs of
-    several machines do not mix.
+    The steps of a cell on one kind of device follow each other, the oldest first. Cells come in the order of
+    their first appearance. Each step is compared with the latest earlier run that was measured alike, so that
+    runs of several machines do not mix.
     """
-    found: dict[tuple[str, str], list[tuple[Measured, Cell]]] = {}
+    found: dict[tuple[str, str], dict[str, list[tuple[Measured, Cell]]]] = {}
     for run in in_order(runs):
         for cell in run.cells:
             if (not cases or cell.case in cases) and (not backends or cell.backend in backends):
-                found.setdefault(cell.key, []).append((run, cell))
+                kind = device_kind(run.environment, cell.case)
+                found.setdefault(cell.key, {}).setdefault(kind, []).append((run, cell))
     unlike: dict[tuple[int, int], str] = {}
     compared: dict[tuple[int, int], dict[tuple[str, str], ComparedCell]] = {}
 
@@ -86,6 +93,7 @@ def history(
 
     return [
         step(run, cell, [before for before, _ in entries[:place]])
-        for entries in found.values()
+        for kinds in found.values()
+        for entries in kinds.values()
         for place, (run, cell) in enumerate(entries)
     ]

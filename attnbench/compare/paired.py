@@ -21,6 +21,7 @@ from attnbench.stats.records import with_ratio
 from attnbench.stats.sign_test import LEVEL
 from attnbench.stats.verdict import DELTA, FALSE_DISCOVERIES, Verdict, verdicts
 from attnbench.types.compared import BASE, HEAD, SIDES, Cell, Compared, ComparedCell, Outcome, parts_of, sided
+from attnbench.types.device import device_kind
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import Record, SetLine
 from attnbench.types.status import MEANING
@@ -68,7 +69,7 @@ def compare_within(path: Path, baseline: str, delta_of: DeltaOf | None = None) -
         base, verdict = bases[record.case], found.get((record.case, record.backend))
         outcome = _without_ratio(record, base) if verdict is None else (verdict.word, verdict.reason)
         least = None if verdict is None else record.delta
-        cells.append(_cell(record.backend, base, record, verdict, outcome, least))
+        cells.append(_cell(run, record.backend, base, record, verdict, outcome, least))
     return Compared(
         base=baseline,
         new=str(path),
@@ -111,7 +112,7 @@ def compared_live(run: StoredRun, delta_of: DeltaOf | None = None) -> Compared:
             base, head = (records.get((case, sided(backend, side))) for side in SIDES)
             verdict = found.get((case, sided(backend, HEAD)))
             if base is not None or head is not None:
-                cells.append(_cell(backend, base, head, verdict, _live_outcome(base, head, verdict)))
+                cells.append(_cell(run, backend, base, head, verdict, _live_outcome(base, head, verdict)))
     notes = (sides[side].get("notes") for side in SIDES)
     left_out = sides[HEAD].get("left_out")
     return Compared(
@@ -147,6 +148,7 @@ def _as_cell(record: Record) -> Cell:
 
 
 def _cell(
+    run: StoredRun,
     backend: str,
     base: Record | None,
     new: Record | None,
@@ -176,6 +178,7 @@ def _cell(
         p_adjusted=None if verdict is None else verdict.p_adjusted,
         delta=DELTA if new is None or new.delta is None else new.delta,
         least_told=least_told,
+        device_kind=device_kind(run.manifest.environment, either.case),
     )
 
 

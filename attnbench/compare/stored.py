@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import expm1, log, log1p
 from statistics import median
@@ -27,11 +27,14 @@ from attnbench.stats.unpaired import (
 )
 from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured, Outcome
+from attnbench.types.device import device_kind
+from attnbench.types.errors import BadInput
 from attnbench.types.status import MEANING, Status
 from attnbench.types.uncollected import uncollected
 from attnbench.types.words import count_of
 
 Key = tuple[str, str]
+Runs = Sequence[Measured]
 DeltaOf = Callable[[str, str], float]
 """Returns the least effect that counts for a case and a backend, as a share."""
 
@@ -78,6 +81,39 @@ def paired(base: Sequence[Measured], new: Sequence[Measured]) -> dict[Key, Pair]
     return dict(pairs)
 
 
+def by_kind(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """Return the runs of each kind of device, with the cells that were measured on it."""
+    found: dict[str, list[Measured]] = {}
+    for run in runs:
+        cells: dict[str, list[Cell]] = {}
+        for cell in run.cells:
+            cells.setdefault(device_kind(run.environment, cell.case), []).append(cell)
+        for kind, those in cells.items():
+            found.setdefault(kind, []).append(run if len(cells) == 1 else replace(run, cells=tuple(those)))
+    return found
+
+
+def _sides(base: Sequence[Measured], new: Sequence[Measured]) -> dict[str, tuple[Runs, Runs]]:
+    """Return the two sides of each kind of device.
+
+    Sides without a common kind are one pair under the name "", which the caller refuses without ``force``.
+
+    Raises:
+        BadInput: there is no common kind, and one side has a case on several.
+    """
+    before, after = by_kind(base), by_kind(new)
+    if before.keys() & after.keys():
+        return {kind: (before.get(kind, ()), after.get(kind, ())) for kind in before | after}
+    for name, side in (("base", before), ("new", after)):
+        cases = [case for runs in side.values() for case in {cell.case for run in runs for cell in run.cells}]
+        if len(cases) > len(set(cases)):
+            kinds = "; ".join(side)
+            raise BadInput(
+                f"{name} has cases on several kinds of device, the other side on none of them: {kinds}"
+            )
+    return {"": (base, new)}
+
+
 @uncollected()
 def compare_sides(
     base: Sequence[Measured],
@@ -86,24 +122,33 @@ def compare_sides(
     delta_of: DeltaOf = lambda _case, _backend: DELTA,
     force: bool = False,
 ) -> Compared:
-    """Compare two lists of stored runs: every cell that either side has.
+    """Compare two lists of stored runs, within each kind of device: every cell that either side has.
 
     Raises:
-        BadInput: the sides differ in something that times depend on, without ``force``.
+        BadInput: the sides differ in something that times depend on, without ``force``, or as :func:`_sides`.
     """
-    unlike = differences(base, new)
+    sides = _sides(base, new)
+    found = (one for pair in sides.values() if all(pair) for one in differences(*pair))
+    unlike = tuple(sorted(dict.fromkeys(found), key=lambda one: not one.matters))
     if not force:
         check_alike(unlike)
-    pairs = paired(base, new)
-    found = _compared(pairs, delta_of)
+    cells: list[ComparedCell] = []
+    warnings = list(_warnings(base, new))
+    for kind, (before, after) in sides.items():
+        pairs = paired(before, after)
+        compared = _compared(pairs, delta_of)
+        cells += (_cell(key, pair, compared.get(key), delta_of(*key), kind) for key, pair in pairs.items())
+        head = f"{kind}: " if len(sides) > 1 else ""
+        notes = (*_cells_to_warn_of((*before, *after), pairs), *_together(compared))
+        warnings += (f"{head}{note}" for note in notes)
     return Compared(
         base=_name(base),
         new=_name(new),
-        cells=tuple(_cell(key, pair, found.get(key), delta_of(*key)) for key, pair in pairs.items()),
+        cells=tuple(cells),
         differences=unlike,
         forced=any(difference.matters for difference in unlike),
-        warnings=(*_warnings(base, new, pairs, found), *one_sided(unlike)),
-        conventions=CONVENTIONS if found else (),
+        warnings=tuple(dict.fromkeys((*warnings, *one_sided(unlike)))),
+        conventions=CONVENTIONS if any(cell.ratio is not None for cell in cells) else (),
     )
 
 
@@ -149,7 +194,7 @@ def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:
     return times
 
 
-def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float) -> ComparedCell:
+def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float, kind: str) -> ComparedCell:
     verdict, reason = without_two_times(pair) or ("none", "")
     low, high, _ = ends(found)
     if found is not None:
@@ -169,6 +214,7 @@ def _cell(key: Key, pair: Pair, found: Unpaired | None, delta: float) -> Compare
         high=high,
         delta=delta,
         least_told=None if found is None else found.resolution,
+        device_kind=kind,
     )
 
 
@@ -236,13 +282,8 @@ _TOGETHER = 0.05
 """A warning names cases on which all backends changed by at least this share in one direction."""
 
 
-def _warnings(
-    base: Sequence[Measured],
-    new: Sequence[Measured],
-    pairs: Mapping[Key, Pair],
-    found: Mapping[Key, Unpaired],
-) -> Iterator[str]:
-    """Yield what a strict gate fails on besides verdicts."""
+def _warnings(base: Sequence[Measured], new: Sequence[Measured]) -> Iterator[str]:
+    """Yield what a strict gate fails on besides verdicts and cells."""
     runs = (*base, *new)
     for run in runs:
         yield from run.problems
@@ -256,8 +297,6 @@ def _warnings(
                 yield f"{before.path} stands on both sides"
             elif before.started == after.started and before.cells and before.cells == after.cells:
                 yield f"{before.path} and {after.path} hold the same run"
-    yield from _cells_to_warn_of(runs, pairs)
-    yield from _together(found)
 
 
 def _cells_to_warn_of(runs: Sequence[Measured], pairs: Mapping[Key, Pair]) -> Iterator[str]:

@@ -162,12 +162,10 @@ def _clock(at: Readings) -> Iterator[Finding]:
 
 
 def _memory(at: Readings) -> Iterator[Finding]:
-    free = at.free_bytes
-    shown = f"{human_bytes(free or 0)} free"
-    little = free is not None and free < _LITTLE_BYTES
+    shown = f"{human_bytes(at.free_bytes)} free"
+    little = at.free_bytes < _LITTLE_BYTES
     yield from _first(
         "memory",
-        (free is None, "note", "the free memory is unknown"),
         (little, "note", shown, "larger cases are out_of_memory", "stop programs that hold memory"),
         (True, "fine", shown),
     )

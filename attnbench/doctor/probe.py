@@ -1,4 +1,4 @@
-"""The measurements on this machine: ``python -m attnbench.doctor.probe NAME``, JSON on stdout.
+"""The measurements on this machine: ``python -m attnbench.doctor.probe``, asked and answered in JSON.
 
 Each probe runs in its own process, since thread pools and allocators keep their first settings.
 """
@@ -38,7 +38,6 @@ def steady(cpu: str) -> dict[str, Any]:
     walls.sort()
     return {
         "fastest_ms": 1e3 * walls[len(walls) // 20],
-        "median_ms": 1e3 * median(walls),
         "slowest_ms": 1e3 * walls[-1 - len(walls) // 20],
         "own_share": sum(shares) / len(shares),
     }
@@ -149,8 +148,8 @@ PROBES: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Run the probe that the command line names."""
-    name, *words = sys.argv[1:]
+    """Run the probe that stdin names, with its arguments."""
+    name, *words = json.load(sys.stdin)
     sys.stdout.write(json.dumps(PROBES[name](*words)) + "\n")
 
 

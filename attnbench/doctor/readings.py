@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attnbench.cases.memory import free_memory, read
+from attnbench.ipc.process import answer_of
 from attnbench.runner.machine import (
     allowed_cpus,
     cpu_quota,
@@ -56,18 +55,18 @@ class Readings:
     """The state of a machine, for a run with this many threads and this allocator.
 
     cpus: cores that this process may use. quota: whole cores that its control groups leave, at least 1.
-    group_quota: cores by the smallest quota of those groups; None for no quota. free_bytes: None where
-    unknown. shares: by core, the share of its time that other work used. swapped_bytes: moved in or out while
-    cores were watched. governors: of the cores, where known. turbo: None where unknown. steady: by core, the
-    probe of that name. threads, libraries: probes; pinned, unpinned: probes of the allocator; None where a
-    probe failed. gpus_unseen: why GPUs could not be examined; "" where they could.
+    group_quota: cores by the smallest quota of those groups; None for no quota. shares: by core, the share of
+    its time that other work used. swapped_bytes: moved in or out while cores were watched. governors: of the
+    cores, where known. turbo: None where unknown. steady: by core, the probe of that name. threads,
+    libraries: probes; pinned, unpinned: probes of the allocator; None where a probe failed. gpus_unseen: why
+    GPUs could not be examined; "" where they could.
     """
 
     asked_threads: int
     allocator: str
     cpus: tuple[int, ...]
     quota: int
-    free_bytes: int | None
+    free_bytes: int
     shares: Mapping[int, float] = field(default_factory=dict)
     group_quota: float | None = None
     swap_used_bytes: int = 0
@@ -104,7 +103,7 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
         allocator=allocator,
         cpus=cpus,
         quota=quota,
-        free_bytes=_free_memory(),
+        free_bytes=free_memory(),
         shares=shares,
         group_quota=group_quota(),
         swap_used_bytes=after[0],
@@ -124,15 +123,9 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
 def probe(name: str, *words: str, threads: int | None = None) -> Probed | None:
     """Run a probe and return its result; None where it fails. threads: for libraries; None sets nothing."""
     variables = {} if threads is None else thread_environment(threads)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "attnbench.doctor.probe", name, *words],
-            env=os.environ | variables, capture_output=True, text=True, timeout=_PROBE_WITHIN_S, check=True,
-        )  # fmt: skip
-        result: Probed = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return result
+    question = json.dumps([name, *words]).encode()
+    status, out, _ = answer_of(sys.executable, "attnbench.doctor.probe", variables, question, _PROBE_WITHIN_S)
+    return json.loads(out.splitlines()[-1]) if status == 0 else None
 
 
 def _governor(cpu: int) -> str:
@@ -143,13 +136,6 @@ def _turbo() -> bool | None:
     """Return whether clocks may rise above the base clock; None where unknown."""
     no_turbo, boost = (read(_CPU / name).strip() for name in ("intel_pstate/no_turbo", "cpufreq/boost"))
     return {"0": True, "1": False}.get(no_turbo, {"0": False, "1": True}.get(boost))
-
-
-def _free_memory() -> int | None:
-    try:
-        return free_memory()
-    except OSError:
-        return None
 
 
 def _swap() -> tuple[int, int]:

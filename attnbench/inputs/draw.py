@@ -130,7 +130,7 @@ def _standard_normal(
     for spec in operation_of(case).inputs(case, rule):
         if spec.kind != "float":
             raise ValueError(f"the input {spec.name!r} is of kind {spec.kind}: the operation must draw it")
-        memory = spec.memory or spec.name
+        memory = spec.tensor
         if memory not in made:
             made[memory] = stream_of(memory).standard_normal(spec.shape)
         drawn[spec.name] = made[memory]

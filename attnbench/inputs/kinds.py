@@ -34,14 +34,13 @@ _AFTER_NORMAL = 1000
 class Family:
     """A kind of inputs.
 
-    name: in records and options. summary: what it detects. draw: ``draw(case, rule, entropy, index)``.
+    name: in records and options. draw: ``draw(case, rule, entropy, index)``.
     applies: whether it makes sense for a case. elements, most: a small case has as many draws as compare
     about ``elements`` output elements, at most ``most``. fewest: the draws of a large case.
     largest_score: the largest magnitude of a score where limits must know it, else 0.
     """
 
     name: str
-    summary: str
     draw: Callable[[Case, Rule, int, int], Triple]
     elements: int
     most: int
@@ -67,75 +66,57 @@ def _draw_after_normal(number: int, case: Case, rule: Rule, entropy: int, index:
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family(
-        NORMAL, "standard normal numbers", draw_activations, elements=4096, most=16, fewest=lambda case: 2
-    ),
+    # Standard normal numbers.
+    Family(NORMAL, draw_activations, elements=4096, most=16, fewest=lambda case: 2),
+    # The draw before with two elements inside v or inside k changed, sums kept.
     Family(
         "deep_change",
-        "the draw before with two elements inside v or inside k changed, sums kept",
         near_duplicate.draw,
         elements=1024,
         most=8,
         applies=near_duplicate.applies,
         fewest=lambda case: 2,
     ),
+    # All weight on the first, the last or a far key.
     Family(
         "one_key",
-        "all weight on the first, the last or a far key",
         known_scores.draw_one_hot,
         elements=1024,
         most=8,
         applies=known_scores.one_hot_applies,
         fewest=lambda case: math.ceil(len(known_scores.PLACES) / (case.B * case.Hkv)),
     ),
+    # Scores up to ±1000, tied or far apart.
     Family(
         "loud",
-        "scores up to ±1000, tied or far apart",
         known_scores.draw_large_logits,
         elements=1024,
         most=4,
         applies=known_scores.large_logits_apply,
         largest_score=known_scores.largest_logit,
     ),
+    # Values on the unlikely keys, which a wrong scale changes most.
     Family(
         "quiet",
-        "values on the unlikely keys, which a wrong scale changes most",
         known_scores.draw_unlikely_values,
         elements=256,
         most=2,
         applies=known_scores.unlikely_values_apply,
     ),
+    # 15 keys share all the weight, which bfloat16 can't hold; in float16 alone.
     Family(
         "even",
-        "15 keys share all the weight, which bfloat16 can't hold; in float16 alone",
         known_scores.draw_even_weights,
         elements=256,
         most=2,
         applies=known_scores.even_weights_apply,
     ),
-    Family(
-        STRIDED,
-        "ordinary numbers as views with strides of their own",
-        partial(_draw_after_normal, 1),
-        elements=256,
-        most=2,
-    ),
-    Family(
-        GRADED,
-        "ordinary numbers that require gradients, in a forward pass",
-        partial(_draw_after_normal, 2),
-        elements=256,
-        most=2,
-        applies=_has_room_for_a_graph,
-    ),
-    Family(
-        DROPPED,
-        "ordinary numbers, but NaN in keys and infinity in values that the mask drops for every query",
-        partial(_draw_after_normal, 3),
-        elements=1,
-        most=1,
-        applies=_drops_keys,
-    ),
+    # Ordinary numbers as views with strides of their own.
+    Family(STRIDED, partial(_draw_after_normal, 1), elements=256, most=2),
+    # Ordinary numbers that require gradients, in a forward pass.
+    Family(GRADED, partial(_draw_after_normal, 2), elements=256, most=2, applies=_has_room_for_a_graph),
+    # Ordinary numbers, but NaN in keys and infinity in values that the mask drops for every query.
+    Family(DROPPED, partial(_draw_after_normal, 3), elements=1, most=1, applies=_drops_keys),
 )
 """``normal`` comes first. ``deep_change`` with some number follows the ``normal`` draw of that number."""
 
@@ -165,10 +146,6 @@ def draw_family(case: Case, rule: Rule, family: str, entropy: int, index: int) -
     """Draw inputs number ``index`` of a kind: q, k, v, or the sources of queries, keys and values, as stored.
 
     Seeded as :func:`attnbench.inputs.draw.draw_activations`; a source that serves twice is one array. In some
-    kinds the values also depend on the mask.
-
-    Raises:
-        KeyError: there is no such kind.
-        ValueError: it makes no sense for the case (:func:`families_of`).
+    kinds the values also depend on the mask. family: one of :func:`families_of`.
     """
     return _BY_NAME[family].draw(case, rule, entropy, index)

@@ -87,10 +87,9 @@ def draw_large_logits(case: Case, rule: Rule, entropy: int, index: int) -> Tripl
     """Draw inputs number ``index``: v as in an ordinary draw; q and k with one feature each."""
     v = draw_activations(case, rule, entropy, index)[2]
     rng = stream(case, "loud", entropy, index)
-    found = one_feature(case, rule, int(rng.integers(case.D)))
-    sizes = None if found is None else _large_sizes(case, found)
-    if found is None or sizes is None:
-        raise ValueError(f"the scores of {rule.name} are not products of q and k")
+    found = _feature(case, rule, rng)
+    sizes = _large_sizes(case, found)
+    assert sizes is not None
     of_query, of_key, factors = sizes
     shape = (case.B, case.H, case.Lq)
     signed = rng.choice([-1.0, 1.0], shape) * rng.choice(factors, shape)
@@ -118,6 +117,13 @@ def _products(case: Case, rule: Rule) -> OneFeature | None:
     if case.layer is not None or case.mask.explicit == "float" or not sees_two(case):
         return None
     return one_feature(case, rule, 0)
+
+
+def _feature(case: Case, rule: Rule, rng: np.random.Generator) -> OneFeature:
+    """Draw the feature of k that scores, for a rule whose scores are products."""
+    found = one_feature(case, rule, int(rng.integers(case.D)))
+    assert found is not None
+    return found
 
 
 def _one_feature_each(case: Case, found: OneFeature, queries: Wide, keys: Wide) -> tuple[Wide, Wide]:
@@ -211,9 +217,7 @@ def unlikely_values_apply(case: Case, rule: Rule) -> bool:
 def draw_unlikely_values(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
     """Draw inputs number ``index``."""
     rng = stream(case, "quiet", entropy, index)
-    found = one_feature(case, rule, int(rng.integers(case.D)))
-    if found is None:
-        raise ValueError(f"the scores of {rule.name} are not products of q and k")
+    found = _feature(case, rule, rng)
     of_query, of_key = _unlikely_sizes(case, found)
     unlikely = _unlikely(case, rng)
     q, k = _one_feature_each(case, found, of_query[:, None], np.where(unlikely, -of_key, 0))
@@ -233,9 +237,7 @@ def even_weights_apply(case: Case, rule: Rule) -> bool:
 def draw_even_weights(case: Case, rule: Rule, entropy: int, index: int) -> Triple:
     """Draw inputs number ``index``: the keys that most queries see have the weight."""
     rng = stream(case, "even", entropy, index)
-    found = one_feature(case, rule, int(rng.integers(case.D)))
-    if found is None:
-        raise ValueError(f"the scores of {rule.name} are not products of q and k")
+    found = _feature(case, rule, rng)
     of_query = np.array([power_of_two(EVEN_GAP / 8 / abs(slope)) for slope in found.slopes])
     chosen = np.argsort(-seen_counts(case), axis=-1, kind="stable")[:, None, :EVEN_KEYS]
     keys = np.full((case.B, case.Hkv, case.Lk), -8.0)

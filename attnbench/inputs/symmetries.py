@@ -47,20 +47,6 @@ class Transform:
     values: Factors
     mirrored: Factors
 
-    def __str__(self) -> str:
-        """The parts that change anything, in words."""
-        names = ("batches", "heads", "queries", "keys")
-        parts = [f"{name} permuted" for name in names if not _is_identity(getattr(self, name))]
-        if (self.signs < 0).any():
-            parts.append("signs of features of q and k flipped")
-        if (self.moved != 1).any():
-            parts.append("powers of two moved from k to q")
-        if (self.values != 1).any():
-            parts.append("features of v times powers of two and signs")
-        if (self.mirrored < 0).any():
-            parts.append("signs of batch elements flipped")
-        return ", ".join(parts) or "nothing changed"
-
 
 def identity(case: Case) -> Transform:
     """Return the transform that changes nothing."""
@@ -212,10 +198,6 @@ def _order(rng: np.random.Generator, count: int, holds: bool) -> Order:
 
 def _signs(rng: np.random.Generator, count: int) -> Factors:
     return rng.choice([-1.0, 1.0], count)
-
-
-def _is_identity(order: Order) -> bool:
-    return bool((order == np.arange(len(order))).all())
 
 
 def _query_heads(case: Case, heads: Order) -> Order:

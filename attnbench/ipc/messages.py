@@ -214,11 +214,15 @@ class Ended(Struct, frozen=True, tag=True):
 
 
 class TorchFacts(Struct, frozen=True, tag=True):
-    """The version and flags of torch, and the CUDA devices."""
+    """The version and flags of torch, and the CUDA devices.
+
+    cuda_free_bytes: of the memory of the current device; 0 where it is not known, or there is none.
+    """
 
     torch: str
     cuda_devices: tuple[str, ...]
     flags: dict[str, str]
+    cuda_free_bytes: int = 0
 
 
 class Prepared(Struct, frozen=True, tag=True):
@@ -259,20 +263,17 @@ class KeptOutput(Struct, frozen=True):
 class Kept(Struct, frozen=True, tag=True):
     """Outputs of timed calls, in the descriptor; each is handed over once.
 
-    checking_ns: the time of writing inputs and logging outputs within slots. repeated: further outputs, with
-    the bits of one of these.
+    repeated: further outputs, with the bits of one of these.
     """
 
     outputs: tuple[KeptOutput, ...]
-    checking_ns: int
     repeated: int = 0
 
 
 class Warmed(Struct, frozen=True, tag=True):
-    """The ns of each call of the warm-up. settled: times agreed at its end."""
+    """The ns of each call of the warm-up."""
 
     trace_ns: tuple[int, ...]
-    settled: bool
 
 
 class SlotsTaken(Struct, frozen=True, tag=True):

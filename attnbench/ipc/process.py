@@ -1,4 +1,4 @@
-"""First steps of every worker process, the end of its group, and code that it must not import."""
+"""First steps of every worker process (on Linux alone), the end of its group, and code not to import."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from attnbench.cases.memory import numbers
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
+def _set(option: int, value: int) -> None:
+    """Set an attribute of this process in the kernel, see prctl(2)."""
+    ctypes.CDLL(None).prctl(option, value)
+
+
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent ends; end at once if it has. Linux only."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent_pid:
-            os._exit(1)
+    """Have the kernel kill this process when its parent ends; end at once if it has."""
+    _set(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
 
 
 def live_by_line() -> None:
     """Undo :func:`die_with_parent`: a server sees the end of its line, and then ends its forks."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, 0)
+    _set(_PR_SET_PDEATHSIG, 0)
 
 
 def adopt_orphans() -> None:
-    """Have the kernel make this process the parent of what its children leave, daemons too. Linux only."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """Have the kernel make this process the parent of what its children leave, daemons too."""
+    _set(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def leave_terminal() -> None:
@@ -61,7 +62,7 @@ def limit_memory(extra_bytes: int) -> None:
     The limit counts private writable memory (RLIMIT_DATA), not address space, much of which libraries never
     touch. The allocation beyond it fails with the message of the library that asked.
     """
-    held = _data_bytes()
+    held = 1024 * numbers(Path("/proc/self/status")).get("VmData", 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = held + extra_bytes
     if hard != resource.RLIM_INFINITY:
@@ -73,17 +74,6 @@ def be_first_to_go() -> None:
     """Let the kernel end this process rather than the parent when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
         file.write("1000")
-
-
-def _data_bytes() -> int:
-    try:
-        with open("/proc/self/status") as status:  # noqa: PTH123
-            for line in status:
-                if line.startswith("VmData:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
 
 
 def state_of(pid: int) -> str:

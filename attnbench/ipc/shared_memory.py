@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,10 +24,16 @@ _ALIGN_BYTES = 64
 
 def anonymous_file() -> int:
     """Return a descriptor of memory without a name."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+    return os.memfd_create("attnbench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def write(fd: int, at: int, array: Stored) -> int:
+    """Write an array into a descriptor from the offset ``at`` on; return the aligned end."""
+    remaining = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    while remaining:
+        count = os.pwrite(fd, remaining, at)
+        remaining, at = remaining[count:], at + count
+    return -(-at // _ALIGN_BYTES) * _ALIGN_BYTES
 
 
 def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec, ...]]:
@@ -37,31 +42,19 @@ def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec
     dtype: that of the case, which all arrays have except integers and booleans. One array under several names
     is stored once, and read as one array.
     """
+    fd, end = anonymous_file(), 0
     specs: list[ArraySpec] = []
     placed: dict[int, int] = {}
-    size = 0
     for name, array in arrays.items():
         if id(array) not in placed:
-            placed[id(array)] = size
-            size += -(-array.nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
+            placed[id(array)] = end
+            end = write(fd, end, array)
         kind = dtype if array.dtype == _STORAGE[dtype] else array.dtype.name
         specs.append(ArraySpec(name, kind, tuple(array.shape), placed[id(array)]))
-    fd = anonymous_file()
-    os.ftruncate(fd, max(size, 1))
-    with mmap.mmap(fd, max(size, 1)) as memory:
-        for spec, array in zip(specs, arrays.values(), strict=True):
-            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            memory[spec.offset : spec.offset + array.nbytes] = flat.data
-            del flat
-    _seal(fd)
+    # Read-only: one worker must not change the inputs of another.
+    read_only = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, read_only)
     return fd, tuple(specs)
-
-
-def _seal(fd: int) -> None:
-    """Make the memory read-only for every process: one worker must not change another's inputs."""
-    if hasattr(fcntl, "F_ADD_SEALS"):
-        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
 
 
 def unpack(fd: int, specs: Iterable[ArraySpec]) -> dict[str, Stored]:

@@ -122,12 +122,11 @@ class Scored(Struct, frozen=True, tag=True):
     """Outputs were compared.
 
     problem: the fault of the first wrong output; "" if each is within the limits known so far. place: the
-    number of that output. transform: the one applied to its inputs, in words. check: the check that failed.
+    number of that output. check: the check that failed.
     """
 
     problem: str
     place: int = 0
-    transform: str = ""
     check: Check = ""
 
 

@@ -42,7 +42,7 @@ class Facts(Struct, frozen=True):
 
     protocol: the fingerprint of its workers' messages. attnbench: the file of the package. versions: of
     python, libraries and plugins' distributions, by name, if present. files: by module of a plugin, its file.
-    backends, rules: by name, the module of the plugin. elsewhere: by module of a plugin that does not come
+    backends: by name, the module of the plugin. elsewhere: by module of a plugin that does not come
     from its tree and was not loaded, the place that it would come from, "" for none. strays: files that were
     imported from the user's tree. faults: of plugins.
     """
@@ -52,7 +52,6 @@ class Facts(Struct, frozen=True):
     versions: dict[str, str]
     files: dict[str, str]
     backends: dict[str, str]
-    rules: dict[str, str]
     elsewhere: dict[str, str]
     strays: tuple[str, ...]
     faults: tuple[str, ...]
@@ -75,7 +74,6 @@ def facts(question: Question) -> Facts:
         versions=_versions(registry),
         files={source.module: _file(source.module) for source in registry.plugins},
         backends={name: entry.source.module for name, entry in registry.backends.items()},
-        rules={name: entry.source.module for name, entry in registry.rules.items()},
         elsewhere=elsewhere,
         strays=tuple(_strays()),
         faults=registry.faults,

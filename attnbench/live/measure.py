@@ -16,29 +16,9 @@ from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import Options
 from attnbench.runner.progress import Progress
 from attnbench.runner.run import Side, start_run
-from attnbench.stats.sign_test import LEVEL, sign_test
-from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.case import Case
 from attnbench.types.compared import HEAD, SIDES, Compared, sided
 from attnbench.types.errors import BadInput
-
-FEWEST_SETS = 25
-"""Many short sets tell more than few long ones, because processes of the same code differ. Of 20 identical
-cells 14 were ``same`` with 16 sets of 0.25 s in all, 15 with 16 of 0.4 s, and 17 with 25 of 0.3 s, which took
-the least time."""
-
-_AGAINST = 1
-
-
-def sets_for(cells: int) -> int:
-    """Return the sets that show a difference even if one of them disagrees; ``FEWEST_SETS`` at least.
-
-    The difference must be significant among ``cells`` comparisons if it is the only one.
-    """
-    level, sets = min(LEVEL, FALSE_DISCOVERIES / max(1, cells)), FEWEST_SETS
-    while sign_test([1.0] * (sets - _AGAINST) + [-1.0] * _AGAINST) > level:
-        sets += 1
-    return sets
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,10 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnbench.ipc.process import kill_group
 from attnbench.types.errors import BadInput
 from attnbench.types.words import clean, nearest
-
-_ENDING_S = 10.0
 
 _OWN_TO_A_HOOK = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX",
@@ -70,7 +67,8 @@ class GitFailed(Exception):  # noqa: N818
 def git(folder: Path, *words: str, index: Path | None = None) -> str:
     """Run git in a folder, and return its output. index: in place of the repository's.
 
-    git runs in a session of its own, so that Ctrl-C reaches this process alone, which ends git in order.
+    git runs in a session of its own, so that Ctrl-C reaches this process alone, which then ends git and its
+    filters. An index that git leaves locked is a temporary one.
 
     Raises:
         GitFailed: git ends with an error. BadInput: git is not installed.
@@ -98,21 +96,12 @@ def git(folder: Path, *words: str, index: Path | None = None) -> str:
     try:
         out, errors = process.communicate()
     except BaseException:
-        _end(process)
+        kill_group(process.pid)
+        process.communicate()
         raise
     if process.returncode != 0:
         raise GitFailed(_reason(os.fsdecode(errors)) or f"exit status {process.returncode}")
     return os.fsdecode(out)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End git and the filters that it started, in order if it can."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_ENDING_S)
-            return
 
 
 def _reason(errors: str) -> str:
@@ -134,13 +123,7 @@ def repository_of(folder: Path) -> Repository:
             f"{str(folder)!r} is not in a git repository with files: go to the repository whose commits to "
             f"compare (git: {failure})"
         ) from None
-    found = Repository(Path(top).resolve())
-    if found.ask("rev-parse", "--show-toplevel") != str(found.top):
-        raise BadInput(
-            f"the files of the repository at {str(folder)!r} lie in {str(found.top)!r}, from where git "
-            "doesn't find it (core.worktree): go to a plain clone of it"
-        )
-    return found
+    return Repository(Path(top).resolve())
 
 
 def commit_of(repository: Repository, ref: str) -> str:
@@ -163,10 +146,7 @@ def commit_of(repository: Repository, ref: str) -> str:
             f"no commit {ref!r} in this clone, which is shallow: fetch the whole history (git fetch "
             f"--unshallow; in a GitHub workflow fetch-depth: 0 at actions/checkout; in GitLab GIT_DEPTH: 0)"
         )
-    known = repository.ask("for-each-ref", "--format=%(refname:short)").splitlines()
-    if ref.startswith("-") and ref in known:
-        raise BadInput(f"no commit {ref!r}, which reads as an option: give refs/heads/{ref}, or its hash")
-    guess = nearest(ref, known)
+    guess = nearest(ref, repository.ask("for-each-ref", "--format=%(refname:short)").splitlines())
     hint = f"; did you mean {guess!r}?" if guess else ": give a branch, a tag or a hash"
     raise BadInput(f"no commit {ref!r} in {str(repository.top)!r}{hint}")
 

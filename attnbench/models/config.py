@@ -40,31 +40,6 @@ _WORDS = {
     "attention": "full", "hybrid": "full", "*": "full", "M": "mamba", "-": "", "E": "",
 }  # fmt: skip
 """The words of configs for kinds of layers; "" for those that mix no tokens."""
-_TELLING = (
-    "attn", "attention", "window", "local", "global", "period", "pattern", "alibi", "relative", "position",
-)  # fmt: skip
-"""Parts of names of fields that may decide about attention."""
-_HARMLESS = (
-    "dropout", "pdrop", "attention_bias", "norm", "implementation", "rope", "rotary", "expert", *_LIMITS,
-)  # fmt: skip
-"""Parts of names that look so too, but decide nothing here."""
-
-
-class _Read(dict[str, Any]):
-    """Fields of a config. names: of those that were read."""
-
-    def __init__(self, fields: Fields) -> None:
-        super().__init__(fields)
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.names.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field."""
-        self.names.add(name)
-        return super().get(name, default)
 
 
 def read_model(path: Path) -> Model:
@@ -94,7 +69,7 @@ def describe(config: object) -> Model:
     type_ = clean(part.get("model_type") or config.get("model_type") or "")
     known = FAMILIES.get(type_)
     family = known or Family()
-    fields = _Read({**family.defaults, **part})
+    fields: Fields = {**family.defaults, **part}
     if isinstance(inner := fields.get("attn_config"), dict):  # of MPT and DBRX
         fields.update(inner)
     if not family.attention:
@@ -128,8 +103,6 @@ def describe(config: object) -> Model:
         layers, others = _text_layers(fields, family)
     if known is None:
         notes.append(_assumed(type_, fields, layers, others))
-        if unused := _unused(fields):
-            notes.append(f"not used, though they may change its attention: {', '.join(unused)}")
     rope = fields.get("qk_rope_head_dim")
     if rope and rope == fields.get("qk_nope_head_dim"):
         notes.append(
@@ -322,7 +295,6 @@ def _words(fields: Fields) -> Sequence[str]:
 def _heads(fields: Fields) -> int:
     H = _same(fields, _HEADS)
     if H is None:
-        _refuse_zero(fields, _HEADS)
         raise BadFile(f"it has no attention heads: none of {', '.join(_HEADS)}")
     return H
 
@@ -365,18 +337,6 @@ def _scale(D: int, fields: Fields, family: Family) -> float:
     return family.scale or (D / family.width) ** -0.5
 
 
-def _unused(fields: _Read) -> list[str]:
-    """Return the names of fields that may decide about attention, but were never read."""
-    return [
-        clean(name)
-        for name, value in fields.items()
-        if value
-        and name not in fields.names
-        and any(word in name for word in _TELLING)
-        and not any(word in name for word in _HARMLESS)
-    ]
-
-
 def _assumed(
     type_: str, fields: Fields, layers: Sequence[LayerKind], others: Sequence[tuple[str, int]]
 ) -> str:
@@ -388,11 +348,12 @@ def _assumed(
         assumed.append("a scale of 1/√D")
     if all(kind.softcap is None for kind in layers):
         assumed.append("no soft cap")
-    windows = {kind.window for kind in layers}
-    if windows != {None} and not fields.get("layer_types"):
-        assumed.append(
-            f"a window of {max(w or 0 for w in windows)} in {sum(k.count for k in layers if k.window)} layers"
-        )
+    if not any(kind.alibi for kind in layers):
+        assumed.append("no ALiBi")
+    if not fields.get("layer_types"):
+        window = max(kind.window or 0 for kind in layers)
+        number = sum(kind.count for kind in layers if kind.window)
+        assumed.append(f"a window of {window} in {number} layers" if window else "no window")
     what = f"the model type {type_!r} is unknown" if type_ else "the config has no model_type"
     return f"{what}: assumed {', '.join(assumed)}"
 
@@ -408,14 +369,8 @@ def _same(fields: Fields, names: Sequence[str]) -> int | None:
 def _needed(fields: Fields, names: Sequence[str]) -> int:
     number = _first(fields, names)
     if number is None:
-        _refuse_zero(fields, names)
         raise BadFile(f"it has no {' or '.join(names)}")
     return number
-
-
-def _refuse_zero(fields: Fields, names: Sequence[str]) -> None:
-    if zero := next((name for name in names if fields.get(name) == 0), None):
-        raise BadFile(f"{zero} = {fields[zero]}: give a whole number above 0")
 
 
 def _first(fields: Fields, names: Sequence[str]) -> int | None:

@@ -29,10 +29,9 @@ def _inputs(case: Case, rule: Rule) -> tuple[TensorSpec, ...]:
     """Return the sources of queries, keys and values. Keys and values share a context of equal shape."""
     E = _layer(case).E
     keys = case.Lq if rule.pairs_keys else case.Lk
-    x = "x" if case.is_self_attention else ""
-    context = x or ("context" if keys == case.Lk else "")
+    context = "x" if case.is_self_attention else "context" if keys == case.Lk else ""
     return (
-        TensorSpec("queries", (case.B, case.Lq, E), memory=x),
+        TensorSpec("queries", (case.B, case.Lq, E), memory=context and "x"),
         TensorSpec("keys", (case.B, keys, E), memory=context),
         TensorSpec("values", (case.B, case.Lk, E), memory=context),
     )
@@ -67,7 +66,7 @@ def _draw(case: Case, rule: Rule, stream: Callable[[str], Generator]) -> dict[st
     made: dict[str, Any] = {}
     specs = {spec.name: spec for spec in _inputs(case, rule)}
     for name, word in words.items():
-        memory = specs[name].memory or name
+        memory = specs[name].tensor
         if memory not in made:
             made[memory] = stream(word).standard_normal(specs[name].shape)
         drawn[name] = made[memory]

@@ -63,15 +63,27 @@ class MaskReader:
         return found
 
 
+def check_readable(mask: Tensor) -> None:
+    """Raise ValueError while a program captures a CUDA graph: waiting for the device would end that."""
+    import torch
+
+    if mask.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise ValueError("its mask can't be read while a CUDA graph is captured")
+
+
 def mask_words(mask: Tensor, B: int, H: int, Lq: int, Lk: int) -> Words:
     """Return the words for a mask that broadcasts to (B, H, Lq, Lk): True where a pair is kept, or added.
 
     An added mask drops a pair at -inf, and at the least number of its dtype, which transformers writes: but
     not a whole row, whose softmax is then uniform. A mask without another word is ``bool`` or
     ``float``; so is one that is learned.
+
+    Raises:
+        ValueError: see :func:`check_readable`.
     """
     import torch
 
+    check_readable(mask)
     with torch.no_grad():
         learned, mask = mask.requires_grad, mask.detach()
         mask = mask.reshape((1,) * (4 - mask.dim()) + mask.shape) if mask.dim() < 4 else mask.flatten(0, -4)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnbench.cases.layouts import layout_of, strides_of
 from attnbench.programs.begin import BY_NAME, FLEX
-from attnbench.programs.classify import MaskReader, Words, mask_words
+from attnbench.programs.classify import MaskReader, Words, check_readable, mask_words
 from attnbench.programs.tally import Call, Kind, Tally, Unclassified
 
 if TYPE_CHECKING:
@@ -187,6 +187,7 @@ class Watch:
             (B, H), lengths = block_mask.shape[:2], (sizes["Lq"], sizes["Lk"])
 
             def made() -> Words:
+                check_readable(query)
                 kept = create_mask(block_mask.mask_mod, B, H, *lengths, device=query.device)
                 return mask_words(kept, sizes["B"], sizes["H"], *lengths)
 
@@ -203,6 +204,8 @@ class Watch:
         Lq, B = query.shape[0], query.shape[1] if query.dim() == 3 else 1
         Lk, D = key.shape[0], width // heads
         sizes = {"B": B, "H": heads, "Hkv": heads, "Lq": Lq, "Lk": Lk, "D": D, "Dv": D}
+        if given.get("attn_mask") is not None or given.get("key_padding_mask") is not None:
+            check_readable(query)
         mask, padded = _added(given.get("attn_mask")), _added(given.get("key_padding_mask"))
         if mask is not None and mask.dim() == 3:
             mask = mask.reshape(B, heads, Lq, Lk)
@@ -219,8 +222,6 @@ class Watch:
     def _words(self, mask: Tensor | None, sizes: dict[str, int]) -> Words:
         if mask is None:
             return Words("none")
-        if mask.is_cuda and _torch().cuda.is_current_stream_capturing():
-            raise ValueError("its mask can't be read while a CUDA graph is captured")
         return self._masks.words(mask, *(sizes[name] for name in ("B", "H", "Lq", "Lk")))
 
 

@@ -13,20 +13,23 @@ import pytest
 
 from attnbench import hookspecs
 from attnbench.cases.ids import case_id, short_id
+from attnbench.cases.select import Overrides, Selection, select
+from attnbench.plugins.registry import Registry, load_wanted
+from attnbench.plugins.sources import named as source_of
 from attnbench.pytest_plugin import PAIR
+from attnbench.runner.case import refusal
+from attnbench.runner.forecast import RunPlan, plan_run
+from attnbench.runner.options import make_options
 from attnbench.types.case import Case
 from attnbench.types.errors import BadInput
-from attnbench.types.mask import Mask
+from attnbench.types.extensions import Source
+from attnbench.types.mask import Mask, parse_mask
 from attnbench.types.words import unknown_name
 
 if TYPE_CHECKING:
-    from attnbench.cases.select import Selection
-    from attnbench.plugins.registry import Registry
     from attnbench.pytest_plugin.checked_test import CheckedBackend
-    from attnbench.runner.forecast import RunPlan
-    from attnbench.types.extensions import Source
 
-_REGISTRY = pytest.StashKey["Registry"]()
+_REGISTRY = pytest.StashKey[Registry]()
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,6 @@ def registry_of(config: pytest.Config) -> Registry:
     Raises:
         BadInput: a named plugin or a ``conftest.py`` can't be used.
     """
-    from attnbench.plugins.registry import load_wanted
-
     if _REGISTRY not in config.stash:
         config.stash[_REGISTRY] = load_wanted(config.getoption("attnbench_plugin"), _conftest_plugins(config))
     return config.stash[_REGISTRY]
@@ -52,13 +53,11 @@ def registry_of(config: pytest.Config) -> Registry:
 
 def _conftest_plugins(config: pytest.Config) -> list[Source]:
     """Return the session's ``conftest.py`` files that have hooks of attnbench. Workers import each file."""
-    from attnbench.plugins.sources import named
-
     found = []
     for module in config.pluginmanager.get_plugins():
         file = getattr(module, "__file__", None)
         if isinstance(module, ModuleType) and file and file.endswith("conftest.py") and _has_hooks(module):
-            source = named(file)
+            source = source_of(file)
             # attnbench finds the module there, and does not import the file a second time.
             sys.modules.setdefault(source.module, module)
             found.append(source)
@@ -103,8 +102,6 @@ def marked(
     Raises:
         BadInput: an argument is unknown or impossible.
     """
-    from attnbench.cases.select import Overrides, select
-
     changes = {each.name for each in fields(Overrides)}
     known = changes | {"suite", "cases", "backends"}
     for name in kwargs:
@@ -128,9 +125,6 @@ def parameters_of(selection: Selection, backends: tuple[str, ...], registry: Reg
 
     Backends that compile and are not named run only on the cases where ``attnbench run`` uses them.
     """
-    from attnbench.runner.forecast import plan_run
-    from attnbench.runner.options import make_options
-
     plan = plan_run(selection, backends, registry, make_options(timed=False))
     for case in plan.cases:
         for name in plan.backends:
@@ -140,8 +134,6 @@ def parameters_of(selection: Selection, backends: tuple[str, ...], registry: Reg
 
 
 def _declined(case: Case, name: str, plan: RunPlan) -> str:
-    from attnbench.runner.case import refusal
-
     rule, backend = plan.registry.rule(case.rule), plan.registry.backend(name)
     # A missing device is found when the test runs.
     refused = refusal(backend, case, rule, cuda_devices=("asked later",))
@@ -178,8 +170,6 @@ def _word(named: Any) -> str:
 
 
 def _mask(named: Any) -> Mask:
-    from attnbench.types.mask import parse_mask
-
     mask = parse_mask(named) if isinstance(named, str) else named
     if not isinstance(mask, Mask):
         raise BadInput(f"masks = {mask!r}: give words as in case ids, or Mask values")
@@ -230,8 +220,6 @@ def suite_items(session: pytest.Session, used: Sequence[str]) -> Iterator[pytest
 
 def _suite_parameters(config: pytest.Config) -> dict[str, list[Any]]:
     """Return the parameters of each test by its name."""
-    from attnbench.cases.select import Overrides, select
-
     option, registry = config.getoption, registry_of(config)
     threads = option("attnbench_threads")
     changes = Overrides(rules=tuple(option("attnbench_rule")), threads=threads)

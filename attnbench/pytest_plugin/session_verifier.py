@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Set
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
 from attnbench.inputs.kinds import FAMILIES, NORMAL
 from attnbench.ipc import verifier_messages as rm
+from attnbench.plugins.registry import Registry
 from attnbench.runner.case import CaseRun
 from attnbench.runner.check import check_reference
 from attnbench.runner.context import CaseContext, open_context
@@ -21,9 +21,6 @@ from attnbench.runner.progress import Clock
 from attnbench.stats.protocol import ORACLE_FLOPS, TIMED_DRAWS
 from attnbench.types.case import Case
 from attnbench.types.record import Line, Record
-
-if TYPE_CHECKING:
-    from attnbench.plugins.registry import Registry
 
 _STRESS_INPUTS = tuple(family.name for family in FAMILIES if family.name != NORMAL)
 

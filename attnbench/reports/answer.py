@@ -6,12 +6,12 @@ Tables, Markdown, JSON, CSV, frames and the page all take it from here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnbench.reports.columns import UNCERTAIN, arithmetic_text, time_text
-from attnbench.reports.judged import Judged
+from attnbench.reports.columns import KIND, UNCERTAIN, arithmetic_text, time_text
+from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import short_names
 from attnbench.reports.units import duration, duration_interval, number, plus_minus, ratio, reach
 from attnbench.stats.answer import Answer, Compared, Lead, Standing
@@ -59,21 +59,27 @@ SUMMARY: dict[str, tuple[str, str]] = {
     "common": ("Int64", "Number of the common cases."),
     "wins": ("Int64", "Cases in which it is clearly the fastest."),
     "shared": ("Int64", "Cases in which it shares the lead."),
-    "run": ("str", "Id of the run."),
+    "device_kind": ("str", "Kind of device."),
+    "run": ("str", "Id of the run; of a backend over several runs empty."),
 }
 """The columns of the summary in JSON, CSV and frames: type and contents."""
 
 
-def summary_rows(answer: Answer, run: str = "") -> list[dict[str, Any]]:
+def summary_rows(part: Part) -> list[dict[str, Any]]:
     """Return a row for each case, then one for each backend; None stands for missing values."""
-    empty: dict[str, Any] = dict.fromkeys(SUMMARY) | {"baseline": answer.baseline, "run": run}
+    answer, runs = part.answer, {one.record.case: one.run for one in part.judged}
+    if answer is None:
+        return []
+    only = next(iter(runs.values()), "") if len(part.runs) == 1 else ""
+    empty: dict[str, Any] = dict.fromkeys(SUMMARY) | {"baseline": answer.baseline, "run": only}
+    empty["device_kind"] = part.kind
     rows = []
     for lead in answer.leads:
         best = lead.best
         rows.append(
             empty
             | {"kind": "case", "case": best.case, "backend": best.backend, "median_ms": best.median_ms}
-            | {"low_ms": best.low_ms, "high_ms": best.high_ms}
+            | {"low_ms": best.low_ms, "high_ms": best.high_ms, "run": runs[best.case]}
             | {"ratio": best.ratio, "ratio_low": best.ratio_low, "ratio_high": best.ratio_high}
             | {"confidence": best.ratio_confidence, "baseline": best.baseline}
             | {"sure": lead.sure, "ties": "; ".join(lead.ties)}
@@ -116,25 +122,48 @@ class Grid:
     right: frozenset[str] = frozenset()
 
 
-def cases_grid(judged: Sequence[Judged], answer: Answer, width: int = 1000) -> Grid:
+def case_numbers(parts: Sequence[Part]) -> dict[str, int]:
+    """Number the cases of a report, for all its parts alike."""
+    cases = dict.fromkeys(one.record.case for part in parts for one in part.judged)
+    return {case: place for place, case in enumerate(cases, start=1)}
+
+
+def numbered(parts: Sequence[Part]) -> Iterator[tuple[Part, Answer, dict[str, int]]]:
+    """Yield each part that has an answer, with the numbers of its cases, which all parts share."""
+    numbers = case_numbers(parts)
+    for part in parts:
+        own = {one.record.case for one in part.judged}
+        if part.answer is not None:
+            yield part, part.answer, {case: n for case, n in numbers.items() if case in own}
+
+
+def cases_grid(parts: Sequence[Part], width: int = 1000) -> Grid:
     """Return a row for each case: its number and short id, its fastest backend, time, and how sure that is.
 
-    Texts are shortened so that a line has at most ``width`` characters, if that is possible.
+    On several kinds of device a case has a row for each kind. Texts are shortened so that a line has at most
+    ``width`` characters, if that is possible.
     """
-    leads = {lead.best.case: lead for lead in answer.leads}
-    names = short_names(one.record.case for one in judged)
-    numbered = [(str(place), case, name) for place, (case, name) in enumerate(names.items(), start=1)]
+    numbers, several = case_numbers(parts), len(parts) > 1
+    names = short_names(numbers)
+    leads = {(lead.best.case, part.kind): lead for part in parts if part.answer for lead in part.answer.leads}
     if not leads:
-        return Grid(("#", "case"), tuple((n, name) for n, _, name in numbered), frozenset({"#"}))
-    heads = ("#", "case", "fastest", "time", "next, × as long")
+        listed = tuple((str(n), names[case]) for case, n in numbers.items())
+        return Grid(("#", "case"), listed, frozenset({"#"}))
+    there = {(one.record.case, part.kind) for part in parts for one in part.judged}
+    heads = ("#", "case", *((KIND,) if several else ()), "fastest", "time", "next, × as long")
     known: list[tuple[str, ...]] = []
-    for n, case, name in numbered:
-        best = leads[case].best if case in leads else None
-        known.append((n, name, _who(best) if best else "", (time_text(best) if best else None) or ""))
-    room = width - sum(max(map(len, column)) + 1 for column in zip(heads[:4], *known, strict=True))
+    shown: list[Lead | None] = []
+    for case, n in numbers.items():
+        first = (str(n), names[case])
+        for kind in (part.kind for part in parts if (case, part.kind) in there):
+            lead = leads.get((case, kind))
+            who, time = (_who(lead.best), time_text(lead.best) or "") if lead else ("", "")
+            known.append((*first, *((kind,) if several else ()), who, time))
+            shown.append(lead)
+            first = ("", "")
+    room = width - sum(max(map(len, column)) + 1 for column in zip(heads[:-1], *known, strict=True))
     tight = any(len(_next_text(lead, tight=False)) > room for lead in leads.values())
-    last = [_tie_text(leads[case], room) or _next_text(leads[case], tight=tight) if case in leads else ""
-            for _, case, _ in numbered]  # fmt: skip
+    last = [(_tie_text(lead, room) or _next_text(lead, tight=tight)) if lead else "" for lead in shown]
     rows = tuple((*cells, text) for cells, text in zip(known, last, strict=True))
     return Grid(heads, rows, frozenset({"#", "time"}))
 
@@ -190,12 +219,11 @@ def _compared_text(compared: Compared | None, *, tight: bool = False) -> str:
     return f"{text} ±{plus_minus(value, far)}" if tight and far < value else f"{text} {bounds}"
 
 
-def backends_grid(judged: Sequence[Judged], answer: Answer) -> tuple[Grid, str]:
+def backends_grid(judged: Sequence[Judged], answer: Answer, numbers: Mapping[str, int]) -> tuple[Grid, str]:
     """Return a row for each backend that ran: its mean, its wins, and a cell for each case by number.
 
     Backends that ran in few cases are not in the grid but in a sentence, which may be "".
     """
-    cases = list(dict.fromkeys(one.record.case for one in judged))
     cells = {(one.record.case, one.record.backend): one for one in judged}
     leads = {lead.best.case: lead for lead in answer.leads}
     ran = Counter(one.record.backend for one in judged if not MEANING[one.record.status].declined)
@@ -205,26 +233,26 @@ def backends_grid(judged: Sequence[Judged], answer: Answer) -> tuple[Grid, str]:
     coarse = {one.record.backend: text for one in judged if (text := arithmetic_text(one.record))}
     for name in dict.fromkeys([*standings, *ran]):
         standing = standings.get(name)
-        row = [_cell(cells.get((case, name)), leads.get(case)) for case in cases]
-        if (standing is None or standing.mean is None) and ran[name] <= FEW_CASES * len(cases):
-            shown = (f"{text} in {n}" for n, text in enumerate(row, start=1) if text not in ("", ABSENT))
+        row = [_cell(cells.get((case, name)), leads.get(case)) for case in numbers]
+        if (standing is None or standing.mean is None) and ran[name] <= FEW_CASES * len(numbers):
+            placed = zip(numbers.values(), row, strict=True)
+            shown = (f"{text} in {n}" for n, text in placed if text not in ("", ABSENT))
             others.append(f"{name} {', '.join(shown)}")
             continue
         mean = (_mean_text(standing, answer),) if means else ()
         wins = (_wins_text(standing),) if standings else ()
         rows.append((name + coarse.get(name, ""), *mean, *wins, *row))
-    numbers = [str(place) for place in range(1, len(cases) + 1)]
+    places = [str(place) for place in numbers.values()]
     heads = (["mean"] if means else []) + (["wins"] if standings else [])
     words = f"in few cases: {'; '.join(others)}" if others else ""
-    return Grid(("backend", *heads, *numbers), tuple(rows), frozenset(heads + numbers)), words
+    return Grid(("backend", *heads, *places), tuple(rows), frozenset(heads + places)), words
 
 
-def totals_grid(judged: Sequence[Judged], answer: Answer) -> Grid | None:
+def totals_grid(answer: Answer, numbers: Mapping[str, int]) -> Grid | None:
     """Return a row for the counted calls with each backend, and the cases in which it loses most."""
     if not answer.totals:
         return None
     best = answer.totals[0]
-    numbers = {case: n for n, case in enumerate(dict.fromkeys(one.record.case for one in judged), start=1)}
     rows = []
     for total in answer.totals:
         ends = None if total.interval is None else (total.interval.low, total.interval.high)
@@ -286,7 +314,7 @@ def key_text(answer: Answer) -> str:
     if answer.baseline is None:
         return f"{marks} wins: won+tied"
     total, common = len(answer.leads), len(answer.common)
-    over = f"all {total} cases" if common == total else f"{common} common cases"
+    over = f"all {count_of(total, 'case')}" if common == total else f"{common} common cases"
     return f"× {answer.baseline}'s time. {marks} mean: over {over}. wins: won+tied"
 
 

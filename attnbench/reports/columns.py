@@ -30,8 +30,8 @@ Dtype = Literal["str", "float64", "int64", "Int64"]
 
 COUNTED_BYTES = 512 * 1024
 """The kernel counts pages in batches, so tables show no smaller amount of memory."""
-NAMES = "backend"
-"""The head of the first column."""
+NAMES, KIND = "backend", "device kind"
+"""The heads of the first column, and of the kind of device, which tables show only where kinds differ."""
 UNCERTAIN = "?"
 """Stands in place of an interval if there were too few sets for one."""
 
@@ -280,6 +280,7 @@ COLUMNS: tuple[Column, ...] = (
     _of_case("cache", "str", "`hot` or `rotating` inputs."),
     _of_case("threads", "int64", "Threads."),
     _of_case("seed", "int64", "Seed of the checked inputs."),
+    Column("device_kind", "str", lambda j: j.device_kind, "Card, or processor and its cores.", head=KIND),
     Column("run", "str", lambda j: j.run, "Id of the run."),
 )  # fmt: skip
 """All columns, in the order of JSON, CSV and frames; tables have those with a cell in the same order."""
@@ -320,13 +321,13 @@ def table_columns(judged: Iterable[Judged]) -> list[Column]:
 
 
 def in_order(judged: Iterable[Judged]) -> list[Judged]:
-    """Sort outcomes case by case, the fastest first, then by status."""
+    """Sort outcomes case by case and kind by kind, the fastest first, then by status."""
     judged = list(judged)
     cases = {case: place for place, case in enumerate(dict.fromkeys(one.record.case for one in judged))}
 
-    def place(one: Judged) -> tuple[int, int, float]:
+    def place(one: Judged) -> tuple[int, str, int, float]:
         record = one.record
-        return cases[record.case], STATUSES.index(record.status), record.median_ms or 0.0
+        return cases[record.case], one.device_kind, STATUSES.index(record.status), record.median_ms or 0.0
 
     return sorted(judged, key=place)
 

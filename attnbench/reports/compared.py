@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from attnbench.compare.gate import GateResult
+from attnbench.reports.columns import KIND
 from attnbench.reports.formats import (
     GAP,
     as_csv,
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "case", "rule", "backend", "base_ms", "new_ms", "ratio", "low", "high", "verdict", "reason",
-    "base_status", "new_status", "confidence", "p_value", "p_adjusted", "delta", "least_told", "forced",
+    "base_status", "new_status", "confidence", "p_value", "p_adjusted", "delta", "least_told", "device_kind",
+    "forced",
 )  # fmt: skip
 """The columns of JSON and CSV; scripts rely on them."""
 
-HEADS = ("backend", "base", "new", "ratio", "interval", "told from", "verdict")
-"""The heads of the table and of Markdown."""
+HEADS = (KIND, "backend", "base", "new", "ratio", "interval", "told from", "verdict")
+"""The heads of the table and of Markdown; the first only where kinds of device differ."""
 
 
 def cell_row(cell: ComparedCell, *, forced: bool) -> dict[str, Any]:
@@ -50,10 +52,16 @@ def cell_row(cell: ComparedCell, *, forced: bool) -> dict[str, Any]:
     return finite({name: getattr(cell, name) for name in COLUMNS if name != "forced"} | {"forced": forced})
 
 
+def heads_of(compared: Compared) -> tuple[str, ...]:
+    """Return the heads of :data:`HEADS` that a comparison has."""
+    return HEADS if len({cell.device_kind for cell in compared.cells}) > 1 else HEADS[1:]
+
+
 def cell_words(cell: ComparedCell) -> dict[str, str]:
     """A cell under the heads of :data:`HEADS`, rounded to the precision that its interval supports."""
     shown, bounds = ("", "") if cell.ratio is None else ratio(cell.ratio, cell.low, cell.high)
     return {
+        KIND: cell.device_kind,
         "backend": cell.backend,
         "base": _time(cell, cell.base_ms),
         "new": _time(cell, cell.new_ms),
@@ -98,7 +106,8 @@ def worst_words(compared: Compared) -> str:
         return ""
     cell = max(slower, key=lambda cell: cell.ratio or 0.0)
     far = reach(cell.ratio or 0.0, cell.low, cell.high)
-    return f"worst: {name(cell)} at {number(cell.ratio or 0.0, far)} × base"
+    where = f" on {cell.device_kind}" if KIND in heads_of(compared) else ""
+    return f"worst: {name(cell)}{where} at {number(cell.ratio or 0.0, far)} × base"
 
 
 def unclear_words(compared: Compared) -> list[str]:
@@ -178,7 +187,7 @@ def gate_words(result: GateResult) -> str:
 _STYLES = {
     "slower": "red", "mismatch": "red", "missing": "red", "unclear": "yellow", "faster": "green",
 }  # fmt: skip
-_LEFT = ("case", "backend", "verdict")
+_LEFT = ("case", KIND, "backend", "verdict")
 _UNCHANGED = ("unclear", "same")
 _ORDER: tuple[Outcome, ...] = ("slower", "mismatch", "missing", "faster", "unclear", "same", "none")
 _MOST_REASONS = 3
@@ -202,7 +211,7 @@ def table(compared: Compared, gate: GateResult, view: View) -> str:
         console.print(Text(forced_words(compared), style="bold red"))
     console.print()
     if view.details:
-        _print_by_case(console, compared.cells[:MOST_CELLS])
+        _print_by_case(console, compared.cells[:MOST_CELLS], heads_of(compared))
         if len(compared.cells) > MOST_CELLS:
             console.print(f"{len(compared.cells) - MOST_CELLS} more cells: --format json")
     else:
@@ -215,6 +224,7 @@ def table(compared: Compared, gate: GateResult, view: View) -> str:
 
 def _print_changed(console: Console, compared: Compared, gate: GateResult) -> None:
     """Print the cells that changed or fail, the worst first, and the others too if they are few."""
+    heads = heads_of(compared)
     rows = _worst_first(cell for cell in compared.cells if cell.verdict != "none")
     failing = set(map(id, gate.failing))
     if len(rows) > MOST_OPEN:
@@ -228,12 +238,12 @@ def _print_changed(console: Console, compared: Compared, gate: GateResult) -> No
         rows = rows[:MOST_CELLS]
     if len({cell.case for cell in rows}) == 1 and rows[0].backend:
         console.print(rows[0].case, style="bold", soft_wrap=True)
-        _print_rows(console, rows)
+        _print_rows(console, rows, heads)
     else:
         cases = [cell.case for cell in rows if cell.backend]
         if shared := shared_words(cases):
             console.print(Text(f"all {shared}:", style="dim"))
-        _print_rows(console, rows, short_names(cases))
+        _print_rows(console, rows, heads, short_names(cases))
     console.print()
 
 
@@ -242,14 +252,14 @@ def _worst_first(cells: Iterable[ComparedCell]) -> list[ComparedCell]:
     return sorted(cells, key=lambda cell: (_ORDER.index(cell.verdict), -abs(log(cell.ratio or 1.0))))
 
 
-def _print_by_case(console: Console, cells: Sequence[ComparedCell]) -> None:
+def _print_by_case(console: Console, cells: Sequence[ComparedCell], heads: Sequence[str]) -> None:
     """Print all cells, the cases in their order."""
     by_case: dict[str, list[ComparedCell]] = {}
     for cell in cells:
         by_case.setdefault(cell.case, []).append(cell)
     for case, those in by_case.items():
         console.print(case, style="bold", soft_wrap=True)
-        _print_rows(console, [cell for cell in those if cell.verdict != "none"])
+        _print_rows(console, [cell for cell in those if cell.verdict != "none"], heads)
         gathered: dict[str, list[str]] = {}
         for cell in those:
             if cell.verdict == "none":
@@ -260,7 +270,10 @@ def _print_by_case(console: Console, cells: Sequence[ComparedCell]) -> None:
 
 
 def _print_rows(
-    console: Console, cells: Sequence[ComparedCell], names: Mapping[str, str] | None = None
+    console: Console,
+    cells: Sequence[ComparedCell],
+    heads: Sequence[str],
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Print cells in rows; names: of cases, if the rows are of several cases."""
     from rich.text import Text
@@ -269,7 +282,7 @@ def _print_rows(
     if not rows:
         return
     heads = [
-        head for head in (HEADS if names is None else ("case", *HEADS)) if any(row[head] for row in rows)
+        head for head in (heads if names is None else ("case", *heads)) if any(row[head] for row in rows)
     ]
     widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
     reasons = ["" if cell.verdict == "unclear" and names is not None else cell.reason for cell in cells]
@@ -281,7 +294,7 @@ def _print_rows(
     block = bare_table()
     for head in heads:
         justify: Literal["left", "right"] = "left" if head in _LEFT else "right"
-        folds = head in ("backend", "case")
+        folds = head in ("backend", "case", KIND)
         least = min(widths[head], _LEAST_NAME) if folds else None
         block.add_column(head, justify=justify, no_wrap=not folds, overflow="fold", min_width=least)
     block.add_column("why" if any(reasons) else "", overflow="fold")
@@ -320,6 +333,7 @@ _LONGEST_LINE = 500
 def markdown(compared: Compared, gate: GateResult) -> str:
     """A sentence, a table of all but ``same``, the worst first, and the rest folded."""
     ordered = sorted(compared.cells, key=lambda cell: (OUTCOMES.index(cell.verdict), -(cell.ratio or 0.0)))
+    heads = heads_of(compared)
     told = [cell for cell in ordered if cell.verdict not in ("same", "none")]
     shown, folded = told[:MOST_OPEN], told[MOST_OPEN:]
     folded += [cell for cell in ordered if cell.verdict in ("same", "none")]
@@ -330,11 +344,11 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     if worst_words(compared):
         lines += [f"{as_text(worst_words(compared))}.", ""]
     if shown:
-        lines += [_rows(shown)]
+        lines += [_rows(shown, heads)]
     if folded:
         cut = f"\n{len(folded) - MOST_FOLDED} more: --format json\n" if len(folded) > MOST_FOLDED else ""
         summary = f"<summary>{len(folded)} more cells</summary>"
-        lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED])}{cut}\n</details>\n"]
+        lines += [f"<details>{summary}\n\n{_rows(folded[:MOST_FOLDED], heads)}{cut}\n</details>\n"]
     notes = [f"warning: {warning}" for warning in gate.warnings] + ignored_words(gate)
     notes += [f"base: {compared.base}", f"new: {compared.new}", other_differences(compared)]
     notes += [left_out_words(compared)]
@@ -342,14 +356,14 @@ def markdown(compared: Compared, gate: GateResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(cells: Sequence[ComparedCell]) -> str:
+def _rows(cells: Sequence[ComparedCell], heads: Sequence[str]) -> str:
     rows = [
         {"case": cell.case, **cell_words(cell), "why": _shortened(cell.reason, _LONGEST_REASON)}
         for cell in cells
     ]
-    heads = ["case", *(head for head in HEADS if any(row[head] for row in rows))]
+    heads = ["case", *(head for head in heads if any(row[head] for row in rows))]
     heads += ["why"] if any(row["why"] for row in rows) else []
-    left = ("case", "backend", "verdict", "why")
+    left = (*_LEFT, "why")
     return as_markdown(rows, heads, right=[head for head in heads if head not in left])
 
 

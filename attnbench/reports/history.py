@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from attnbench.compare.history import Step
+from attnbench.reports.columns import KIND
 from attnbench.reports.compared import least_words
 from attnbench.reports.formats import (
     as_csv,
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "case", "rule", "backend", "started", "commit", "status", "median_ms", "low_ms", "high_ms", "ratio",
-    "baseline", "verdict", "change", "change_low", "change_high", "before", "reason", "cpu", "path",
+    "baseline", "verdict", "change", "change_low", "change_high", "before", "reason", "cpu",
+    "device_kind", "path",
 )  # fmt: skip
 """The columns of JSON and CSV; scripts rely on them."""
 
 HEADS = (
-    "date", "commit", "machine", "time", "×baseline", "×before", "interval", "told from", "verdict", "note",
+    "date", "commit", KIND, "time", "×baseline", "×before", "interval", "told from", "verdict", "note",
 )  # fmt: skip
 _RIGHT = ("time", "×baseline", "×before", "interval", "told from")
 _SPEAKS_FOR_ITSELF = ("slower", "faster", "same", "unclear")
@@ -69,6 +71,7 @@ def step_row(step: Step) -> dict[str, Any]:
         "before": None if step.before is None else step.before.started,
         "reason": _reason(step),
         "cpu": run.environment.get("cpu"),
+        "device_kind": step.device_kind,
         "path": str(run.path),
     }
     return finite(row)
@@ -96,13 +99,11 @@ def _failed(step: Step) -> bool:
 
 def _table(steps: Sequence[Step], width: int, colour: bool) -> str:
     console = string_console(width, colour=colour)
-    machines = list(dict.fromkeys(map(_machine, steps)))
-    for (case, backend), group in groupby(steps, key=lambda step: step.cell.key):
-        of_cell = list(group)
-        for machine in (one for one in machines if any(_machine(step) == one for step in of_cell)):
-            title = f"{case}  {backend}".rstrip() + (f"  on {machine}" if len(machines) > 1 else "")
-            console.print(title, style="bold", soft_wrap=True)
-            _print_steps(console, [step for step in of_cell if _machine(step) == machine])
+    several = len({step.device_kind for step in steps}) > 1
+    for (case, backend, kind), group in groupby(steps, key=lambda one: (*one.cell.key, one.device_kind)):
+        title = f"{case}  {backend}".rstrip() + (f"  on {kind}" if several else "")
+        console.print(title, style="bold", soft_wrap=True)
+        _print_steps(console, list(group))
     console.print(CONVENTION, style="dim")
     return written(console)
 
@@ -123,16 +124,12 @@ def _print_steps(console: Console, steps: Sequence[Step]) -> None:
     console.print()
 
 
-def _machine(step: Step) -> str:
-    return str(step.run.environment.get("cpu") or "")
-
-
 def _heads(rows: Iterable[dict[str, str]]) -> list[str]:
-    """The columns with a value; the machine only if there are several."""
+    """The columns with a value; the kind of device only if there are several."""
     rows = list(rows)
-    machines = {row["machine"] for row in rows}
+    kinds = {row[KIND] for row in rows}
     shown = [head for head in HEADS if any(row[head] for row in rows)]
-    return [head for head in shown if head != "machine" or len(machines) > 1]
+    return [head for head in shown if head != KIND or len(kinds) > 1]
 
 
 def _words(step: Step) -> dict[str, str]:
@@ -146,7 +143,7 @@ def _words(step: Step) -> dict[str, str]:
     return {
         "date": step.run.started[:16].replace("T", " "),
         "commit": _short(step.run.commit),
-        "machine": _machine(step),
+        KIND: step.device_kind,
         "time": time,
         "×baseline": number(relative, relative * far / ms if far and ms else None) if relative else "",
         "×before": change,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Real
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.calling import Raised, call, tell, traced
@@ -17,6 +17,9 @@ from attnbench.types.extensions import Metric, Word
 from attnbench.types.record import Record
 from attnbench.types.status import MEANING
 from attnbench.types.words import clean
+
+if TYPE_CHECKING:
+    from attnbench.stats.answer import Answer
 
 BASELINE: Literal["baseline"] = "baseline"
 
@@ -36,7 +39,8 @@ class Judged:
     verdict: ``baseline`` for the baseline itself; None without a ratio. p_adjusted: its p-value after
     Benjamini-Hochberg over all ratios of the run. why: for ``unclear``, what is missing and what to do about
     it. hint: the same in a word, where the interval leaves out 1 (:class:`~attnbench.stats.verdict.Verdict`).
-    run: the id of its run, "" if unknown. added: a cell for each metric that a plugin brings.
+    run: the id of its run, "" if unknown. added: a cell for each metric that a plugin brings. device_kind:
+    see :mod:`attnbench.types.device`.
     """
 
     record: Record
@@ -46,6 +50,27 @@ class Judged:
     run: str = ""
     added: tuple[Added, ...] = ()
     hint: str = ""
+    device_kind: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Outcomes that are told together: those of one run, or of several runs on one kind of device.
+
+    answer: None for a live comparison. runs: the places of the runs. again: how often a case was measured by
+    a run that is left out for this case.
+    """
+
+    judged: Sequence[Judged]
+    answer: Answer | None = None
+    kind: str = ""
+    runs: tuple[int, ...] = (0,)
+    again: int = 0
+
+
+def several_kinds(judged: Iterable[Judged]) -> bool:
+    """Return whether outcomes are of more than one kind of device."""
+    return len({one.device_kind for one in judged}) > 1
 
 
 def judge(records: Sequence[Record], run: str = "") -> list[Judged]:

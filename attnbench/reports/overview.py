@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attnbench.reports.answer import (
@@ -14,12 +14,15 @@ from attnbench.reports.answer import (
     UNSURE,
     Grid,
     backends_grid,
+    busy_text,
     cases_grid,
     key_text,
+    numbered,
     totals_grid,
 )
+from attnbench.reports.columns import KIND
 from attnbench.reports.formats import bare_table
-from attnbench.reports.judged import Judged
+from attnbench.reports.judged import Judged, Part
 from attnbench.reports.names import shared_words
 from attnbench.stats.answer import Answer
 from attnbench.stats.sign_test import LEVEL, fewest_sets
@@ -42,35 +45,75 @@ def counted(records: Sequence[Record]) -> str:
     return f"{count_of(len({record.case for record in records}), 'case')}: {said or 'no records'}"
 
 
-def print_answer(console: Console, judged: Sequence[Judged], answer: Answer) -> set[str]:
-    """Print the fastest backend of each case, and each backend over all cases; return the heads."""
-    records = [one.record for one in judged]
-    cases, counts = counted(records).split(":", 1)
-    console.print(f"{cases}, all {shared_words(record.case for record in records)}:{counts}")
-    _print_absent(console, records)
-    console.print()
-    numbered = cases_grid(judged, answer, console.width)
-    _print_grid(console, numbered)
-    console.print()
-    backends, others = backends_grid(judged, answer)
-    for part in _parts(backends, console.width):
-        _print_grid(console, part)
-    print_lines(console, filter(None, (others, key_text(answer))))
-    if any(lead.sure == "few sets" for lead in answer.leads):
-        print_lines(console, [FEW_SETS])
-    return {"time", "verdict", *numbered.heads, *backends.heads} if answer.leads else {"rms/ref"}
+def print_answer(console: Console, parts: Sequence[Part], *, reasons: bool) -> set[str]:
+    """Print the fastest backend of each case, and each backend over all cases; return the heads.
+
+    The cases of all kinds of device stand in one table; then each kind has a part of its own. reasons: say
+    why there are no ratios.
+    """
+    from rich.text import Text
+
+    several, cases = len(parts) > 1, cases_grid(parts, console.width)
+    heads: set[str] = set()
+    records = [one.record for part in parts for one in part.judged]
+    shared = shared_words(record.case for record in records)
+    console.print(counted(records).replace(":", f", all {shared}:" if shared else ":", 1))
+    if several:
+        console.print()
+        _print_grid(console, cases)
+    for part, answer, numbers in numbered(parts):
+        records = [one.record for one in part.judged]
+        if several:
+            console.print(Text(f"\n{part_head(part)}", style="bold"))
+            console.print(counted(records))
+        _print_absent(console, records, numbers)
+        console.print()
+        if not several:
+            _print_grid(console, cases)
+            console.print()
+        backends, others = backends_grid(part.judged, answer, numbers)
+        for block in _blocks(backends, console.width):
+            _print_grid(console, block)
+        few = FEW_SETS if any(lead.sure == "few sets" for lead in answer.leads) else ""
+        print_lines(console, filter(None, (others, key_text(answer), few)))
+        print_lines(console, no_ratios(part.judged) if reasons else ())
+        print_end(console, answer, numbers)
+        if answer.leads:
+            heads |= {"time", "verdict", *cases.heads, *backends.heads}
+    return heads or {"rms/ref"}
 
 
-def print_totals(console: Console, judged: Sequence[Judged], answer: Answer) -> None:
-    """Print what all counted calls take, where they were counted."""
-    totals = totals_grid(judged, answer)
+def part_head(part: Part) -> str:
+    """Return the kind of device of a part, with its runs, and how much of them other runs replace."""
+    again = f"; {count_of(part.again, 'other measurement')} of its cases left out" if part.again else ""
+    return f"{part.kind}: {count_of(len(part.runs), 'run')}{again}"
+
+
+def print_end(console: Console, answer: Answer, numbers: Mapping[str, int]) -> None:
+    """Print what all counted calls take, where they were counted, and whether the machine was busy."""
+    totals = totals_grid(answer, numbers)
     if totals is not None:
         console.print()
         _print_grid(console, totals)
+    if busy := busy_text(answer):
+        console.print(busy, style="yellow")
 
 
-def _parts(grid: Grid, width: int) -> Iterator[Grid]:
-    """Divide a grid of too many cases; each part begins with the same columns."""
+def timed(judged: Sequence[Judged]) -> list[Record]:
+    """Return the records with a time."""
+    return [one.record for one in judged if one.record.status == "ok" and one.record.median_ms is not None]
+
+
+def no_ratios(judged: Sequence[Judged]) -> list[str]:
+    """Say why there are no ratios, in a list that is empty where there are some."""
+    records = timed(judged)
+    if not records or any(record.ratio is not None for record in records):
+        return []
+    return [f"no ratios: the baseline {records[0].baseline} has no time; run it too"]
+
+
+def _blocks(grid: Grid, width: int) -> Iterator[Grid]:
+    """Divide a grid of too many cases; each block begins with the same columns."""
     first = len([head for head in grid.heads if not head.isdecimal()])
     columns = list(zip(grid.heads, *grid.rows, strict=True))
     widths = [max(map(len, column)) + 1 for column in columns]
@@ -92,18 +135,17 @@ def _print_grid(console: Console, grid: Grid) -> None:
 
     block = bare_table(1)
     for head in grid.heads:
-        right, folds = head in grid.right, head == "case"
+        right, folds = head in grid.right, head in ("case", KIND)
         block.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=not folds)
     for row in grid.rows:
         block.add_row(*(Text(cell, style=_MARK_STYLES.get(cell[:1], "")) for cell in row))
     console.print(block)
 
 
-def _print_absent(console: Console, records: Sequence[Record]) -> None:
+def _print_absent(console: Console, records: Sequence[Record], numbers: Mapping[str, int]) -> None:
     """Print each failure and each reason why backends do not run, once for the run."""
     from rich.text import Text
 
-    numbers = {case: place for place, case in enumerate(dict.fromkeys(r.case for r in records), start=1)}
     failed: dict[tuple[Status, str, str], list[int]] = {}
     for record, reason in zip(records, _reasons(records), strict=True):
         if record.status != "ok" and not MEANING[record.status].declined:

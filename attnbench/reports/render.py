@@ -15,14 +15,15 @@ from attnbench.reports.answer import (
     busy_text,
     cases_grid,
     key_text,
+    numbered,
     totals_grid,
 )
-from attnbench.reports.columns import KEYS, NAMES, in_order, name_text, record_row, table_columns
+from attnbench.reports.columns import KEYS, KIND, NAMES, in_order, name_text, record_row, table_columns
 from attnbench.reports.formats import as_csv, as_json, as_markdown, as_text
-from attnbench.reports.judged import Judged
+from attnbench.reports.judged import Judged, Part, several_kinds
 from attnbench.reports.names import shared_words
+from attnbench.reports.overview import part_head
 from attnbench.reports.table import View, table
-from attnbench.stats.answer import Answer
 from attnbench.types.errors import PluginFailed
 from attnbench.types.extensions import Reporter, Rows, RunFacts
 from attnbench.types.formats import Format
@@ -64,23 +65,19 @@ def run_facts(
     ]
 
 
-def render(
-    judged: Sequence[Judged],
-    format: Format,
-    view: View | None = None,
-    answer: Answer | None = None,
-) -> str:
-    """Render records as text that ends in a newline.
+def render(parts: Sequence[Part], format: Format, view: View | None = None) -> str:
+    """Render a report as text that ends in a newline.
 
     JSON and CSV have every column of :data:`attnbench.reports.columns.COLUMNS` and of plugins, in full.
     Markdown has the answer, then the columns and the order of the table, and the status. view: of the table;
-    its trace is of Markdown too, and its summary of Markdown alone. answer: of the run.
+    its trace is of Markdown too, and its summary of Markdown alone.
     """
     view = view or View()
     if format == "table":
-        return table(judged, answer, view)
+        return table(parts, view)
+    judged = [one for part in parts for one in part.judged]
     if format == "markdown":
-        answered = _markdown_answer(judged, answer)
+        answered = _markdown_answer(parts)
         return answered if view.summary else answered + _markdown(judged, view.trace)
     rows = [record_row(one) for one in judged]
     return as_json(rows) if format == "json" else as_csv(rows, list(rows[0]) if rows else KEYS)
@@ -91,23 +88,24 @@ def render_summary(rows: Sequence[dict[str, Any]], format: Literal["json", "csv"
     return as_json(rows) if format == "json" else as_csv(rows, list(SUMMARY))
 
 
-def _markdown_answer(judged: Sequence[Judged], answer: Answer | None) -> str:
-    if answer is None or not answer.leads:
+def _markdown_answer(parts: Sequence[Part]) -> str:
+    found = list(numbered(parts))
+    if not any(answer.leads for _, answer, _ in found):
         return ""
-    backends, others = backends_grid(judged, answer)
-    totals = totals_grid(judged, answer)
-    shared = shared_words(one.record.case for one in judged)
-    first = f"All cases: {shared}" if shared else ""
-    parts = [
-        first,
-        _grid(cases_grid(judged, answer)),
-        _grid(backends),
-        as_text(others),
-        key_text(answer),
-        "" if totals is None else _grid(totals),
-        busy_text(answer),
-    ]
-    return "".join(f"{part.rstrip()}\n\n" for part in parts if part)
+    shared = shared_words(one.record.case for part in parts for one in part.judged)
+    texts = [f"All cases: {shared}" if shared else "", _grid(cases_grid(parts))]
+    for part, answer, numbers in found:
+        backends, others = backends_grid(part.judged, answer, numbers)
+        totals = totals_grid(answer, numbers)
+        texts += [
+            f"**{as_text(part_head(part))}**" if len(parts) > 1 else "",
+            _grid(backends),
+            as_text(others),
+            key_text(answer),
+            "" if totals is None else _grid(totals),
+            busy_text(answer),
+        ]
+    return "".join(f"{text.rstrip()}\n\n" for text in texts if text)
 
 
 def _grid(grid: Grid) -> str:
@@ -118,11 +116,12 @@ def _grid(grid: Grid) -> str:
 def _markdown(judged: Sequence[Judged], trace: bool) -> str:
     columns = table_columns(judged)
     rows = [
-        {"case": one.record.case, NAMES: name_text(one.record), "status": one.record.status}
+        {"case": one.record.case, KIND: one.device_kind, NAMES: name_text(one.record)}
+        | {"status": one.record.status}
         | {column.head: column.text(one) for column in columns}
         | {"reason": one.record.reason, "ran": ", ".join(one.record.ran)}
         for one in in_order(judged)
     ]
-    heads = ["case", NAMES, "status", *(column.head for column in columns), "reason"]
-    heads += ["ran"] if trace else []
+    heads = ["case", *([KIND] if several_kinds(judged) else []), NAMES, "status"]
+    heads += [*(column.head for column in columns), "reason", *(["ran"] if trace else [])]
     return as_markdown(rows, heads, right=[c.head for c in columns if c.justify == "right"])

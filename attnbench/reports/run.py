@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnbench.types.device import device_kind
 from attnbench.types.record import Manifest, Record
 from attnbench.types.status import MEANING
 from attnbench.types.words import clean
@@ -14,7 +15,7 @@ from attnbench.types.words import clean
 if TYPE_CHECKING:
     import pandas as pd
 
-    from attnbench.reports.judged import Judged, MetricColumn
+    from attnbench.reports.judged import Judged, MetricColumn, Part
     from attnbench.stats.answer import Answer
 
 
@@ -74,7 +75,11 @@ class Run:
         """For each run its records, judged, with what plugins add."""
         from attnbench.reports.judged import judge_all
 
-        return judge_all([manifest.run_id for manifest in self.manifests], self.by_file, self.metrics)
+        judged = judge_all([manifest.run_id for manifest in self.manifests], self.by_file, self.metrics)
+        return [
+            [replace(one, device_kind=device_kind(head.environment, one.record.case)) for one in those]
+            for head, those in zip(self.manifests, judged, strict=True)
+        ]
 
     @property
     def path(self) -> Path:
@@ -92,30 +97,74 @@ class Run:
         return frame(self.judged, [column.entry.record.name for column in self.metrics])
 
     @property
-    def answers(self) -> list[Answer | None]:
-        """For each run the fastest backends and the means; None for a live comparison, with its two sides.
+    def reports(self) -> list[list[Part]]:
+        """The reports on the runs, as tables and the page show them.
 
-        A shard has no total of a step, which needs all cases.
+        Runs on several kinds of device, and shards of one selection, have one report with a part for each
+        kind. Other runs have a report each, with one part.
         """
+        kinds: dict[str, dict[int, list[Judged]]] = {}
+        judged = self.judged_by_file
+        for run, those in enumerate(judged):
+            for one in those:
+                kinds.setdefault(one.device_kind, {}).setdefault(run, []).append(one)
+        shards = {(head.shard.of, *head.shard.cases) if head.shard else None for head in self.manifests}
+        together = len(kinds) > 1 or (len(shards) == len(kinds) == 1 and None not in shards)
+        if together and not any(head.sides for head in self.manifests):
+            return [[self._part(kind, kinds[kind]) for kind in sorted(kinds)]]
+        kind = next(iter(kinds)) if len(kinds) == 1 else ""
+        return [[self._part(kind, {run: those})] for run, those in enumerate(judged)]
+
+    def _part(self, kind: str, judged: Mapping[int, Sequence[Judged]]) -> Part:
+        """Put the outcomes of runs on one kind of device together.
+
+        Of a case in several runs the last counts, and of these one that was not interrupted. A shard has no
+        total of a step, which needs all cases.
+        """
+        from attnbench.reports.judged import Part
         from attnbench.stats.answer import answer
 
-        times = self.times or ((),) * len(self.by_file)
-        return [
-            None if manifest.sides else answer(records, taken, {} if manifest.shard else manifest.counts)
-            for manifest, records, taken in zip(self.manifests, self.by_file, times, strict=True)
-        ]
+        runs = sorted(judged, key=lambda run: self.manifests[run].started)
+        heads = [self.manifests[run] for run in runs]
+        every = [(run, one) for run in runs for one in judged[run]]
+        last = {one.record.case: run for run, one in every}
+        last |= {one.record.case: run for run, one in every if one.record.status != "interrupted"}
+        selected = [case for head in heads for case in (head.shard.cases if head.shard else head.cases)]
+        places = {case: place for place, case in enumerate(dict.fromkeys(selected))}
+        kept = sorted(
+            (one for run, one in every if last[one.record.case] == run),
+            key=lambda one: places[one.record.case],
+        )
+        found = None
+        if not any(head.sides for head in heads):
+            taken = [one for run in runs if self.times for one in self.times[run] if last.get(one[0]) == run]
+            lacks = any(case not in last for head in heads if head.shard for case in head.shard.cases)
+            counts = {} if lacks else {case: count for head in heads for case, count in head.counts.items()}
+            found = answer([one.record for one in kept], taken, counts)
+        again = len({(run, one.record.case) for run, one in every}) - len(last)
+        return Part(kept, found, kind, tuple(runs), again)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts of all reports."""
+        return [part for parts in self.reports for part in parts]
+
+    def head_of(self, part: Part) -> str:
+        """Return a line that names the file of a part, and when and where it was measured."""
+        head = self.manifests[part.runs[0]]
+        return f"{self.paths[part.runs[0]]}: {head.started}, {head.environment.get('cpu')}"
+
+    @property
+    def answers(self) -> list[Answer | None]:
+        """For each part of the reports the fastest backends and the means; None for a live comparison."""
+        return [part.answer for part in self.parts]
 
     @property
     def summary_rows(self) -> list[dict[str, Any]]:
         """The rows of :attr:`summary`, as ``--summary --format json`` prints them."""
         from attnbench.reports.answer import summary_rows
 
-        return [
-            row
-            for manifest, answer in zip(self.manifests, self.answers, strict=True)
-            if answer is not None
-            for row in summary_rows(answer, manifest.run_id)
-        ]
+        return [row for part in self.parts for row in summary_rows(part)]
 
     @property
     def summary(self) -> pd.DataFrame:

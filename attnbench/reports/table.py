@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from attnbench.cases.work import FLOP_CONVENTION
 from attnbench.reports.answer import (
     UNSURE,
-    busy_text,
     lead_text,
+    numbered,
 )
 from attnbench.reports.columns import (
     NAMES,
@@ -23,9 +23,16 @@ from attnbench.reports.columns import (
     time_text,
 )
 from attnbench.reports.formats import GAP, bare_table, print_indented, string_console, written
-from attnbench.reports.judged import BASELINE, Judged
-from attnbench.reports.overview import counted, gathered, print_answer, print_lines, print_totals
-from attnbench.stats.answer import Answer
+from attnbench.reports.judged import BASELINE, Judged, Part, several_kinds
+from attnbench.reports.overview import (
+    counted,
+    gathered,
+    no_ratios,
+    print_answer,
+    print_end,
+    print_lines,
+    timed,
+)
 from attnbench.stats.sign_test import LEVEL
 from attnbench.stats.t_test import FEWEST
 from attnbench.stats.verdict import FALSE_DISCOVERIES
@@ -68,29 +75,18 @@ _MOST_REASONS = 3
 
 def footer(judged: Sequence[Judged]) -> list[str]:
     """A line of counts, the unclear verdicts, and missing intervals and ratios, each with what helps."""
-    few = any(map(_without_interval, _timed(judged)))
+    few = any(map(_without_interval, timed(judged)))
     counts = counted([one.record for one in judged])
-    return [counts, *_unclear(judged), *_no_ratios(judged), *([NO_INTERVAL] if few else ())]
-
-
-def _no_ratios(judged: Sequence[Judged]) -> list[str]:
-    timed = _timed(judged)
-    if not timed or any(record.ratio is not None for record in timed):
-        return []
-    return [f"no ratios: the baseline {timed[0].baseline} has no time; run it too"]
-
-
-def _timed(judged: Sequence[Judged]) -> list[Record]:
-    return [one.record for one in judged if one.record.status == "ok" and one.record.median_ms is not None]
+    return [counts, *_unclear(judged), *no_ratios(judged), *([NO_INTERVAL] if few else ())]
 
 
 def legend(judged: Sequence[Judged], heads: Collection[str]) -> list[str]:
     """The conventions of what a table shows. heads: those of its columns."""
-    records, timed = [one.record for one in judged], _timed(judged)
+    records, with_time = [one.record for one in judged], timed(judged)
     sampled = any(r.accuracy is not None and r.accuracy.rows < r.accuracy.rows_of for r in records)
     rules = (
         ("time" in heads, RATIO_CONVENTION),
-        (any(record.low_ms is not None for record in timed), INTERVAL_CONVENTION),
+        (any(record.low_ms is not None for record in with_time), INTERVAL_CONVENTION),
         ("verdict" in heads, _verdict_convention(judged)),
         ("mean" in heads, ANSWER_CONVENTION),
         (any(record.kernel_of and record.status == "ok" for record in records), KERNEL_CONVENTION),
@@ -126,11 +122,13 @@ def _verdict_convention(judged: Sequence[Judged]) -> str:
     """The meaning of the verdicts, with the least effect and the number of ratios of this run."""
     deltas = sorted({one.record.delta for one in judged if one.verdict is not None and one.record.delta})
     delta = " or ".join(f"{100 * delta:g} %" for delta in deltas) or "the least effect"
-    family = count_of(_family(judged), "ratio")
+    family = f"the {count_of(_family(judged), 'ratio')} of the run"
+    if len({one.run for one in judged}) > 1:
+        family = "the ratios of each run"
     return (
         f"verdict: same if the whole interval of the ratio lies within {delta} of 1; faster or slower if the "
         f"ratio is beyond, with p ≤ {LEVEL:g} over sets and ≤ {FALSE_DISCOVERIES:g} after "
-        f"Benjamini-Hochberg over the {family} of the run; unclear otherwise"
+        f"Benjamini-Hochberg over {family}; unclear otherwise"
     )
 
 
@@ -155,31 +153,30 @@ class View:
     summary: bool = False
 
 
-def table(judged: Sequence[Judged], answer: Answer | None = None, view: View | None = None) -> str:
-    """Render the records of a run: several cases as its answer, one case or ``details`` as a block each.
+def table(parts: Sequence[Part], view: View | None = None) -> str:
+    """Render a report: several cases as their answer, one case or ``details`` as a block each.
 
-    answer: of the run; without one, every case has a block.
+    A part without an answer has a block for every case.
     """
     view = view or View()
     console = string_console(view.width, colour=view.colour)
-    several = answer is not None and len({one.record.case for one in judged}) > 1
+    judged = [one for part in parts for one in part.judged]
+    found = list(numbered(parts))
+    several = bool(found) and (len(parts) > 1 or len({one.record.case for one in judged}) > 1)
     blocks = not several or view.details or view.trace
     heads: set[str] = set()
     if blocks:
         heads |= _print_cases(console, judged, trace=view.trace)
         print_lines(console, footer(judged))
-    if answer is not None and several:
+    if several:
         if blocks:
             console.print()
-        heads |= print_answer(console, judged, answer)
-        print_lines(console, () if blocks else _no_ratios(judged))
-    elif answer is not None:
-        for lead in answer.leads:
-            console.print(lead_text(lead))
-    if answer is not None:
-        print_totals(console, judged, answer)
-    if answer is not None and (busy := busy_text(answer)):
-        console.print(busy, style="yellow")
+        heads |= print_answer(console, parts, reasons=not blocks)
+    else:
+        for _, answer, numbers in found:
+            for lead in answer.leads:
+                console.print(lead_text(lead))
+            print_end(console, answer, numbers)
     if view.legend:
         print_lines(console, legend(judged, heads))
     elif judged:
@@ -188,13 +185,15 @@ def table(judged: Sequence[Judged], answer: Answer | None = None, view: View | N
 
 
 def _print_cases(console: Console, judged: Sequence[Judged], *, trace: bool) -> set[str]:
-    """Print a block for each case; return the heads of the columns."""
-    by_case: dict[str, list[Judged]] = {}
+    """Print a block for each case on each kind of device; return the heads of the columns."""
+    cases: dict[str, dict[str, list[Judged]]] = {}
     for one in judged:
-        by_case.setdefault(one.record.case, []).append(one)
+        cases.setdefault(one.record.case, {}).setdefault(one.device_kind, []).append(one)
+    several = several_kinds(judged)
     columns, widths = fitting([one for one in judged if one.record.status == "ok"], console.width)
-    for case, group in by_case.items():
-        console.print(case, style="bold", soft_wrap=True)
+    for case, kind, group in ((case, kind, those[kind]) for case, those in cases.items() for kind in those):
+        title = f"{case}  on {kind}" if several else case
+        console.print(title, style="bold", soft_wrap=True)
         _print_block(console, group, columns, widths)
         _print_others(console, [one.record for one in group])
         if trace:

@@ -1,6 +1,7 @@
 """The scoring rules that come with attnbench: a plugin like any other.
 
-A rule is a :class:`Rule` in a module of this package. No list names it.
+A rule is a :class:`Rule` in a module of this package. No list names it;
+``tests/suites/make_edges.py`` gives it cases in the suite ``edges``.
 """
 
 from __future__ import annotations

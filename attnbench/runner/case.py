@@ -14,7 +14,7 @@ from msgspec.structs import astuple, replace
 
 from attnbench.cases.ids import case_id
 from attnbench.cases.memory import free_memory
-from attnbench.cases.work import pool_bytes, too_large
+from attnbench.cases.work import held_bytes, pool_bytes, quadratic_bytes, too_large
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Registry
 from attnbench.runner.check import (
@@ -46,6 +46,9 @@ from attnbench.types.status import Status
 
 _MEMORY_SHARE = 0.8
 """The share of free memory that a backend may allocate unless the user says otherwise."""
+
+_CONTEXT_BYTES = 2**29
+"""Assumed for what a process takes of a device before it allocates anything."""
 
 _TRIVIAL = {
     "zeros": "zeros",
@@ -264,8 +267,9 @@ def _passed(
     # statistics of dropout have no meaning there.
     if not (insensitive and run.case.dropout):
         passed = check_all(
-            run.pool, context, entries, variant, run.record_failure, lambda name: run.notify(f"check {name}")
-        )
+            run.pool, context, entries, variant, run.record_failure, lambda name: run.notify(f"check {name}"),
+            together=_fit_together(run, entries),
+        )  # fmt: skip
         run.clock.spend("check")
     if not insensitive:
         return passed
@@ -321,13 +325,15 @@ def _insensitive(run: CaseRun, context: CaseContext) -> str:
 
 def _not_refused(run: CaseRun) -> Entries:
     """Return the backends to start; the others are recorded with the reason."""
-    rule, free_bytes = run.registry.rule(run.case.rule), free_memory()
+    rule, torch = run.registry.rule(run.case.rule), run.pool.torch
+    of_device = torch.cuda_free_bytes if run.case.device == "cuda" else 0
+    free_bytes = of_device or free_memory()
     left: Entries = []
     for name in run.names:
         if name in run.recorded:
             continue
         entry = run.registry.backends[name]
-        refused = refusal(entry.record, run.case, rule, cuda_devices=run.pool.torch.cuda_devices)
+        refused = refusal(entry.record, run.case, rule, cuda_devices=torch.cuda_devices)
         if refused is None and name in run.left_out:
             refused = ("unsupported", _COMPILES)
         if refused is not None:
@@ -343,6 +349,19 @@ def _not_refused(run: CaseRun) -> Entries:
         else:
             fitting.append(entry)
     return fitting
+
+
+def _fit_together(run: CaseRun, entries: Entries) -> bool:
+    """Return whether all backends may be checked at the same time: on a device they share its memory.
+
+    A check holds its inputs twice and several outputs, and each process a context of the driver.
+    """
+    if run.case.device == "cpu":
+        return True
+    case, rule = run.case, run.registry.rule(run.case.rule)
+    held = 3 * held_bytes(case, rule) + _CONTEXT_BYTES
+    needed = sum(held + quadratic_bytes(case, rule, entry.record) for entry in entries)
+    return needed <= run.pool.torch.cuda_free_bytes
 
 
 def _found(run: CaseRun, candidate: Candidate) -> CandidatePlan:

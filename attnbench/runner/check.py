@@ -124,11 +124,14 @@ def check_all(
     variant: Mapping[str, Inexact],
     failed: Callable[[str, WorkerFailed], None],
     begun: Callable[[str], None],
+    *,
+    together: bool = True,
 ) -> list[Candidate]:
     """Check backends, as many at once as there are cores; return those that passed, in the given order.
 
     Backends that compile come first. ``failed`` is called for each that fails, from this thread, in the
-    given order; ``begun`` from the threads that check. variant: what the variant case has shown.
+    given order; ``begun`` from the threads that check. variant: what the variant case has shown. together:
+    False to check one at a time.
     """
 
     def check(entry: Entry[Backend]) -> Candidate:
@@ -136,7 +139,7 @@ def check_all(
         return _check_backend(pool, context, entry, variant.get(entry.name, Inexact()))
 
     slow_first = sorted(entries, key=lambda entry: not entry.record.compiles)
-    passed, failures = _each(pool, slow_first, check, Candidate.let_go)
+    passed, failures = _each(pool, slow_first, check, Candidate.let_go, together=together)
     for entry in entries:
         if entry.name in failures:
             failed(entry.name, failures[entry.name])
@@ -148,6 +151,8 @@ def _each(
     entries: Entries,
     check: Callable[[Entry[Backend]], T],
     undo: Callable[[T], None] = lambda result: None,
+    *,
+    together: bool = True,
 ) -> tuple[dict[str, T], Failures]:
     """Check entries at the same time; return the results and the failures by name.
 
@@ -157,6 +162,8 @@ def _each(
     futures = {}
     for entry in entries:
         futures[entry.name] = future = pool.executor.submit(check, entry)
+        if not together:
+            wait([future])
         if pool.one_at_a_time and isinstance(lost := future.exception(), ServerLost):
             lost.backend = entry.name
     wait(futures.values())

@@ -208,7 +208,8 @@ def forecast(plan: RunPlan, *, cores: int, free_bytes: int) -> Forecast:
             backend
             for backend in wanted
             if refusal(backend, case, rule, cuda_devices=("cuda",)) is None
-            and too_large(case, rule, backend, free_bytes) is None
+            # Of the memory of a device nothing is known here.
+            and (case.device != "cpu" or too_large(case, rule, backend, free_bytes) is None)
         ]
         cases.append(_case_forecast(case, rule, backends, plan.options, cores))
     servers = len({case.threads for case in plan.cases} | {1})

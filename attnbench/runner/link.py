@@ -18,11 +18,12 @@ from typing import IO, TypeVar
 
 import msgspec
 
+from attnbench.cases.memory import numbers
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.channel import Channel, ChannelClosed, ChannelTimeout, close_all, socket_pair
-from attnbench.ipc.process import descendants, has_ended, kill_all, session_of, state_of
-from attnbench.runner.machine import sleep_environment, thread_environment
+from attnbench.ipc.process import descendants, has_ended, kill_all, kill_group, session_of, state_of
+from attnbench.runner.machine import SLEEPING_SOON, thread_environment
 from attnbench.types.checks import Check
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.status import Status
@@ -50,13 +51,7 @@ def threads_of(pid: int) -> list[int]:
 
 def oom_kills() -> int:
     """Return how many processes the system has killed since it started because memory ran out."""
-    try:
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
+    return numbers(Path("/proc/vmstat")).get("oom_kill", 0)
 
 
 @dataclass(frozen=True)
@@ -322,10 +317,8 @@ class WorkerLink:
             return code
         # Of one that has ended, only its session still tells what it left.
         self._left = session_of(self.pid) if has_ended(self.pid) else descendants(self.pid)
-        for end in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                end(self.pid, signal.SIGKILL)
-        kill_all(self._left)
+        kill_group(self.pid)
+        kill_all([self.pid, *self._left])
         # Not before: it would end by itself, and its status would depend on which is faster.
         self._line.close()
         try:
@@ -357,7 +350,7 @@ def start_server(
 ) -> WorkerLink:
     """Start a server: a fresh interpreter with torch loaded, ``threads`` threads in every library."""
     # One thread while compiling too: a pool of compilers would outlive the worker that is forked.
-    environment = thread_environment(threads) | sleep_environment() | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    environment = thread_environment(threads) | SLEEPING_SOON | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     started = start_process("attnbench.worker.server", [str(threads)], environment, interpreter)
     return WorkerLink(started.sock, started.process.pid, started, timeout_s)
 

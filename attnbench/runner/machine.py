@@ -6,9 +6,7 @@ import os
 import platform
 import resource
 import subprocess
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ _VARIABLES = (
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",  # numpy's wheels
     "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",  # Accelerate on macOS
     "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS",
     "RAYON_NUM_THREADS",  # libraries written in Rust
@@ -32,20 +29,13 @@ _VARIABLES = (
 )
 
 
-_SLEEPING_SOON = {
+# Otherwise idle threads spin on the cores where the next worker takes its slot. They still spin between the
+# operations of a call.
+SLEEPING_SOON = {
     "GOMP_SPINCOUNT": "2000",  # torch's wheels; about 50 µs instead of about 8 ms
     "KMP_BLOCKTIME": "0",  # ms; the OpenMP of LLVM and Intel, whose default is 200
     "OPENBLAS_THREAD_TIMEOUT": "17",  # 2**17 cycles, about 50 µs instead of about 100 ms
 }
-
-
-def sleep_environment() -> dict[str, str]:
-    """Return the variables that make idle threads sleep soon.
-
-    Otherwise they spin on the cores where the next worker takes its slot. They still spin between the
-    operations of a call.
-    """
-    return dict(_SLEEPING_SOON)
 
 
 def thread_environment(threads: int) -> dict[str, str]:
@@ -154,7 +144,7 @@ def environment() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cpus_allowed": list(allowed_cpus()),
         "cpu_quota": cpu_quota(),
-        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).strip() or None,
         "load_average": list(os.getloadavg()),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -165,20 +155,10 @@ def environment() -> dict[str, Any]:
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    for line in read(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
-
-
-def _first_line(path: str) -> str | None:
-    try:
-        return Path(path).read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return None
 
 
 def _version(name: str) -> str | None:
@@ -202,53 +182,15 @@ WATCHED_S = 0.25
 BUSY_SHARE = 0.2
 """A core that other work uses for more than this share of its time is busy."""
 
-_STAT = Path("/proc/stat")
-_IDLE = (3, 4)
-_GUEST = 8
 
+def watch_cores(seconds: float = WATCHED_S) -> dict[int, float]:
+    """Return the share of time in which each core is used while this process sleeps.
 
-@dataclass(frozen=True)
-class CoreTime:
-    """Clock ticks of one core since it started: used, and all."""
-
-    used: int
-    all: int
-
-
-def core_times(text: str) -> dict[int, CoreTime]:
-    """Return the times of each core from the text of /proc/stat.
-
-    Waiting for a disk counts as idle; time that the host of a virtual machine took counts as used. A guest's
-    time is part of the user's. Other lines are ignored.
+    Waiting for a disk counts as idle; time that the host of a virtual machine took counts as used.
     """
-    found = {}
-    for line in text.splitlines():
-        name, _, numbers = line.partition(" ")
-        if name.startswith("cpu") and name[3:].isdigit():
-            words = numbers.split()[:_GUEST]
-            if len(words) <= max(_IDLE) or not all(word.isascii() and word.isdigit() for word in words):
-                continue
-            ticks = [int(word) for word in words]
-            total = sum(ticks)
-            found[int(name[3:])] = CoreTime(total - sum(ticks[place] for place in _IDLE), total)
-    return found
+    import psutil
 
-
-def busy_shares(before: Mapping[int, CoreTime], after: Mapping[int, CoreTime]) -> dict[int, float]:
-    """Return the share of time that each core was used between two readings; 0 where no tick has passed."""
-    return {
-        cpu: (after[cpu].used - before[cpu].used) / max(1, after[cpu].all - before[cpu].all)
-        for cpu in before.keys() & after.keys()
-    }
-
-
-def watch_cores(seconds: float = WATCHED_S, stat: Path = _STAT) -> dict[int, float]:
-    """Return how busy each core is while this process sleeps; empty, at once, where it is not known."""
-    before = core_times(read(stat))
-    if not before:
-        return {}
-    time.sleep(seconds)
-    return busy_shares(before, core_times(read(stat)))
+    return {core: share / 100 for core, share in enumerate(psutil.cpu_percent(seconds, percpu=True))}
 
 
 def busy_warning(threads: int, cpus: tuple[int, ...], shares: Mapping[int, float]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 from attnbench.ipc import messages as m
 from attnbench.runner.link import (
@@ -196,17 +195,6 @@ class WorkerPool:
             verifier.close()
         for server in self._servers.values():
             server.kill()
-
-    def __enter__(self) -> WorkerPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 MOST_FAILURES = 3

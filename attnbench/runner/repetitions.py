@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from random import Random
 from statistics import median
-from time import perf_counter
 
 from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
@@ -58,8 +56,7 @@ def _mismatch_words(output: m.KeptOutput, scored: rm.Scored, index: int) -> str:
     where = f"call {output.call + 1} of a sample (repetition {index + 1}, segment {output.segment + 1}, "
     where += f"slot {output.slot + 1})"
     on = "inputs written anew while it was timed" if output.refreshed else "inputs it had not seen before"
-    transform = f" ({scored.transform})" if scored.transform else ""
-    return f"in the output of a timed call, {where}, on {on}{transform}: {scored.problem}"
+    return f"in the output of a timed call, {where}, on {on}: {scored.problem}"
 
 
 class RepetitionUnderWay:
@@ -82,9 +79,6 @@ class RepetitionUnderWay:
         self._segments = segments
         self._places = draw_places(context, segments, refreshing=pool.options.refreshing)
         self._inputs: tuple[ArrayBlock, ...] = ()
-        self._checking_s = 0.0
-        # The verifier answers one at a time; what it takes is counted without the wait for it.
-        self._judging = threading.Lock()
         self._candidates: dict[str, Candidate] = {}
         self._links: dict[str, WorkerLink] = {}
         self._warmup_ns: dict[str, list[int]] = {}
@@ -94,15 +88,11 @@ class RepetitionUnderWay:
 
     def measure(self, candidates: list[Candidate]) -> SetLine:
         """Start a process of each backend, measure all segments, and have outputs compared."""
-        begun = perf_counter()
         with self._context.refreshed(self._places) as self._inputs:
-            self._checking_s += perf_counter() - begun
             self._start(candidates)
             for number in range(self._segments):
                 if number > 0:
-                    begun = perf_counter()
                     self._refresh_inputs(number)
-                    self._checking_s += perf_counter() - begun
                 self._measure_segment(number)
             self._finish()
         return SetLine(
@@ -115,7 +105,6 @@ class RepetitionUnderWay:
             blocks={name: taken for name, taken in self._blocks.items() if name not in self._failed},
             verified=list(self._verified),
             verified_calls=self._verified,
-            checking_s=self._checking_s,
             failed=self._failed,
         )
 
@@ -220,15 +209,13 @@ class RepetitionUnderWay:
             self._workers.release(self._candidates[name], link, failed=failed)
         if fd < 0:
             raise WorkerFailed("crashed", "answered without outputs")
-        with compared(self._context.verifier, fd), self._judging:
+        with compared(self._context.verifier, fd):
             segments = self._candidates[name].plan.stretches
             if problem := _missing(kept, segments, refreshing=self._pool.options.refreshing):
                 raise WorkerFailed("crashed", problem)
-            begun = perf_counter()
             outputs = tuple(self._as_timed(output) for output in kept.outputs)
             held_to = rm.ScoreTimed(outputs, self._candidates[name].plan.arithmetic)
             scored, _ = self._context.verifier.ask(held_to, rm.Scored, fd)
-            self._checking_s += perf_counter() - begun + kept.checking_ns / 1e9
         if scored.problem:
             words = _mismatch_words(kept.outputs[scored.place], scored, self._index)
             raise WorkerFailed("mismatch", words, scored.check)

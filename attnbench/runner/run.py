@@ -6,8 +6,8 @@ import datetime
 import os
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -97,6 +97,16 @@ def check_same_plugins(
             )
 
 
+def check_same_device(cases: Iterable[Case], manifest: Manifest, devices: Sequence[str]) -> None:
+    """Raise :class:`BadInput` if a run on a CUDA device would go on with another one, or without any."""
+    begun = manifest.environment.get("cuda_devices")
+    on_cpu = all(case.device == "cpu" for case in cases)
+    if on_cpu or not isinstance(begun, list) or not begun or begun[0] in devices[:1]:
+        return
+    here = devices[0] if devices else "no CUDA device"
+    raise BadInput(f"the run was begun on {begun[0]}, and here is {here}: go on there, or begin anew")
+
+
 @dataclass(frozen=True)
 class Side:
     """A side of a live comparison: the interpreter of its code, and facts for the manifest."""
@@ -123,7 +133,8 @@ def start_run(
     """
     check_plan(plan, out)
     sides = sides or {}
-    with WorkerPool(plan.options, {name: side.interpreter for name, side in sides.items()}) as pool:
+    interpreters = {name: side.interpreter for name, side in sides.items()}
+    with closing(WorkerPool(plan.options, interpreters)) as pool:
         manifest = _manifest(plan, pool, sides)
         path = new_run_path(out, manifest.run_id)
         with RunWriter.create(path, manifest) as writer, _interruptible(writer, live=bool(sides)):
@@ -174,7 +185,8 @@ def resume_run(path: Path, registry: Registry, progress: Progress | None = None)
         registry.backend(plan.options.baseline)
         check_threads(max(case.threads for case in plan.cases))
         allow_descriptors()
-        with WorkerPool(plan.options) as pool:
+        with closing(WorkerPool(plan.options)) as pool:
+            check_same_device(cases, manifest, pool.torch.cuda_devices)
             _run_cases(plan, pool, writer, progress)
         return writer.run
 

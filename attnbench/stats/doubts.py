@@ -237,9 +237,9 @@ def kept_answers(sets: Iterable[SetLine], backend: str, threads: int, read_ns: f
         refreshed - MOST_FACTOR * others - cold_ns(others) - MOST_READS * read_ns
         for refreshed, others in pairs
     ]
-    if _lower_quartile(beyond) <= 0:
+    if quantiles(beyond, n=4, method="inclusive")[0] <= 0:
         return ""
-    least = _lower_quartile([refreshed for refreshed, _ in pairs])
+    least = quantiles([refreshed for refreshed, _ in pairs], n=4, method="inclusive")[0]
     typical = median(others for _, others in pairs)
     return (
         f"its first calls on inputs written anew take {least / 1e6:.3g} ms or more (in three of four), "
@@ -252,10 +252,6 @@ def _refreshed_and_others(blocks: Iterable[Block]) -> Iterator[tuple[float, floa
     for block in blocks:
         if block.renewed_ns > 0 and block.calls * len(block.wall_ns) > 1:
             yield block.renewed_ns, median_low([wall / block.calls for wall in block.wall_ns])
-
-
-def _lower_quartile(values: Sequence[float]) -> float:
-    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
 
 
 HANDOFF_NS = 200_000

@@ -133,9 +133,7 @@ class Comparison:
     set_log_ratios: tuple[float, ...]
 
 
-def compare(
-    sets: Iterable[SetLine], contender: str, baseline: str, *, leave_out: bool = True
-) -> Comparison | None:
+def compare(sets: Iterable[SetLine], contender: str, baseline: str) -> Comparison | None:
     """Compare two backends over the sets in which both have samples; None where there is no pair.
 
     The unit is the set, because each has fresh processes. Its log ratio is the median over its pairs, which
@@ -146,14 +144,13 @@ def compare(
 
     Disturbed pairs are left out, unless these are more than half of all (``contended``). A single set that
     would lose all of its pairs keeps them; without it a run of nine sets would have no verdict.
-    ``leave_out=False`` keeps all pairs.
     """
     both = [
         (line.blocks[contender], line.blocks[baseline])
         for line in sets
         if line.blocks.get(contender) and line.blocks.get(baseline)
     ]
-    found = [set_log_ratios(*blocks, leave_out=leave_out) for blocks in both]
+    found = [set_log_ratios(*blocks) for blocks in both]
     contended = sum(pairs.left_out for pairs in found) > sum(len(pairs.log_ratios) for pairs in found)
     for i, blocks in enumerate(both):
         if found[i].left_out and (contended or not found[i].log_ratios):

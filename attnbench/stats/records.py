@@ -41,10 +41,6 @@ CONTENDED = (
     "contended: more than half of its samples were preempted, so none is left out; measure when the "
     "machine is quieter"
 )
-BIMODAL = (
-    "bimodal: its calls have two speeds, and those of the others do not; the median is one of them or lies "
-    "between, see the samples in the run file"
-)
 
 
 def checked_record(case: str, rule: str, backend: str, found: CandidatePlan, accuracy: str) -> Record:
@@ -232,8 +228,6 @@ def _notes(
         yield slow
     elif timing.contended or (against is not None and against.contended):
         yield CONTENDED
-    if timing.bimodal:
-        yield BIMODAL
     yield from mode_notes(sets, name)
     if waiting := waiting_note(sets, name, case.threads):
         yield waiting

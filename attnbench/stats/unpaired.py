@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, expm1, isfinite, log, log1p
-from statistics import median
+from statistics import median, quantiles
 
 from attnbench.stats.sign_test import Interval
 from attnbench.stats.verdict import word_of
@@ -55,23 +55,14 @@ class Side:
         if len(logs) == 1:
             known = len(self.calls_ns) == 5
             return log(self.calls_ns[3] / self.calls_ns[1]) if known else log(FEW_FACTOR)
-        if whole:
-            low, high = min(logs), max(logs)
-        else:
-            low, high = _decile(logs, 1), _decile(logs, 9)
+        ranked = sorted(logs) if whole else quantiles(logs, n=10, method="inclusive")
         families: dict[int, list[float]] = {}
         if len(self.parents) == len(logs):
             for parent, value in zip(self.parents, logs, strict=True):
                 families.setdefault(parent, []).append(value)
         medians = [median(values) for values in families.values()] or [0.0]
-        return max(high - low, max(medians) - min(medians), ONE_PARENT if len(families) == 1 else 0.0)
-
-
-def _decile(values: Sequence[float], number: int) -> float:
-    """One of ``statistics.quantiles(values, n=10, method="inclusive")``, without the other eight."""
-    ranked = sorted(values)
-    place, part = divmod(number * (len(ranked) - 1), 10)
-    return (ranked[place] * (10 - part) + ranked[place + 1] * part) / 10
+        between = max(medians) - min(medians)
+        return max(ranked[-1] - ranked[0], between, ONE_PARENT if len(families) == 1 else 0.0)
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from typing import Any
 
 from attnbench.cases.covering import Row, covering_rows
 from attnbench.cases.ids import build_case, case_id
+from attnbench.plugins.calling import Exited, Raised, call
 from attnbench.testing.advice import RAISES_NOTHING
 from attnbench.testing.findings import Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case
-from attnbench.types.errors import BadCase
 from attnbench.types.mask import parse_mask
 from attnbench.types.rule import Rule
-from attnbench.types.words import clean, one_line
+from attnbench.types.words import clean
 from attnbench.worker.failures import no_answer
 from attnbench.worker.prepared import missing_modules
 
@@ -190,10 +190,7 @@ def _large(backend: Backend, rule: Rule, wanted: dict[str, Any]) -> Case | None:
 def _case(rule: Rule, *, mask: str, **sizes: Any) -> Case | None:
     """Return the case of a rule with these sizes; None where there is no such case."""
     operation = "multihead" if "E" in sizes else "attention"
-    try:
-        case = build_case(operation=operation, rule=rule.name, mask=parse_mask(mask), **sizes)
-    except BadCase:
-        return None
+    case = build_case(operation=operation, rule=rule.name, mask=parse_mask(mask), **sizes)
     refused = rule.supports(case) or (case.pass_ != "forward" and rule.no_gradients(case))
     return None if refused else case
 
@@ -280,11 +277,9 @@ def ask(backend: Backend, case: Case, rule: Rule) -> Answer:
 
 def _ask(backend: Backend, case: Case, rule: Rule) -> Answer:
     try:
-        reason: object = backend.supports(case, rule)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as failure:
-        return Answer(None, f"supports() raised {one_line(failure)}", RAISES_NOTHING)
+        reason: object = call(backend.supports, case, rule)
+    except (Raised, Exited) as failure:
+        return Answer(None, f"supports() raised {failure}", RAISES_NOTHING)
     if reason is None:
         return Answer(None)
     if fault := no_answer(reason):
@@ -308,11 +303,9 @@ def absent(backend: Backend, device: str | None = None) -> str:
         if not torch.cuda.is_available():
             return "this machine has no CUDA device"
     try:
-        reason = backend.available(device)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as failure:
-        return f"available() raised {one_line(failure)}"
+        reason = call(backend.available, device)
+    except (Raised, Exited) as failure:
+        return f"available() raised {failure}"
     return "" if reason is None else clean(reason)
 
 

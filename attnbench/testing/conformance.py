@@ -15,17 +15,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pytest
 
+from attnbench.plugins.registry import Registry
+from attnbench.runner.options import make_options
 from attnbench.testing.cases import ConformanceCase
 from attnbench.testing.findings import About, Report
 from attnbench.testing.judge import Plan, located, plan, records_of, reported
 from attnbench.types.errors import AttnbenchError, BadInput
-
-if TYPE_CHECKING:
-    from attnbench.plugins.registry import Registry
 
 CASE = "conformance_case"
 _REPORT = pytest.StashKey[Report]()
@@ -98,8 +97,6 @@ def _cases(cls: type[BackendConformance]) -> list[ConformanceCase]:
 
 
 def _report(cls: type[BackendConformance], wanted: set[str]) -> Report:
-    from attnbench.runner.options import make_options
-
     registry, planned = _planned(cls)
     asked = {case: names for case, names in planned.cases(cls.large).items() if case in wanted}
     return reported(planned, records_of(asked, registry, make_options(timed=False)), registry)

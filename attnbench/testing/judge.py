@@ -8,11 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from attnbench.cases.ids import parse_case
-from attnbench.plugins.registry import load_wanted
+from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import file_digest, installed, named
+from attnbench.runner.forecast import RunPlan
+from attnbench.runner.options import Options, make_options
+from attnbench.runner.run import start_run
 from attnbench.testing.apart import Asked, Diagnosed, Unsteady, look
 from attnbench.testing.cases import Choice, ConformanceCase, absent, choose
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
@@ -23,11 +25,6 @@ from attnbench.types.record import Record
 from attnbench.types.rule import Rule
 from attnbench.types.status import MEANING
 from attnbench.types.words import unknown_name
-
-if TYPE_CHECKING:
-    from attnbench.plugins.registry import Registry
-    from attnbench.runner.forecast import RunPlan
-    from attnbench.runner.options import Options
 
 BY_ANY = "eager"
 """Computes any rule in the plainest way."""
@@ -128,8 +125,6 @@ def check_backend(
         BadInput: there is no such backend.
         MeasuringFailed: the machinery could not go on.
     """
-    from attnbench.runner.options import make_options
-
     options = make_options(timeout_s=timeout, memory_limit_bytes=memory_limit, timed=False)
     found = located(backend)
     planned = plan(found.registry, found.backends, found.rules)
@@ -174,8 +169,6 @@ def rules_in(registry: Registry) -> dict[str, Rule]:
 
 def judging_plan(asked: Mapping[str, tuple[str, ...]], registry: Registry, options: Options) -> RunPlan:
     """Plan a run that only checks. asked: the backends of each case, by its id."""
-    from attnbench.runner.forecast import RunPlan
-
     names = tuple(dict.fromkeys(name for names in asked.values() for name in names))
     cases = tuple(parse_case(case) for case in asked)
     return RunPlan(cases, names, registry, options, named=names, asked=asked)
@@ -189,8 +182,6 @@ def records_of(
     Raises:
         MeasuringFailed, Interrupted: as any run.
     """
-    from attnbench.runner.run import start_run
-
     if not asked:
         return ()
     with TemporaryDirectory(prefix="attnbench-") as folder:

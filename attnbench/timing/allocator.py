@@ -107,7 +107,8 @@ def last_level_cache_bytes(device: str, folder: Path = _CPU_CACHES) -> int:
     if device == "cuda":
         import torch
 
-        return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        known = torch.cuda.get_device_properties(torch.cuda.current_device())
+        return int(getattr(known, "L2_cache_size", 0)) or UNKNOWN_CACHE_BYTES
     sizes = [_bytes(path) for path in folder.glob("index*/size")]
     return max(sizes, default=0) or UNKNOWN_CACHE_BYTES
 

@@ -77,14 +77,14 @@ _FASTEST_CLOCK_MHZ = 3_000
 """Assumed where torch states no clock rate: a spin of so many cycles is never too short."""
 
 
-def cuda_timer(*, cold: bool) -> CudaTimer:
+def cuda_timer(*, cold: bool, captures: bool = True) -> CudaTimer:
     """Make the timer of torch's current CUDA device."""
     import torch
 
     def buffer(count: int) -> Callable[[], object]:
         return torch.empty(count, dtype=torch.int8, device="cuda").zero_
 
-    return CudaTimer(torch.cuda, buffer, cold=cold, clear=_cleared)
+    return CudaTimer(torch.cuda, buffer, cold=cold, captures=captures, clear=_cleared)
 
 
 def _cleared(output: Any) -> Callable[[], bool] | None:
@@ -102,8 +102,9 @@ class CudaTimer:
     """A :class:`~attnbench.timing.sample.Timer` that keeps the graphs it has captured.
 
     cuda: ``torch.cuda``, or a stand-in. overwrite: ``overwrite(bytes)`` allocates a buffer on the device and
-    returns a function that writes all of it. clear: fills an output with NaN and returns a function that
-    tells whether it still is; None for an output that has none. now_ns: the host's clock.
+    returns a function that writes all of it. captures: False for calls that read memory which is made anew
+    when inputs change: a replay would read the memory of before. clear: fills an output with NaN and returns
+    a function that tells whether it still is; None for an output that has none. now_ns: the host's clock.
     """
 
     def __init__(
@@ -112,12 +113,14 @@ class CudaTimer:
         overwrite: Callable[[int], Callable[[], object]],
         *,
         cold: bool,
+        captures: bool = True,
         clear: Callable[[Any], Callable[[], bool] | None] | None = None,
         now_ns: Callable[[], int] = perf_counter_ns,
     ) -> None:
         self._cuda = cuda
         self._overwrite = overwrite
         self._cold = cold
+        self._captures = captures
         self._clear = clear
         self._now_ns = now_ns
         self._launch_ns: dict[int, float] = {}
@@ -174,7 +177,7 @@ class CudaTimer:
         self._look_at(call, a, b, c)
         if self._cold:
             return self._single_launches(call, a, b, c, calls)
-        captured = self._capture(call, a, b, c, calls) if calls > 1 else None
+        captured = self._capture(call, a, b, c, calls) if calls > 1 and self._captures else None
         self._cuda.synchronize()
         if captured is None:
 
@@ -233,7 +236,7 @@ class CudaTimer:
         Streams that nothing joins are not captured. Short work on them ends before its launch does, so that
         waiting for it takes no time.
         """
-        if self.refused or self._clear is None:
+        if self.refused or self._clear is None or not self._captures:
             return False
         try:
             captured = capture(self._cuda, call, a, b, c, 1, self._now_ns)

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from attnbench.cases.memory import numbers
 from attnbench.timing.allocator import return_freed_memory
 
 
@@ -52,20 +53,13 @@ def peak_extra_bytes(call: Callable[[], object]) -> int | None:
     _give_back_free_memory()
     try:
         _CLEAR.write_text(_RESET_PEAK)
-        before = _status_kib("VmRSS")
     except OSError:
         return None
+    before = numbers(_STATUS)["VmRSS"]
     output = call()
-    peak = _status_kib("VmHWM")
+    peak = numbers(_STATUS)["VmHWM"]
     del output
     return max(0, peak - before) * 1024
-
-
-def _status_kib(key: str) -> int:
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(key + ":"):
-            return int(line.split()[1])
-    raise OSError(f"{_STATUS} has no {key}")
 
 
 def _give_back_free_memory() -> None:
@@ -115,21 +109,18 @@ def resident_bytes() -> int | None:
     """
     gc.collect()
     _give_back_free_memory()
-    try:
-        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return None
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Rss:", "Swap:")))
+    held = numbers(Path("/proc/self/smaps_rollup"))
+    return 1024 * (held["Rss"] + held["Swap"]) if held else None
 
 
 def _round(call: Callable[[], object]) -> int:
     """Make the calls of a round; return their number."""
-    most = _status_kib("VmRSS") + _ROUND_BYTES // 1024
+    most = numbers(_STATUS)["VmRSS"] + _ROUND_BYTES // 1024
     core, end = process_time_ns() + _ROUND_CPU_NS, perf_counter_ns() + _ROUND_NS
     made = 0
     while made < CALLS and process_time_ns() < core and perf_counter_ns() < end:
         call()
         made += 1
-        if _status_kib("VmRSS") >= most:
+        if numbers(_STATUS)["VmRSS"] >= most:
             break
     return made

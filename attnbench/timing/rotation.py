@@ -70,17 +70,8 @@ class RotatingTimer(CpuTimer):
     def __call__(self, call: Call, *inputs_and_calls: Any) -> tuple[Sample, Any]:
         """Take a sample of calls on the next copies."""
         *inputs, calls = inputs_and_calls
-        self._check(*inputs)
-        return take_sample_rotating(call, self._pool.upcoming, calls)
-
-    def warm(self, call: Call, *inputs_and_calls: Any) -> None:
-        """Make calls that are not timed, on the next copies."""
-        *inputs, calls = inputs_and_calls
-        self._check(*inputs)
-        take_sample_rotating(call, self._pool.upcoming, calls)
-
-    def _check(self, *inputs: Any) -> None:
         assert all(x is y for x, y in zip(inputs, self._pool.inputs, strict=True)), "inputs of another pool"
+        return take_sample_rotating(call, self._pool.upcoming, calls)
 
 
 def take_sample_rotating(call: Call, upcoming: Iterator[Triple], calls: int) -> tuple[Sample, Any]:

@@ -90,15 +90,8 @@ class CpuTimer:
     __call__ = staticmethod(take_sample)
 
     def warm(self, call: Call, *inputs_and_calls: Any) -> None:
-        """Make calls that are not timed; outputs are dropped as in a sample."""
-        *inputs, calls = inputs_and_calls
-        output = None
-        for _ in repeat(None, calls):
-            output = call(*inputs)
-        del output
-
-    def settle(self) -> None:
-        """Do nothing: a CPU finishes a call before it returns."""
+        """Make calls that are not timed: a sample that nobody reads."""
+        self(call, *inputs_and_calls)
 
 
 class Timer(Protocol):
@@ -125,21 +118,19 @@ class Timer(Protocol):
     def warm(self, call: Call, /, *inputs_and_calls: Any) -> None:
         """Make calls that are not timed."""
 
-    def settle(self) -> None:
-        """Wait until the device is idle, so that another process can be timed."""
-
 
 @lru_cache
-def timer_for(device: str, cache: CacheMode = "hot") -> Timer:
+def timer_for(device: str, cache: CacheMode = "hot", captures: bool = True) -> Timer:
     """Return the timer for "cpu" or "cuda", one for each process, since a CUDA timer keeps its graphs.
 
-    On CUDA the cache mode ``hot`` is timed in batches, ``rotating`` in cold single launches.
+    On CUDA the cache mode ``hot`` is timed in batches, ``rotating`` in cold single launches. captures: see
+    :class:`~attnbench.timing.cuda.CudaTimer`.
     """
     if device == "cpu":
         return CpuTimer()
     from attnbench.timing.cuda import cuda_timer
 
-    return cuda_timer(cold=cache == "rotating")
+    return cuda_timer(cold=cache == "rotating", captures=captures)
 
 
 def device_fields(timer: Timer, samples: Sequence[Sample]) -> dict[str, Any]:

@@ -64,13 +64,12 @@ def calm(trace_ns: Sequence[int], faults: Sequence[int]) -> bool:
     return len(last) == ALIKE and 10 * (max(last) - min(last)) <= max(last)
 
 
-def warm_up(take: Callable[[], Sample], limits: Limits) -> tuple[list[int], bool]:
+def warm_up(take: Callable[[], Sample], limits: Limits) -> list[int]:
     """Call until the time settles, at most ``most_calls`` times or ``most_s`` seconds.
 
     Agreement does not count before ``least_s``, because a forked process still copies pages then. After
     ``most_s`` calls go on until one is calm, up to ``calm_s``: a process whose memory still grows is slower
-    by half for several calls. take: makes one call and returns its sample. Return the trace, ns per call, and
-    whether it settled.
+    by half for several calls. take: makes one call and returns its sample. Return the trace, ns per call.
     """
     trace: list[int] = []
     faults: list[int] = []
@@ -83,8 +82,7 @@ def warm_up(take: Callable[[], Sample], limits: Limits) -> tuple[list[int], bool
         trace.append(sample.wall_ns)
         faults.append(sample.faults)
         now = perf_counter_ns()
-        if now >= least and settled(trace) and calm(trace, faults):
-            return trace, True
-        if now >= at_last or (now >= end and calm(trace, faults)):
+        may_end = now >= end or (now >= least and settled(trace))
+        if now >= at_last or (may_end and calm(trace, faults)):
             break
-    return trace, False
+    return trace

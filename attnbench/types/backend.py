@@ -44,6 +44,11 @@ class Setup:
     projections: Mapping[str, Tensor]
 
     @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The parameters of the rule, then the projections."""
+        return (*self.rule_parameters.values(), *self.projections.values())
+
+    @property
     def constants(self) -> dict[str, float]:
         """The constants by name: as the case chooses them, else their defaults where they have one."""
         return constants_of(self.case, self.rule)

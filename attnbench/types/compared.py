@@ -112,7 +112,8 @@ class ComparedCell:
     median time per call. ratio: new over base; below 1 is faster. low, high: its interval at ``confidence``.
     p_value: for no difference; p_adjusted: among all cells (Benjamini and Hochberg). delta: the least effect
     that counts. least_told: the smallest effect that a verdict can rest on: delta, or the differences between
-    processes or reference calls. reason: why, in words, where the verdict is not obvious.
+    processes or reference calls. reason: why, in words, where the verdict is not obvious. device_kind: of
+    both sides; "" where a forced comparison is of two kinds.
     """
 
     case: str
@@ -132,6 +133,7 @@ class ComparedCell:
     p_adjusted: float | None = None
     delta: float = 0.02
     least_told: float | None = None
+    device_kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,11 @@ class TensorSpec:
     scale: float = 1.0
     axes: str = ""
 
+    @property
+    def tensor(self) -> str:
+        """The word of its memory: inputs with the same word are one tensor."""
+        return self.memory or self.name
+
     def item_bytes(self, case: Case) -> int:
         """Bytes of one element."""
         return {"float": case.item_bytes, "int32": 4, "int64": 8, "bool": 1}[self.kind]

@@ -47,18 +47,14 @@ class DropoutNumbers(Struct, frozen=True):
     """The check of dropout in numbers.
 
     calls: the number of outputs. rows: the rows (of a batch element, a head and a query) in which dropout can
-    be seen, of ``rows_of`` compared. scale: of the mean of the outputs over the oracle's answer. spread: the
-    variance between calls over that of p; spread_least, spread_most: its limits. p: the probability that
-    would give this spread; p_least, p_most: those that would give the limits.
+    be seen, of ``rows_of`` compared. scale: of the mean of the outputs over the oracle's answer. p: the
+    probability that would give the variance between calls; p_least, p_most: those that would give its limits.
     """
 
     calls: int
     rows: int
     rows_of: int
     scale: float
-    spread: float
-    spread_least: float
-    spread_most: float
     p: float
     p_least: float
     p_most: float
@@ -199,8 +195,7 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     transform that it follows. scale: the machine's, None where it was not measured. warmup_ns: by backend,
     the trace of its warm-up per call. blocks: by backend, in the order measured. verified: backends whose
     timed outputs were compared with the oracle and are right; verified_calls: the number of outputs of each.
-    checking_s: the time that this took, with writing inputs and waiting for it. failed: candidates that
-    dropped out, also because of wrong outputs.
+    failed: candidates that dropped out, also because of wrong outputs.
     """
 
     case: str
@@ -214,7 +209,6 @@ class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):
     scale: MachineScale | None = None
     changes: list[int] = field(default_factory=list)
     verified_calls: dict[str, int] = field(default_factory=dict)
-    checking_s: float = 0.0
 
 
 class Record(Struct, frozen=True, tag="record", tag_field="kind"):

@@ -73,18 +73,17 @@ LONGEST_NAME = 64
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most like ``name``; None where none is similar.
+    """Return the known name most like ``name``, whole or in its first part; None where none is similar.
 
-    Names are compared whole and by their first part, so that 'spda' finds 'sdpa_flash'. Among equally similar
-    names the first one wins.
+    So 'spda' finds 'sdpa_flash'. Among equally similar names the first one wins.
     """
-    best: str | None = None
-    best_score = 0.0
-    for candidate in known:
-        score = max(_likeness(name, candidate), 0.9 * _likeness(name, candidate.split("_")[0]))
-        if score >= 0.6 and score > best_score:
-            best, best_score = candidate, score
-    return best
+
+    def likeness(other: str) -> float:
+        spelled = (other.lower(), other.lower().split("_")[0])
+        return max(SequenceMatcher(None, name.lower(), each).ratio() for each in spelled)
+
+    best = max(known, key=likeness, default="")
+    return best if best and likeness(best) >= 0.6 else None
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
@@ -94,7 +93,3 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     if guess is not None:
         return f"no {kind} {name!r}; did you mean {guess!r}?"
     return f"no {kind} {name!r}; there are {', '.join(names) or 'none'}."
-
-
-def _likeness(left: str, right: str) -> float:
-    return SequenceMatcher(None, left.lower(), right.lower()).ratio()

@@ -244,8 +244,8 @@ class CaseVerifier:
         limit = self._plain_verdict(index)[0].rms_limit
         self._scatters.setdefault(who, Scatter()).add(self._before.pop(who), error, limit)
 
-    def score_timed(self, index: int, change: int, parts: Parts, arithmetic: str = "") -> tuple[str, str]:
-        """Compare the answer of a timed call; return its fault ("" for none), and the transform in words."""
+    def score_timed(self, index: int, change: int, parts: Parts, arithmetic: str = "") -> str:
+        """Compare the answer of a timed call; return its fault, "" for none."""
         after = self._after(index, change)
         # Another draw has no transform to undo.
         transform = self._change(index, 0 if after is not self.draw(index) else change)
@@ -259,9 +259,8 @@ class CaseVerifier:
             placed = [replace(found, worst=worst)]
             _, problem = self._verdict(part, placed, [index], references, arithmetic, in_place=True)
             if problem:
-                words = str(transform) if heads else "drawn anew"
-                return self._of_part(part) + problem, words if change else ""
-        return "", ""
+                return self._of_part(part) + problem
+        return ""
 
     def begin_timed(self) -> None:
         """Prepare for the outputs of timed calls of one process."""

@@ -75,15 +75,15 @@ class DropoutVerifier(CaseVerifier):
         """Prepare for the outputs of timed calls of one process."""
         self._timed = {}
 
-    def score_timed(self, index: int, change: int, parts: Parts, arithmetic: str = "") -> tuple[str, str]:
+    def score_timed(self, index: int, change: int, parts: Parts, arithmetic: str = "") -> str:
         """Check the output of a timed call alone, and tally it for :meth:`end_timed`."""
         problem = self._alone(index, change, parts)
         if problem:
-            return problem, str(self._change(index, change)) if change else ""
+            return problem
         if index not in self._timed:
             self._timed[index] = self._tally(index)
         self._add(self._timed[index], index, change, parts)
-        return "", ""
+        return ""
 
     def end_timed(self) -> str:
         """Return the fault of the outputs of timed calls on one draw together; "" for none."""

@@ -134,15 +134,15 @@ def _score_timed(opened: CaseVerifier, request: rm.ScoreTimed, fd: int) -> rm.Sc
     """Compare outputs of timed calls one by one, then all of them together."""
     opened.begin_timed()
     for place, each in enumerate(request.outputs):
-        problem, transform = _wrong_shape(opened.case, each.parts), ""
+        problem = _wrong_shape(opened.case, each.parts)
         if not problem:
             parts = unpack(fd, each.parts)
-            problem, transform = opened.score_timed(each.index, each.change, parts, request.arithmetic)
+            problem = opened.score_timed(each.index, each.change, parts, request.arithmetic)
         if problem:
-            return rm.Scored(problem, place, transform, "timed_values")
+            return rm.Scored(problem, place, "timed_values")
     problem = opened.end_timed()
     if problem:
-        return rm.Scored(problem, len(request.outputs) - 1, check="timed_values")
+        return rm.Scored(problem, len(request.outputs) - 1, "timed_values")
     return rm.Scored("")
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping
 from functools import cache
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from attnbench.ipc.messages import ArraySpec, Kept, KeptOutput
 from attnbench.ipc.names import OUT
-from attnbench.ipc.shared_memory import Stored, anonymous_file, mapped
+from attnbench.ipc.shared_memory import Stored, anonymous_file, mapped, write
 from attnbench.kit.dtypes import case_dtype
 from attnbench.types.case import Case, activation_shapes, output_shape
 from attnbench.types.operation import TensorSpec, operation_of
@@ -22,9 +18,6 @@ from attnbench.worker.outputs import as_stored, stored_output
 
 if TYPE_CHECKING:
     from attnbench.worker.prepared import PreparedBackend
-
-
-_ALIGN_BYTES = 64
 
 
 def output_of(prepared: PreparedBackend, answer: Any) -> Any:
@@ -81,11 +74,7 @@ def written(fd: int, at: int, parts: Mapping[str, Stored], dtype: str) -> tuple[
     specs = []
     for name, data in parts.items():
         specs.append(ArraySpec(name, dtype, tuple(data.shape), at))
-        remaining = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
-        while remaining:
-            count = os.pwrite(fd, remaining, at)
-            remaining, at = remaining[count:], at + count
-        at = -(-at // _ALIGN_BYTES) * _ALIGN_BYTES
+        at = write(fd, at, data)
     return tuple(specs), at
 
 
@@ -128,7 +117,6 @@ class OutputLog:
         self._firsts: dict[tuple[int, bool], dict[str, Stored]] = {}
         self._repeated = 0
         self.unlike = 0
-        self._checking_ns = 0
 
     def keep(
         self, prepared: PreparedBackend, answer: Any, segment: int, slot: int, call: int, *, refreshed: bool
@@ -138,13 +126,11 @@ class OutputLog:
         Raises:
             WrongOutput: it is not as the case requires.
         """
-        start = perf_counter_ns()
         parts = stored_answer(prepared, answer)
         if self._fd < 0:
             self._fd = anonymous_file()
         specs, self._size = written(self._fd, self._size, parts, prepared.case.dtype)
         self._kept.append(KeptOutput(segment, slot, call, refreshed, specs))
-        self._checking_ns += perf_counter_ns() - start
 
     def see(
         self, prepared: PreparedBackend, answer: Any, segment: int, slot: int, call: int, *, refreshed: bool
@@ -156,13 +142,11 @@ class OutputLog:
         Raises:
             WrongOutput: it is not as the case requires.
         """
-        start = perf_counter_ns()
         first = self._firsts.get((segment, refreshed))
         if first is not None:
             parts = stored_answer(prepared, answer)
             if all(_same_bits(parts[name], array) for name, array in first.items()):
                 self._repeated += 1
-                self._checking_ns += perf_counter_ns() - start
                 return
             self.unlike += 1
         self.keep(prepared, answer, segment, slot, call, refreshed=refreshed)
@@ -174,13 +158,9 @@ class OutputLog:
         kept = self._kept[-1] if self._kept else None
         return kept is not None and (kept.segment, kept.slot, kept.call) == (segment, slot, call)
 
-    def spent(self, ns: int) -> None:
-        """Count more time of checking within slots."""
-        self._checking_ns += ns
-
     def handed_over(self) -> tuple[Kept, tuple[int, ...]]:
         """Return the log and its descriptor, and empty the log."""
-        kept = Kept(tuple(self._kept), self._checking_ns, self._repeated)
+        kept = Kept(tuple(self._kept), self._repeated)
         fds = (self._fd,) if self._fd >= 0 else ()
         self.__init__()  # type: ignore[misc]
         return kept, fds

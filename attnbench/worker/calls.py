@@ -63,7 +63,9 @@ def checked_call(prepared: PreparedBackend) -> tuple[PreparedBackend, Any, int]:
     company = read_activity()
     with nothing_changed("the call", draws=draws(prepared.case)) if watched else nullcontext():
         plug = poison(prepared.output_bytes, prepared.case.device) if prepared.buffers else None
-        sample, output = timer_for(prepared.case.device)(prepared.call, *prepared.inputs, 1)
+        sample, output = timer_for(prepared.case.device, "hot", prepared.case.pass_ != "backward")(
+            prepared.call, *prepared.inputs, 1
+        )
         del plug
         now = with_call(past, company)
         if watched:
@@ -104,7 +106,7 @@ def _others(prepared: PreparedBackend) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor whose memory the output must not share."""
     for words, tensor in zip(ordinals(), prepared.inputs or (), strict=False):
         yield f"the {words} input", tensor
-    for tensor in prepared.parameters:
+    for tensor in prepared.setup.parameters:
         yield "a parameter of the case", tensor
     if prepared.pool is not None:
         for triple in prepared.pool.triples:

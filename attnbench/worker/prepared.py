@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from attnbench.cases.ids import parse_case
 from attnbench.cases.layouts import lies_as
 from attnbench.cases.work import output_elements
-from attnbench.check.gradients import GradientPass, passed, with_gradients
+from attnbench.check.gradients import GradientPass, passed, rebound, with_gradients
 from attnbench.check.reference import PLAIN
 from attnbench.inputs.kinds import DROPPED, GRADED, STRIDED
 from attnbench.ipc.messages import Prepare, Prepared
@@ -66,10 +66,10 @@ class PreparedBackend:
 
     call: the function that is timed. passed: the same object in a case with gradients; it is made when inputs
     come. last: the last timed call, until it is in the log. pool: copies of the inputs, where they rotate and
-    something was timed. parameters: those of the case. buffers: the memory of guarded inputs, with the bands
-    of NaN. past, earlier: the checked calls so far, and the outputs of the last few. delivery: how inputs
-    came, see :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have gradients, the backend
-    as it was prepared for others.
+    something was timed. buffers: the memory of guarded inputs, with the bands of NaN. past, earlier: the
+    checked calls so far, and the outputs of the last few. delivery: how inputs came, see
+    :class:`~attnbench.ipc.messages.Activations`. ordinary: while inputs have gradients, the backend as it was
+    prepared for others.
     """
 
     setup: Setup
@@ -80,7 +80,6 @@ class PreparedBackend:
     last: LastCall | None = field(default=None, repr=False)
     pool: Pool | None = field(default=None, repr=False)
     output_log: OutputLog = field(default_factory=OutputLog, repr=False)
-    parameters: tuple[Any, ...] = field(default=(), repr=False)
     buffers: tuple[Any, ...] = field(default=(), repr=False)
     past: Past = field(default=Past(), repr=False)
     earlier: tuple[Any, ...] = field(default=(), repr=False)
@@ -165,20 +164,14 @@ class PreparedBackend:
         """
         both = replace(self.case, pass_="both")
         _decline("unsupported", "supports()", self.backend.supports(both, self.rule))
-        before = self.setup
-        own = {name: x.clone() for name, x in before.rule_parameters.items()}
-        projections = {name: x.clone() for name, x in before.projections.items()}
-        setup = Setup(before.case, before.rule, before.rule.bind(before.case, own), own, projections)
+        setup = rebound(self.setup, lambda x: x.clone())
         bare = replace(self, inputs=None, last=None, pool=None, buffers=(), earlier=(), delivery="")
         try:
             call = _call_of(self.backend, setup)
         except BaseException as failure:
             raise _not_prepared(failure) from failure
         # Compilers may have worked on other threads, so the next call counts as the first.
-        return replace(
-            self, setup=setup, call=call, parameters=(*own.values(), *projections.values()), inputs=None,
-            ordinary=bare, past=Past(),
-        )  # fmt: skip
+        return replace(self, setup=setup, call=call, inputs=None, ordinary=bare, past=Past())
 
     def _with_pass(self, upstream: Any) -> PreparedBackend:
         """Return the same with the pass of the case as the call that is timed."""
@@ -206,7 +199,8 @@ class PreparedBackend:
         The check and the measurement of memory need no pool, so it is not made with the inputs.
         """
         if self.case.cache != "rotating" or self.case.device != "cpu":
-            return self, timer_for(self.case.device, self.case.cache)
+            # New values of inputs give a backward pass a new graph, with tensors in other memory.
+            return self, timer_for(self.case.device, self.case.cache, self.case.pass_ != "backward")
         assert self.inputs is not None
         pool = self.pool or Pool(self.inputs, last_level_cache_bytes(self.case.device))
         return replace(self, pool=pool), RotatingTimer(pool)
@@ -251,7 +245,7 @@ def prepare(request: Prepare, parameters: Mapping[str, Stored]) -> tuple[Prepare
         call = _call_of(backend, setup)
     except BaseException as failure:
         raise _not_prepared(failure) from failure
-    prepared = PreparedBackend(setup, backend, call, parameters=tuple(tensors.values()))
+    prepared = PreparedBackend(setup, backend, call)
     return prepared, Prepared(time.perf_counter_ns() - start, files=files)
 
 

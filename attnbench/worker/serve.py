@@ -56,8 +56,13 @@ def torch_facts() -> m.TorchFacts:
     import torch
 
     devices: tuple[str, ...] = ()
+    free_bytes = 0
     if torch.version.cuda is not None:
         devices = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        if devices:
+            # Runs on the CPU go on where other programs fill the device.
+            with contextlib.suppress(RuntimeError):
+                free_bytes = torch.cuda.mem_get_info()[0]
     flags = {
         "threads": str(torch.get_num_threads()),
         "interop_threads": str(torch.get_num_interop_threads()),
@@ -65,7 +70,7 @@ def torch_facts() -> m.TorchFacts:
         "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
         "build": " ".join(torch.__config__.show().split()),
     }
-    return m.TorchFacts(str(torch.__version__), devices, flags)
+    return m.TorchFacts(str(torch.__version__), devices, flags, free_bytes)
 
 
 def seed_from_system() -> None:
@@ -240,13 +245,13 @@ def _answer_prepared(
                 first_ns = [first.wall_ns]
                 reserve(room_bytes(first.faults, inputs[0].nbytes))
                 if first.wall_ns > request.limits.calm_s * 1e9:
-                    return prepared, m.Warmed((first.wall_ns,), False), ()
-            trace, settled = warm_up(lambda: timer(prepared.call, *inputs, 1)[0], request.limits)
-            return prepared, m.Warmed((*first_ns, *trace), settled), ()
+                    return prepared, m.Warmed((first.wall_ns,)), ()
+            trace = warm_up(lambda: timer(prepared.call, *inputs, 1)[0], request.limits)
+            return prepared, m.Warmed((*first_ns, *trace)), ()
         case m.TakeSlots():
             prepared, timer = prepared.with_timer()
             with no_process_left(), nothing_changed("a timed call", draws=draws(prepared.case)):
-                taken, last = take_slots(request, fds, prepared, timer, prepared.output_log)
+                taken, last = take_slots(request, fds, prepared, timer)
             return replace(prepared, last=last), taken, ()
         case m.TimedOutputs():
             prepared = _written_down(prepared)

@@ -14,7 +14,6 @@ from attnbench.ipc.names import CALLED_OFF
 from attnbench.ipc.shared_memory import Stored, mapped
 from attnbench.timing.sample import Sample, Timer, device_fields, joined, take_sample
 from attnbench.types.record import Block
-from attnbench.worker.answers import OutputLog
 from attnbench.worker.calls import draws
 from attnbench.worker.prepared import LastCall, PreparedBackend
 
@@ -25,10 +24,9 @@ outputs differ in bits no more than so many are kept in a repetition."""
 
 @dataclass(frozen=True)
 class Refresh:
-    """The inputs that a segment is refreshed with, and the log of the outputs before and after."""
+    """The inputs that a segment is refreshed with."""
 
     stored: Mapping[str, Stored]
-    output_log: OutputLog
     segment: int
 
     def sample(self, prepared: PreparedBackend, timer: Timer, calls: int, slot: int) -> tuple[Sample, Any]:
@@ -39,27 +37,23 @@ class Refresh:
         pool is refreshed, for one call, since writing all copies would not fit into a slot.
         """
         at = secrets.randbelow(calls) if prepared.case.device == "cpu" else 0
-        inputs = prepared.inputs or ()
+        inputs, see = prepared.inputs or (), prepared.output_log.see
         samples: list[Sample] = []
         if at:
             sample, output = timer(prepared.call, *inputs, at)
             samples.append(sample)
-            self._keep(prepared, output, slot, at - 1, refreshed=False)
+            see(prepared, output, self.segment, slot, at - 1, refreshed=False)
         pool, first = prepared.pool, calls if prepared.case.device != "cpu" else 1
         refreshed = inputs if pool is None else next(pool.upcoming)
-        start = perf_counter_ns()
         prepared.write(self.stored, refreshed)
-        self.output_log.spent(perf_counter_ns() - start)
         if pool is None:
             sample, output = timer(prepared.call, *inputs, first)
         else:
             sample, output = take_sample(prepared.call, *refreshed, first)
-        self._keep(prepared, output, slot, at + first - 1, refreshed=True)
+        see(prepared, output, self.segment, slot, at + first - 1, refreshed=True)
         if pool is not None:
-            start = perf_counter_ns()
             for old, now in zip(refreshed, inputs, strict=True):
                 old.copy_(now)
-            self.output_log.spent(perf_counter_ns() - start)
         alone_ns = sample.wall_ns if prepared.case.device == "cpu" else 0
         samples.append(replace(sample, refreshed_ns=alone_ns))
         if at + first < calls:
@@ -67,12 +61,9 @@ class Refresh:
             samples.append(sample)
         return joined(samples), output
 
-    def _keep(self, prepared: PreparedBackend, output: Any, slot: int, call: int, *, refreshed: bool) -> None:
-        self.output_log.see(prepared, output, self.segment, slot, call, refreshed=refreshed)
-
 
 def take_slots(
-    request: TakeSlots, fds: Sequence[int], prepared: PreparedBackend, timer: Timer, output_log: OutputLog
+    request: TakeSlots, fds: Sequence[int], prepared: PreparedBackend, timer: Timer
 ) -> tuple[SlotsTaken, LastCall | None]:
     """Take the slots; return what was measured and the last call.
 
@@ -88,7 +79,7 @@ def take_slots(
     output: Any = None
     refresh: Refresh | None = None
     if request.refreshed:
-        refresh = Refresh(mapped(fds[-1], request.refreshed), output_log, request.segment)
+        refresh = Refresh(mapped(fds[-1], request.refreshed), request.segment)
     awaited = refresh
     # Outputs of a device would have to be copied; those of dropout differ.
     repeats = REPEATS if prepared.case.device == "cpu" and not draws(prepared.case) else 0
@@ -110,10 +101,10 @@ def take_slots(
             # As unpredictable as the refresh, and before the handoff, because the core is this process's. The
             # last output is kept anyway.
             looks = secrets.randbelow(len(request.slots)) < repeats and number < len(request.slots) - 1
-            if looks and output_log.unlike < MOST_UNLIKE:
+            if looks and prepared.output_log.unlike < MOST_UNLIKE:
                 on_new = refresh is not None and awaited is None and prepared.pool is None
                 place = request.segment, request.slots[number], calls - 1
-                output_log.see(prepared, output, *place, refreshed=on_new)
+                prepared.output_log.see(prepared, output, *place, refreshed=on_new)
         passed_ns.append(perf_counter_ns())
         if successor >= 0:
             os.eventfd_write(fds[successor], 1)

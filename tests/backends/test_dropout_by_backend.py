@@ -70,7 +70,7 @@ def test_right_ones_pass(name: str) -> None:
         assert problem == ""
         assert numbers is not None
         assert numbers.rows > 0
-        assert numbers.spread_least < 1 < numbers.spread_most
+        assert numbers.p_least < each.case.dropout < numbers.p_most
 
 
 @pytest.mark.slow

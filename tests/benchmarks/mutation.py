@@ -26,8 +26,8 @@ from pathlib import Path
 _MATHS = ("errors", "gradient_scale", "dropout_moments", "weights_verdict", "rounding", "draw")
 _CHECK = (*_MATHS, "verdict", "canaries", "plain_gradients")
 _STATS = (
-    "clock", "kept_answers", "limit", "summary", "comparison", "bimodal", "interval", "speeds", "pairs",
-    "verdict_words", "answer", "doubts", "interim", "few_sets", "unpaired",
+    "clock", "kept_answers", "limit", "summary", "comparison", "interval", "pairs", "verdict_words",
+    "answer", "doubts", "interim", "few_sets", "unpaired",
 )  # fmt: skip
 TESTS = {
     "check": ["tests/cases/test_dropout_of_a_case.py", *(f"tests/maths/test_{name}.py" for name in _CHECK)],

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from attnbench.choice.table import Choice, decide, put_together, read_table, saving
+from attnbench.choice.table import Choice, decide, on_kind, put_together, read_table, saving, table_of
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
@@ -121,18 +121,44 @@ def test_neighbouring_lengths_that_agree_are_one_choice_with_the_least_gain() ->
     assert found[0].gain < 2.2
 
 
-def test_runs_of_two_machines_or_of_one_case_are_refused() -> None:
-    one = run_of({case(64): {"sdpa_flash": 2.0, "bmm": 1.0}})
-    other = run_of({case(64): {"sdpa_flash": 2.0, "bmm": 1.0}}, cpu="another")
-    both = Run(
+def beside(one: Run, other: Run) -> Run:
+    """Two runs as those of one file."""
+    return Run(
         one.paths + other.paths, one.manifests + other.manifests, one.by_file + other.by_file,
         times=one.times + other.times,
     )  # fmt: skip
-    with pytest.raises(BadInput, match="can't be put together: cpu 'a cpu' and 'another'"):
-        decide(both, REGISTRY, "sdpa_flash")
-    twice = Run(one.paths * 2, one.manifests * 2, one.by_file * 2, times=one.times * 2)
+
+
+def test_runs_of_other_versions_or_of_one_case_are_refused() -> None:
+    one = run_of({case(64): {"sdpa_flash": 2.0, "bmm": 1.0}})
+    other = run_of({case(128): {"sdpa_flash": 2.0, "bmm": 1.0}}, torch="2.14.0")
+    with pytest.raises(BadInput, match=r"can't be put together: torch '2.13.0' and '2.14.0'"):
+        decide(beside(one, other), REGISTRY, "sdpa_flash")
     with pytest.raises(BadInput, match=r"1 cases are in several runs, as scaled_dot/H2-L64-D8"):
-        decide(twice, REGISTRY, "sdpa_flash")
+        decide(beside(one, one), REGISTRY, "sdpa_flash")
+
+
+def test_a_choice_is_of_one_kind_of_device_and_says_which() -> None:
+    here = run_of({case(64): {"sdpa_flash": 2.0, "bmm": 1.0}}, cpu_quota=2)
+    there = run_of({case(64): {"sdpa_flash": 1.0, "bmm": 2.0}}, cpu="another")
+    on_cuda = case(64).replace("/cpu/", "/cuda/")
+    card = run_of({on_cuda: {"sdpa_flash": 2.0, "eager": 1.0}}, cuda_devices=["H100"])
+    fleet = beside(beside(here, there), card)
+    with pytest.raises(
+        BadInput, match="3 kinds of device; name one by --on-device: H100; a cpu, 2 cores; another"
+    ):
+        decide(fleet, REGISTRY, "sdpa_flash")
+    with pytest.raises(BadInput, match=r"nothing was measured on 'A100'.*: H100; a cpu, 2 cores; another"):
+        on_kind(fleet, "A100")
+    chosen_on = {}
+    for kind in ("a cpu, 2 cores", "another", "H100"):
+        run = on_kind(fleet, kind)
+        table = table_of(run, decide(run, REGISTRY, "sdpa_flash"), "sdpa_flash")
+        chosen_on[kind] = [one.backend for one in table.choices]
+        assert table.facts == {"cuda" if kind == "H100" else "cpu": kind, "torch": "2.13.0"}
+    assert chosen_on == {"a cpu, 2 cores": ["bmm"], "another": [], "H100": ["eager"]}
+    both = table_of(beside(here, card), [], "sdpa_flash")
+    assert both.facts == {"cpu": "a cpu, 2 cores", "cuda": "H100", "torch": "2.13.0"}
 
 
 def invoke(*words: str) -> tuple[int, str, str]:

@@ -285,3 +285,27 @@ def test_a_mask_is_not_read_while_a_graph_is_captured(
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert not attention(*inputs, attn_mask=WINDOW.clone(), explain=True).startswith("eager for")
+
+
+def test_a_shape_that_is_new_while_a_graph_is_captured_is_left_to_torch_and_found_afterwards(
+    attention: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preparing may wait for the device, which a capture forbids. What is prepared already is used."""
+    inputs, longer = qkv(16), qkv(17)
+    assert attention(*inputs, is_causal=True, explain=True).startswith("bmm for")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "is_cuda", True)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert attention(*inputs, is_causal=True, explain=True).startswith("bmm for")
+        assert attention(*longer, is_causal=True, explain=True).endswith("before a CUDA graph was captured")
+    assert attention(*longer, is_causal=True, explain=True).startswith("bmm for")
+
+
+def test_a_table_of_another_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "A GPU")
+    path = table_file(tmp_path / "c.toml", ("B2-H4-Lq16-Lk16-D8/causal/float32/cpu/forward", "bmm", 0))
+    attnbench.choice.load(path)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Another GPU")
+    with pytest.raises(BadInput, match=r"made elsewhere: cuda_devices \['A GPU'\] and \['Another GPU'\]"):
+        attnbench.choice.load(path)

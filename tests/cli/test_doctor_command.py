@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from attnbench.cli import progress
 from attnbench.doctor import examine, readings
 from attnbench.doctor.examine import Finding
 
@@ -51,18 +50,3 @@ def test_json_has_every_field(invoke: Invoke, says: Callable[..., None]) -> None
             "remedy": "performance",
         }
     ]
-
-
-def test_ctrl_c_takes_the_line_away_that_said_what_was_done(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = []
-
-    def stopped(threads: int, allocator: str, tell: Callable[[str], None]) -> None:
-        tell("watching cores")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(progress, "show_step", told.append)
-    monkeypatch.setattr(readings, "read_machine", stopped)
-    assert invoke("doctor").exit_code == 130
-    assert told == ["watching cores", ""]

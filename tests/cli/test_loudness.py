@@ -7,13 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
 import pytest
 from click.testing import Result
 
 from attnbench.cli import attnbench
-from attnbench.cli import output as loudness
-from attnbench.cli.progress import progress, show_step
+from attnbench.cli.progress import progress, steps
 from attnbench.plugins import calling as tracing
 from attnbench.runner.progress import Moment
 
@@ -45,10 +43,9 @@ def test_quiet_tells_no_progress(capsys: pytest.CaptureFixture[str], monkeypatch
     with said("--quiet"):
         with progress() as tell:
             tell(moment("oracle"))
-        show_step("looking")
+        with steps() as show:
+            show("looking")
     assert capsys.readouterr().err == ""
-    show_step("looking")
-    assert "looking" in capsys.readouterr().err
 
 
 def test_verbose_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,9 +83,3 @@ def test_verbose_shows_where_a_failure_came_from_and_the_status_stays(
     assert "Traceback" not in plain.stderr
     assert "in fail" in verbose.stderr
     assert verbose.stderr.endswith(plain.stderr)
-
-
-def test_outside_of_a_command_line_it_is_normal() -> None:
-    assert click.get_current_context(silent=True) is None
-    assert loudness.loudness() == "normal"
-    assert loudness._TRACE == tracing.TRACE

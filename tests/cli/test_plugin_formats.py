@@ -149,31 +149,17 @@ def test_plugins_shows_what_each_brings_in_one_column(
     assert max(map(len, invoke("plugins").stdout.splitlines())) <= 80
 
 
-HEAD = "from attnbench import Backend, Metric, Reporter, Rule, hookimpl\n@hookimpl\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("import no_such_thing", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),
-        ("raise ValueError('two\\nlines')", "cannot be imported: ValueError: two lines"),
-        (
-            HEAD + "def attnbench_environment_facts():\n    raise OSError('no such sensor')\n",
-            "attnbench_environment_facts raised OSError: no such sensor",
-        ),
-    ],
-)
 def test_a_fault_of_a_plugin_is_one_line_and_the_data_stay(
-    invoke: Invoke, add_distribution: Callable[..., None], text: str, words: str
+    invoke: Invoke, add_distribution: Callable[..., None]
 ) -> None:
+    words = "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"
     before = invoke("list", "rules", "--format", "json")
-    add_distribution("attnbench-t", {"mini_told.py": text}, plugin="mini_told")
+    add_distribution("attnbench-t", {"mini_told.py": "import no_such_thing"}, plugin="mini_told")
     result = invoke("list", "rules", "--format", "json")
     assert (result.exit_code, result.stdout) == (0, before.stdout)
     assert result.stderr == f"attnbench: plugin attnbench-t 1.0 (mini_told): {words}\n"
-    if "import" in words:
-        asked = invoke("run", CASE, "--backend", "badly")
-        assert f"A plugin failed to load: attnbench-t 1.0 (mini_told): {words}." in asked.stderr
+    asked = invoke("run", CASE, "--backend", "badly")
+    assert f"A plugin failed to load: attnbench-t 1.0 (mini_told): {words}." in asked.stderr
 
 
 ENDING = """

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from attnbench.cli.output import colourful
-from attnbench.cli.progress import left_words, progress, show_step
+from attnbench.cli.progress import left_words, progress, steps
 from attnbench.runner.progress import Moment
 from attnbench.types.record import Record
 from attnbench.types.status import Status
@@ -106,12 +106,15 @@ def test_one_line_however_narrow(
     assert ("attention/scaled_dot" in told[0]) == (columns >= 100)
 
 
-def test_what_is_being_done_is_cut_where_it_would_wrap(
+def test_steps_of_the_doctor_are_taken_away_again(
     terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    terminal(20)
-    show_step("looking at all the libraries")
-    assert shown(capsys.readouterr().err) == ["", "looking at all the "]
+    terminal(60)
+    with steps() as show:
+        show("watching cores")
+    told = capsys.readouterr().err
+    assert "watching cores" in told
+    assert told.rindex("\x1b[2K") > told.rindex("watching cores")
 
 
 def test_a_terminal_that_rewrites_nothing_has_lines(
@@ -119,7 +122,8 @@ def test_a_terminal_that_rewrites_nothing_has_lines(
 ) -> None:
     terminal(90)
     monkeypatch.setenv("TERM", "dumb")
-    show_step("looking at libraries")
+    with steps() as show:
+        show("looking at libraries")
     with progress() as tell:
         tell(done(2, 30.0))
     assert capsys.readouterr().err == "2/3 dot/H2-L4-D8: only quick, 100 µs (about 30 s left)\n"

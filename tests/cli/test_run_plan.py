@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -72,10 +73,17 @@ def test_several_threads_on_busy_cores_are_warned_of_before_the_run(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_run_on_a_device_that_is_not_there_is_refused(invoke: Callable[..., Result]) -> None:
-    result = invoke("run", CASE, "--device", "cuda")
-    assert result.exit_code == 2
-    assert "device 'cuda': torch finds no CUDA device on this machine; use --device cpu" in result.stderr
+def test_a_suite_for_both_devices_runs_where_it_can_and_says_why_not_elsewhere(
+    invoke: Callable[..., Result], tmp_path: Path
+) -> None:
+    suite = tmp_path / "both.toml"
+    on_cuda = CASE.replace("cpu", "cuda")
+    suite.write_text(f'[[cases]]\nid = "{CASE}"\n[[cases]]\nid = "{on_cuda}"\n')
+    words = ("--backend", "eager", "--out", str(tmp_path / "run.jsonl"), "--format", "json")
+    result = invoke("check", str(suite), *words)
+    assert result.exit_code == 0, result.output
+    found = {row["case"]: (row["status"], row["reason"]) for row in json.loads(result.stdout)}
+    assert found == {CASE: ("ok", ""), on_cuda: ("unavailable", "this machine has no CUDA device")}
 
 
 def test_the_listing_says_what_runs_on_a_device(invoke: Callable[..., Result]) -> None:

@@ -44,9 +44,3 @@ def test_a_shard_that_is_none_is_refused(invoke: Callable[..., Result], text: st
     result = invoke("run", CASE, "--shard", text)
     assert result.exit_code == 2
     assert f"shard {text!r}: give K/N with K from 1 to N" in result.stderr
-
-
-def test_a_file_knows_its_shard(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    result = invoke("run", "--resume", str(tmp_path / "run.jsonl"), "--shard", "3/16")
-    assert result.exit_code == 2
-    assert "--resume uses the options of the stored run: leave out --shard" in result.stderr

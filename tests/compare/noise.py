@@ -127,12 +127,6 @@ MILD = Noise(machine=flips(1.9, 0.02), own=normal(0.02), process=normal(0.005), 
 EVEN = Plan({"mine": 5, "base": 5})
 
 
-def draw_sets(rng: Generator, noise: Noise, plan: Plan = EVEN, **truth: float) -> list[SetLine]:
-    """Sets of all contenders of a plan; ``truth``: by contender, the factor on its times (1 unless given)."""
-    (sets,) = draw_trials(rng, 1, noise, plan, **truth)
-    return sets
-
-
 def draw_trials(
     rng: Generator, trials: int, noise: Noise, plan: Plan = EVEN, **truth: float
 ) -> list[list[SetLine]]:

@@ -84,10 +84,6 @@ def test_left_out_pairs_are_counted_and_change_the_ratio() -> None:
     found = compared(sets)
     assert (found.pairs, found.left_out, found.contended) == (3, 2, False)
     assert found.ratio == pytest.approx(1.1)
-    every = compare(sets, "mine", "base", leave_out=False)
-    assert every is not None
-    assert (every.pairs, every.left_out, every.contended) == (5, 0, False)
-    assert every.ratio == pytest.approx(1.2)
 
 
 def test_where_more_than_half_would_go_all_stay() -> None:
@@ -108,10 +104,9 @@ def test_a_set_that_would_lose_all_its_pairs_keeps_them() -> None:
     assert found.p_value == 2 / 512
 
 
-@given(many_sets(), st.booleans())
-def test_exchanging_the_two_inverts_everything(sets: list[SetLine], leave_out: bool) -> None:
-    there = compare(sets, "mine", "base", leave_out=leave_out)
-    back = compare(sets, "base", "mine", leave_out=leave_out)
+@given(many_sets())
+def test_exchanging_the_two_inverts_everything(sets: list[SetLine]) -> None:
+    there, back = compare(sets, "mine", "base"), compare(sets, "base", "mine")
     if there is None or back is None:
         assert there is back
         return

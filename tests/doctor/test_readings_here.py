@@ -13,7 +13,6 @@ import pytest
 
 from attnbench.doctor import readings
 from attnbench.doctor.examine import examine
-from attnbench.doctor.probe import _faulting
 from attnbench.doctor.readings import Gpu, Readings, probe, read_gpus, read_machine
 from attnbench.runner.machine import allowed_cpus, cpu_quota
 
@@ -66,13 +65,6 @@ def test_a_probe_that_fails_is_none() -> None:
     assert probe("no_such_probe") is None
     assert probe("steady", "no_core") is None
     assert os.sched_getaffinity(0) == set(allowed_cpus())
-
-
-def test_a_heap_that_grows_once_more_is_no_fault_of_its_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = iter([(0, 1.0)] * 4 + [(2048, 9.0)] + [(0, 1.0)] * 3)
-    monkeypatch.setattr("attnbench.doctor.probe._naive", lambda q: q)
-    monkeypatch.setattr("attnbench.doctor.probe._counted", lambda call: next(calls))
-    assert _faulting(0) == {"ms": 1.0, "faults": 0.0}
 
 
 @pytest.mark.parametrize(("file", "text", "turbo"), [

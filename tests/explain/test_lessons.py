@@ -35,15 +35,6 @@ def test_masks_by_their_definition() -> None:
         assert all(values[i, j] == keeps(i, j) for i, j in np.ndindex(values.shape)), name
 
 
-def test_what_minus_infinity_does_to_a_row() -> None:
-    steps = lesson("masks")
-    scores, weights = steps["scores + mask"].values, steps["weights"].values
-    for row, shares in zip(scores[:3], weights, strict=False):
-        powers = [0.0 if score == -np.inf else math.exp(score) for score in row]
-        np.testing.assert_allclose(shares, np.array(powers) / sum(powers))
-    assert not weights[3].any()
-
-
 def test_softmax_in_bfloat16_and_in_float32_cast_back_are_those_of_torch() -> None:
     steps = lesson("precision")
     scores = torch.tensor(steps["scores"].values).bfloat16()

@@ -5,12 +5,15 @@
 Runs from a plain copy of the tree with the torch that is there, and installs nothing. Writes summary.md,
 page.html and steps.tar.gz into the folder, after every step. A second visit with the same folder goes on
 where the first ended. --dry makes every step on the CPU, with small sizes; --seconds 0 writes the summary of
-what is there. The exit status is 1 if something does not hold, and 2 if nothing could be done.
+what is there. The exit status is 1 if something does not hold, 2 if the folder can't be used, and 130 after
+Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -24,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from device import sensors
-from findings import last_line, summary
+from findings import json_of, last_line, lines_of, summary
 from steps import Step, steps
 from tree import TREE, use_tree
 
@@ -33,24 +36,65 @@ PAGE_S, LEAST_S, ENDING_S = 25.0, 15.0, 10.0
 """For the page at the end; the least that is worth starting a step; from Ctrl-C until a step is killed."""
 
 HERE = Path(__file__).resolve().parent
+PR_SET_PDEATHSIG = 1
+
+
+class Unusable(Exception):  # noqa: N818
+    """The folder can't be used; the text says why, and what to do."""
 
 
 class Visit:
-    """The files of a campaign, and the environment of its processes. state: of each step that was begun."""
+    """The files of a campaign, and the environment of its processes. state: of each step that was begun.
+
+    Raises:
+        Unusable: the folder holds files of others, or of a campaign on another device or under way.
+        OSError: it can't be read or written.
+    """
 
     def __init__(self, out: Path, work: Path, device: str, site: Path) -> None:
         self.out, self.work, self.device = out, work, device
         out.mkdir(parents=True, exist_ok=True)
         work.mkdir(parents=True, exist_ok=True)
-        self.archive = out / "steps.tar.gz"
+        self._lock = _locked(work)
+        self.archive, self._state_file = out / "steps.tar.gz", work / "state.json"
+        self._refuse_files_of_others()
         if self.archive.is_file() and not any(work.iterdir()):
             with tarfile.open(self.archive) as packed:
                 packed.extractall(work, filter="data")
-        self._state_file = work / "state.json"
-        self.state: dict[str, Any] = json.loads(_text(self._state_file) or "{}")
+        found = json_of(self._state_file)
+        self.card = self._same_card(found)
+        self.state: dict[str, Any] = found.get("steps", {})
+        if device == "cuda" and not self.reached:
+            # A device may be there now.
+            self.state.pop("environment", None)
+        self._keep_state()
         before = os.environ.get("PYTHONPATH", "")
         paths = [*use_tree(site), *([before] if before else [])]
         self.env = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "NO_COLOR": "1", "COLUMNS": "160"}
+
+    def _refuse_files_of_others(self) -> None:
+        if any(self.work.iterdir()) and not self._state_file.is_file():
+            raise Unusable(f"{self.work} has files that no campaign wrote: choose another folder")
+        shown = self.out / "summary.md"
+        if shown.exists() and not self._state_file.is_file() and not self.archive.is_file():
+            raise Unusable(f"{shown} is there already, and no campaign wrote it: choose another folder")
+
+    def _same_card(self, found: dict[str, Any]) -> str:
+        """Return the name of the card, "" where none is known."""
+        begun = found.get("card") or ""
+        here = sensors().get("name", "") if self.device == "cuda" else ""
+        was = found.get("device", self.device)
+        if was != self.device or (begun and here and begun != here):
+            words = f"has a campaign on {begun or was}, and this one is on {here or self.device}"
+            raise Unusable(f"{self.out} {words}: choose another folder")
+        return begun or here
+
+    def _keep_state(self) -> None:
+        """Write the state so that a kill leaves the old one or the new one."""
+        new = self._state_file.with_name("new-state.json")
+        kept = {"device": self.device, "card": self.card, "steps": self.state}
+        new.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        new.replace(self._state_file)
 
     def done(self, step: Step) -> bool:
         """Return whether a step has written all of its file."""
@@ -59,7 +103,7 @@ class Visit:
     @property
     def reached(self) -> bool:
         """Return whether the first step found a CUDA device."""
-        return bool(json.loads(_text(self.work / "environment.json") or "{}").get("gpu"))
+        return bool(json_of(self.work / "environment.json").get("gpu"))
 
     def backends(self) -> set[str]:
         """Return the names of the backends that attnbench finds; none where it does not start."""
@@ -83,7 +127,7 @@ class Visit:
             "tail": _text(self.work / f"{step.name}.log")[-1500:],
             "sensors": sensors(),
         }
-        self._state_file.write_text(json.dumps(self.state, indent=1) + "\n", "utf-8")
+        self._keep_state()
 
     def _command(self, step: Step) -> list[str]:
         file = self.work / step.file
@@ -121,39 +165,64 @@ class Visit:
                 _finished(words, self.env, log, PAGE_S)
 
 
+def _locked(folder: Path) -> int:
+    """Lock a folder for as long as this process lives."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as busy:
+        raise Unusable(f"another campaign writes to {folder} now: wait for it") from busy
+    return descriptor
+
+
 def _finished(command: list[str], env: dict[str, str], log: Any, most_s: float) -> tuple[int, bool]:
-    """Run a command; return its status and whether it was stopped because its time was over."""
-    process = subprocess.Popen(command, cwd=TREE, env=env, stdout=log, stderr=subprocess.STDOUT)
+    """Run a command; return its status and whether it was stopped because its time was over.
+
+    It is in a session of its own, so that Ctrl-C reaches it once, from here.
+    """
+    process = subprocess.Popen(
+        command, cwd=TREE, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+        start_new_session=True, preexec_fn=_end_with_campaign,
+    )  # fmt: skip
     try:
         return process.wait(timeout=most_s), False
     except subprocess.TimeoutExpired:
-        # As Ctrl-C: what was measured until then is kept.
-        process.send_signal(signal.SIGINT)
+        return _ended(process), True
+    except KeyboardInterrupt:
+        _ended(process)
+        raise
+
+
+def _end_with_campaign() -> None:
+    """Have the kernel end this process with the campaign: a second visit would find it still writing."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """End a process as Ctrl-C does, so that what was measured until then is kept; return its status."""
+    process.send_signal(signal.SIGINT)
     try:
-        return process.wait(timeout=ENDING_S), True
+        return process.wait(timeout=ENDING_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait(), True
+        return process.wait()
 
 
 def _complete(file: Path) -> bool:
     """Return whether a file was written to its end: a run file ends with a line that says so."""
-    lines = _text(file).splitlines()
     if file.suffix == ".json":
-        return bool(lines) and not json.loads("\n".join(lines)).get("interrupted", False)
-    return bool(lines) and json.loads(lines[-1]).get("kind") == "end"
+        found = json_of(file)
+        return bool(found) and not found.get("interrupted", False)
+    return any(line.get("kind") == "end" for line in lines_of(file))
 
 
 def _text(file: Path) -> str:
     return file.read_text("utf-8", "replace") if file.is_file() else ""
 
 
-def _visited(visit: Visit, planned: Sequence[Step], end: float) -> list[str]:
-    """Make the steps that are not done, each within its limit; steps that were cut off get what time is left.
-
-    Return what does not hold.
-    """
-    failed = visit.write(planned)
+def _visited(visit: Visit, planned: Sequence[Step], end: float) -> None:
+    """Make the steps that are not done, within their limits; those cut off get what time is left."""
+    visit.write(planned)
     for limited in (True, False):
         for step in planned:
             left = end - time.monotonic()
@@ -162,10 +231,9 @@ def _visited(visit: Visit, planned: Sequence[Step], end: float) -> list[str]:
                 continue
             print(f"{left:4.0f} s left: {step.name}", flush=True)
             visit.make(step, min(step.most_s, left) if limited else left)
-            failed = visit.write(planned)
-            if visit.device == "cuda" and not visit.reached:
-                return failed
-    return failed
+            visit.write(planned)
+            if step.name == "environment" and visit.device == "cuda" and not visit.reached:
+                return
 
 
 def _asked() -> argparse.Namespace:
@@ -187,14 +255,33 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     out, device = asked.out.resolve(), "cpu" if asked.dry else "cuda"
     with tempfile.TemporaryDirectory(prefix="campaign-") as site:
-        visit = Visit(out, (asked.work or out / "steps").resolve(), device, Path(site))
-        planned = steps(device, visit.backends())
-        if asked.only and (unknown := set(asked.only) - {step.name for step in planned}):
-            print(f"no step {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in planned)}")
-            return 2
-        failed = _visited(visit, [step for step in planned if step.name in (asked.only or step.name)], end)
+        try:
+            return _visit(asked, out, device, Path(site), end)
+        except Unusable as reason:
+            print(f"campaign: {reason}", file=sys.stderr)
+        except (OSError, tarfile.TarError, EOFError) as failure:
+            words = getattr(failure, "strerror", None) or failure
+            where = getattr(failure, "filename", None) or out
+            print(f"campaign: {where}: {words}; the same command goes on from what is there", file=sys.stderr)
+        except KeyboardInterrupt:
+            print("campaign: stopped; the same command goes on from what is there", file=sys.stderr)
+            return 130
+    return 2
+
+
+def _visit(asked: argparse.Namespace, out: Path, device: str, site: Path, end: float) -> int:
+    visit = Visit(out, (asked.work or out / "steps").resolve(), device, site)
+    planned = steps(device, visit.backends())
+    if asked.only and (unknown := set(asked.only) - {step.name for step in planned}):
+        names = ", ".join(step.name for step in planned)
+        raise Unusable(f"no step {', '.join(sorted(unknown))}; there are {names}")
+    planned = [step for step in planned if step.name in (asked.only or step.name)]
+    try:
+        _visited(visit, planned, end)
+    finally:
+        # After Ctrl-C too.
         failed = visit.write(planned)
-        visit.page()
+    visit.page()
     print((out / "summary.md").read_text("utf-8"))
     return 1 if failed else 0
 

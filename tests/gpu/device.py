@@ -50,7 +50,9 @@ def sensors() -> dict[str, str]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    return dict(zip(SENSORS, map(str.strip, done.stdout.split(",")), strict=False)) if done.stdout else {}
+    # It prints its errors there too.
+    cells = [cell.strip() for cell in done.stdout.split(",")]
+    return dict(zip(SENSORS, cells, strict=True)) if len(cells) == len(SENSORS) else {}
 
 
 def packages() -> dict[str, str]:

@@ -61,7 +61,7 @@ ANCHORS = (
 
 def summary(work: Path, planned: Sequence[Step], state: Json, device: str) -> tuple[str, list[str]]:
     """Return the summary as Markdown, and what does not hold, a sentence each."""
-    environment, peaks = _json(work / "environment.json"), _json(work / "peaks.json")
+    environment, peaks = json_of(work / "environment.json"), json_of(work / "peaks.json")
     records = {step.name: _records(work / step.file) for step in planned if step.kind in ("run", "check")}
     failed: list[str] = []
     parts = [
@@ -96,7 +96,7 @@ def _software(environment: Json, device: str, failed: list[str]) -> str:
     if found["torch"] and not _tried(found["torch"]):
         failed.append(f"torch {found['torch']}: attnbench was tried with {OLDEST_TORCH} to {NEWEST_TORCH}")
     if device == "cuda" and not environment["gpu"]:
-        failed.append("torch finds no CUDA device; --dry makes every step on the CPU")
+        failed.append("torch finds no CUDA device; --dry, with another folder, makes every step on the CPU")
     facts = {name: value for name, value in environment.items() if not isinstance(value, dict)}
     rows = [(name, _shown(value)) for name, value in (facts | found | environment["sensors"]).items()]
     return _table(("device and software", ""), rows)
@@ -198,7 +198,7 @@ def _speeds(records: dict[str, list[Json]], peaks: Json, failed: list[str]) -> s
 def _selftest(work: Path, failed: list[str]) -> str:
     rows = []
     for name in ("aa", "power"):
-        for one in (one for one in _json(work / f"{name}.json").get("findings", []) if one["trials"]):
+        for one in (one for one in json_of(work / f"{name}.json").get("findings", []) if one["trials"]):
             cells = f"{one['events']} of {one['trials']}"
             rows.append((name, one["what"], cells, f"{one['side']} {one['target']:.1%}"))
             if one["events"] > 0 if one["side"] == "at most" else one["events"] < one["trials"]:
@@ -229,7 +229,7 @@ def _clocks(work: Path, planned: Sequence[Step], failed: list[str]) -> str:
     """Return the range of the clock in the samples of each run, beside the device's own."""
     rows = []
     for step in (step for step in planned if step.kind == "run"):
-        sets = [line for line in _lines(work / step.file) if line.get("kind") == "set"]
+        sets = [line for line in lines_of(work / step.file) if line.get("kind") == "set"]
         blocks = [
             block for line in sets for of in line["blocks"].values() for block in of if block.get("mode")
         ]
@@ -245,24 +245,26 @@ def _clocks(work: Path, planned: Sequence[Step], failed: list[str]) -> str:
 
 
 def _records(file: Path) -> list[Json]:
-    return [line for line in _lines(file) if line.get("kind") == "record"]
+    return [line for line in lines_of(file) if line.get("kind") == "record"]
 
 
-def _lines(file: Path) -> Iterator[Json]:
+def lines_of(file: Path) -> Iterator[Json]:
     """Yield the lines of a run file; the last may be cut off."""
     for line in file.read_text("utf-8", "replace").splitlines() if file.is_file() else ():
         try:
-            yield json.loads(line)
+            found = json.loads(line)
         except ValueError:
             return
+        yield found
 
 
-def _json(file: Path) -> Json:
+def json_of(file: Path) -> Json:
+    """Return the object in a file; an empty one where there is none, or a kill cut it off."""
     try:
-        found: Json = json.loads(file.read_text("utf-8"))
+        found = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found
+    return found if isinstance(found, dict) else {}
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import torch
 from findings import ANCHORS, summary
 from steps import FUSED, Step, steps
 from tree import use_tree
@@ -145,7 +150,7 @@ def test_a_dry_run_goes_through_every_step_and_a_second_visit_has_nothing_left(t
         str(tmp_path / "out"),
     ]
     first = subprocess.run(words, capture_output=True, text=True, check=False)
-    state = json.loads((tmp_path / "out" / "steps" / "state.json").read_text())
+    state = json.loads((tmp_path / "out" / "steps" / "state.json").read_text())["steps"]
     assert {name: one["complete"] for name, one in state.items()} == {
         step.name: True for step in steps("cpu", ("sdpa_flash", "eager"))
     }, first.stdout
@@ -153,3 +158,157 @@ def test_a_dry_run_goes_through_every_step_and_a_second_visit_has_nothing_left(t
     second = subprocess.run(words, capture_output=True, text=True, check=False)
     assert "s left" not in second.stdout
     assert "2 of 2 wrong backends were refused, and 0 of 1 right ones" in second.stdout
+
+
+# --- a folder that can't be used, and visits that end in the middle ---------------------------------
+
+
+def begun(folder: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, str(HERE / "campaign.py"), "--out", str(folder / "out"), *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **more
+    )
+
+
+def went(folder: Path, *words: str, **more: Any) -> tuple[int, str, str]:
+    """A visit's status, and its output on stdout and stderr."""
+    process = begun(folder, *words, **more)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def state(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "out" / "steps" / "state.json").read_text())
+
+
+def pretend_card(folder: Path, name: str) -> dict[str, str]:
+    """The environment in which nvidia-smi tells a card of this name; "" for its error, on stdout."""
+    program = folder / f"bin-{name}" / "nvidia-smi"
+    program.parent.mkdir()
+    cells = ", ".join([name, *["1"] * 10]) if name else "No devices were found"
+    program.write_text(f"#!/bin/sh\necho '{cells}'\n")
+    program.chmod(0o755)
+    return os.environ | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+NOTHING = ("--seconds", "0")
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "summary.md").write_text("mine")
+    code, _, err = went(tmp_path, *NOTHING)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.endswith("summary.md is there already, and no campaign wrote it: choose another folder\n")
+    assert (out / "summary.md").read_text() == "mine"
+    (out / "summary.md").unlink()
+    (out / "steps" / "mine").mkdir(parents=True)
+    code, _, err = went(tmp_path, *NOTHING)
+    assert code == 2
+    assert err.endswith("steps has files that no campaign wrote: choose another folder\n")
+
+
+def test_a_folder_that_cant_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    code, _, err = went(tmp_path, *NOTHING)
+    assert code == 2
+    assert err.startswith("campaign: ")
+    assert "File exists" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_campaign_has_one_device(tmp_path: Path) -> None:
+    """Else a dry run would count for the card, or two cards would be one."""
+    (dry := tmp_path / "dry").mkdir()
+    (real := tmp_path / "real").mkdir()
+    one, other, none = (pretend_card(tmp_path, name) for name in ("A card", "Another card", ""))
+    went(dry, "--dry", *NOTHING)
+    went(real, *NOTHING, env=none)
+    assert state(real)["card"] == ""
+    went(real, *NOTHING, env=one)
+    assert state(real)["card"] == "A card"
+    code, _, err = went(dry, *NOTHING, env=one)
+    assert (code, "has a campaign on cpu, and this one is on A card: choose another" in err) == (2, True)
+    code, _, err = went(real, *NOTHING, env=other)
+    assert (code, "has a campaign on A card, and this one is on Another card" in err) == (2, True)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.slow
+def test_without_a_device_each_visit_looks_for_one_and_ends(tmp_path: Path) -> None:
+    for _ in range(2):
+        code, out, _ = went(tmp_path)
+        assert code == 1
+        assert [line.split()[-1] for line in out.splitlines() if " s left: " in line] == ["environment"]
+        assert (
+            "- torch finds no CUDA device; --dry, with another folder, makes every step on the CPU\n" in out
+        )
+        assert not (tmp_path / "out" / "steps" / "peaks.json").exists()
+
+
+def test_a_full_disk_is_a_sentence_and_the_next_visit_goes_on(tmp_path: Path) -> None:
+    went(tmp_path, "--dry", *NOTHING)
+    summary = tmp_path / "out" / "summary.md"
+    summary.unlink()
+    summary.symlink_to("/dev/full")
+    code, _, err = went(tmp_path, "--dry", *NOTHING)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.endswith("No space left on device; the same command goes on from what is there\n")
+    summary.unlink()
+    code, out, _ = went(tmp_path, "--dry", *NOTHING)
+    assert (code, "not done yet: environment" in out) == (1, True)
+
+
+def test_files_that_a_kill_cut_off_are_made_again(tmp_path: Path) -> None:
+    went(tmp_path, "--dry", *NOTHING)
+    folder = tmp_path / "out" / "steps"
+    for name in ("state.json", "environment.json", "peaks.json", "aa.json", "half.jsonl"):
+        (folder / name).write_text('{"kind": "manifest"}\n{"gpu": tr')
+    code, out, err = went(tmp_path, "--dry", *NOTHING)
+    assert (code, err) == (1, "")
+    assert "not done yet: environment, peaks, half" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_visit_that_is_stopped_takes_its_step_with_it_and_the_next_goes_on(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    words = ("--dry", "--only", "half")
+    process, file = begun(tmp_path, *words), tmp_path / "out" / "steps" / "half.jsonl"
+    while not (file.is_file() and file.read_bytes().count(b"\n") > 2):
+        assert process.poll() is None
+        time.sleep(0.01)
+    (step,) = psutil.Process(process.pid).children()
+    code, _, err = went(tmp_path, *words)
+    assert (code, "another campaign writes to" in err) == (2, True)
+    process.send_signal(number)
+    _, err = process.communicate()
+    psutil.wait_procs([step], timeout=30)
+    assert not step.is_running()
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert err == "campaign: stopped; the same command goes on from what is there\n"
+    begun_with = file.read_bytes()
+    code, out, _ = went(tmp_path, *words)
+    assert code == 0, out
+    assert file.read_bytes().startswith(begun_with.rpartition(b"\n")[0])
+    assert state(tmp_path)["steps"]["half"]["complete"]
+
+
+def test_an_old_python_is_a_sentence(tmp_path: Path) -> None:
+    """Python 3.10 has no tomllib."""
+    code = (
+        "import runpy, sys; sys.modules['tomllib'] = None\n"
+        f"sys.argv = {[str(HERE / 'campaign.py'), '--help']}; sys.path.insert(0, {str(HERE)!r})\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("Python 3.11 or later is needed; this is ")
+    assert done.stderr.count("\n") == 1

@@ -9,9 +9,14 @@ an installed distribution, and a plain copy has none. Needs only the standard li
 from __future__ import annotations
 
 import os
+import platform
 import sys
-import tomllib
 from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    sys.exit(f"Python 3.11 or later is needed; this is {platform.python_version()}")
 
 TREE = Path(__file__).resolve().parents[2]
 PLUGINS = ("attnbench-selftest", "attnbench-triton", "attnbench-cuda")

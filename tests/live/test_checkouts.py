@@ -107,20 +107,6 @@ def test_from_a_worktree_of_the_users_own_with_few_files(busy: Project, tmp_path
     assert state(busy.repo) == before
 
 
-@pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError, SystemExit])
-def test_it_is_removed_after_an_error_and_after_ctrl_c(
-    busy: Project, own_temporary_folder: Path, failure: type[BaseException]
-) -> None:
-    def broken_off() -> None:
-        with checkouts(repository_of(busy.repo)) as ours:
-            assert ours.add("HEAD", "base").exists()
-            raise failure
-
-    with pytest.raises(failure):
-        broken_off()
-    assert list(own_temporary_folder.iterdir()) == []
-
-
 def test_a_checkout_that_fails_is_one_sentence_and_leaves_nothing(
     busy: Project, own_temporary_folder: Path
 ) -> None:

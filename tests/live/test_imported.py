@@ -139,10 +139,3 @@ def test_a_module_that_is_compiled_itself(project: Install) -> None:
     (there.repo / f"mini_i{EXTENSION_SUFFIXES[0]}").write_bytes(b"")
     with pytest.raises(BadInput, match="compiled code"):
         names_of(there.repo, "mini_i")
-
-
-def test_attnbench_itself_is_found_wherever_it_is() -> None:
-    import attnbench
-
-    (place,) = imported("attnbench").locations
-    assert place.samefile(Path(attnbench.__file__).parent)

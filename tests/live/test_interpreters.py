@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import subprocess
 import sys
 import sysconfig
@@ -94,14 +93,6 @@ def test_what_answers_something_else_is_refused(tmp_path: Path, code: str) -> No
         ask(side, ())
 
 
-def test_an_attnbench_from_before_there_were_sides_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "attnbench").mkdir()
-    (tmp_path / "attnbench" / "__init__.py").write_text("")
-    side = Side("base", "old", sys.executable, (str(tmp_path),), tree=str(tmp_path))
-    with pytest.raises(BadInput, match="has an attnbench that can't be asked what it has"):
-        ask(side, ())
-
-
 def test_one_that_never_answers_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnbench.live.sides._ANSWER_WITHIN_S", 0.2)
     (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
@@ -148,14 +139,3 @@ def test_what_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "plain.txt").write_text("no program")
     with pytest.raises(BadInput, match="no interpreter"):
         interpreter(word)
-
-
-def test_what_makes_a_side_is_its_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/mine")
-    side = Side("base", "main", "python", ("/tree/src", "/mine"), tree="/tree", not_from="/user")
-    assert side.environment() == {
-        "PYTHONPATH": f"/tree/src{os.pathsep}/mine",
-        "PYTHONSAFEPATH": "1",
-        "ATTNBENCH_NOT_FROM": "/user",
-    }
-    assert "PYTHONPATH" not in side_of_python("head").environment()

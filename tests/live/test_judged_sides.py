@@ -24,7 +24,6 @@ def has(tree: str, **changed: object) -> Facts:
         versions={"python": "3.12.1", "torch": "2.6.0"},
         files={"fast": f"{tree}/src/fast.py"},
         backends={"quick": "fast"},
-        rules={},
         elsewhere={},
         strays=(),
         faults=(),
@@ -37,10 +36,6 @@ def refused(base: Facts, head: Facts, *, one: Side = BASE, other: Side = HEAD) -
         refuse_what_misleads(one, other, {"base": base, "head": head})
     assert "\n" not in str(failure.value)
     return str(failure.value)
-
-
-def test_two_sides_with_their_own_code_are_fine() -> None:
-    refuse_what_misleads(BASE, HEAD, {"base": has("/b"), "head": has("/h")})
 
 
 def test_a_side_whose_workers_say_something_else_is_named() -> None:

@@ -52,21 +52,6 @@ def test_what_names_none_is_refused(there: Project, ref: str) -> None:
     assert ("did you mean 'main'?" in str(failure.value)) == (ref == "mian")
 
 
-def test_a_branch_that_reads_as_an_option_has_a_longer_name(there: Project) -> None:
-    run_git(there.repo, "update-ref", "refs/heads/-x", "HEAD")
-    repository = repository_of(there.repo)
-    assert commit_of(repository, "refs/heads/-x") == commit_of(repository, "HEAD")
-    with pytest.raises(BadInput, match="reads as an option: give refs/heads/-x"):
-        commit_of(repository, "-x")
-
-
-def test_files_from_where_git_does_not_find_their_repository(there: Project, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    run_git(there.repo, "config", "core.worktree", str(tmp_path / "elsewhere"))
-    with pytest.raises(BadInput, match=r"core\.worktree"):
-        repository_of(there.repo)
-
-
 def test_a_shallow_clone_is_told_what_it_lacks(there: Project, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     run_git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{there.repo}", str(clone))

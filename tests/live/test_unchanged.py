@@ -61,7 +61,7 @@ def side(label: Any, tree: Path, files: dict[str, str]) -> tuple[Side, Facts]:
         protocol="1", attnbench="/site/attnbench/__init__.py", versions=VERSIONS,
         files={module: str(path) for module, path in modules.items()} | {"theirs": f"{outside}/theirs.py"},
         backends={name: module for name, (module, _) in PLUGINS.items()},
-        rules={}, elsewhere={}, strays=(), faults=(),
+        elsewhere={}, strays=(), faults=(),
     )  # fmt: skip
     paths = (str(tree), str(outside))
     return Side(label, label, "/usr/bin/python", paths, commit=label * 8, tree=str(tree)), facts

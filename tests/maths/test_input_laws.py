@@ -168,13 +168,6 @@ def test_rows_are_undone_alone_as_with_all_others() -> None:
     np.testing.assert_array_equal(invert(case, change, output, rows), whole[:, :, rows])
 
 
-def test_a_change_says_what_it_changes() -> None:
-    case = small_case(B=1, Lq=5)
-    assert str(identity(case)) == "nothing changed"
-    some = replace(identity(case), queries=np.array([1, 0, 2, 3, 4]), signs=-np.ones(case.D))
-    assert str(some) == "queries permuted, signs of features of q and k flipped"
-
-
 @pytest.mark.parametrize("rule", EVERY)
 def test_inputs_come_out_that_nobody_has_seen(rule: str) -> None:
     """From one draw as many as are asked for, with hardly a row of any array as it was."""

@@ -173,15 +173,6 @@ def test_latent_attention_is_expanded_in_a_prefill_and_absorbed_in_a_decode() ->
     assert f"# {told}" in suite.text
 
 
-def test_every_suite_that_there_is_parses() -> None:
-    for name, fields in PUBLISHED.items():
-        try:
-            suite = model_suite(describe(fields))
-        except BadInput:
-            continue
-        assert len(cases(suite)) == suite.cases > 0, name
-
-
 @pytest.mark.parametrize(
     ("suite", "name", "prefill", "decode"),
     [
@@ -272,12 +263,6 @@ def test_a_run_of_a_config_is_sent_to_the_command_that_makes_a_suite() -> None:
     done = CliRunner().invoke(attnbench, ["run", "config.json"], prog_name="attnbench")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "attnbench suite from-config makes one" in done.stderr
-
-
-def test_a_config_that_can_not_be_read_is_named(tmp_path: Path) -> None:
-    done = CliRunner().invoke(attnbench, ["suite", "from-config", str(tmp_path)], prog_name="attnbench")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"attnbench: can't read the config '{tmp_path}': ")
 
 
 def test_names_in_a_config_stay_on_their_line(tmp_path: Path) -> None:

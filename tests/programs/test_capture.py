@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -290,3 +291,47 @@ def test_a_program_of_torchs_rarer_kinds_runs_as_it_does_alone(tmp_path: Path) -
         f"scaled_dot/B2-H4-Lq16-Lk20-D8/causal:lower_right/BHLD{threads}": 1,
         f"scaled_dot/H2-L5-D4/BLHD{threads}": 1,
     }
+
+
+@pytest.mark.parametrize("layer", ["attention", "multihead", "flex"])
+def test_masks_are_not_read_while_a_cuda_graph_is_captured(
+    layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading one waits for the device, which would end the program's capture."""
+    from torch.nn.attention import flex_attention as flex
+
+    q, mask = torch.randn(1, 2, 16, 8), torch.ones(16, 16).tril().bool()
+    multihead = nn.MultiheadAttention(16, 2, batch_first=True)
+    x = torch.randn(1, 16, 16)
+    block_mask = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu")
+    calls = {
+        "attention": lambda: functional.scaled_dot_product_attention(q, q, q, attn_mask=mask),
+        "multihead": lambda: multihead(x, x, x, attn_mask=~mask, need_weights=True),
+        "flex": lambda: flex.flex_attention(q, q, q, block_mask=block_mask),
+    }
+
+    def read(*_: object) -> None:
+        raise AssertionError("a mask was read")
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with attnbench.capture() as captured, monkeypatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("numpy", "cpu", "item", "__bool__", "__float__"):
+            patch.setattr(torch.Tensor, name, read)
+        calls[layer]()
+    (note,) = captured.captured.notes
+    assert note.endswith("ValueError: its mask can't be read while a CUDA graph is captured")
+
+
+def test_a_mask_that_was_read_before_is_known_while_a_cuda_graph_is_captured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Programs call what they capture a few times before."""
+    q, mask = torch.randn(1, 2, 16, 8), torch.ones(16, 16).tril().bool()
+    with attnbench.capture() as calls:
+        functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+        monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    assert in_words(calls.captured) == {"scaled_dot/H2-L16-D8/causal/BHLD": 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from attnbench.reports.run import Run
@@ -14,8 +15,8 @@ HOSTILE = "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">&
 SURE, DOUBTFUL = 0.01, 0.3
 
 
-def case(length: int, *, rule: str = "scaled_dot", dtype: str = "float32") -> str:
-    return f"attention/{rule}/B1-H4-Lq{length}-Lk{length}-D64/none/{dtype}/cpu/forward"
+def case(length: int, *, rule: str = "scaled_dot", dtype: str = "float32", device: str = "cpu") -> str:
+    return f"attention/{rule}/B1-H4-Lq{length}-Lk{length}-D64/none/{dtype}/{device}/forward"
 
 
 def failed(text: str, backend: str, status: str, reason: str, **fields: Any) -> Record:
@@ -40,6 +41,8 @@ def run_of(
     *others: Record,
     name: str = "made.jsonl",
     cpu: str = "A made machine",
+    started: str = "2026-01-02T03:04:05+00:00",
+    facts: Mapping[str, Any] = MappingProxyType({}),
     off: float = SURE,
     finished: bool = True,
     **manifest: Any,
@@ -52,13 +55,13 @@ def run_of(
     ]
     records += others
     made = Manifest(
-        format=1, run_id=name, started="2026-01-02T03:04:05+00:00", attnbench="0.1.0",
+        format=1, run_id=name, started=started, attnbench="0.1.0",
         command=["attnbench", "run", "made", "--sets", "12"], named=[], compiled_on=None,
         cases=list(dict.fromkeys(record.case for record in records)),
         backends=list(dict.fromkeys(record.backend for record in records)),
         protocol={"sets": 12, "baseline": "eager", "memory_limit_bytes": 2**31},
         plugins=[PluginLine("backends", "attnbench", "0.1.0")],
-        environment={"cpu": cpu, "torch": "2.13.0", "governor": None}, **manifest,
+        environment={"cpu": cpu, "torch": "2.13.0", "governor": None} | dict(facts), **manifest,
     )  # fmt: skip
     path = Path(name)
     return Run(

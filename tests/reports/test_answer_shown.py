@@ -13,6 +13,7 @@ from page_runs import FAILED, TIMES, case, failed, run_of
 
 from attnbench.api import load
 from attnbench.reports.answer import SUMMARY, busy_text, cases_grid, lead_text
+from attnbench.reports.judged import Part
 from attnbench.reports.run import Run
 from attnbench.reports.table import View, table
 from attnbench.types.record import Accuracy, Record
@@ -26,7 +27,7 @@ def smoke() -> Run:
 
 
 def shown(run: Run, width: int = 100, **view: bool) -> str:
-    return table(run.judged, run.answers[0], View(width, **view))
+    return table(run.parts, View(width, **view))
 
 
 @pytest.mark.parametrize(("width", "lines"), [(100, 45), (80, 55)])
@@ -94,8 +95,8 @@ def test_a_tie_names_as_many_as_there_is_room_for() -> None:
     (answer,) = run_of({case(64): {"eager": 1.0} | alike, case(128): {"eager": 1.0}}).answers
     assert answer is not None
     assert "tie with " in lead_text(answer.leads[0])
-    judged = run_of({case(64): alike, case(128): alike}).judged
-    texts = {width: cases_grid(judged, answer, width).rows[0][-1] for width in (200, 60, 45)}
+    parts = [Part(run_of({case(64): alike, case(128): alike}).judged, answer)]
+    texts = {width: cases_grid(parts, width).rows[0][-1] for width in (200, 60, 45)}
     assert [text.count(",") for text in texts.values()] == [2, 1, 0]
     assert [text.split("+")[1] for text in texts.values()] == ["3", "4", "5"]
 

@@ -32,23 +32,21 @@ def test_the_sum_of_each_backend_and_where_it_loses_most() -> None:
             assert total.interval.low <= total.ms <= total.interval.high
     assert {one.backend for one in answer.totals} == {None, *(record.backend for record in run.records
                                                                if record.status == "ok")}  # fmt: skip
-    text = render(counted.judged, "table", answer=answer)
+    text = render(counted.parts, "table")
     head_line, first, *others = text[text.index("all counted calls") :].splitlines()
     assert head_line.split() == ["all", "counted", "calls", "time", "interval", "loses", "most", "in", "case"]
     assert first.startswith("the fastest of each case")
     (slow,) = [line for line in others if line.startswith("sdpa_math")]
     # At L = 128 it takes 0.34 · 0.496 ms longer than eager, a thousand times.
     assert slow.endswith("220 ms in 5, 170 ms in 1, 44 ms in 4")
-    assert "| all counted calls | time | interval | loses most in case |" in render(
-        counted.judged, "markdown", answer=answer
-    )
+    assert "| all counted calls | time | interval | loses most in case |" in render(counted.parts, "markdown")
     step = [row for row in counted.summary_rows if row["kind"] == "step"]
     assert [row["median_ms"] for row in step] == [total.ms for total in answer.totals]
 
 
 def test_without_counts_nothing_is_summed() -> None:
     run = attnbench.load(REFERENCE)
-    assert "all counted calls" not in render(run.judged, "table", answer=run.answers[0])
+    assert "all counted calls" not in render(run.parts, "table")
 
 
 def test_a_shard_has_no_total_of_a_step() -> None:
@@ -78,4 +76,4 @@ def test_a_case_without_a_time_is_named_and_left_out_of_the_sum() -> None:
     (answer,) = counted.answers
     assert answer is not None
     assert answer.totals[0].by_case.keys() == {*head.cases} - {lost}
-    assert "all counted calls but case 3 " in render(counted.judged, "table", answer=answer)
+    assert "all counted calls but case 3 " in render(counted.parts, "table")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,5 +28,5 @@ def odd_plugins() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def pool(odd_plugins: None) -> Iterator[WorkerPool]:
     """A server with torch and a verifier, for all tests of a module."""
-    with WorkerPool(Options(budget_s=0.01, sets=2, timeout_s=30)) as opened:
+    with closing(WorkerPool(Options(budget_s=0.01, sets=2, timeout_s=30))) as opened:
         yield opened

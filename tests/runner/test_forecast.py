@@ -100,6 +100,8 @@ def test_cells_are_those_that_are_not_refused_before_they_start() -> None:
     assert of(elsewhere).cells == 1
     assert of(replace(elsewhere, named=("flex",))).cells == 2
     assert of(plan(PLAIN, backends=names), free=100).cells == 0
+    # The memory of a device is another than that of this machine.
+    assert of(plan(PLAIN.replace("cpu", "cuda")), free=100).cells == 2
     assert of(plan(PLAIN, backends=("fused_multihead",))).cases[0].total_s == 0
 
 

@@ -18,12 +18,9 @@ from hypothesis import strategies as st
 from attnbench.runner import machine
 from attnbench.runner.link import oom_kills, wait_until_ended
 from attnbench.runner.machine import (
-    CoreTime,
     allowed_cpus,
-    busy_shares,
     busy_warning,
     check_threads,
-    core_times,
     cpu_quota,
     environment,
     sharing_note,
@@ -200,35 +197,11 @@ def test_processes_killed_for_lack_of_memory_are_counted_as_the_system_does() ->
 
 # --- cores that other work uses -------------------------------------------------------------------
 
-STAT = """\
-cpu  300 0 60 900 40 0 0 20 7 0
-cpu0 100 10 20 600 30 1 2 3 50 5
-cpu12 200 0 40 300 10 0 0 17 0 0
-intr 5 cpu3 1 1
-ctxt 1
-"""
 
-
-def test_a_core_is_as_busy_as_between_two_readings() -> None:
-    """Without guests twice, and with the time that a host took."""
-    assert core_times(STAT) == {0: CoreTime(136, 766), 12: CoreTime(257, 567)}
-    assert core_times("") == {}
-    before = {0: CoreTime(100, 1000), 1: CoreTime(0, 1000), 2: CoreTime(5, 5)}
-    after = {0: CoreTime(125, 1100), 1: CoreTime(100, 1100), 3: CoreTime(1, 1)}
-    assert busy_shares(before, after) == {0: 0.25, 1: 1.0}
-    assert busy_shares(before, before) == {0: 0, 1: 0, 2: 0}
-
-
-def test_cores_are_watched_only_where_the_system_counts_their_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_share_of_each_core_is_told() -> None:
     shares = watch_cores(0.02)
     assert set(allowed_cpus()) <= set(shares)
     assert all(0 <= share <= 1 for share in shares.values())
-    slept: list[float] = []
-    monkeypatch.setattr(machine.time, "sleep", slept.append)
-    assert watch_cores(7, tmp_path / "nothing") == {}
-    assert slept == []
 
 
 @pytest.mark.parametrize(

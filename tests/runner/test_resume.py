@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from run_parts import CAUSAL, PLAIN, run_of
 
 import attnbench
@@ -168,6 +169,19 @@ def test_a_run_goes_on_only_with_the_code_that_it_was_begun_with(tmp_path: Path)
     # A plugin that the run does not need may be another.
     check_same_plugins(("eager",), cases, manifest, load_wanted([str(file)]))
     check_same_plugins(("eager",), cases, manifest, load_wanted())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_run_on_a_device_goes_on_only_with_that_device(whole: StoredRun, tmp_path: Path) -> None:
+    """Else its other backends would be unavailable for good, or their times be those of another device."""
+    path = tmp_path / "run.jsonl"
+    data = cut(whole, 2, path, changed=True).replace(b'"cuda_devices":[]', b'"cuda_devices":["A GPU"]')
+    path.write_bytes(data.replace(b"/float32/cpu/", b"/float32/cuda/"))
+    with pytest.raises(BadInput, match="the run was begun on A GPU, and here is no CUDA device: go on there"):
+        attnbench.resume(path)
+    assert len(kinds(path)) == 2
+    path.write_bytes(data)
+    assert len(attnbench.resume(path).records) == 6, "a run on the CPU goes on"
 
 
 # --- processes that are killed --------------------------------------------------------------------

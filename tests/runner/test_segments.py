@@ -188,11 +188,12 @@ def test_a_slot_lasts_from_the_end_of_the_one_before_to_the_beginning_of_the_nex
 
 PARENT = """
 import sys
+from contextlib import closing
 from bench import open_bench, take
 from attnbench.runner.options import Options
 from attnbench.runner.pool import WorkerPool
 
-with WorkerPool(Options()) as shop, open_bench(shop) as bench:
+with closing(WorkerPool(Options())) as shop, open_bench(shop) as bench:
     with bench.children("honest1", "third_hang", "honest2") as links:
         print(*(link.pid for link in links.values()), flush=True)
         take([*links] * 5, links, patience_s=1000)

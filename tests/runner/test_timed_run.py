@@ -203,7 +203,6 @@ def test_inputs_change_from_segment_to_segment_and_are_verified(steady: StoredRu
         # From each segment the last call, the first on refreshed inputs, mostly the one before it, and the
         # last of some samples.
         assert all(STRETCHES <= calls <= 8 * STRETCHES for calls in line.verified_calls.values())
-        assert line.checking_s > 0
         assert all(1 <= len(trace) <= BEFORE_SLOTS.most_calls + 1 for trace in line.warmup_ns.values())
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from attnbench import __version__
 from attnbench.cli import attnbench
-from attnbench.plugins.registry import load_wanted
 from attnbench.starter.package import names_of, next_lines, package
 
 ROOT = Path(__file__).parents[2]
@@ -51,13 +50,6 @@ def test_no_template_is_left_in_a_name() -> None:
     for path, text in package(names_of("example")).items():
         wanted = {"${{ matrix.python }}", "$GITHUB_BASE_REF"} if path.endswith("ci.yml") else set()
         assert {*re.findall(r"\$(?:{{.*?}}|\w+)", text)} == wanted, path
-
-
-def test_its_module_is_a_plugin_without_a_fault(tmp_path: Path) -> None:
-    file = tmp_path / "fresh.py"
-    file.write_text(package(names_of("fresh"))["src/attnbench_fresh/__init__.py"])
-    registry = load_wanted([str(file)])
-    assert registry.backends["fresh"].source.distribution == "fresh.py"
 
 
 def lines_to_run() -> list[str]:

@@ -45,9 +45,17 @@ def test_runs_of_several_machines_do_not_mix() -> None:
         run_of(ok("eager", 1.0), started=day(n), environment=environment)
         for n, environment in enumerate(machines, start=1)
     ]
+    assert days(history(runs)) == [("eager", 1, None), ("eager", 3, 1), ("eager", 2, None), ("eager", 4, 2)]
+
+
+def test_a_step_that_was_measured_otherwise_says_how() -> None:
+    runs = [
+        run_of(ok("eager", 1.0), started=day(n), environment={"cpu": "Zen", "torch": torch})
+        for n, torch in enumerate(("2.9", "2.10", "2.9"), start=1)
+    ]
     steps = history(runs)
-    assert [before for _, _, before in days(steps)] == [None, None, 1, 2]
-    assert [s.why for s in steps] == ["", "not measured as before: cpu (Zen, then Xeon)", "", ""]
+    assert [before for _, _, before in days(steps)] == [None, None, 1]
+    assert [s.why for s in steps] == ["", "not measured as before: torch (2.9, then 2.10)", ""]
 
 
 def test_cases_and_backends_are_chosen() -> None:

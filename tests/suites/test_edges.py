@@ -5,16 +5,17 @@ from math import prod
 from typing import Any
 
 import pytest
+from make_edges import FILE, MOST, MOST_HALF, MOST_TANH, possible, text
+from make_edges import VALUES as OTHERS
 
 from attnbench.cases.ids import case_id
+from attnbench.cases.suites import read_suite
 from attnbench.rules import attnbench_rules
-from attnbench.suites.edges import MOST, MOST_HALF, MOST_TANH, edges, possible
-from attnbench.suites.edges import VALUES as OTHERS
 from attnbench.types.case import Case
 from attnbench.types.mask import mask_text
 
 VALUES = {"rule": tuple(rule.name for rule in attnbench_rules())} | OTHERS
-SUITE = edges(VALUES["rule"])
+SUITE = read_suite(FILE)
 
 
 def conditions(case: Case) -> dict[str, Any]:
@@ -59,6 +60,10 @@ def test_every_two_conditions_that_can_meet_do(left: str, right: str) -> None:
         pair = {left: a, right: b}
         meets = any(row[left] == a and row[right] == b for row in ROWS)
         assert meets == can_meet(pair), pair
+
+
+def test_the_file_is_what_its_script_writes() -> None:
+    assert FILE.read_text(encoding="utf-8") == text()
 
 
 def test_it_is_a_selection_and_not_a_product() -> None:

@@ -26,8 +26,11 @@ class FakeStream:
         self._cuda = cuda
         self.done_ns = 0
 
-    def push(self, ns: int) -> None:
-        self.done_ns = max(self.done_ns, self._cuda.host_ns) + ns
+    def push(self, ns: int) -> tuple[int, int]:
+        """Queue work; return when it begins and ends."""
+        begin = max(self.done_ns, self._cuda.host_ns)
+        self.done_ns = begin + ns
+        return begin, self.done_ns
 
     def wait_stream(self, other: FakeStream) -> None:
         graph = self._cuda.capturing
@@ -84,27 +87,33 @@ class FakeGraph:
 
     def replay(self) -> None:
         assert self.origin is not None
+        upload_ns = 0 if self.replays else self.cuda.upload_ns
         self.replays += 1
         self.cuda.happened.append("replay")
         self.cuda.launched(self.cuda.node_ns * len(self.kernels))
-        self.cuda.current.push(self.ends_ns[self.origin])
+        self.cuda.worked.append(self.cuda.current.push(upload_ns + self.ends_ns[self.origin]))
         for effect in self.effects:
             effect()
 
 
 @dataclass
 class FakeCuda:
-    """Stands for ``torch.cuda``. launch_ns: what the host takes to launch anything.
+    """Stands for ``torch.cuda``.
 
-    node_ns: besides, for each kernel of a graph. delay_ns: a function that gives what a launch takes besides.
-    l2_bytes, clock_khz: as its properties say. clock_mhz: as it runs now; None where it can't be told.
-    slows: whether work takes longer at a lower clock. can_spin: whether it has ``_sleep``. event_grain_ns:
-    the resolution of events. happened: what was asked for, in order. hit_bytes: of each kernel that reads
-    something, how much was in the cache, and whether the cache had been overwritten just before.
+    launch_ns: what the host takes to launch anything. node_ns: besides, for each kernel of a graph. delay_ns:
+    a function that gives what a launch takes besides. wait_ns: what the host takes to wait for a device that
+    is idle. upload_ns: what the device takes besides to replay a graph for the first time. l2_bytes,
+    clock_khz: as its properties say, 0 where they say nothing. clock_mhz: as it runs now; None where it can't
+    be told. slows: whether work takes longer at a lower clock. can_spin: whether it has ``_sleep``.
+    event_grain_ns: the resolution of events. happened: what was asked for, in order. worked: when kernels and
+    graphs of a call began and ended. hit_bytes: of each kernel that reads something, how much was in the
+    cache, and whether the cache had been overwritten just before.
     """
 
     launch_ns: int = 10_000
     node_ns: int = 0
+    upload_ns: int = 0
+    wait_ns: int = 0
     delay_ns: Callable[[], int] = lambda: 0
     l2_bytes: int = 50 * 2**20
     clock_khz: int = 2_000_000
@@ -116,6 +125,7 @@ class FakeCuda:
     host_ns: int = 0
     streams: list[FakeStream] = field(default_factory=list)
     graphs: list[FakeGraph] = field(default_factory=list)
+    worked: list[tuple[int, int]] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     cache: dict[str, int] = field(default_factory=dict)
     hit_bytes: list[tuple[int, bool]] = field(default_factory=list)
@@ -150,7 +160,7 @@ class FakeCuda:
             return
         self.happened.append("kernel")
         self.launched()
-        stream.push(self._at_clock(ns))
+        self.worked.append(stream.push(self._at_clock(ns)))
         if reads:
             hits = sum(self._touch(name, count) for name, count in reads.items())
             self.hit_bytes.append((hits, self.overwritten))
@@ -191,6 +201,11 @@ class FakeCuda:
     def current_stream(self) -> FakeStream:
         return self.current
 
+    @property
+    def idle(self) -> bool:
+        """Whether all work is done."""
+        return all(stream.done_ns <= self.host_ns for stream in self.streams)
+
     @contextmanager
     def stream(self, stream: FakeStream) -> Iterator[None]:
         before, self.current = self.current, stream
@@ -217,15 +232,15 @@ class FakeCuda:
         if self.capturing is not None:
             raise RuntimeError("operation not permitted when stream is capturing")
         self.happened.append("idle")
-        self.host_ns = max(self.host_ns, *(stream.done_ns for stream in self.streams))
+        self.host_ns = max(self.host_ns, *(stream.done_ns for stream in self.streams)) + self.wait_ns
 
     def current_device(self) -> int:
         return 0
 
     def get_device_properties(self, device: int) -> Any:
         assert device == 0
-        stated = {"L2_cache_size": self.l2_bytes} | ({"clock_rate": self.clock_khz} if self.clock_khz else {})
-        return SimpleNamespace(**stated)
+        stated = {"L2_cache_size": self.l2_bytes, "clock_rate": self.clock_khz}
+        return SimpleNamespace(**{name: value for name, value in stated.items() if value})
 
     def clock_rate(self) -> int:
         self.happened.append("clock")
@@ -234,8 +249,12 @@ class FakeCuda:
         return self.clock_mhz
 
     def _spin(self, cycles: int) -> None:
+        ns = cycles * 1000 // (self.clock_mhz or 1900) if self.slows else cycles // 2
+        if self.capturing is not None and self.current in self.capturing.ends_ns:
+            self.capturing.add(self.current, ns, None)
+            return
         self.host_ns += MARK_NS
-        self.current.push(cycles * 1000 // (self.clock_mhz or 1900) if self.slows else cycles // 2)
+        self.current.push(ns)
 
     def _at_clock(self, ns: int) -> int:
         return ns * self.clock_khz // (1000 * self.clock_mhz) if self.slows and self.clock_mhz else ns

@@ -75,12 +75,17 @@ def squaring(cuda: FakeCuda, lengths: list[int], stream: FakeStream | None = Non
     return call
 
 
-@given(LENGTHS, DELAYS, CALLS, st.integers(0, 2_000), st.integers(500, 40_000), st.booleans())
-def test_the_time_is_that_of_the_kernels_whatever_the_launches_take(
-    lengths: list[int], delays: list[int], calls: int, node_ns: int, launch_ns: int, cold: bool
+@given(
+    LENGTHS, DELAYS, CALLS, st.integers(0, 2_000), st.integers(500, 40_000), st.integers(0, 15_000),
+    st.booleans(),
+)  # fmt: skip
+def test_the_time_is_that_of_the_kernels_whatever_launching_and_waiting_take(
+    lengths: list[int], delays: list[int], calls: int, node_ns: int, launch_ns: int, wait_ns: int, cold: bool
 ) -> None:
     """The first samples too: a graph of many kernels takes far longer to launch than a call before."""
-    cuda = FakeCuda(launch_ns=launch_ns, node_ns=node_ns, event_grain_ns=GRAIN_NS)
+    cuda = FakeCuda(
+        launch_ns=launch_ns, node_ns=node_ns, wait_ns=wait_ns, upload_ns=50_000, event_grain_ns=GRAIN_NS
+    )
     take, call, a = timer(cuda, cold=cold), squaring(cuda, lengths), Cell()
     for _ in range(2):
         take(call, a, B, C, 1)
@@ -258,3 +263,157 @@ def test_short_hidden_work_that_only_prepares_the_output_is_missed_and_a_batch_i
     a.value = 5.0
     _, output = take(call, a, B, C, 4)
     assert output.value == (25.0 if cold else 9.0)
+
+
+def not_captured(cuda: FakeCuda, ns: int) -> Callable[..., None]:
+    """A call that a capture refuses, but that does not wait for the device."""
+
+    def call(a: object, b: object, c: object) -> None:
+        if cuda.capturing is not None:
+            raise RuntimeError("it can't be captured")
+        cuda.kernel(ns)
+
+    return call
+
+
+@given(st.integers(200, 5_000), st.integers(1, 12), st.integers(500, 150_000), st.integers(0, 15_000))
+def test_calls_that_are_launched_one_by_one_wait_for_each_other_on_the_device_alone(
+    ns: int, calls: int, launch_ns: int, wait_ns: int
+) -> None:
+    """From the third sample on: then it is known how long launching takes, and that nothing is hidden."""
+    cuda = FakeCuda(launch_ns=launch_ns, wait_ns=wait_ns)
+    take, call = timer(cuda), not_captured(cuda, ns)
+    for _ in range(2):
+        take(call, A_CELL, B, C, calls)
+    for _ in range(3):
+        before = cuda.host_ns
+        sample, _ = take(call, A_CELL, B, C, calls)
+        assert sample.wall_ns == calls * ns
+        assert sample.host_ns >= calls * launch_ns
+        # The head start is not much longer than it must be.
+        assert cuda.host_ns - before < calls * (2 * launch_ns + ns) + 100_000
+    assert take.mode == "launches"
+
+
+@given(LENGTHS, st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 10**7), st.booleans())
+def test_calls_begin_after_all_work_before_and_the_device_is_idle_afterwards(
+    lengths: list[int], counts: list[int], before_ns: int, cold: bool
+) -> None:
+    """New inputs are still being written when a sample is asked for."""
+    cuda = FakeCuda()
+    take, call, a = timer(cuda, cold=cold), squaring(cuda, lengths), Cell(2.0)
+    for calls in counts:
+        cuda.kernel(before_ns)
+        take.warm(call, a, B, C, 2)
+        take(call, a, B, C, calls)
+        assert cuda.idle
+    assert all(end <= begin for (_, end), (begin, _) in zip(cuda.worked, cuda.worked[1:], strict=False))
+
+
+@given(LENGTHS, st.integers(1, 20))
+def test_warm_calls_are_launched_and_waited_for(lengths: list[int], calls: int) -> None:
+    cuda = FakeCuda(launch_ns=100)
+    take = timer(cuda)
+    take.warm(squaring(cuda, lengths), A_CELL, B, C, calls)
+    assert len(cuda.worked) == calls * len(lengths)
+    assert not cuda.idle
+    take.settle()
+    assert cuda.idle
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+def test_what_happens_in_the_first_call_alone_is_in_the_first_sample_unless_it_is_captured(
+    calls: int,
+) -> None:
+    """Libraries compile, or wait for the device, when they are first called."""
+    cuda, first = FakeCuda(), [True]
+
+    def call(a: object, b: object, c: object) -> None:
+        cuda.kernel(1_000)
+        if first:
+            first.clear()
+            cuda.synchronize()
+            cuda.kernel(10**6)
+
+    take = timer(cuda)
+    times = [take(call, A_CELL, B, C, calls)[0].wall_ns for _ in range(3)]
+    assert times[1:] == [calls * 1_000] * 2
+    assert times[0] == pytest.approx(10**6 if calls == 1 else 5_000, rel=0.05)
+    assert take.mode == ("launches" if calls == 1 else "batch")
+
+
+def test_why_a_call_is_not_captured_is_told_also_after_single_calls() -> None:
+    cuda = FakeCuda()
+    take, call = timer(cuda), not_captured(cuda, 1_000)
+    for calls in (1, 1, 4):
+        take(call, A_CELL, B, C, calls)
+    assert take.refused == "RuntimeError: it can't be captured"
+
+
+def test_short_work_on_another_stream_adds_up_where_no_output_can_be_cleared() -> None:
+    cuda = FakeCuda(launch_ns=1_000)
+    hidden = cuda.Stream()
+    take = timer(cuda)
+
+    def call(a: object, b: object, c: object) -> None:
+        cuda.kernel(6_000, hidden)
+
+    for _ in range(3):
+        sample, _ = take(call, A_CELL, B, C, 4)
+    assert take.refused == "it leaves work on other streams"
+    assert sample.wall_ns >= 4 * 6_000
+
+
+def test_a_device_that_states_no_cache_is_flushed_by_more_than_any_has() -> None:
+    cuda = FakeCuda(l2_bytes=0)
+    timer(cuda, cold=True)(squaring(cuda, [1_000]), A_CELL, B, C, 2)
+    assert min(cuda.written) >= 2 * 126 * 2**20  # A B200's.
+
+
+def test_a_clock_that_is_not_told_is_asked_for_once() -> None:
+    cuda = FakeCuda(clock_mhz=None)
+    take, call = timer(cuda), squaring(cuda, [1_000])
+    assert [take(call, A_CELL, B, C, 2)[0].clock_mhz for _ in range(3)] == [0, 0, 0]
+    assert cuda.happened.count("clock") == 1
+
+
+def test_the_host_never_waits_longer_than_five_milliseconds_for_its_own_head_start() -> None:
+    cuda = FakeCuda(launch_ns=50_000_000)
+    take, call = timer(cuda), not_captured(cuda, 1_000)
+    for _ in range(3):
+        before = cuda.host_ns
+        take(call, A_CELL, B, C, 2)
+    assert cuda.host_ns - before < 2 * 50_000_000 + 6_000_000
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_work_that_is_hidden_in_the_first_call_or_only_later_is_included(cold: bool) -> None:
+    """Streams are looked at once. Before and after, waiting for the device shows work that is long.
+
+    The device works on it during the head start already.
+    """
+    cuda, hides = FakeCuda(l2_bytes=4096), [True]
+    hidden = cuda.Stream()
+
+    def call(a: object, b: object, c: object) -> None:
+        cuda.kernel(1_000, hidden if hides[0] else None)
+        cuda.kernel(1_000_000, hidden if hides[0] else None)
+
+    take = timer(cuda, cold=cold)
+    assert take(call, A_CELL, B, C, 1)[0].wall_ns == pytest.approx(1_001_000, rel=0.1)
+    hides[0] = False
+    for _ in range(2):
+        assert take(call, A_CELL, B, C, 1)[0].wall_ns == 1_001_000
+    assert take.refused == ""
+    hides[0] = True
+    assert take(call, A_CELL, B, C, 1)[0].wall_ns == pytest.approx(1_001_000, rel=0.1)
+
+
+def test_another_call_on_the_same_inputs_is_captured_anew() -> None:
+    cuda, a = FakeCuda(), Cell(2.0)
+    take = timer(cuda)
+    for ns in (1_000, 3_000):
+        call = squaring(cuda, [ns])
+        for _ in range(3):
+            sample, _ = take(call, a, B, C, 7)
+        assert sample.wall_ns == 7 * ns

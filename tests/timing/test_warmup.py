@@ -25,8 +25,7 @@ def calls(*ns: int, faults: tuple[int, ...] = ()) -> Callable[[], Sample]:
 
 
 def test_a_steady_trace_settles_as_soon_as_there_is_evidence() -> None:
-    trace, done = warm_up(calls(*[100] * 20), Limits(20, 10))
-    assert done
+    trace = warm_up(calls(*[100] * 20), Limits(20, 10))
     assert trace == [100] * 4
 
 
@@ -36,26 +35,23 @@ def test_a_slow_first_call_does_not_count_as_settled() -> None:
 
 
 def test_times_that_keep_falling_do_not_settle() -> None:
-    trace, done = warm_up(calls(*[int(1000 * 0.8**i) for i in range(30)]), Limits(20, 10))
-    assert not done
+    trace = warm_up(calls(*[int(1000 * 0.8**i) for i in range(30)]), Limits(20, 10))
     assert len(trace) == 20
 
 
 def test_time_is_up_after_one_call_that_takes_it_all() -> None:
-    trace, done = warm_up(calls(5), Limits(20, 0.0))
+    trace = warm_up(calls(5), Limits(20, 0.0))
     assert trace == [5]
-    assert not done
 
 
 def test_agreement_settles_nothing_before_the_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which a call takes a microsecond and nothing else does."""
     monkeypatch.setattr(warmup, "perf_counter_ns", count(step=1_000).__next__)
-    trace, done = warm_up(
+    trace = warm_up(
         lambda: Sample(1, 1_000, 1_000, 0, 0), Limits(most_calls=10**9, most_s=10.0, least_s=0.005)
     )
-    assert done
     assert len(trace) == 5_000
-    quick, _ = warm_up(calls(*[1_000] * 9), Limits(most_calls=10**9, most_s=10.0))
+    quick = warm_up(calls(*[1_000] * 9), Limits(most_calls=10**9, most_s=10.0))
     assert len(quick) == 4
 
 
@@ -86,12 +82,11 @@ def test_calm_calls_have_few_faults_or_always_as_many(
 def test_warming_up_goes_on_until_the_heap_has_grown() -> None:
     """As seen at L=512: each of the first calls finds less of its memory missing."""
     take = calls(*[20 * MS, 20 * MS, 15 * MS, 11 * MS, 10 * MS], faults=(4096, 4097, 2049, 6, 1))
-    trace, done = warm_up(take, Limits(20, most_s=0.0, calm_s=60.0))
-    assert (len(trace), done) == (4, False)
+    trace = warm_up(take, Limits(20, most_s=0.0, calm_s=60.0))
+    assert len(trace) == 4
 
 
 def test_times_that_agree_settle_nothing_while_memory_is_missing() -> None:
     take = calls(*[10 * MS] * 9, faults=(999, 500, 250, 125, 60, 30))
-    trace, done = warm_up(take, Limits(20, 60))
-    assert done
+    trace = warm_up(take, Limits(20, 60))
     assert len(trace) == 6

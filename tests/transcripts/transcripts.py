@@ -234,6 +234,48 @@ def _texts(folder: Path) -> dict[str, str]:
     return found
 
 
+DEVICES = (
+    ("AMD EPYC", [], (0,)),
+    ("Intel(R) Xeon(R) Platinum 8481C", [], (0, 1)),
+    ("AMD EPYC", [], (1,)),
+    ("AMD EPYC", ["NVIDIA H100 80GB HBM3"], (0,)),
+    ("AMD EPYC", ["NVIDIA A100-SXM4-80GB"], (0,)),
+    ("AMD EPYC", ["NVIDIA H100 80GB HBM3"], (1,)),
+)
+"""The runs of a made fleet: the processor, the cards, and the places of the cases that it measured."""
+
+
+def fleet(lines: list[str], *, moved: bool = False) -> list[str]:
+    """Make a merged file of one run: as if each device had measured some of its cases.
+
+    On the A100 the kernels ``bmm`` and ``sdpa_flash`` have changed their names. moved: the third run and the
+    second have changed their processors.
+    """
+    head = json.loads(lines[0])
+    made = []
+    for number, (cpu, cards, places) in enumerate(DEVICES):
+        other = DEVICES[3 - number][0] if moved and number in (1, 2) else cpu
+        cases = [head["cases"][place] for place in places]
+        environment = head["environment"] | {"cpu": other, "cuda_devices": cards}
+        named = {
+            "run_id": f"run-{number}{'-moved' if moved else ''}",
+            "started": f"2026-01-0{number + 1}T00:00:00+00:00",
+        }
+        manifest = json.dumps(
+            head | named | {"cases": cases, "environment": environment}, separators=(",", ":")
+        )
+        rest = (line for line in lines[1:] if '"case":"' not in line or any(case in line for case in cases))
+        text = "".join([f"{manifest}\n", *rest])
+        if cards:
+            text = text.replace("/cpu/", "/cuda/")
+        if "A100" in str(cards):
+            text = (
+                text.replace('"bmm"', '"?"').replace('"sdpa_flash"', '"bmm"').replace('"?"', '"sdpa_flash"')
+            )
+        made.append(text)
+    return made
+
+
 def fill(folder: Path) -> None:
     """Make a folder with all the files that command lines name."""
     shutil.copytree(INPUTS, folder)
@@ -255,6 +297,8 @@ def fill(folder: Path) -> None:
         "prose": ["no JSON\n"],
         "other-cpu": [lines[0].replace('"cpu":"', '"cpu":"Other '), *lines[1:]],
         "other-torch": [lines[0].replace('"torch":"', '"torch":"9.'), *lines[1:]],
+        "fleet": fleet(lines),
+        "moved": fleet(lines, moved=True),
     }  # fmt: skip
     for name, made_lines in made.items():
         (folder / f"{name}.jsonl").write_text("".join(made_lines), encoding="utf-8")

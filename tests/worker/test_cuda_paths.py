@@ -18,16 +18,17 @@ from fake_cuda import FakeCuda
 from torch.overrides import TorchFunctionMode
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.draw import draw_activations
+from attnbench.inputs.draw import draw_activations, draw_upstream
 from attnbench.ipc import messages as m
-from attnbench.ipc.names import ACTIVATIONS
+from attnbench.ipc.names import ACTIVATIONS, UPSTREAM
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.timing import sample as timing
 from attnbench.timing import scale
-from attnbench.timing.allocator import last_level_cache_bytes
+from attnbench.timing.allocator import UNKNOWN_CACHE_BYTES, last_level_cache_bytes
 from attnbench.timing.cuda import CudaTimer, _cleared, cuda_timer
 from attnbench.timing.memory import cuda_peak_extra_bytes
 from attnbench.timing.warmup import Limits
+from attnbench.types.case import Case
 from attnbench.worker import calls, outputs, serve, state, trace
 from attnbench.worker.guards import poison
 
@@ -58,14 +59,16 @@ class SimulatedCuda(FakeCuda):
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     """Let everything that asks for CUDA get the simulated device."""
     device = SimulatedCuda()
-    timers: dict[tuple[str, str], Any] = {}
+    timers: dict[tuple[str, str, bool], Any] = {}
 
-    def timer_for(name: str, cache: str = "hot") -> Any:
+    def timer_for(name: str, cache: str = "hot", captures: bool = True) -> Any:
         if name == "cpu":
             return timing.CpuTimer()
         cold = cache == "rotating"
-        made = CudaTimer(device, device.overwrite, cold=cold, clear=_cleared, now_ns=device.now_ns)
-        return timers.setdefault((name, cache), made)
+        made = CudaTimer(
+            device, device.overwrite, cold=cold, captures=captures, clear=_cleared, now_ns=device.now_ns
+        )
+        return timers.setdefault((name, cache, captures), made)
 
     for module in (calls, scale, timing):
         monkeypatch.setattr(module, "timer_for", timer_for)
@@ -88,6 +91,19 @@ def _like_those_of(device: str, check: Callable[..., None]) -> Callable[..., Non
     return lambda output, case, *rest: check(output, replace(case, device=device), *rest)
 
 
+def stored_inputs(case: Case, draw: int) -> dict[str, Any]:
+    arrays = draw_activations(case, RULES[case.rule], 1, draw)
+    more = {} if case.pass_ == "forward" else {UPSTREAM: draw_upstream(case, 1, draw)}
+    return dict(zip(ACTIVATIONS, arrays, strict=True)) | more
+
+
+def copy_all(into: Any, new: Any) -> None:
+    """Write the output of a call over another; it has one tensor, or several in a case with gradients."""
+    one = isinstance(into, torch.Tensor)
+    for old, now in zip((into,) if one else into, (new,) if one else new, strict=True):
+        old.copy_(now)
+
+
 class Here:
     """A worker in this process."""
 
@@ -107,7 +123,7 @@ class Here:
 
         parsed = parse_case(self.case)
         arrays = draw_activations(parsed, RULES[parsed.rule], 1, draw)
-        fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), "float32")
+        fd, specs = pack(stored_inputs(parsed, draw), "float32")
         first = self.prepared.inputs is None
         self.ask(m.Activations(specs), fd)
         if first:
@@ -115,7 +131,7 @@ class Here:
 
             def launched(*inputs: Any) -> Any:
                 out: list[Any] = []
-                self.cuda.kernel(KERNEL_NS, effect=lambda: out[0].copy_(call(*inputs)) if out else None)
+                self.cuda.kernel(KERNEL_NS, effect=lambda: out and copy_all(out[0], call(*inputs)))
                 out.append(call(*inputs))
                 return out[0]
 
@@ -153,6 +169,20 @@ def test_a_worker_computes_warms_up_and_takes_slots_on_a_device(cuda: FakeCuda, 
         np.testing.assert_allclose(output, attend(*(newer if each.refreshed else arrays)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("passes", "mode"), [("both", "batch"), ("backward", "launches")])
+def test_a_backward_pass_is_captured_only_together_with_its_forward_pass(
+    cuda: FakeCuda, passes: str, mode: str
+) -> None:
+    """New inputs give a backward pass alone another graph, in other memory than a captured call reads."""
+    worker = Here(cuda, f"{CASE}/{passes}")
+    worker.give()
+    worker.ask(m.WarmUp(Limits(8, 0.5)))
+    fd, specs = pack(stored_inputs(parse_case(worker.case), 1), "float32")
+    with handoff(1) as own:
+        taken = worker.ask(m.TakeSlots(0, (0, 1), (0, -1), 5, 1, specs), own, fd)
+    assert (taken.block.mode, taken.block.wall_ns) == (mode, [5 * KERNEL_NS] * 2)
+
+
 def test_memory_and_what_ran_are_told_on_a_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Here(cuda)
     worker.give()
@@ -167,6 +197,35 @@ def test_memory_and_what_ran_are_told_on_a_device(cuda: FakeCuda, monkeypatch: p
 
     monkeypatch.setattr(trace, "kernels", broken)
     assert "no CUPTI" in worker.ask(m.TraceCall()).problem
+
+
+def test_kernels_are_those_of_the_device_in_their_order_once_all_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The profiler is the real one; what it saw on a device is made up."""
+    from torch._C import _autograd
+
+    stop, happened = _autograd._disable_profiler, []
+
+    def event(name: str, device: str, start: int) -> SimpleNamespace:
+        kind = getattr(_autograd.DeviceType, device)
+        return SimpleNamespace(name=lambda: name, device_type=lambda: kind, start_ns=lambda: start)
+
+    def stopped() -> SimpleNamespace:
+        happened.append("stopped")
+        stop()
+        seen = [event("second", "CUDA", 9), event("aten::mm", "CPU", 1), event("first", "CUDA", 5)]
+        return SimpleNamespace(events=lambda: seen)
+
+    monkeypatch.setattr(_autograd, "_disable_profiler", stopped)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("idle"))
+    assert trace.kernels(lambda: happened.append("called")) == ["first", "second"]
+    assert happened == ["called", "idle", "stopped"]
+    # A call that raises leaves no profiler on, which would refuse to be switched on again.
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            trace.kernels(lambda: 1 / 0)
 
 
 def test_memory_of_the_device_that_stays_with_every_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,20 +266,87 @@ def test_a_device_is_asked_for_its_cache_and_its_name(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert last_level_cache_bytes("cuda") == cuda.l2_bytes
+    cuda.l2_bytes = 0
+    assert last_level_cache_bytes("cuda") == UNKNOWN_CACHE_BYTES
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"GPU {i}")
-    assert serve.torch_facts().cuda_devices == ("GPU 0", "GPU 1")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (5 * 2**30, 6 * 2**30))
+    facts = serve.torch_facts()
+    assert (facts.cuda_devices, facts.cuda_free_bytes) == (("GPU 0", "GPU 1"), 5 * 2**30)
+
+    def full() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", full)
+    assert serve.torch_facts().cuda_free_bytes == 0, "runs on the CPU go on"
     assert poison(64, "cuda") is not None
 
 
-@pytest.mark.parametrize(("cache", "mode"), [("hot", "launches"), ("rotating", "cold")])
-def test_the_timer_of_the_real_device_has_a_buffer_and_clears_outputs(cache: str, mode: str) -> None:
+class Writes(MadeHere):
+    """Notes the bytes of each tensor that is filled with zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zeroed: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.zero_:
+            self.zeroed.append(args[0].nbytes)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_the_timer_of_torchs_device_writes_over_twice_its_cache_before_each_cold_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "cuda", cuda := FakeCuda(l2_bytes=4096))
+    with Writes() as mode:
+        take = cuda_timer(cold=True)
+        take(lambda a, b, c: cuda.kernel(KERNEL_NS), 1, 2, 3, 4)
+    assert mode.zeroed == [2 * 4096] * 4
+    assert take.mode == "cold"
+
+
+@pytest.mark.parametrize("captures", [True, False])
+def test_the_timer_of_torchs_device_clears_outputs_to_see_whether_a_replay_computes_them(
+    captures: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "cuda", cuda := FakeCuda())
+    hidden, seen = cuda.Stream(), []
+
+    def call(a: Any, b: Any, c: Any) -> torch.Tensor:
+        output = torch.zeros(3)
+        cuda.kernel(500, hidden, effect=lambda: seen.append(output.fill_(1.0)))
+        return output
+
+    take = cuda_timer(cold=False, captures=captures)
+    for _ in range(3):
+        take(call, 1, 2, 3, 4)
+    assert take.mode == "launches"
+    assert bool(cuda.graphs) == captures
+    if captures:
+        assert take.refused == "it leaves work on other streams"
+
+
+@pytest.mark.parametrize(
+    ("asked", "mode", "graphs"),
+    [(("hot",), "batch", True), (("hot", False), "launches", False), (("rotating",), "cold", False)],
+)
+def test_a_process_has_one_timer_for_each_way_to_time(
+    asked: tuple[Any, ...], mode: str, graphs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "cuda", cuda := FakeCuda(l2_bytes=4096))
+    timing.timer_for.cache_clear()
+
+    def call(a: Any, b: Any, c: Any) -> None:
+        cuda.kernel(KERNEL_NS)
+
     with MadeHere():
-        timer = cuda_timer(cold=cache == "rotating")
-        assert timer.mode == mode
-        assert timer._cuda is torch.cuda
-        assert timer._overwrite(64)().nbytes == 64
+        take = timing.timer_for("cuda", *asked)
+        take(call, 1, 2, 3, 4)
+        assert timing.timer_for("cuda", *asked) is take
+    timing.timer_for.cache_clear()
+    assert (take.mode, bool(cuda.graphs)) == (mode, graphs)
 
 
 def test_outputs_are_cleared_that_have_a_nan() -> None:
@@ -229,8 +355,8 @@ def test_outputs_are_cleared_that_have_a_nan() -> None:
         still = _cleared(output)
         assert still is not None
         assert still()
-        output.zero_()
-        assert not still()
+        output[1] = 0.0
+        assert not still(), "a call wrote a part of it"
     graded = torch.ones(2, requires_grad=True) * 2
     still = _cleared(graded)
     assert still is not None

@@ -319,13 +319,8 @@ def test_stale_answers_after_a_transform_fail_and_right_ones_pass(case: str) -> 
     plain.score(timed=1)
     timed = len(opened.families)
     unchanged = plain.answer(timed)
-    assert opened.score_timed(timed, 0, unchanged) == ("", "")
-    laws = set()
+    assert opened.score_timed(timed, 0, unchanged) == ""
     for change in range(1, 13):
         right = plain.answer(timed, change)
-        assert opened.score_timed(timed, change, right) == ("", "")
-        problem, law = opened.score_timed(timed, change, unchanged)
-        assert law
-        assert "is above" in problem
-        laws |= set(law.split(", "))
-    assert len(laws) >= 2
+        assert opened.score_timed(timed, change, right) == ""
+        assert "is above" in opened.score_timed(timed, change, unchanged)

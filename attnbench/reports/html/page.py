@@ -14,19 +14,21 @@ from importlib.util import find_spec
 from typing import Any
 
 from attnbench import __version__
-from attnbench.reports.answer import takes_text
-from attnbench.reports.columns import in_order, name_text, table_columns, time_text
+from attnbench.reports.answer import Grid, case_numbers, cases_grid, takes_text
+from attnbench.reports.columns import KIND, in_order, name_text, table_columns, time_text
 from attnbench.reports.html.charts import COLOURS, SHAPES, asset, chart_rows, charts
 from attnbench.reports.html.words import (
+    MOST_VALUES,
     facts,
     failures,
     findings,
     isolated,
-    machine_of,
+    kinds_of,
     suite_of,
 )
-from attnbench.reports.judged import BASELINE, Judged
+from attnbench.reports.judged import BASELINE, Part
 from attnbench.reports.names import short_names
+from attnbench.reports.overview import part_head
 from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
 from attnbench.types.errors import BadInput, go_on_words
@@ -67,14 +69,13 @@ def page(run: Run) -> str:
     check_packages()
     import jinja2
 
-    judged = run.judged_by_file
-    several = len(judged) > 1
-    rows = [
-        row
-        for number, one in enumerate(judged, start=1)
-        for row in chart_rows(one, f"run {number}: " if several else "")
-    ]
-    timed = sorted(rows, key=lambda row: "ms" not in row)
+    reports = run.reports
+    parts = [part for parts in reports for part in parts]
+    several, fleet = len(parts) > 1, len(parts) > len(reports)
+    labels = [isolated(part.kind) if fleet else str(place) for place, part in enumerate(parts, start=1)]
+    before = [f"{'' if fleet else 'run '}{label}: " if several else "" for label in labels]
+    rows = [row for part, label in zip(parts, before, strict=True) for row in chart_rows(part.judged, label)]
+    by_time = sorted(rows, key=lambda row: "ms" not in row)
     scripts = [_closed(vega()), _closed(asset("page.js"))]
     environment = jinja2.Environment(
         autoescape=True,
@@ -84,71 +85,100 @@ def page(run: Run) -> str:
         loader=jinja2.FunctionLoader(asset),
     )
     drawn = charts(rows)
+    sections = [
+        _section(run, part, label, parts if fleet else [part])
+        for part, label in zip(parts, before, strict=True)
+    ]
     return environment.get_template("page.html").render(
-        title=_title(run),
+        title=_title(run, parts),
         version=__version__,
         policy=_policy(scripts),
         style=asset("page.css"),
         scripts=scripts,
-        runs=[_section(run, place, those) for place, those in enumerate(judged)],
+        runs=sections,
+        fleet=_devices(parts, sections) if fleet else None,
+        cases=cases_grid(parts) if fleet else None,
         several=several,
+        labels=labels,
+        label_head=KIND if fleet else "run",
         rows_at_first=ROWS_AT_FIRST,
         charts=drawn,
         # tojson escapes <, > and &, so no name can end the script element.
         data={
             "rows": rows,
-            "backends": list(dict.fromkeys(row["backend"] for row in timed)),
+            "backends": list(dict.fromkeys(row["backend"] for row in by_time)),
             "colours": COLOURS,
             "shapes": SHAPES,
             "specs": {chart.name: chart.spec for chart in drawn},
         },
-        **_table(judged),
+        **_table(parts, labels),
     )
 
 
-def _title(run: Run) -> str:
-    manifests = run.manifests
-    suites = dict.fromkeys(suite_of(manifest) for manifest in manifests)
-    machines = dict.fromkeys(isolated(machine_of(manifest)) for manifest in manifests)
+def _title(run: Run, parts: Sequence[Part]) -> str:
+    suites = list(filter(None, dict.fromkeys(suite_of(manifest) for manifest in run.manifests)))
+    machines = dict.fromkeys(isolated(kind) for part in parts for kind in kinds_of(part))
     names = dict.fromkeys(printable(path.name) for path in run.paths)
-    what = ", ".join(filter(None, suites)) or ", ".join(names)
-    return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(filter(None, machines)))))
+    # The runs of a merged file may be of a case each.
+    what = ", ".join(suites if suites and len(suites) <= max(len(names), MOST_VALUES) else names)
+    return " · ".join(filter(None, (f"attnbench: {isolated(what)}", ", ".join(machines))))
 
 
-def _section(run: Run, place: int, judged: Sequence[Judged]) -> dict[str, Any]:
-    """The values of one run for the template."""
-    manifest, path = run.manifests[place], run.paths[place]
-    answer = run.answers[place]
-    leads = () if answer is None else answer.leads
+def _section(run: Run, part: Part, before: str, report: Sequence[Part]) -> dict[str, Any]:
+    """The values of one part of a report for the template."""
+    manifests, paths = [run.manifests[one] for one in part.runs], [run.paths[one] for one in part.runs]
+    manifest, path, judged = manifests[0], paths[0], part.judged
+    leads = () if part.answer is None else part.answer.leads
     failed, quiet = failures(judged)
-    unfinished = path in run.unfinished
+    unfinished = [path in run.unfinished for path in paths]
     go_on = go_on_words(path, live=bool(manifest.sides), command="attnbench run")
+    suite = isolated(suite_of(manifest) or printable(path.name))
+    machine = ", ".join(map(isolated, kinds_of(part))) or "an unnamed machine"
+    before, several = before[:1].upper() + before[1:], len(report) > 1 or len(part.runs) > 1
     return {
-        "path": printable(str(path)),
-        "suite": isolated(suite_of(manifest) or printable(path.name)),
-        "machine": isolated(machine_of(manifest) or "an unnamed machine"),
+        "title": part_head(part) if several else f"{before}{suite} on {machine}",
+        "before": before,
+        "path": ", ".join(dict.fromkeys(printable(str(path)) for path in paths)),
         "started": manifest.started[:16].replace("T", " "),
         "torch": isolated(str(manifest.environment.get("torch") or "")),
-        "cut_off": f"The run was cut off; {isolated(printable(go_on))}." if unfinished else "",
+        "cut_off": f"The run was cut off; {isolated(printable(go_on))}." if any(unfinished) else "",
         "findings": findings(judged, leads, manifest),
         "leads": leads,
         "failed": failed,
         "quiet": quiet,
-        "names": short_names(one.record.case for one in judged),
+        "names": short_names(case_numbers(report)),
         "conventions": footer(judged) + legend(judged, {column.head for column in table_columns(judged)}),
-        "facts": facts(manifest, printable(str(path)), not unfinished),
+        "facts": facts(manifests, list(map(printable, map(str, paths))), [not one for one in unfinished]),
     }
 
 
-def _table(judged: Sequence[Sequence[Judged]]) -> dict[str, Any]:
+_OF_DEVICE = {
+    "cpu": "processor", "cpu quota": "cores", "memory bytes": "memory", "system": "system",
+    "python": "python", "torch": "torch", "attnbench": "attnbench", "plugins": "plugins",
+}  # fmt: skip
+"""Facts in the table of devices, with their heads."""
+
+
+def _devices(parts: Sequence[Part], sections: Sequence[dict[str, Any]]) -> Grid:
+    """The table of devices: a row for each kind."""
+    rows = []
+    for part, section in zip(parts, sections, strict=True):
+        known = dict(section["facts"]["Environment"] + section["facts"]["Run"])
+        cases = len({one.record.case for one in part.judged})
+        of_device = (known.get(fact, "") for fact in _OF_DEVICE)
+        rows.append((isolated(part.kind), str(len(part.runs)), str(cases), *of_device))
+    return Grid((KIND, "runs", "cases", *_OF_DEVICE.values()), tuple(rows), frozenset({"runs", "cases"}))
+
+
+def _table(parts: Sequence[Part], labels: Sequence[str]) -> dict[str, Any]:
     """The table of all outcomes, case by case, the fastest first, and the choices of its filters."""
-    every = [one for those in judged for one in those]
+    every = [one for part in parts for one in part.judged]
     columns = [column for column in table_columns(every) if column.head not in (*_LEFT_OUT, "verdict")]
     first = {"time", "ratio", *(f"×{one.record.baseline}" for one in every)}
     names = short_names(one.record.case for one in every)
     statuses, verdicts = {one.record.status for one in every}, {one.verdict for one in every}
     return {
-        "rows": [(number, one) for number, those in enumerate(judged, start=1) for one in in_order(those)],
+        "rows": [(n, one) for n, part in zip(labels, parts, strict=True) for one in in_order(part.judged)],
         "first": [column for column in columns if column.head in first],
         "rest": [column for column in columns if column.head not in first],
         "names": names,

@@ -11,7 +11,7 @@ from attnbench.cases.work import human_bytes
 from attnbench.reports.answer import takes_text
 from attnbench.reports.columns import name_text
 from attnbench.reports.formats import plain
-from attnbench.reports.judged import Judged
+from attnbench.reports.judged import Judged, Part
 from attnbench.reports.overview import counted
 from attnbench.stats.answer import Lead
 from attnbench.types.compared import BASE, HEAD
@@ -50,12 +50,9 @@ def isolated(text: str) -> str:
     return text if text.isascii() else f"\u2068{text}\u2069"
 
 
-def machine_of(manifest: Manifest) -> str:
-    """The CUDA devices of a run that used them, or else its CPU; "" if the file does not name it."""
-    devices = manifest.environment.get("cuda_devices")
-    if isinstance(devices, list) and any("cuda" in case.split("/") for case in manifest.cases):
-        return ", ".join(str(device) for device in dict.fromkeys(devices))
-    return str(manifest.environment.get("cpu") or "")
+def kinds_of(part: Part) -> list[str]:
+    """The kinds of device of the outcomes of a part."""
+    return sorted({one.device_kind for one in part.judged})
 
 
 def suite_of(manifest: Manifest) -> str:
@@ -120,24 +117,39 @@ def _worst_first(key: tuple[Status, str, str]) -> tuple[int, str, str]:
     return STATUSES.index(key[0]), *key[1:]
 
 
-def facts(manifest: Manifest, path: str, finished: bool) -> dict[str, list[tuple[str, str]]]:
-    """The facts of a run as pairs of name and text, in three parts."""
-    plugins = ", ".join(f"{one.distribution} {one.version} ({one.name})" for one in manifest.plugins)
-    run = {
-        "file": path,
-        "run": manifest.run_id,
-        "started": manifest.started,
-        "finished": finished,
-        "attnbench": manifest.attnbench,
-        "command": " ".join(manifest.command),
-        "plugins": plugins,
-        "side": manifest.sides,
-    }
+MOST_VALUES = 3
+"""A fact that differs between runs shows no more values."""
+
+
+def facts(
+    manifests: Sequence[Manifest], paths: Sequence[str], finished: Sequence[bool]
+) -> dict[str, list[tuple[str, str]]]:
+    """The facts of runs as pairs of name and text, in three parts; what differs between runs in one text."""
+    parts: dict[str, dict[str, dict[str, None]]] = {"Run": {}, "Environment": {}, "Protocol": {}}
+    for manifest, path, whole in zip(manifests, paths, finished, strict=True):
+        plugins = ", ".join(f"{one.distribution} {one.version} ({one.name})" for one in manifest.plugins)
+        run = {
+            "file": path,
+            "run": manifest.run_id,
+            "started": manifest.started,
+            "finished": whole,
+            "attnbench": manifest.attnbench,
+            "command": " ".join(manifest.command),
+            "plugins": plugins,
+            "side": manifest.sides,
+        }
+        for part, values in zip(parts.values(), (run, manifest.environment, manifest.protocol), strict=True):
+            for name, text in _flat(values):
+                part.setdefault(name, {})[text] = None
     return {
-        "Run": list(_flat(run)),
-        "Environment": list(_flat(manifest.environment)),
-        "Protocol": list(_flat(manifest.protocol)),
+        title: [(name, _one_text(list(texts))) for name, texts in part.items()]
+        for title, part in parts.items()
     }
+
+
+def _one_text(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - MOST_VALUES} more" if len(texts) > MOST_VALUES else ""
+    return "; ".join(texts[:MOST_VALUES]) + more
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any
 
 Capability = tuple[int, int]
 
@@ -34,6 +36,31 @@ def needs_gpu(
     if below is not None and found >= below:
         return f"{what} has kernels for compute capabilities below {_word(below)}{here}"
     return None
+
+
+def cannot_call(load: Callable[[], Callable[..., Any]], *arguments: str) -> str | None:
+    """Return why a library's function can't be called with these arguments, or None.
+
+    load: imports and returns it.
+    """
+    try:
+        function = load()
+    except Exception as failure:
+        # A library that was built for another torch raises exceptions of its own.
+        return f"the library can't be loaded: {type(failure).__name__}: {failure}"
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    named = {one.name for one in known if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    missing = ", ".join(name for name in arguments if name not in named)
+    # Of code that a wrapper hides nothing is known.
+    if not missing or not named:
+        return None
+    return (
+        f"{getattr(function, '__name__', function)} of this release takes no {missing}: "
+        "install the release that the README of attnbench-cuda names"
+    )
 
 
 def _word(capability: Capability) -> str:

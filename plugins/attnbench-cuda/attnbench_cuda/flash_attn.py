@@ -22,9 +22,11 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
 from attnbench_cuda.bands import band_of, the_band
-from attnbench_cuda.device import needs_gpu
+from attnbench_cuda.device import cannot_call, needs_gpu
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from attnbench.types.backend import Call
@@ -51,11 +53,17 @@ def arguments(setup: Setup) -> dict[str, Any]:
     return told
 
 
-def prepare(setup: Setup) -> Call:
-    """Make the function of the case, for either operation."""
+def library_function() -> Callable[..., Any]:
+    """Import the library's function."""
     from flash_attn import flash_attn_func
 
-    told = arguments(setup)
+    function: Callable[..., Any] = flash_attn_func
+    return function
+
+
+def prepare(setup: Setup) -> Call:
+    """Make the function of the case, for either operation."""
+    flash_attn_func, told = library_function(), arguments(setup)
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out: Tensor = flash_attn_func(q, k, v, **told)
@@ -71,7 +79,9 @@ def available(device: str) -> str | None:
     spec = find_spec("flash_attn")
     if spec is None or spec.origin is None:
         return "flash_attn is here without flash-attn 2: only flash-attn-4 is installed"
-    return None
+    return cannot_call(
+        library_function, "dropout_p", "softmax_scale", "causal", "window_size", "softcap", "alibi_slopes"
+    )
 
 
 def supports(case: Case, rule: Rule) -> str | None:

@@ -21,7 +21,7 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
 from attnbench_cuda.bands import band_of, the_band
-from attnbench_cuda.device import needs_gpu
+from attnbench_cuda.device import cannot_call, needs_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from attnbench.types.rule import Rule
 
 WIDEST_HEAD, MULTIPLE = 256, 8
+ARGUMENTS = ("softmax_scale", "causal", "window_size", "softcap")
+"""What ``flash_attn_func`` is given besides q, k and v."""
 
 
 def arguments(setup: Setup) -> dict[str, Any]:
@@ -59,11 +61,17 @@ def attend_by(flash_attn_func: Callable[..., Any], setup: Setup) -> Call:
     return with_maps(call, setup)
 
 
-def prepare(setup: Setup) -> Call:
-    """Make the function of the case, for either operation."""
+def library_function() -> Callable[..., Any]:
+    """Import the library's function."""
     from flash_attn_interface import flash_attn_func
 
-    return attend_by(flash_attn_func, setup)
+    function: Callable[..., Any] = flash_attn_func
+    return function
+
+
+def prepare(setup: Setup) -> Call:
+    """Make the function of the case, for either operation."""
+    return attend_by(library_function(), setup)
 
 
 def supports(case: Case, rule: Rule) -> str | None:
@@ -87,7 +95,7 @@ def supports(case: Case, rule: Rule) -> str | None:
 
 def available(device: str) -> str | None:
     """Kernels exist for Ampere, Ada and Hopper."""
-    return needs_gpu("FlashAttention-3", below=(10, 0))
+    return needs_gpu("FlashAttention-3", below=(10, 0)) or cannot_call(library_function, *ARGUMENTS)
 
 
 def _takes(D: int, Dv: int) -> bool:

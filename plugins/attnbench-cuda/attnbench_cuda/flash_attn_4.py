@@ -24,9 +24,11 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
 from attnbench_cuda.bands import band_of, the_band
-from attnbench_cuda.device import needs_gpu
+from attnbench_cuda.device import cannot_call, needs_gpu
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from attnbench.types.backend import Call
@@ -52,11 +54,17 @@ def arguments(setup: Setup) -> dict[str, Any]:
     }
 
 
-def prepare(setup: Setup) -> Call:
-    """Make the function of the case, for either operation."""
+def library_function() -> Callable[..., Any]:
+    """Import the library's function."""
     from flash_attn.cute import flash_attn_func
 
-    told = arguments(setup)
+    function: Callable[..., Any] = flash_attn_func
+    return function
+
+
+def prepare(setup: Setup) -> Call:
+    """Make the function of the case, for either operation."""
+    flash_attn_func, told = library_function(), arguments(setup)
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out: Tensor = flash_attn_func(q, k, v, **told)[0]
@@ -73,7 +81,9 @@ def available(device: str) -> str | None:
         version("flash-attn-4")
     except PackageNotFoundError:
         return "FlashAttention-4 needs the package flash-attn-4, which is not installed"
-    return None
+    return cannot_call(
+        library_function, "softmax_scale", "causal", "window_size", "learnable_sink", "softcap"
+    )
 
 
 def supports(case: Case, rule: Rule) -> str | None:

@@ -21,9 +21,11 @@ from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench_cuda.around import with_maps
 from attnbench_cuda.bands import band_of
-from attnbench_cuda.device import needs_gpu
+from attnbench_cuda.device import cannot_call, needs_gpu
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from attnbench.types.backend import Call
@@ -46,17 +48,22 @@ def arguments(setup: Setup) -> dict[str, Any]:
     return told | {"causal": band.after == 0} | window
 
 
-def _packed(keep: Tensor) -> Tensor:
-    from flashinfer import packbits
+def library_functions() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Import the library's kernel, and the function that packs its masks."""
+    from flashinfer import packbits, single_prefill_with_kv_cache
 
+    return single_prefill_with_kv_cache, packbits
+
+
+def _packed(keep: Tensor) -> Tensor:
+    _, packbits = library_functions()
     bits: Tensor = packbits(keep.contiguous().view(-1), bitorder="little")
     return bits
 
 
 def prepare(setup: Setup) -> Call:
     """Make the function of the case, for either operation."""
-    from flashinfer import single_prefill_with_kv_cache
-
+    single_prefill_with_kv_cache, _ = library_functions()
     told, empty = arguments(setup), empty_rows(setup.case, setup.case.device)
     # (1, 1, Lq, 1) to (Lq, 1, 1)
     rows = None if empty is None else empty[0, 0, :, :, None]
@@ -66,6 +73,16 @@ def prepare(setup: Setup) -> Call:
         return (out if rows is None else out.masked_fill(rows, 0)).unsqueeze(0)
 
     return with_maps(call, setup)
+
+
+def available(device: str) -> str | None:
+    """Ask for a device, and for the arguments of both functions."""
+    named = ("kv_layout", "sm_scale", "logits_soft_cap", "packed_custom_mask", "causal", "window_left")
+    return (
+        needs_gpu("flashinfer")
+        or cannot_call(lambda: library_functions()[0], *named)
+        or cannot_call(lambda: library_functions()[1], "bitorder")
+    )
 
 
 def supports(case: Case, rule: Rule) -> str | None:
@@ -88,7 +105,7 @@ FLASHINFER_PREFILL = Backend(
     summary="FlashInfer's prefill of one request",
     prepare=prepare,
     supports=supports,
-    available=lambda device: needs_gpu("flashinfer"),
+    available=available,
     operations=("attention", "multihead"),
     needs_dot_form=True,
     dtypes=("bfloat16", "float16"),

@@ -16,8 +16,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from attnbench_cuda.device import needs_gpu
-from attnbench_cuda.flash_attn_3 import FLASH_ATTN_3, attend_by
+from attnbench_cuda.device import cannot_call, needs_gpu
+from attnbench_cuda.flash_attn_3 import ARGUMENTS, FLASH_ATTN_3, attend_by
 
 if TYPE_CHECKING:
     from attnbench.types.backend import Call, Setup
@@ -62,7 +62,7 @@ def available(device: str) -> str | None:
         cached()
     except Exception as failure:
         return f"{REPOSITORY} can't be loaded from the cache: {type(failure).__name__}: {failure}"
-    return None
+    return cannot_call(lambda: cached().flash_attn_func, *ARGUMENTS)
 
 
 KERNELS_FLASH_ATTN3 = replace(

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 from attnbench.kit.scores import form_of
 from attnbench.types.backend import Backend, Setup
 from attnbench_cuda.around import with_maps
-from attnbench_cuda.device import needs_gpu
+from attnbench_cuda.device import cannot_call, needs_gpu
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from attnbench.types.backend import Call
@@ -44,11 +46,17 @@ def arguments(setup: Setup) -> dict[str, Any]:
     }
 
 
-def prepare(setup: Setup) -> Call:
-    """Make the function of the case, for either operation."""
+def library_function() -> Callable[..., Any]:
+    """Import the library's function."""
     from sageattention import sageattn
 
-    told = arguments(setup)
+    function: Callable[..., Any] = sageattn
+    return function
+
+
+def prepare(setup: Setup) -> Call:
+    """Make the function of the case, for either operation."""
+    sageattn, told = library_function(), arguments(setup)
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out: Tensor = sageattn(q, k, v, **told)
@@ -64,10 +72,10 @@ def available(device: str) -> str | None:
     try:
         found = version("sageattention")
     except PackageNotFoundError:
-        return None
+        found = ""
     if found.startswith(("0.", "1.")):
         return f"sageattention {found} writes to the keys it is given: install release 2 from its repository"
-    return None
+    return cannot_call(library_function, "tensor_layout", "is_causal", "sm_scale")
 
 
 def supports(case: Case, rule: Rule) -> str | None:

@@ -25,9 +25,11 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
 from attnbench_cuda.bands import band_of, the_band
-from attnbench_cuda.device import needs_gpu
+from attnbench_cuda.device import cannot_call, needs_gpu
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from attnbench.types.backend import Call
@@ -54,17 +56,31 @@ def arguments(setup: Setup) -> dict[str, Any]:
     return told if dot.cap is None else told | {"softcap": dot.cap}
 
 
-def prepare(setup: Setup) -> Call:
-    """Make the function of the case, for either operation."""
+def library_class() -> Callable[..., Any]:
+    """Import the library's class."""
     from transformer_engine.pytorch import DotProductAttention
 
-    attention, heads = DotProductAttention(**arguments(setup)), (setup.case.H, setup.case.Dv)
+    made: Callable[..., Any] = DotProductAttention
+    return made
+
+
+def prepare(setup: Setup) -> Call:
+    """Make the function of the case, for either operation."""
+    attention, heads = library_class()(**arguments(setup)), (setup.case.H, setup.case.Dv)
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out: Tensor = attention(q, k, v).unflatten(-1, heads)
         return out
 
     return with_maps(call, setup)
+
+
+def available(device: str) -> str | None:
+    """Ask for a device, and for the arguments that every case gives, and windows."""
+    return needs_gpu("Transformer Engine") or cannot_call(
+        library_class, "num_attention_heads", "kv_channels", "num_gqa_groups", "attention_dropout",
+        "qkv_format", "attn_mask_type", "attention_type", "softmax_scale", "window_size",
+    )  # fmt: skip
 
 
 def supports(case: Case, rule: Rule) -> str | None:
@@ -94,7 +110,7 @@ TRANSFORMER_ENGINE = Backend(
     summary="Transformer Engine's DotProductAttention, by the kernel that it chooses",
     prepare=prepare,
     supports=supports,
-    available=lambda device: needs_gpu("Transformer Engine"),
+    available=available,
     operations=("attention", "multihead"),
     needs_dot_form=True,
     dtypes=("bfloat16", "float16"),

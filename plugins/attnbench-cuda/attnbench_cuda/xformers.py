@@ -27,9 +27,11 @@ from attnbench.types.backend import Backend, Setup
 from attnbench.types.case import PASSES
 from attnbench_cuda.around import with_maps
 from attnbench_cuda.bands import band_of
-from attnbench_cuda.device import needs_gpu
+from attnbench_cuda.device import cannot_call, needs_gpu
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from attnbench.types.backend import Call
@@ -83,10 +85,22 @@ def aligned(added: Tensor) -> Tensor:
     return added.new_zeros((*added.shape[:-1], room))[..., :width].copy_(added)
 
 
-def prepare(setup: Setup) -> Call:
-    """Make the function of the case, for either operation."""
+def library_function() -> Callable[..., Any]:
+    """Import the library's function."""
     from xformers.ops import memory_efficient_attention
 
+    function: Callable[..., Any] = memory_efficient_attention
+    return function
+
+
+def available(device: str) -> str | None:
+    """Ask for a device, and for the arguments."""
+    return needs_gpu("xformers", (6, 0)) or cannot_call(library_function, "attn_bias", "p", "scale")
+
+
+def prepare(setup: Setup) -> Call:
+    """Make the function of the case, for either operation."""
+    memory_efficient_attention = library_function()
     case, dot, sink = setup.case, setup.scoring.dot, setup.scoring.sink
     assert dot is not None
     added, rows = attn_bias(setup)
@@ -125,7 +139,7 @@ XFORMERS_ATTENTION = Backend(
     summary="xFormers' memory_efficient_attention, by the kernel that it chooses",
     prepare=prepare,
     supports=supports,
-    available=lambda device: needs_gpu("xformers", (6, 0)),
+    available=available,
     operations=("attention", "multihead"),
     needs_dot_form=True,
     dtypes=("float32", "bfloat16", "float16"),

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from attnbench_cuda import attnbench_backends, flash_attn, flash_attn_4, hub, sageattention
-from attnbench_cuda.device import needs_gpu
+from attnbench_cuda import (
+    attnbench_backends,
+    flash_attn,
+    flash_attn_3,
+    flash_attn_4,
+    flashinfer,
+    hub,
+    sageattention,
+    transformer_engine,
+    xformers,
+)
+from attnbench_cuda.device import cannot_call, needs_gpu
+from published import PUBLISHED
+from stand_ins import FUNCTIONS, modules
 
 from attnbench.plugins.kinds import fault
 
@@ -29,6 +44,23 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, int]], None]
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
 
     return of
+
+
+@pytest.fixture
+def libraries(device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every library is installed, as a stand-in, beside a device that all have kernels for."""
+    device(HOPPER)
+    for name, module in modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    hugging_face = ModuleType("huggingface_hub")
+    hugging_face.constants = SimpleNamespace(HF_HUB_OFFLINE=True)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hugging_face)
+    monkeypatch.setattr(flash_attn, "find_spec", lambda name: SimpleNamespace(origin="__init__.py"))
+    monkeypatch.setattr(flash_attn_4, "version", lambda name: "4.0.0b36")
+    monkeypatch.setattr(sageattention, "version", lambda name: "2.2.0")
+    hub.cached.cache_clear()
+    yield
+    hub.cached.cache_clear()
 
 
 def test_what_it_brings() -> None:
@@ -94,17 +126,20 @@ def test_devices_without_a_kernel_are_named(device) -> None:
     )
 
 
-def test_a_release_that_changes_its_inputs_is_refused(device, monkeypatch: pytest.MonkeyPatch) -> None:
-    device(HOPPER)
+def test_a_release_that_changes_its_inputs_is_refused(libraries, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sageattention, "version", lambda name: "1.0.6")
     assert "sageattention 1.0.6 writes to the keys" in (sageattention.available("cuda") or "")
     monkeypatch.setattr(sageattention, "version", lambda name: "2.2.0")
     assert sageattention.available("cuda") is None
 
 
-def test_flash_attn_2_and_4_are_told_apart(device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flash_attn_2_and_4_are_told_apart(libraries, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both packages have the module flash_attn; flash-attn-4 has no __init__.py there."""
-    device(HOPPER)
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(flash_attn_4, "version", missing)
     monkeypatch.setattr(flash_attn, "find_spec", lambda name: SimpleNamespace(origin=None))
     assert "only flash-attn-4 is installed" in (flash_attn.available("cuda") or "")
     monkeypatch.setattr(
@@ -130,11 +165,11 @@ def test_kernels_come_from_the_cache_alone(
     device(HOPPER)
     asked = []
 
-    def get_kernel(repo_id: str, *, version: int) -> str:
+    def get_kernel(repo_id: str, *, version: int) -> Any:
         asked.append((repo_id, version))
         if version not in there:
             raise ValueError(f"Version {version} not found")
-        return "module"
+        return SimpleNamespace(flash_attn_func=FUNCTIONS["flash_attn_3"])
 
     kernels, hugging_face = ModuleType("kernels"), ModuleType("huggingface_hub")
     kernels.get_kernel = get_kernel
@@ -154,3 +189,66 @@ def test_importing_it_imports_nothing_heavy() -> None:
     code = f"import sys, attnbench_cuda; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+USERS = {
+    "flash_attn_2": flash_attn, "flash_attn_3": flash_attn_3, "flash_attn_4": flash_attn_4,
+    "flashinfer": flashinfer, "packbits": flashinfer, "xformers": xformers,
+    "transformer_engine": transformer_engine, "sageattention": sageattention,
+}  # fmt: skip
+"""The module that calls each published function."""
+
+
+def lacking(function: Callable[..., Any], argument: str) -> Callable[..., Any]:
+    """The function of a release that does not have an argument."""
+    known = inspect.signature(function)
+
+    def other(*args: Any, **named: Any) -> Any:
+        raise AssertionError("called")
+
+    other.__name__ = "other"
+    kept = [one for name, one in known.parameters.items() if name != argument]
+    other.__signature__ = known.replace(parameters=kept)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("flash_attn_2", "softcap"),
+        ("flash_attn_3", "window_size"),
+        ("flash_attn_4", "learnable_sink"),
+        ("flashinfer", "window_left"),
+        ("packbits", "bitorder"),
+        ("xformers", "attn_bias"),
+        ("transformer_engine", "num_gqa_groups"),
+        ("sageattention", "sm_scale"),
+    ],
+)
+def test_a_release_with_another_signature_is_unavailable_and_says_why(
+    name: str, argument: str, libraries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    available, (module, attribute) = USERS[name].available, PUBLISHED[name].at
+    assert available("cuda") is None
+    monkeypatch.setattr(sys.modules[module], attribute, lacking(FUNCTIONS[name], argument))
+    assert available("cuda") == (
+        f"other of this release takes no {argument}: "
+        "install the release that the README of attnbench-cuda names"
+    )
+    monkeypatch.delattr(sys.modules[module], attribute)
+    assert "the library can't be loaded: ImportError: cannot import name" in (available("cuda") or "")
+
+
+def test_a_kernel_of_the_hub_with_another_signature_is_unavailable(
+    libraries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hub.available("cuda") is None
+    other = SimpleNamespace(flash_attn_func=lacking(FUNCTIONS["flash_attn_3"], "softcap"))
+    monkeypatch.setattr(sys.modules["kernels"], "get_kernel", lambda repo_id, version: other)
+    hub.cached.cache_clear()
+    assert "takes no softcap" in (hub.available("cuda") or "")
+
+
+def test_a_function_behind_a_wrapper_that_hides_its_arguments_is_called() -> None:
+    assert cannot_call(lambda: lambda *args, **named: None, "causal") is None
+    assert cannot_call(lambda: int.__new__, "causal") is None

@@ -47,6 +47,9 @@ def of_queries(
         d_scores, d_product = gradient_of_scores(
             tl.exp2(scores - lse), d_weights, delta, keep, product, scale, cap, MASKED
         )
+        if MASKED and table is not None:
+            # What no query of the block keeps may be NaN, and 0 · NaN is NaN.
+            keys = tl.where((tl.max(keep.to(tl.int32), 0) > 0)[:, None], keys, 0.0)
         if ALIBI:
             d_slope -= tl.sum(d_scores * tl.abs(p - j).to(tl.float32), 1)
         dq = tl.dot(d_product.to(keys.dtype), keys, dq, input_precision="ieee")

@@ -77,6 +77,27 @@ def test_dropped_keys_may_hold_anything(text: str) -> None:
     assert torch.equal(clean, dirty)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize(
+    "text",
+    ["Lq70-Lk100-D16/padding:40,90", "Lq70-Lk100-D16/causal", "Lq2-Lk100-D16/bool", "Lq2-Lk100-D16/float"],
+)
+def test_nor_do_they_reach_gradients(text: str) -> None:
+    case = solved(f"attention/scaled_dot/B2-H2-{text}/both")
+    call = TRITON_INTERPRETED.prepare(case.setup)
+    dropped = torch.from_numpy(~kept_keys(case.case))[..., None]
+    assert dropped.any()
+    found = []
+    for key, value in ((0.0, 0.0), (float("nan"), float("inf"))):
+        q, k, v = case.fresh_inputs()
+        k, v = k.masked_fill(dropped, key), v.masked_fill(dropped, value)
+        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+        out = call(*inputs)
+        found.append(torch.autograd.grad(out, inputs, torch.ones_like(out)))
+    for clean, dirty in zip(*found, strict=True):
+        assert torch.equal(clean, dirty)
+
+
 def test_views_give_the_same_bits() -> None:
     """Heads and positions exchanged in memory, and features that do not lie together."""
     for text in ("H2-Hkv1-L66-D16/causal", "H4-Hkv2-Lq1-Lk70-D16"):

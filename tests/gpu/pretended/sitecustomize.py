@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 MHZ = 1980
+FREE_BYTES = 2**24
 
 
 def pretend() -> None:
@@ -57,6 +58,7 @@ def pretend() -> None:
         "Stream": lambda: stream, "current_stream": lambda: stream, "stream": lambda other: nullcontext(),
         "synchronize": lambda: None, "CUDAGraph": refuse_capture, "_sleep": lambda cycles: None,
         "memory_allocated": lambda: 0, "max_memory_allocated": lambda: 2**20,
+        "mem_get_info": lambda: (FREE_BYTES, FREE_BYTES),
         "reset_peak_memory_stats": lambda: None,
     }  # fmt: skip
     for name, value in pretended.items():

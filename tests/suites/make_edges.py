@@ -1,16 +1,27 @@
-"""The suite ``edges``: conditions under which kernels fail; every two of them meet in some case."""
+"""The suite ``edges``: conditions under which kernels fail; every two of them meet in some case.
+
+``python tests/suites/make_edges.py`` writes its file, which a new rule changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
+from pathlib import Path
 from typing import Any
 
+import attnbench
 from attnbench.cases.covering import covering_rows
-from attnbench.cases.ids import build_case
+from attnbench.cases.ids import build_case, case_id
+from attnbench.rules import attnbench_rules
 from attnbench.types.case import Case
-from attnbench.types.extensions import Suite
 from attnbench.types.mask import parse_mask
+
+FILE = Path(attnbench.__file__).parent / "suites" / "data" / "edges.toml"
+HEAD = """\
+# Conditions under which kernels fail; every two of them meet in some case. tests/suites/make_edges.py
+# writes this file.
+summary = "for checking: every two of rules, masks, lengths, features, heads, layers, dtypes met"
+check_only = true"""
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "mask": (
@@ -69,22 +80,23 @@ def possible(row: dict[str, Any]) -> bool:
     return size <= (min(limit, MOST_HALF) if row.get("dtype") == "float16" else limit)
 
 
-def edges(rules: Iterable[str]) -> Suite:
-    """Make the suite for rules of these names; backends that compile run on a handful of its cases."""
+def edges() -> list[tuple[Case, bool]]:
+    """Make the cases of the suite; those with True run on backends that compile."""
     # The first rule meets most other conditions.
-    by_use = sorted(rules, key=lambda name: name != "scaled_dot")
-    rows = covering_rows({"rule": tuple(by_use)} | VALUES, possible, WEIGHTS)
-    cases = [_case(row) for row in (*rows, *covering_rows(MASKS_BY_HEAD, possible))]
+    rules = sorted((rule.name for rule in attnbench_rules()), key=lambda name: name != "scaled_dot")
+    rows = covering_rows({"rule": tuple(rules)} | VALUES, possible, WEIGHTS)
+    compiled = _compiled(rows)
+    rows = [*rows, *covering_rows(MASKS_BY_HEAD, possible)]
     for row in covering_rows(USUAL_LAYER, possible):
         width = row["heads"][0] * row["features"][0]
-        cases.append(_case(row | {"layer": row["layer"] | {"E": width}}))
-    return Suite(
-        name="edges",
-        summary="for checking: every two of rules, masks, lengths, features, heads, layers, dtypes met",
-        cases=tuple(cases),
-        check_only=True,
-        compiled=frozenset(_compiled(rows)),
-    )
+        rows.append(row | {"layer": row["layer"] | {"E": width}})
+    return [(_case(row), place in compiled) for place, row in enumerate(rows)]
+
+
+def text() -> str:
+    """Return the suite as TOML."""
+    cases = [f'[[cases]]\nid = "{case_id(case)}"\n{"compiled = true" * on}' for case, on in edges()]
+    return "\n\n".join([HEAD, *map(str.rstrip, cases)]) + "\n"
 
 
 def _case(row: dict[str, Any]) -> Case:
@@ -102,3 +114,7 @@ def _compiled(rows: list[dict[str, Any]]) -> list[int]:
         if row["rule"] == "scaled_dot" and not row["layer"] and row["dtype"] in ("float32", "bfloat16"):
             masks.setdefault(row["mask"], position)
     return list(masks.values())[:5]
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

@@ -1,0 +1,234 @@
+"""Runs on several kinds of device have one report, and nothing in it combines two kinds."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+from page_runs import case, failed, run_of, together
+
+from attnbench.reports.html import page as page_module
+from attnbench.reports.html.page import page
+from attnbench.reports.judged import Part
+from attnbench.reports.render import render
+from attnbench.reports.run import Run
+from attnbench.reports.table import View, table
+from attnbench.types.record import Shard
+
+H100, A100, EPYC = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "AMD EPYC 9R14, 4 cores"
+FACTS: dict[str, dict[str, Any]] = {
+    H100: {"cuda_devices": [H100]},
+    A100: {"cuda_devices": [A100]},
+    EPYC: {"cpu": "AMD EPYC 9R14", "cpu_quota": 4},
+}
+SHORT, MIDDLE, LONG = (case(length, device="cuda") for length in (128, 256, 512))
+
+
+def on(kind: str, name: str, times: dict[str, dict[str, float]], *others: Any, **said: Any) -> Run:
+    return run_of(times, *others, name=name, facts=FACTS[kind], **said)
+
+
+FLEET = together(
+    on(H100, "first", {SHORT: {"eager": 1.0, "quick": 0.5}, LONG: {"eager": 8.0, "quick": 1.0}}),
+    on(
+        A100, "second", {SHORT: {"eager": 2.0, "quick": 4.0}}, failed(MIDDLE, "quick", "crashed", "signal 11")
+    ),
+    on(H100, "third", {MIDDLE: {"eager": 4.0, "quick": 1.0}}),
+    on(EPYC, "fourth", {case(128): {"eager": 100.0, "quick": 10.0}}),
+    on(A100, "fifth", {LONG: {"eager": 16.0, "quick": 8.0}}),
+)
+
+
+def shown(run: Run, **view: bool) -> str:
+    (parts,) = run.reports
+    return table(parts, View(120, **view))
+
+
+def of_kind(run: Run, kind: str) -> Part:
+    (part,) = (part for part in run.parts if part.kind == kind)
+    return part
+
+
+def test_the_winners_of_a_case_stand_side_by_side() -> None:
+    lines = shown(FLEET).splitlines()
+    assert lines[0].startswith("4 cases, all attention scaled_dot B1-H4-D64 none float32 forward:")
+    head = next(place for place, line in enumerate(lines) if line.startswith("#"))
+    assert lines[head].split() == [
+        "#",
+        "case",
+        "device",
+        "kind",
+        "fastest",
+        "time",
+        "next,",
+        "×",
+        "as",
+        "long",
+    ]
+    found = []
+    for line in lines[head + 1 : head + 8]:
+        kind = next(kind for kind in FACTS if kind in line)
+        before, _, after = line.partition(kind)
+        found.append((before.split()[:1], kind, after.split()[:3]))
+    assert found == [
+        (["1"], EPYC, ["quick", "10.0", "ms"]),
+        (["2"], A100, ["eager", "2.00", "ms"]),
+        ([], H100, ["quick", "500", "µs"]),
+        (["3"], A100, []),
+        ([], H100, ["quick", "1.00", "ms"]),
+        (["4"], A100, ["quick", "8.00", "ms"]),
+        ([], H100, ["quick", "1.00", "ms"]),
+    ]
+
+
+def test_each_kind_has_its_own_means_over_all_its_runs() -> None:
+    (h100, a100) = (of_kind(FLEET, kind).answer for kind in (H100, A100))
+    assert h100 is not None
+    assert a100 is not None
+    means = [{one.backend: one.mean and one.mean.ratio for one in each.standings} for each in (h100, a100)]
+    assert means[0] == {"eager": 1.0, "quick": pytest.approx((1 / 2 * 1 / 4 * 1 / 8) ** (1 / 3), rel=0.01)}
+    assert means[1] == {"eager": 1.0, "quick": pytest.approx(1.0, rel=0.01)}
+    assert [(lead.best.case, lead.best.backend) for lead in a100.leads] == [(SHORT, "eager"), (LONG, "quick")]
+    text = shown(FLEET)
+    assert f"{H100}: 2 runs" in text
+    assert f"{EPYC}: 1 run" in text
+    assert "crashed: quick in case" in text.partition(f"{A100}: 2 runs")[2].partition(f"{H100}: 2 runs")[0]
+
+
+def test_details_have_a_block_for_each_kind_of_a_case() -> None:
+    titles = [line for line in shown(FLEET, details=True).splitlines() if line.startswith("attention/")]
+    assert titles == [
+        f"{case(128)}  on {EPYC}",
+        *(f"{name}  on {kind}" for name in (SHORT, MIDDLE, LONG) for kind in (A100, H100)),
+    ]
+
+
+@pytest.mark.parametrize("name", ["device_kind", "run"])
+def test_json_has_every_record_with_its_device(name: str) -> None:
+    rows = json.loads(render([Part(FLEET.judged)], "json"))
+    wanted = {"first": H100, "second": A100, "third": H100, "fourth": EPYC, "fifth": A100}
+    assert len(rows) == len(FLEET.records)
+    assert all(wanted[row["run"]] == row["device_kind"] for row in rows)
+    assert set(FLEET.frame[name]) == {row[name] for row in rows}
+
+
+def test_a_summary_has_the_device_of_every_row() -> None:
+    rows = FLEET.summary_rows
+    cases = {(row["case"], row["device_kind"]): (row["backend"], row["run"]) for row in rows if row["case"]}
+    assert cases[SHORT, H100] == ("quick", "first")
+    assert cases[SHORT, A100] == ("eager", "second")
+    assert cases[MIDDLE, H100] == ("quick", "third")
+    runs = {row["device_kind"]: row["run"] for row in rows if row["kind"] == "backend"}
+    assert runs == {EPYC: "fourth", A100: "", H100: ""}
+
+
+def test_markdown_tells_the_kinds_apart() -> None:
+    (parts,) = FLEET.reports
+    text = render(parts, "markdown")
+    assert "| # | case | device kind | fastest | time | next, × as long |" in text
+    assert f"**{A100}: 2 runs**" in text
+    assert f"| {SHORT} | {H100} | quick | ok |" in text
+    one = together(on(H100, "first", {SHORT: {"eager": 1.0, "quick": 0.5}}))
+    assert "device kind" not in render(one.parts, "markdown")
+
+
+def test_of_a_case_in_several_runs_of_a_kind_the_last_complete_one_counts() -> None:
+    times = {SHORT: {"eager": 1.0, "quick": 2.0}}
+    again = together(
+        FLEET,
+        on(H100, "again", times, started="2026-01-03T00:00:00+00:00"),
+        on(H100, "lost", {}, failed(SHORT, "quick", "interrupted", ""), started="2026-01-04T00:00:00+00:00"),
+    )
+    part = of_kind(again, H100)
+    assert {one.run for one in part.judged if one.record.case == SHORT} == {"again"}
+    assert part.answer is not None
+    assert next(lead for lead in part.answer.leads if lead.best.case == SHORT).best.backend == "eager"
+    assert f"{H100}: 4 runs; 2 other measurements of its cases left out" in shown(again)
+    assert of_kind(again, A100) == of_kind(FLEET, A100)
+
+
+def test_a_run_on_both_the_processor_and_a_card_has_two_parts() -> None:
+    facts = FACTS[EPYC] | FACTS[H100]
+    run = run_of({SHORT: {"eager": 1.0, "quick": 0.5}, case(128): {"eager": 9.0, "quick": 3.0}}, facts=facts)
+    assert [(part.kind, len(part.judged)) for part in run.parts] == [(EPYC, 2), (H100, 2)]
+    assert f"{EPYC}: 1 run" in shown(run)
+
+
+def test_runs_of_one_kind_have_a_report_each_and_shards_one() -> None:
+    cases = [SHORT, LONG]
+    counts = {SHORT: 10.0, LONG: 1.0}
+    runs = [
+        on(H100, text, {text: {"eager": 2.0, "quick": 1.0}}, counts={text: counts[text]}) for text in cases
+    ]
+    assert [len(parts) for parts in together(*runs).reports] == [1, 1]
+    for number, run in enumerate(runs, start=1):
+        (head,) = run.manifests
+        runs[number - 1] = Run(
+            run.paths, (structs.replace(head, shard=Shard(number, 2, cases)),), run.by_file, times=run.times
+        )
+    assert [one.answer and one.answer.totals for one in together(*runs[:1]).parts] == [()]
+    ((part,),) = together(*runs).reports
+    assert part.answer is not None
+    assert {total.backend: round(total.ms) for total in part.answer.totals} == {
+        None: 11, "quick": 11, "eager": 22,
+    }  # fmt: skip
+    assert "2 cases, all" in shown(together(*runs))
+
+
+def test_a_live_comparison_keeps_its_own_report() -> None:
+    sides = {"base": {"name": "main"}, "head": {"name": "5e6f7"}}
+    live = together(FLEET, on(H100, "live", {SHORT: {"a@base": 1.0, "a@head": 2.0}}, sides=sides))
+    assert [len(parts) for parts in live.reports] == [1] * 6
+
+
+BACKENDS = ("eager", "quick", "third")
+TIMES = st.dictionaries(
+    st.sampled_from([SHORT, MIDDLE, LONG]),
+    st.dictionaries(st.sampled_from(BACKENDS), st.floats(0.1, 100), min_size=1),
+    min_size=1,
+)
+RUNS = st.lists(TIMES, min_size=1, max_size=3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(mine=RUNS, theirs=RUNS, others=RUNS)
+def test_other_kinds_change_nothing_in_the_part_of_a_kind(mine: Any, theirs: Any, others: Any) -> None:
+    ours = [on(H100, f"mine {n}", times) for n, times in enumerate(mine)]
+    told = []
+    for beside in (theirs, others):
+        run = together(*(on(A100, f"theirs {n}", times) for n, times in enumerate(beside)), *ours)
+        part = of_kind(run, H100)
+        assert {one.device_kind for one in part.judged} == {H100}
+        told.append((
+            part.answer, part.judged, [row for row in run.summary_rows if row["device_kind"] == H100],
+        ))  # fmt: skip
+    assert told[0] == told[1]
+    own = [record for one in ours for record in one.records]
+    assert all(one.record in own for one in told[0][1])
+
+
+@pytest.fixture
+def without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "vega", lambda: "window.vegaEmbed = null;")
+
+
+@pytest.mark.usefixtures("without_vega")
+def test_the_page_shows_the_devices_and_no_chart_has_two_kinds() -> None:
+    text = page(FLEET)
+    devices = text.partition("<h2>Devices</h2>")[2].partition("</table>")[0]
+    row = r"<tr><td>([^<]*)</td><td class=\"n\">(\d+)</td><td class=\"n\">(\d+)</td>"
+    assert re.findall(row, devices) == [
+        (EPYC, "1", "1"), (A100, "2", "3"), (H100, "2", "3"),
+    ]  # fmt: skip
+    assert "2.13.0" in devices
+    assert 'name="device kind"' in text
+    data = json.loads(re.findall(r'id="chart-data">(.*?)</script>', text, re.DOTALL)[0])
+    for row in data["rows"]:
+        views = [view for name, view in row.items() if name.startswith("in_")]
+        assert len({view.partition(": ")[0] for view in views}) == 1
+        assert views[0].partition(": ")[0] in FACTS

@@ -1,0 +1,129 @@
+"""Stored sides are compared within a kind of device, and history has a line for each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_sides import LONG, SHORT, beside, cell, side
+
+from attnbench.compare.gate import Gate, hold
+from attnbench.compare.history import history
+from attnbench.compare.stored import compare_sides
+from attnbench.reports.compared import render_compared
+from attnbench.reports.history import render_history, step_row
+from attnbench.reports.table import View
+from attnbench.types.compared import Cell, ComparedCell, Measured
+from attnbench.types.errors import BadInput
+
+ZEN, XEON = "Zen, 4 cores", "Xeon, 2 cores"
+FACTS = {ZEN: {"cpu": "Zen", "cpu_quota": 4}, XEON: {"cpu": "Xeon", "cpu_quota": 2}}
+
+
+def on(kind: str, *cells: Cell, day: int = 1, **said: Any) -> Measured:
+    started = f"2026-01-{day:02}T00:00:00+00:00"
+    return side(
+        *cells, environment=dict(FACTS[kind]), path=Path(f"{kind}-{day}.jsonl"), started=started, **said
+    )
+
+
+def run(kind: str, factor: float = 1.0, *, day: int = 1, case: str = SHORT) -> Measured:
+    return on(kind, cell(case=case, middle_ns=1e5 * factor), *beside(case), day=day)
+
+
+def found(base: list[Measured], new: list[Measured]) -> dict[tuple[str, str], ComparedCell]:
+    cells = compare_sides(base, new).cells
+    return {(one.case, one.device_kind): one for one in cells if one.backend == "mine"}
+
+
+def test_a_cell_is_compared_with_its_own_kind() -> None:
+    cells = found([run(ZEN), run(XEON, 3.0)], [run(XEON, 3.0, day=2), run(ZEN, 1.5, day=2)])
+    assert {key: one.verdict for key, one in cells.items()} == {
+        (SHORT, ZEN): "slower", (SHORT, XEON): "same",
+    }  # fmt: skip
+    assert cells[SHORT, ZEN].ratio == pytest.approx(1.5)
+    assert cells[SHORT, XEON].ratio == pytest.approx(1.0)
+
+
+def test_a_case_that_moved_to_another_kind_is_missing_there_and_new_here() -> None:
+    base = [run(ZEN), run(XEON, case=LONG)]
+    new = [run(ZEN, day=2, case=LONG), run(XEON, day=2)]
+    cells = found(base, new)
+    assert {key: (one.verdict, one.ratio) for key, one in cells.items()} == {
+        (SHORT, ZEN): ("missing", None), (LONG, XEON): ("missing", None),
+        (LONG, ZEN): ("none", None), (SHORT, XEON): ("none", None),
+    }  # fmt: skip
+    assert hold(compare_sides(base, new), Gate()).exit_code == 3
+
+
+def test_a_kind_of_one_side_is_said() -> None:
+    compared = compare_sides([run(ZEN), run(XEON)], [run(ZEN, day=2)])
+    assert [one.verdict for one in compared.cells if one.device_kind == XEON] == ["missing"] * 5
+    assert f"{XEON}: 5 cells only in base: mine on {SHORT}" in " ".join(compared.warnings)
+    text = render_compared(compared, hold(compared, Gate()), "table", View(160))
+    assert text.count(XEON) > 5
+    assert "device kind" in render_compared(compared, hold(compared, Gate()), "markdown", View())
+
+
+def test_sides_of_one_kind_do_not_name_it() -> None:
+    compared = compare_sides([run(ZEN)], [run(ZEN, day=2)])
+    gate = hold(compared, Gate())
+    assert ZEN not in render_compared(compared, gate, "table", View(160)).replace(f"{ZEN}-", "")
+    assert f'"device_kind":"{ZEN}"' in render_compared(compared, gate, "json", View())
+
+
+def test_what_differs_within_a_kind_is_refused() -> None:
+    other = on(ZEN, cell(), day=2)
+    other.environment["torch"] = "9"
+    base = on(ZEN, cell())
+    base.environment["torch"] = "2"
+    with pytest.raises(BadInput, match=r"different conditions.*torch \(2 in base, 9 in new\)"):
+        compare_sides([base, run(XEON)], [other, run(XEON, day=2)])
+
+
+def test_sides_without_a_common_kind_are_refused_and_forced_only_without_mixing() -> None:
+    with pytest.raises(BadInput, match="different conditions"):
+        compare_sides([run(ZEN)], [run(XEON)])
+    forced = compare_sides([run(ZEN)], [run(XEON)], force=True)
+    assert forced.forced
+    assert {one.device_kind for one in forced.cells} == {""}
+    third = on(ZEN, *run(ZEN).cells, day=3)
+    third.environment["cpu_quota"] = 8
+    with pytest.raises(BadInput, match=r"base has cases on several kinds.*Zen, 4 cores; Zen, 8 cores"):
+        compare_sides([run(ZEN), third], [run(XEON)], force=True)
+
+
+FACTORS = st.lists(st.floats(0.1, 10), min_size=1, max_size=3)
+
+
+@given(base=FACTORS, new=FACTORS, other_base=FACTORS, other_new=FACTORS)
+def test_another_kind_changes_no_cell(
+    base: list[float], new: list[float], other_base: list[float], other_new: list[float]
+) -> None:
+    sides = [
+        [run(ZEN, factor, day=place) for place, factor in enumerate(factors, start=first)]
+        for first, factors in ((1, base), (11, new))
+    ]
+    others = [[run(XEON, factor, day=21 + place) for place, factor in enumerate(factors)]
+              for factors in (other_base, other_new)]  # fmt: skip
+    alone = compare_sides(*sides)
+    both = compare_sides(*(ours + theirs for ours, theirs in zip(sides, others, strict=True)))
+    assert [one for one in both.cells if one.device_kind == ZEN] == list(alone.cells)
+
+
+def test_history_has_a_line_for_each_kind() -> None:
+    runs = [run(ZEN), run(XEON, 3.0, day=2), run(ZEN, 1.5, day=3), run(XEON, 3.0, day=4)]
+    steps = history(runs, backends=["mine"])
+    assert [(one.device_kind, one.run.started[9], one.why) for one in steps] == [
+        (ZEN, "1", ""), (ZEN, "3", ""), (XEON, "2", ""), (XEON, "4", ""),
+    ]  # fmt: skip
+    ratios = [one.compared.ratio for one in steps if one.compared]
+    assert ratios == [pytest.approx(1.5), pytest.approx(1.0)]
+    assert [step_row(one)["device_kind"] for one in steps] == [ZEN, ZEN, XEON, XEON]
+    text = render_history(steps, "table")
+    assert text.index(f"mine  on {ZEN}") < text.index(f"mine  on {XEON}")
+    assert "device kind" in render_history(steps, "markdown")
+    assert "device kind" not in render_history(history(runs[:1]), "markdown")
