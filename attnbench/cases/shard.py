@@ -40,7 +40,7 @@ def only(selection: Selection, names: Collection[str]) -> Selection:
     """
     wanted = {case_id(parse_case(name)) for name in names}
     if unknown := wanted - {case_id(case) for case in selection.cases}:
-        raise BadInput(f"the selection has no case {min(unknown)!r}; attnbench list cases lists those that it has")
+        raise BadInput(f"no case {min(unknown)!r} is selected; attnbench list cases lists those that are")
     return _part(selection, 0, 0, wanted.__contains__)
 
 

@@ -89,7 +89,9 @@ def connected(registry: Registry, on: str) -> Iterator[Fleet]:
         yield fleet
 
 
-def measured_on(ctx: click.Context, chosen: Mapping[str, Any], plan: RunPlan, registry: Registry) -> Run | None:
+def measured_on(
+    ctx: click.Context, chosen: Mapping[str, Any], plan: RunPlan, registry: Registry
+) -> Run | None:
     """Run a plan on the fleet that the options name; None if cases could not be measured, which it tells.
 
     Raises:
@@ -102,7 +104,9 @@ def measured_on(ctx: click.Context, chosen: Mapping[str, Any], plan: RunPlan, re
 
     out: Path = chosen["out"]
     if out.suffix != ".jsonl":
-        raise BadInput(f"--out {str(out)!r}: with --on, name the file of the run, *.jsonl; the same command goes on")
+        raise BadInput(
+            f"--out {str(out)!r}: with --on, name a file, *.jsonl, by which the same command goes on"
+        )
     words = packed(_words(ctx), named_plugins())
     total = len(plan.cases)
     finished: list[str] = []

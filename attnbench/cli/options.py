@@ -224,7 +224,16 @@ def measuring_options(*, timing: bool = False) -> Option:
     own = (plan, *ON, benchmark_json_option) if timing else (plan,)
     of_timing = _asked(timing=True) if timing else ()
     return decorated(
-        WORDS, *SELECTION, _CASE, _SHARD, *RUNNING[:2], _RESUME, *RUNNING[2:], *of_timing, *own, *record_options
+        WORDS,
+        *SELECTION,
+        _CASE,
+        _SHARD,
+        *RUNNING[:2],
+        _RESUME,
+        *RUNNING[2:],
+        *of_timing,
+        *own,
+        *record_options,
     )
 
 

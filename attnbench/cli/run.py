@@ -75,8 +75,14 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         if selection.shard is not None and not selection.cases:
             return
         if chosen.get("on") and not chosen["plan"]:
-            print_from_fleet(ctx, chosen, plan, printed)
-            return
+            from attnbench.cli.fleet import measured_on
+
+            fleet_run = measured_on(ctx, chosen, plan, registry)
+            if fleet_run is None:
+                ctx.exit(3)
+            print_run(fleet_run, printed, view_of(chosen))
+            note(f"stored in {fleet_run.path}")
+            ctx.exit(fleet_run.exit_code)
         check_plan(plan, chosen["out"])
         if chosen["plan"]:
             print_plan(plan.forecast, options, own_format(chosen["format_"], "--plan prints no records"))

@@ -15,7 +15,7 @@ import msgspec
 from attnbench.fleet.facts import Facts
 from attnbench.fleet.node import run_here
 from attnbench.types.errors import BadInput, MeasuringFailed
-from attnbench.types.fleet import Ended, Executor, Fleet, Place, Task
+from attnbench.types.fleet import Ended, Executor, Fleet, Pieces, Place, Task
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -25,15 +25,15 @@ def connect(address: str) -> Iterator[Fleet]:
     """Yield the places of this machine; the address must be empty."""
     if address:
         raise BadInput(f"--on local:{address}: local has no address")
-    *_, ended = run_here(Task(("facts",)))
+    *_, ended = run_here(Task(("attnbench.fleet.facts",)))
     if not isinstance(ended, Ended) or ended.status:
         raise MeasuringFailed("local: can't read the facts of this machine")
     cards = msgspec.json.decode(ended.stdout, type=Facts).cuda_devices
-    visible = [word for word in os.environ.get(_VISIBLE, "").split(",") if word] or [*map(str, range(len(cards)))]
-    gpus = {f"gpu{number}": number_or_id for number, number_or_id in enumerate(visible[: len(cards)])}
+    visible = [word for word in os.environ.get(_VISIBLE, "").split(",") if word]
+    gpus = {f"gpu{n}": visible[n] if visible else str(n) for n in range(len(cards))}
     stop = Event()
 
-    def run(place: Place, task: Task) -> Iterator[bytes | Ended]:
+    def run(place: Place, task: Task) -> Pieces:
         shown = {_VISIBLE: gpus[place.name]} if place.device == "cuda" else {}
         with _lease(place.name):
             yield from run_here(msgspec.structs.replace(task, variables=task.variables | shown), stop)

@@ -15,7 +15,7 @@ from attnbench.fleet.facts import check_given
 from attnbench.fleet.sites import Site, last_line, site_of
 from attnbench.fleet.units import Unit, Words, complete_cases, keep_complete
 from attnbench.results.format import StoredRun, read_run
-from attnbench.types.errors import AttnbenchError, BadFile, BadInput
+from attnbench.types.errors import AttnbenchError, BadInput
 from attnbench.types.fleet import Ended, Fleet, PlaceLost
 from attnbench.types.words import clean, count_of
 
@@ -50,7 +50,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a unit. left: its cases without records. lost: whether its place went away. why: in words."""
+    """The end of a unit. left: cases without records. lost: whether its place went away. why: in words."""
 
     left: tuple[str, ...] = ()
     lost: bool = False
@@ -104,7 +104,9 @@ class Driver:
                 outcome = self._run(site, unit)
                 if outcome.lost:
                     there = self._answers(site)
-                    self.tell(f"{site.place.name}: lost ({outcome.why})" + ("" if there else "; it is left out"))
+                    self.tell(
+                        f"{site.place.name}: lost ({outcome.why})" + ("" if there else "; it is left out")
+                    )
                 if outcome.lost and not unit.again:
                     # Each alone: the case that costs a machine must not take others with it.
                     again = [Unit((case,), AGAIN) for case in outcome.left]
@@ -117,11 +119,12 @@ class Driver:
         path = self._new_path()
         lost, why = False, "its file lacks records"
         try:
-            with closing(self.fleet.run(site.place, self.words.task(unit))) as pieces, path.open("ab") as file:
-                checked = False
+            pieces = self.fleet.run(site.place, self.words.task(unit))
+            checked = False
+            with closing(pieces), path.open("ab") as file:
                 for piece in pieces:
                     if isinstance(piece, Ended):
-                        why = last_line(piece)
+                        lost, why = piece.status < 0, last_line(piece)
                         break
                     file.write(piece)
                     file.flush()
@@ -159,13 +162,15 @@ class Driver:
 
 
 def settled(path: Path) -> StoredRun | None:
-    """Keep the complete cases of a unit's file alone; return them as a run, None if there are none."""
-    try:
-        run = read_run(path)
-    except BadFile:
-        # It ends within its first line.
+    """Keep the complete cases of a unit's file alone; return them as a run, None if there are none.
+
+    Raises:
+        BadFile: the file is damaged.
+    """
+    if b"\n" not in path.read_bytes():
         path.unlink()
         return None
+    run = read_run(path)
     if run.finished is not None and len(complete_cases(run)) == len(run.manifest.cases):
         return run
     if not complete_cases(run):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from attnbench import __version__
+from attnbench.ipc.process import end_with
+from attnbench.types.device import kind_of_device
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Manifest
 from attnbench.types.words import count_of
@@ -37,7 +42,8 @@ class Facts(Struct, frozen=True):
 def facts_here(plugins: Sequence[str]) -> Facts:
     """Read the facts of this machine. plugins: files and modules to load besides those that are installed.
 
-    It loads torch and makes a CUDA context, so it is for a process that ends soon.
+    It loads torch and makes a CUDA context, so it is for a process that ends soon: ``python -m
+    attnbench.fleet.facts PLUGIN...`` prints them as JSON.
     """
     import platform
 
@@ -64,23 +70,24 @@ def facts_here(plugins: Sequence[str]) -> Facts:
     )
 
 
-def kind_of(cpu: str, cores: int, cuda_devices: Sequence[str], device: Device) -> str:
+def print_facts(plugins: Sequence[str]) -> None:
+    """Print the facts of this machine as JSON; what plugins print meanwhile goes to stderr."""
+    end_with(os.environ)
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)
+        out.write(msgspec.json.encode(facts_here(plugins)))
+
+
+def kind_of(facts: Facts, device: Device) -> str:
     """Return the kind of a device: ratios are only formed within one.
 
     Raises:
         BadInput: torch finds no CUDA device.
     """
-    if device == "cpu":
-        return f"{cpu}, {count_of(cores, 'core')}"
-    if not cuda_devices:
+    if device == "cuda" and not facts.cuda_devices:
         raise BadInput("torch finds no CUDA device there")
-    return cuda_devices[0]
-
-
-def kind_of_run(manifest: Manifest, device: Device) -> str:
-    """Return the kind of the device on which a run measured its cases."""
-    facts = manifest.environment
-    return kind_of(facts["cpu"], facts["cpu_quota"], facts["cuda_devices"], device)
+    found = {"cpu": facts.cpu, "cpu_quota": facts.cores, "cuda_devices": list(facts.cuda_devices)}
+    return kind_of_device(found, device)
 
 
 def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
@@ -150,3 +157,7 @@ def names(places: Iterable[str]) -> str:
     places = list(places)
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     return ", ".join(places[:3]) + more
+
+
+if __name__ == "__main__":
+    print_facts(sys.argv[1:])

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
-from attnbench.types.fleet import Ended, Task
+from attnbench.ipc.process import PARENT
+from attnbench.types.fleet import Ended, Pieces, Task
 
 _EVERY_S = 0.2
 _MOST_BYTES = 2**22
 
 
-def run_here(task: Task, stop: Event | None = None) -> Iterator[bytes | Ended]:
+def run_here(task: Task, stop: Event | None = None) -> Pieces:
     """Run a task as a process on this machine; yield the followed file piece by piece, then the end.
 
     The process ends with the thread that iterates, when the iterator is closed, and when stop is set.
@@ -29,7 +30,7 @@ def run_here(task: Task, stop: Event | None = None) -> Iterator[bytes | Ended]:
             (folder / path).write_bytes(content)
         with (folder / "stdout").open("w+b") as out, (folder / "stderr").open("w+b") as err:
             process = subprocess.Popen(
-                [sys.executable, "-m", "attnbench.fleet", str(os.getpid()), *task.words],
+                [sys.executable, "-m", *task.words],
                 cwd=folder,
                 env=_environment(task),
                 stdin=subprocess.DEVNULL,
@@ -68,4 +69,4 @@ def _followed(process: subprocess.Popen[bytes], path: Path | None, stop: Event |
 def _environment(task: Task) -> dict[str, str]:
     """The environment of a task: that of this process, without what the engine has set."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(task.dropped)}
-    return kept | task.variables
+    return kept | task.variables | {PARENT: str(os.getpid())}

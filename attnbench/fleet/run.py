@@ -13,13 +13,14 @@ import msgspec
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.fleet.drive import Driver, Queue, settled
-from attnbench.fleet.facts import Device, Facts, check_given, check_versions, kind_of_run
+from attnbench.fleet.facts import Device, Facts, check_given, check_versions
 from attnbench.fleet.node import run_here
 from attnbench.fleet.sites import Site, last_line, sites_of
 from attnbench.fleet.units import Words, divided
 from attnbench.results.format import StoredRun, check_new
 from attnbench.results.merge import merge
 from attnbench.runner.forecast import RunPlan
+from attnbench.types.device import device_kind
 from attnbench.types.errors import BadInput, MeasuringFailed
 from attnbench.types.fleet import Ended, Fleet
 from attnbench.types.words import count_of
@@ -92,11 +93,11 @@ def _sites_for(plan: RunPlan, device: Device, sites: Sequence[Site], each: bool)
         return []
     found = [site for site in sites if site.place.device == device]
     if not found:
-        raise BadInput(f"{count_of(cases, 'case')} on {device}, and no place for it; attnbench fleet lists them")
+        raise BadInput(f"{count_of(cases, 'case')} on {device}, and no place for it")
     kinds = dict.fromkeys(site.kind for site in found)
     if len(kinds) > 1 and not each:
         raise BadInput(
-            f"the places have {len(kinds)} kinds of devices ({', '.join(kinds)}), whose times can't be mixed: "
+            f"the places have {len(kinds)} kinds of devices ({', '.join(kinds)}), whose times never mix: "
             "choose one by --where, or measure every case on each with --each device"
         )
     return found
@@ -119,7 +120,7 @@ def _measured_before(folder: Path, plan: RunPlan, sites: Sequence[Site]) -> set[
     Raises:
         BadInput: the files are of another run, or of other devices or software.
     """
-    ours = {case_id(case): case.device for case in plan.cases}
+    ours = {case_id(case) for case in plan.cases}
     wanted = plan.options.protocol() | {"note": ""}
     by_kind = {site.kind: site for site in sites}
     found = set()
@@ -129,7 +130,7 @@ def _measured_before(folder: Path, plan: RunPlan, sites: Sequence[Site]) -> set[
             continue
         manifest = run.manifest
         if (
-            not set(manifest.cases) <= ours.keys()
+            not set(manifest.cases) <= ours
             or manifest.backends != list(plan.backends)
             or manifest.protocol | {"note": ""} != wanted
         ):
@@ -137,9 +138,11 @@ def _measured_before(folder: Path, plan: RunPlan, sites: Sequence[Site]) -> set[
                 f"{str(path)!r} has other cases, backends or options than this run: name another --out, or "
                 "remove the folder"
             )
-        kind = kind_of_run(manifest, ours[manifest.cases[0]])
+        kind = device_kind(manifest.environment, manifest.cases[0])
         if kind not in by_kind:
-            raise BadInput(f"{str(path)!r} was measured on {kind}, which no place has now: name another --out")
+            raise BadInput(
+                f"{str(path)!r} was measured on {kind}, which is not there now: name another --out"
+            )
         check_given(by_kind[kind].facts, manifest, f"{str(path)!r}")
         found |= {(kind, case) for case in manifest.cases}
     return found

@@ -48,13 +48,19 @@ def site_of(fleet: Fleet, place: Place, task: Task) -> Site:
     if ended.status:
         raise MeasuringFailed(last_line(ended))
     facts = msgspec.json.decode(ended.stdout, type=Facts)
-    return Site(place, facts, kind_of(facts.cpu, facts.cores, facts.cuda_devices, place.device))
+    return Site(place, facts, kind_of(facts, place.device))
 
 
 def last_line(ended: Ended) -> str:
     """Return what a failed task said at its end."""
-    lines = ended.stderr.strip().splitlines() or [f"it ended with status {ended.status}, and said nothing"]
+    lines = ended.stderr.strip().splitlines() or [_silent_end(ended.status)]
     return clean(lines[-1].removeprefix("attnbench: "))
+
+
+def _silent_end(status: int) -> str:
+    if status < 0:
+        return f"its process was killed by signal {-status}"
+    return f"it ended with status {status}, and said nothing"
 
 
 def sites_of(fleet: Fleet, task: Task, where: Sequence[str], tell: Callable[[str], None]) -> list[Site]:

@@ -64,12 +64,23 @@ class Words:
         """Return the task that measures a unit."""
         cases = [word for case in unit.cases for word in ("--case", case)]
         noted = ("--note", unit.again) if unit.again else ()
-        words = ("--quiet", "run", *self.words, *cases, *noted, "--out", FILE, "--format", "json")
+        words = (
+            "attnbench",
+            "--quiet",
+            "run",
+            *self.words,
+            *cases,
+            *noted,
+            "--out",
+            FILE,
+            "--format",
+            "json",
+        )
         return Task(words, self.files, FILE, _variables())
 
     def facts(self) -> Task:
         """Return the task that reads the facts of a machine."""
-        return Task(("facts", *self.plugins), self.files, "", _variables())
+        return Task(("attnbench.fleet.facts", *self.plugins), self.files, "", _variables())
 
 
 def packed(words: Sequence[str], plugins: Sequence[str]) -> Words:

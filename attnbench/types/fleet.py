@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,9 +11,9 @@ from msgspec import Struct
 
 
 class Task(Struct, frozen=True):
-    """One process of attnbench, in an empty folder of its own.
+    """One process of Python, in an empty folder of its own.
 
-    words: its arguments, as after ``python -m attnbench``. files: the files that the words name, by their
+    words: a module and its arguments, as after ``python -m``. files: the files that the words name, by their
     paths in the folder. follow: the file whose bytes are sent home while it grows; "" for none. variables:
     of the environment, besides those of the machine. dropped: beginnings of the names of variables that the
     engine sets and that the process must not see.
@@ -32,6 +32,10 @@ class Ended(Struct, frozen=True):
     status: int
     stdout: str
     stderr: str
+
+
+Pieces = Generator[bytes | Ended, None, None]
+"""What a task sends home: the bytes of the followed file as they come, then its end."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Fleet:
     """
 
     places: tuple[Place, ...]
-    run: Callable[[Place, Task], Iterator[bytes | Ended]]
+    run: Callable[[Place, Task], Pieces]
 
 
 @dataclass(frozen=True)
