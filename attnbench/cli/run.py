@@ -46,6 +46,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     attnbench run attention/scaled_dot/H8-L1024-D64/causal --dtype bfloat16
     attnbench run mine.toml --plan
     attnbench run mine.toml --shard 3/16 --out shards/3.jsonl
+    attnbench run mine.toml --on ray --out all.jsonl
     attnbench run --resume results/mine.jsonl
     """
     check_benchmark_json(chosen["benchmark_json"])

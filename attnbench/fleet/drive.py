@@ -132,10 +132,10 @@ class Driver:
                     if not checked and (checked := path.read_bytes().count(b"\n") > 0):
                         check_given(site.facts, read_run(path).manifest, site.place.name)
         except PlaceLost as failure:
-            lost, why = True, clean(failure)
+            lost, why = True, clean(str(failure))
         except BadInput as failure:
             path.unlink()
-            return Outcome(unit.cases, why=clean(failure))
+            return Outcome(unit.cases, why=clean(str(failure)))
         run = settled(path)
         if run is not None:
             with self._lock:

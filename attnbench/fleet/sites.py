@@ -78,7 +78,7 @@ def sites_of(fleet: Fleet, task: Task, where: Sequence[str], tell: Callable[[str
         try:
             return site_of(fleet, place, task)
         except (PlaceLost, MeasuringFailed, BadInput) as failure:
-            tell(f"{place.name} is left out: {clean(failure)}")
+            tell(f"{place.name} is left out: {clean(str(failure))}")
             return None
 
     with ThreadPoolExecutor(max(1, len(fleet.places))) as threads:
