@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         PluginFailed,
     )
     from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
-    from attnbench.types.fleet import Ended, Executor, Fleet, Pieces, Place, PlaceLost, Task
+    from attnbench.types.fleet import Ended, Executor, Fleet, Place, PlaceLost, Task
     from attnbench.types.mask import Mask
     from attnbench.types.operation import Operation, TensorSpec
     from attnbench.types.record import Record
@@ -54,7 +54,6 @@ __all__ = [
     "Metric",
     "Operation",
     "Parameter",
-    "Pieces",
     "Place",
     "PlaceLost",
     "PluginFailed",
@@ -87,7 +86,7 @@ _HOMES = {
         "AttnbenchError", "BadCase", "BadFile", "BadInput", "Interrupted", "MeasuringFailed", "PluginFailed",
     ),
     "types.extensions": ("EnvironmentFact", "Metric", "Reporter", "Suite", "VerdictRule"),
-    "types.fleet": ("Ended", "Executor", "Fleet", "Pieces", "Place", "PlaceLost", "Task"),
+    "types.fleet": ("Ended", "Executor", "Fleet", "Place", "PlaceLost", "Task"),
     "types.mask": ("Mask",),
     "types.operation": ("Operation", "TensorSpec"),
     "types.record": ("Record",),

@@ -17,8 +17,9 @@ from pathlib import Path
 import psutil
 from msgspec.structs import replace
 
-from attnbench import Executor, Fleet, Pieces, Place, PlaceLost, Task, hookimpl
+from attnbench import Executor, Fleet, Place, PlaceLost, Task, hookimpl
 from attnbench.fleet.node import run_here
+from attnbench.types.fleet import Pieces
 
 RECORD = b'"kind":"record"'
 TORCH = """

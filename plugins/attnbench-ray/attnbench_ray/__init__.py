@@ -8,8 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from attnbench import BadInput, Executor, Fleet, Pieces, Place, PlaceLost, Task, hookimpl
+from attnbench import BadInput, Executor, Fleet, Place, PlaceLost, Task, hookimpl
 from attnbench.fleet.node import run_here
+from attnbench.types.fleet import Pieces
 
 SET_BY_RAY = ("RAY_", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Beginnings of the variables that Ray sets in its workers (ray #6998, #27256)."""
