@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from attnbench import BadInput, Executor, Fleet, Pieces, Place, PlaceLost, Task, hookimpl
 from attnbench.fleet.node import run_here
 
-SET_BY_RAY = ("RAY_", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+SET_BY_RAY = ("RAY_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV")
 """Beginnings of the variables that Ray sets in its workers (ray #6998, #27256)."""
 
 _CARD = "accelerator_type:"

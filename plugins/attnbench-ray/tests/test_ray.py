@@ -148,11 +148,16 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str, str]]:
-    """The cells of a run on this machine, without Ray."""
-    here = Watched(tmp_path_factory.mktemp("unbroken"))
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Record], list[dict[str, Any]]]:
+    """The records and lines of a run on this machine, without Ray."""
+    here = Watched(tmp_path_factory.mktemp("plain"))
     here.open_gate()
-    return cells(here.finished(here.start("plain", "waiting"), "plain"))
+    return here.finished(here.start("plain", "waiting"), "plain"), here.lines()
+
+
+@pytest.fixture(scope="module")
+def unbroken(plain_run) -> set[tuple[str, str, str]]:
+    return cells(plain_run[0])
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +191,7 @@ def test_one_task_at_a_time_on_a_node(two_runs, nodes: Nodes) -> None:
         assert all(before[1] < after[0] for before, after in pairwise(spans))
 
 
-def test_what_ray_sets_is_not_seen(two_runs, nodes: Nodes) -> None:
+def test_what_ray_sets_is_not_seen(two_runs, plain_run, nodes: Nodes) -> None:
     asking = (
         "import json, os, sys, ray\n"
         "ray.init(address=sys.argv[1], log_to_driver=False)\n"
@@ -197,8 +202,10 @@ def test_what_ray_sets_is_not_seen(two_runs, nodes: Nodes) -> None:
     of_worker = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     assert of_worker["OMP_NUM_THREADS"] == OF_THE_CLUSTER
     assert any(name.startswith("RAY_") for name in of_worker)
+    seen_without = {name for line in plain_run[1] for name in line["environment"]}
     for line in two_runs[1]:
         seen = line["environment"]
+        assert set(seen) <= seen_without
         assert [name for name in seen if name.startswith("RAY_")] == []
         assert seen["OMP_NUM_THREADS"] == str(line["threads"])
     assert {line["threads"] for line in two_runs[1]} == {1, 2}
