@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,10 +13,12 @@ from attnbench import BadInput, Executor, Fleet, Place, PlaceLost, Task, hookimp
 from attnbench.fleet.node import run_here
 from attnbench.types.fleet import Pieces
 
-SET_BY_RAY = ("RAY_", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+SET_BY_RAY = ("RAY_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV")
 """Beginnings of the variables that Ray sets in its workers (ray #6998, #27256)."""
 
 _CARD = "accelerator_type:"
+
+_ANSWER_S = 10.0
 
 
 @contextmanager
@@ -29,8 +32,9 @@ def connect(address: str) -> Iterator[Fleet]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     try:
+        _check_answers(address)
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as failure:
+    except (OSError, ValueError, RuntimeError) as failure:
         raise BadInput(f"--on ray{address and f':{address}'}: {failure}") from failure
     node_of: dict[str, dict[str, Any]] = {}
     places = []
@@ -68,6 +72,17 @@ def connect(address: str) -> Iterator[Fleet]:
         yield Fleet(tuple(places), run)
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise ConnectionError if nothing answers at HOST:PORT: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()) or "://" in address:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+    except (OSError, OverflowError) as failure:
+        raise ConnectionError(f"no cluster answers there ({failure})") from failure
 
 
 def _there(task: Task) -> Pieces:
