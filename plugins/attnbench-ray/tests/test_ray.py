@@ -171,12 +171,14 @@ def two_runs(
     return [here.finished(run, name) for run, name in zip(runs, names, strict=True)], here.lines()
 
 
+@pytest.mark.slow
 def test_a_run_on_ray_has_the_records_of_a_plain_run(two_runs, unbroken: set[tuple[str, str, str]]) -> None:
     wanted = {(case, backend.replace("waiting", "dear"), status) for case, backend, status in unbroken}
     assert len(wanted) == 6
     assert [cells(records) for records in two_runs[0]] == [wanted, wanted]
 
 
+@pytest.mark.slow
 def test_one_task_at_a_time_on_a_node(two_runs, nodes: Nodes) -> None:
     times: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in two_runs[1]:
@@ -191,6 +193,7 @@ def test_one_task_at_a_time_on_a_node(two_runs, nodes: Nodes) -> None:
         assert all(before[1] < after[0] for before, after in pairwise(spans))
 
 
+@pytest.mark.slow
 def test_what_ray_sets_is_not_seen(two_runs, plain_run, nodes: Nodes) -> None:
     asking = (
         "import json, os, sys, ray\n"
@@ -234,6 +237,7 @@ def noted(records: Sequence[Record]) -> dict[str, bool]:
     return {"threaded": found[True].pop(), "other": found[False].pop()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["worker", "node"])
 def test_what_was_lost_is_measured_again(
     killed: str, nodes: Nodes, watched: Watched, unbroken: set[tuple[str, str, str]]
@@ -252,6 +256,7 @@ def test_what_was_lost_is_measured_again(
     assert noted(records) == {"threaded": True, "other": False}
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_after_the_driver_was_killed(
     nodes: Nodes, watched: Watched, unbroken: set[tuple[str, str, str]]
 ) -> None:
@@ -267,6 +272,7 @@ def test_the_same_command_goes_on_after_the_driver_was_killed(
     assert {line["threads"] for line in watched.lines()[before:]} == {2}
 
 
+@pytest.mark.slow
 def test_unlike_software_is_refused_with_the_list(nodes: Nodes, watched: Watched, tmp_path: Path) -> None:
     package = tmp_path / "other" / "torch"
     package.mkdir(parents=True)
