@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PluginFailed,
     )
     from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
+    from attnbench.types.fleet import Ended, Executor, Fleet, Place, PlaceLost, Task
     from attnbench.types.mask import Mask
     from attnbench.types.operation import Operation, TensorSpec
     from attnbench.types.record import Record
@@ -42,7 +43,10 @@ __all__ = [
     "Case",
     "Constant",
     "DotForm",
+    "Ended",
     "EnvironmentFact",
+    "Executor",
+    "Fleet",
     "Interrupted",
     "Layer",
     "Mask",
@@ -50,6 +54,8 @@ __all__ = [
     "Metric",
     "Operation",
     "Parameter",
+    "Place",
+    "PlaceLost",
     "PluginFailed",
     "Record",
     "Reporter",
@@ -58,6 +64,7 @@ __all__ = [
     "Scoring",
     "Setup",
     "Suite",
+    "Task",
     "TensorSpec",
     "VerdictRule",
     "__version__",
@@ -79,6 +86,7 @@ _HOMES = {
         "AttnbenchError", "BadCase", "BadFile", "BadInput", "Interrupted", "MeasuringFailed", "PluginFailed",
     ),
     "types.extensions": ("EnvironmentFact", "Metric", "Reporter", "Suite", "VerdictRule"),
+    "types.fleet": ("Ended", "Executor", "Fleet", "Place", "PlaceLost", "Task"),
     "types.mask": ("Mask",),
     "types.operation": ("Operation", "TensorSpec"),
     "types.record": ("Record",),

@@ -20,6 +20,7 @@ import pluggy
 
 from attnbench.types.backend import Backend
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
+from attnbench.types.fleet import Executor
 from attnbench.types.operation import Operation
 from attnbench.types.rule import Rule
 
@@ -69,6 +70,11 @@ def attnbench_reporters() -> Iterable[Reporter]:  # type: ignore[empty-body]
 @hookspec
 def attnbench_environment_facts() -> Iterable[EnvironmentFact]:  # type: ignore[empty-body]
     """Facts about the machine or its software. Run files state them, and compare shows differences."""
+
+
+@hookspec
+def attnbench_executors() -> Iterable[Executor]:  # type: ignore[empty-body]
+    """Executors: engines that run attnbench on the devices of many machines, for ``attnbench run --on``."""
 
 
 def defined_in(package: str, kind: type[T]) -> tuple[T, ...]:

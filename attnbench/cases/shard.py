@@ -1,12 +1,13 @@
-"""Shards: the part of a selection that one of several machines measures."""
+"""Parts of a selection: shards, one for each of several machines, and chosen cases."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from hashlib import sha256
 
-from attnbench.cases.ids import case_id
+from attnbench.cases.ids import case_id, parse_case
 from attnbench.cases.select import Selection
 from attnbench.types.errors import BadInput
 from attnbench.types.record import Shard
@@ -28,7 +29,23 @@ def cut(selection: Selection, text: str) -> Selection:
     number, of = map(int, found.groups()) if found else (0, 0)
     if not 1 <= number <= of:
         raise BadInput(f"shard {text!r}: give K/N with K from 1 to N, as 3/16 for the third of 16 shards")
-    cases = [case for case in selection.cases if shard_number(case_id(case), of) == number]
+    return _part(selection, number, of, lambda case: shard_number(case, of) == number)
+
+
+def only(selection: Selection, names: Collection[str]) -> Selection:
+    """Return the cases of some ids.
+
+    Raises:
+        BadInput: one of them is not selected.
+    """
+    wanted = {case_id(parse_case(name)) for name in names}
+    if unknown := wanted - {case_id(case) for case in selection.cases}:
+        raise BadInput(f"no case {min(unknown)!r} is selected; attnbench list cases lists those that are")
+    return _part(selection, 0, 0, wanted.__contains__)
+
+
+def _part(selection: Selection, number: int, of: int, wanted: Callable[[str], bool]) -> Selection:
+    cases = [case for case in selection.cases if wanted(case_id(case))]
     kept, on = frozenset(cases), selection.compiled_on
     return replace(
         selection,

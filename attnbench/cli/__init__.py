@@ -41,6 +41,7 @@ Environment:
             "suite": "Make a suite from the config.json of a model.",
             "capture": "Run a program, and write a suite of its attention calls.",
             "doctor": "Find what would disturb a run on this machine.",
+            "fleet": "List the devices that run --on can use.",
         },
         "Compare": {
             "report": "Print the records of stored runs.",

@@ -141,6 +141,7 @@ for _listing in (
         "reporters", "Formats that plugins add to run, check and report.", _summary,
         examples=("attnbench list reporters --plugin my_reporter.py",),
     ),
+    _Listing("executors", "Executors: values of --on in run and fleet.", _summary),
     _Listing(
         "facts", "Facts of the machine that plugins add to run files.", _summary,
         examples=("attnbench list facts --plugin my_fact.py",), registry="environment_facts",

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
+GIVEN = "attnbench.given"
+"""In the context of a command: its words as the user gave them."""
+
 WORDS = click.argument("words", nargs=-1, type=CASES, metavar="[SUITE | CASE | FILE.toml]...")
 SELECTION = (
     click.option(
@@ -89,6 +92,25 @@ _SHARD = click.option(
     help="Keep only shard K of N, as 3/16, for one of several machines. The id of a case decides its shard.",
 )  # fmt: skip
 
+_CASE = click.option(
+    "--case", "kept", multiple=True, metavar="CASE",
+    help="Keep only this case of the selection, by its id. Repeatable.",
+)  # fmt: skip
+ON = (
+    click.option(
+        "--on", metavar="EXECUTOR[:ADDRESS]",
+        help="Measure on the devices that an executor reaches: local, or one of attnbench list executors.",
+    ),
+    click.option(
+        "--where", multiple=True, metavar="NAME=TEXT",
+        help="With --on: use only places with this fact, as gpu=H100 or gpu=H100,A100. Repeatable.",
+    ),
+    click.option(
+        "--each", type=click.Choice(("device",)),
+        help="With --on: measure every case on each kind of device, not once.",
+    ),
+)  # fmt: skip
+
 _TYPES: dict[Kind, tuple[click.ParamType[Any], str | None]] = {
     "seconds": (Positive("seconds"), "SECONDS"),
     "gib": (Positive("GiB", most=1e6), "GIB"),
@@ -97,6 +119,7 @@ _TYPES: dict[Kind, tuple[click.ParamType[Any], str | None]] = {
     "backend": (BACKEND, "NAME"),
     "arithmetic": (OneOf("arithmetic", ARITHMETICS), "ARITHMETIC"),
     "allocator": (ALLOCATOR, None),
+    "text": (click.STRING, "TEXT"),
 }
 """By the kind of a field of :class:`Options`: the type of the option, and the word for its value."""
 
@@ -175,7 +198,12 @@ def decorated(*options: Option) -> Callable[[Command], Command]:
 
 
 class CommonFirst(click.Command):
-    """A command with many options, whose help has the common ones first."""
+    """A command with many options, whose help has the common ones first. It keeps its words as they were."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words."""
+        ctx.meta[GIVEN] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the common options, and the others under a head of their own."""
@@ -193,10 +221,19 @@ class CommonFirst(click.Command):
 def measuring_options(*, timing: bool = False) -> Option:
     """Return a decorator for a command that checks cases and prints records. timing: it times them too."""
     plan = click.option("--plan", is_flag=True, help="Print how long each case would take, and run nothing.")
-    own = (plan, benchmark_json_option) if timing else (plan,)
+    own = (plan, *ON, benchmark_json_option) if timing else (plan,)
     of_timing = _asked(timing=True) if timing else ()
     return decorated(
-        WORDS, *SELECTION, _SHARD, *RUNNING[:2], _RESUME, *RUNNING[2:], *of_timing, *own, *record_options
+        WORDS,
+        *SELECTION,
+        _CASE,
+        _SHARD,
+        *RUNNING[:2],
+        _RESUME,
+        *RUNNING[2:],
+        *of_timing,
+        *own,
+        *record_options,
     )
 
 
@@ -225,8 +262,10 @@ def selected(registry: Registry, chosen: dict[str, Any], *, timed: bool) -> Sele
         BadInput: something is unknown or impossible.
     """
     from attnbench.cases.select import Overrides, select
-    from attnbench.cases.shard import cut
+    from attnbench.cases.shard import cut, only
 
     overrides = Overrides(**{one.name: chosen[one.name] for one in fields(Overrides)})
     selection = select(chosen["words"] or ("smoke",), registry, overrides, timed=timed)
+    if chosen.get("kept"):
+        selection = only(selection, chosen["kept"])
     return selection if chosen.get("shard") is None else cut(selection, chosen["shard"])

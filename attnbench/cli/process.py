@@ -14,6 +14,10 @@ def prepare_process() -> None:
     """Prepare streams and signals, and have crashes in a plugin's code print where they happened."""
     import faulthandler
 
+    from attnbench.ipc.process import PARENT, end_with
+
+    if PARENT in os.environ:
+        end_with(os.environ)
     _open_missing_streams()
     write_what_stdout_can()
     told = sys.stderr

@@ -46,6 +46,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     attnbench run attention/scaled_dot/H8-L1024-D64/causal --dtype bfloat16
     attnbench run mine.toml --plan
     attnbench run mine.toml --shard 3/16 --out shards/3.jsonl
+    attnbench run mine.toml --on ray --out all.jsonl
     attnbench run --resume results/mine.jsonl
     """
     check_benchmark_json(chosen["benchmark_json"])
@@ -67,12 +68,22 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         options = options_of(chosen, timed=timed)
         registry.backend(options.baseline)
         selection = selected(registry, chosen, timed=timed)
-        check_devices(selection)
+        if not chosen.get("on"):
+            check_devices(selection)
         plan = plan_run(selection, chosen["backends"], registry, options)
         if words := shard_words(selection):
             note(words)
         if selection.shard is not None and not selection.cases:
             return
+        if chosen.get("on") and not chosen["plan"]:
+            from attnbench.cli.fleet import measured_on
+
+            fleet_run = measured_on(ctx, chosen, plan, registry)
+            if fleet_run is None:
+                ctx.exit(3)
+            print_run(fleet_run, printed, view_of(chosen))
+            note(f"stored in {fleet_run.path}")
+            ctx.exit(fleet_run.exit_code)
         check_plan(plan, chosen["out"])
         if chosen["plan"]:
             print_plan(plan.forecast, options, own_format(chosen["format_"], "--plan prints no records"))

@@ -18,7 +18,8 @@ _MATTER = frozenset({
 
 _DIALS_LISTED = frozenset({
     "budget_s", "sets", "baseline", "delta", "timeout_s", "memory_limit_bytes", "oracle_flops", "timed_draws",
-    "timed", "without", "min_rounds", "max_time", "min_time", "calibration_precision", "rounds", "iterations",
+    "timed", "without", "note", "min_rounds", "max_time", "min_time", "calibration_precision", "rounds",
+    "iterations",
 })  # fmt: skip
 """Settings that change the amount of measuring or the report. All others change the meaning of a time."""
 

@@ -26,22 +26,23 @@ def shard_notes(runs: Sequence[StoredRun]) -> Iterator[str]:
         parts = [f"{len(cases)} cases ({_names(shards, of)})" for (of, cases), shards in selections.items()]
         yield f"the shards are not of one selection: {'; '.join(parts)}"
     for (of, cases), shards in selections.items():
-        head = f"{count_of(len(cases), 'case')} in {count_of(of, 'shard')}"
+        head = count_of(len(cases), "case") + (f" in {count_of(of, 'shard')}" if of else "")
         for said in (*_missing(of, cases, shards), *_doubled(of, shards), *_unlike(of, shards)):
             yield f"{head}: {said}"
 
 
 def _missing(of: int, cases: Iterable[str], shards: dict[int, list[StoredRun]]) -> Iterator[str]:
-    lost = [case for case in cases if shard_number(case, of) not in shards]
+    there = {case for several in shards.values() for run in several for case in run.manifest.cases}
+    lost = [case for case in cases if case not in there]
     if lost:
-        numbers = {shard_number(case, of) for case in lost}
+        shown = f"{_names({shard_number(case, of) for case in lost}, of)}, with " if of else ""
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        yield f"missing {_names(numbers, of)}, with {count_of(len(lost), 'case')}: {lost[0]}{more}"
+        yield f"missing {shown}{count_of(len(lost), 'case')}: {lost[0]}{more}"
 
 
 def _doubled(of: int, shards: dict[int, list[StoredRun]]) -> Iterator[str]:
     for number, several in sorted(shards.items()):
-        if len(several) > 1:
+        if of and len(several) > 1:
             names = ", ".join(run.manifest.run_id for run in several)
             yield f"{number}/{of} was measured {len(several)} times, and all are kept: {names}"
 
@@ -60,4 +61,4 @@ def _unlike(of: int, shards: dict[int, list[StoredRun]]) -> Iterator[str]:
 
 
 def _names(numbers: Iterable[int], of: int) -> str:
-    return ", ".join(str(Shard(number, of, [])) for number in sorted(numbers))
+    return ", ".join(str(Shard(number, of, [])) if of else "some" for number in sorted(numbers))

@@ -10,10 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from attnbench.cases.memory import numbers
+
+PARENT = "ATTNBENCH_PARENT"
+"""The environment variable that says with which process another one ends."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -28,6 +31,12 @@ def die_with_parent(parent_pid: int) -> None:
     _set(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def end_with(environ: MutableMapping[str, str]) -> None:
+    """End with the process whose number an environment states, if it states one, and take it out."""
+    if parent := environ.pop(PARENT, ""):
+        die_with_parent(int(parent))
 
 
 def live_by_line() -> None:

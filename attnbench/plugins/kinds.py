@@ -12,6 +12,7 @@ from attnbench.types.arithmetic import ARITHMETICS
 from attnbench.types.backend import Backend, Layout
 from attnbench.types.case import DEVICES, DTYPES, PASSES, Case
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Suite, VerdictRule
+from attnbench.types.fleet import Executor
 from attnbench.types.formats import FORMATS
 from attnbench.types.operation import Operation
 from attnbench.types.rule import Constant, Law, Rule
@@ -95,7 +96,7 @@ def _cases(value: object) -> str | None:
 
 
 _FUNCTIONS = (
-    "available", "bind", "check", "decide", "draw", "flops", "inputs", "no_gradients", "outputs",
+    "available", "bind", "check", "connect", "decide", "draw", "flops", "inputs", "no_gradients", "outputs",
     "parameters", "prepare", "read", "reference", "render", "score_elements", "score_flops", "sink", "solve",
     "supports", "unread", "value", "weights",
 )  # fmt: skip
@@ -151,6 +152,7 @@ KINDS = (
     Kind("metrics", "a metric", "metrics", Metric, unlike=("head",)),
     Kind("reporters", "a reporter", "reporters", Reporter),
     Kind("environment_facts", "an environment fact", "facts", EnvironmentFact),
+    Kind("executors", "an executor", "executors", Executor),
 )
 
 

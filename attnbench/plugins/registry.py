@@ -14,12 +14,13 @@ from attnbench.types.backend import Backend
 from attnbench.types.compared import SIDES, sided
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import EnvironmentFact, Metric, Reporter, Source, Suite, VerdictRule
+from attnbench.types.fleet import Executor
 from attnbench.types.formats import FORMATS
 from attnbench.types.operation import Operation, make_known
 from attnbench.types.rule import Rule
 from attnbench.types.words import unknown_name
 
-T = TypeVar("T", Rule, Backend, Operation, Suite, VerdictRule, Metric, Reporter, EnvironmentFact)
+T = TypeVar("T", Rule, Backend, Operation, Suite, VerdictRule, Metric, Reporter, EnvironmentFact, Executor)
 
 
 SLOW_S = 1.0
@@ -59,6 +60,7 @@ class Registry:
     metrics: dict[str, Entry[Metric]] = field(default_factory=dict)
     reporters: dict[str, Entry[Reporter]] = field(default_factory=dict)
     environment_facts: dict[str, Entry[EnvironmentFact]] = field(default_factory=dict)
+    executors: dict[str, Entry[Executor]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def rule(self, name: str) -> Rule:
@@ -72,6 +74,10 @@ class Registry:
     def suite(self, name: str) -> Suite:
         """Return the suite of a name; raises :class:`BadInput` with the nearest name."""
         return self._find("suite", self.suites, name).record
+
+    def executor(self, name: str) -> Executor:
+        """Return the executor of a name; raises :class:`BadInput` with the nearest name."""
+        return self._find("executor", self.executors, name).record
 
     def reporter(self, name: str) -> Entry[Reporter]:
         """Return the reporter of a name; raises :class:`BadInput` with the nearest format."""

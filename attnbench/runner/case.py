@@ -140,7 +140,8 @@ class CaseRun:
         """Write a record, once for each backend."""
         if record.backend not in self.recorded:
             self.recorded.add(record.backend)
-            self.write(record)
+            said = self.pool.options.note
+            self.write(replace(record, notes=[*record.notes, said]) if said else record)
 
     def record_failure(self, backend: str, failure: WorkerFailed) -> None:
         """Write the record of a backend that failed."""

@@ -29,7 +29,7 @@ verdict; 30 and 40 have an exact interval at a little over 95 %, 22 at 98.3 %. M
 starts of processes, and use the same budget better, since processes of the same code differ: at L=512 by
 1.1 % (standard deviation)."""
 
-Kind = Literal["seconds", "gib", "count", "share", "backend", "arithmetic", "allocator"]
+Kind = Literal["seconds", "gib", "count", "share", "backend", "arithmetic", "allocator", "text"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,9 @@ class Options:
             keyword="allocator_pinned",
         ),
     )  # fmt: skip
+    note: str = _asked(
+        "", Asked("note", "text", "A sentence that every record will have.", default="none", timing=False)
+    )
     timed: bool = True
     without: tuple[str, ...] = ()
 
@@ -141,7 +144,11 @@ class Options:
 
     def protocol(self) -> dict[str, Any]:
         """Return the options and the constants of the protocol, for the manifest."""
-        return asdict(self) | {"without": list(self.without)} | PROTOCOL
+        options = asdict(self) | {"without": list(self.without)}
+        if not self.note:
+            # As in files that are older than the option.
+            del options["note"]
+        return options | PROTOCOL
 
 
 def sets_for(budget_s: float) -> int:
@@ -184,6 +191,7 @@ def options_of(protocol: dict[str, Any]) -> Options:
     """
     import msgspec
 
+    protocol = {"note": ""} | protocol
     names = {one.name for one in fields(Options)}
     odd = sorted(set(protocol) ^ (names | set(PROTOCOL)))
     odd += [

@@ -298,16 +298,16 @@ class PluginLine(Struct, frozen=True):
 class Shard(Struct, frozen=True):
     """The part of a selection that a run measures: shard ``number`` of ``of``, from 1 on.
 
-    cases: the ids of the whole selection.
+    Both are 0 for cases that ``--case`` chose. cases: the ids of the whole selection.
     """
 
-    number: Annotated[int, Meta(ge=1)]
-    of: Annotated[int, Meta(ge=1)]
+    number: Annotated[int, Meta(ge=0)]
+    of: Annotated[int, Meta(ge=0)]
     cases: list[str]
 
     def __str__(self) -> str:
         """As on the command line."""
-        return f"{self.number}/{self.of}"
+        return f"{self.number}/{self.of}" if self.of else "of chosen cases"
 
 
 class Manifest(Struct, frozen=True, tag="manifest", tag_field="kind"):

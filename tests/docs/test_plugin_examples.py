@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 TEXT = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
-FILES = ("rbf.py", "my_layer.py", "my_suite.py", "tokens.py", "lines.py", "rack.py")
+FILES = ("rbf.py", "my_layer.py", "my_suite.py", "tokens.py", "lines.py", "rack.py", "lab.py")
 LAYER = "multihead/scaled_dot/B1-H2-Lq16-Lk16-D8-E16/causal/float32/cpu/both"
 
 
@@ -43,3 +43,5 @@ def test_examples_work_together(tmp_path: Path) -> None:
     for row in rows:
         if row["status"] == "ok":
             assert row["queries_per_s"] == pytest.approx(row["B"] * row["Lq"] / (row["median_ms"] / 1e3))
+    places = attnbench(tmp_path, "fleet", "--on", "lab", "--where", "room=12", "--format", "json")
+    assert [place["place"] for place in json.loads(places.stdout)] == ["desk"], places.stderr

@@ -1,0 +1,151 @@
+"""``attnbench fleet``: the places of an executor; and how ``attnbench run --on`` uses them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnbench.cli.options import GIVEN, SHOWING, format_option
+from attnbench.cli.output import note, print_listing, say
+from attnbench.cli.parameters import load_plugins, named_plugins, plugin_option
+
+if TYPE_CHECKING:
+    from attnbench.fleet.sites import Site
+    from attnbench.plugins.registry import Registry
+    from attnbench.reports.run import Run
+    from attnbench.results.format import StoredRun
+    from attnbench.runner.forecast import RunPlan
+    from attnbench.types.fleet import Fleet
+    from attnbench.types.formats import Format
+
+_AT_HOME = ("out", "resume", "plan", "benchmark_json", "on", "where", "each", *SHOWING)
+"""The parameters of ``run`` that are for the driver alone."""
+
+
+@click.command("fleet")
+@click.option(
+    "--on", required=True, metavar="EXECUTOR[:ADDRESS]", help="Where to look: local, or what plugins bring."
+)
+@click.option(
+    "--where", multiple=True, metavar="NAME=TEXT", help="Keep places with this fact, as gpu=H100. Repeatable."
+)
+@plugin_option
+@format_option
+def command(on: str, where: tuple[str, ...], format_: Format) -> None:
+    """List the devices that an executor reaches: versions, and what the doctor finds on each.
+
+    \b
+    attnbench fleet --on local
+    attnbench fleet --on ray --where gpu=H100,A100
+    """
+    from attnbench.fleet.sites import sites_of
+    from attnbench.fleet.units import packed
+
+    words = packed((), named_plugins())
+    with connected(load_plugins(), on) as fleet:
+        sites = sites_of(fleet, words.facts(), where, lambda text: say(text, err=True))
+        with ThreadPoolExecutor(len(sites)) as threads:
+            rows = list(threads.map(lambda site: _row(fleet, site), sites))
+    print_listing(rows, ("place", "device", "memory_gib", "torch", "attnbench", "doctor"), format_)
+
+
+def _row(fleet: Fleet, site: Site) -> dict[str, Any]:
+    from attnbench.fleet.sites import ask, last_line
+    from attnbench.types.fleet import PlaceLost, Task
+
+    facts = site.facts
+    try:
+        ended = ask(fleet, site.place, Task(("--quiet", "doctor", "--format", "json")))
+        findings = json.loads(ended.stdout) if ended.stdout else []
+        bad = [finding["name"] for finding in findings if finding["level"] == "bad"]
+        doctor = ", ".join(bad) or ("fine" if findings else last_line(ended))
+    except PlaceLost as failure:
+        doctor = f"lost: {failure}"
+    details = facts.cuda_details[0] if site.place.device == "cuda" else ""
+    return {
+        "place": site.place.name,
+        "device": " ".join(filter(None, (site.kind, f"({details})" if details else ""))),
+        "memory_gib": round(facts.memory_bytes / 2**30, 1),
+        "attnbench": facts.attnbench,
+        "torch": facts.torch,
+        "python": facts.python,
+        "plugins": facts.plugins,
+        "facts": dict(site.place.facts),
+        "doctor": doctor,
+    }
+
+
+@contextmanager
+def connected(registry: Registry, on: str) -> Iterator[Fleet]:
+    """Yield the fleet that ``--on`` names; raises :class:`BadInput` for an unknown executor."""
+    name, _, address = on.partition(":")
+    with registry.executor(name).connect(address) as fleet:
+        yield fleet
+
+
+def measured_on(
+    ctx: click.Context, chosen: Mapping[str, Any], plan: RunPlan, registry: Registry
+) -> Run | None:
+    """Run a plan on the fleet that the options name; None if cases could not be measured, which it tells.
+
+    Raises:
+        BadInput: ``--out`` is a folder, or as :func:`attnbench.fleet.run.run_on`.
+    """
+    from attnbench.api import loaded
+    from attnbench.fleet.run import run_on, units_folder
+    from attnbench.fleet.units import packed
+    from attnbench.types.errors import BadInput
+
+    out: Path = chosen["out"]
+    if out.suffix != ".jsonl":
+        raise BadInput(
+            f"--out {str(out)!r}: with --on, name a file, *.jsonl, by which the same command goes on"
+        )
+    words = packed(_words(ctx), named_plugins())
+    total = len(plan.cases)
+    finished: list[str] = []
+
+    def done(site: Site, run: StoredRun) -> None:
+        for case in run.manifest.cases:
+            finished.append(case)
+            note(f"{len(finished)}/{total} {case}: {site.place.name}")
+
+    try:
+        with connected(registry, chosen["on"]) as fleet:
+            failed = run_on(
+                fleet, plan, words, out,
+                where=chosen["where"], each=chosen["each"] is not None,
+                tell=lambda text: say(text, err=True), done=done,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        note(f"what was measured is in {units_folder(out)}; the same command goes on with it")
+        raise
+    if failed:
+        say(f"what was measured is in {units_folder(out)}; the same command tries the rest again", err=True)
+        return None
+    return loaded(out, registry)
+
+
+def _words(ctx: click.Context) -> list[str]:
+    """Return the words of a command line that its units need, as the user gave them."""
+    values, _, _ = ctx.command.make_parser(ctx).parse_args(list(ctx.meta[GIVEN]))
+    words: list[str] = []
+    for param in ctx.command.params:
+        given = values.get(param.name or "")
+        if given is None or param.name in (*_AT_HOME, "plugin"):
+            continue
+        if isinstance(param, click.Option):
+            option = max(param.opts, key=len)
+            if param.is_flag:
+                words.append(option)
+            else:
+                words += [w for value in (given if param.multiple else [given]) for w in (option, str(value))]
+        else:
+            words += map(str, given)
+    return words

@@ -1,0 +1,56 @@
+"""The devices of this machine: its processor, and each card that torch finds."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import msgspec
+
+from attnbench.fleet.facts import Facts
+from attnbench.fleet.node import run_here
+from attnbench.types.errors import BadInput, MeasuringFailed
+from attnbench.types.fleet import Ended, Executor, Fleet, Pieces, Place, Task
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@contextmanager
+def connect(address: str) -> Iterator[Fleet]:
+    """Yield the places of this machine; the address must be empty."""
+    if address:
+        raise BadInput(f"--on local:{address}: local has no address")
+    *_, ended = run_here(Task(("attnbench.fleet.facts",)))
+    if not isinstance(ended, Ended) or ended.status:
+        raise MeasuringFailed("local: can't read the facts of this machine")
+    cards = msgspec.json.decode(ended.stdout, type=Facts).cuda_devices
+    visible = [word for word in os.environ.get(_VISIBLE, "").split(",") if word]
+    gpus = {f"gpu{n}": visible[n] if visible else str(n) for n in range(len(cards))}
+    stop = Event()
+
+    def run(place: Place, task: Task) -> Pieces:
+        shown = {_VISIBLE: gpus[place.name]} if place.device == "cuda" else {}
+        with _lease(place.name):
+            yield from run_here(msgspec.structs.replace(task, variables=task.variables | shown), stop)
+
+    try:
+        yield Fleet((Place("cpu", "cpu"), *(Place(name, "cuda") for name in gpus)), run)
+    finally:
+        stop.set()
+
+
+@contextmanager
+def _lease(device: str) -> Iterator[None]:
+    """Hold a device of this machine: other runs of this user with ``--on local`` wait for it."""
+    path = Path(tempfile.gettempdir()) / f"attnbench-{os.getuid()}-{device}.lock"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+LOCAL = Executor("local", "The devices of this machine, one task at a time on each.", connect)

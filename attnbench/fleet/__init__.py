@@ -1,0 +1,1 @@
+"""One run on the devices of many machines: its units, where they run, and what comes home."""

@@ -1,0 +1,163 @@
+"""The facts of a machine that decide which device a place has, and whether its software is that of others."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from attnbench import __version__
+from attnbench.ipc.process import end_with
+from attnbench.types.device import kind_of_device
+from attnbench.types.errors import BadInput
+from attnbench.types.record import Manifest
+from attnbench.types.words import count_of
+
+Device = Literal["cpu", "cuda"]
+
+
+class Facts(Struct, frozen=True):
+    """The hardware and software that a task finds.
+
+    cpu: the processor's name; cores: those that a run may use. cuda_devices: the names of the visible cards;
+    cuda_details: of each its multiprocessors and memory, in words. plugins: the version of each distribution
+    that brings plugins, or of each plugin's file.
+    """
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    cuda_devices: tuple[str, ...]
+    cuda_details: tuple[str, ...]
+    attnbench: str
+    python: str
+    torch: str
+    plugins: dict[str, str]
+
+
+def facts_here(plugins: Sequence[str]) -> Facts:
+    """Read the facts of this machine. plugins: files and modules to load besides those that are installed.
+
+    It loads torch and makes a CUDA context, so it is for a process that ends soon: ``python -m
+    attnbench.fleet.facts PLUGIN...`` prints them as JSON.
+    """
+    import platform
+
+    import torch
+
+    from attnbench.plugins.registry import load_wanted
+    from attnbench.runner.machine import environment
+
+    machine = environment()
+    cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return Facts(
+        cpu=machine["cpu"],
+        cores=machine["cpu_quota"],
+        memory_bytes=machine["memory_bytes"],
+        cuda_devices=tuple(card.name for card in cards),
+        cuda_details=tuple(
+            f"{count_of(card.multi_processor_count, 'multiprocessor')}, {card.total_memory / 2**30:.1f} GiB"
+            for card in cards
+        ),
+        attnbench=__version__,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        plugins={source.distribution: source.version for source in load_wanted(plugins).plugins},
+    )
+
+
+def print_facts(plugins: Sequence[str]) -> None:
+    """Print the facts of this machine as JSON; what plugins print meanwhile goes to stderr."""
+    end_with(os.environ)
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)
+        out.write(msgspec.json.encode(facts_here(plugins)))
+
+
+def kind_of(facts: Facts, device: Device) -> str:
+    """Return the kind of a device: ratios are only formed within one.
+
+    Raises:
+        BadInput: torch finds no CUDA device.
+    """
+    if device == "cuda" and not facts.cuda_devices:
+        raise BadInput("torch finds no CUDA device there")
+    found = {"cpu": facts.cpu, "cpu_quota": facts.cores, "cuda_devices": list(facts.cuda_devices)}
+    return kind_of_device(found, device)
+
+
+def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
+    """Raise :class:`BadInput` if a run did not get the device and the software that its place has."""
+    facts = manifest.environment
+    given = {
+        "cpu": facts["cpu"],
+        "cores": facts["cpu_quota"],
+        "memory": facts["memory_bytes"],
+        "CUDA devices": list(facts["cuda_devices"]),
+        "attnbench": manifest.attnbench,
+        "torch": facts["torch"],
+    } | {plugin.distribution: plugin.version for plugin in manifest.plugins}
+    wanted = {
+        "cpu": asked.cpu,
+        "cores": asked.cores,
+        "memory": asked.memory_bytes,
+        "CUDA devices": list(asked.cuda_devices),
+        "attnbench": asked.attnbench,
+        "torch": asked.torch,
+    } | asked.plugins
+    unlike = [
+        f"{name} {given.get(name, 'none')} instead of {wanted.get(name, 'none')}"
+        for name in wanted | given
+        if given.get(name) != wanted.get(name)
+    ]
+    if unlike:
+        raise BadInput(f"{place} gave another device or software than it has: {', '.join(unlike)}")
+
+
+def check_versions(here: Facts, there: Mapping[str, Facts]) -> None:
+    """Raise :class:`BadInput` with a list if software is not the same everywhere.
+
+    here: of the process that plans. Its torch computes nothing, so only places must share that. there: by
+    the names of places.
+    """
+    ours = {"attnbench": here.attnbench} | here.plugins
+    found = {
+        name: {"attnbench": facts.attnbench, "torch": facts.torch, "Python": _minor(facts.python)}
+        | facts.plugins
+        for name, facts in there.items()
+    }
+    unlike = []
+    for what in dict.fromkeys(name for versions in (ours, *found.values()) for name in versions):
+        versions = {name: each.get(what, "none") for name, each in found.items()}
+        if what in ours:
+            versions = {"here": ours[what]} | versions
+        if len(set(versions.values())) > 1:
+            unlike.append(f"{what} is " + _by_version(versions))
+    if unlike:
+        raise BadInput(f"the places have different software: {'; '.join(unlike)}")
+
+
+def _minor(python: str) -> str:
+    return ".".join(python.split(".")[:2])
+
+
+def _by_version(versions: Mapping[str, str]) -> str:
+    places: dict[str, list[str]] = {}
+    for place, version in versions.items():
+        places.setdefault(version, []).append(place)
+    return ", ".join(f"{version} ({names(where)})" for version, where in places.items())
+
+
+def names(places: Iterable[str]) -> str:
+    """Return the names of places for a sentence; of many the first three."""
+    places = list(places)
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return ", ".join(places[:3]) + more
+
+
+if __name__ == "__main__":
+    print_facts(sys.argv[1:])

@@ -1,0 +1,74 @@
+"""An executor whose places are processes of this machine, and which goes wrong as its address says.
+
+Its address is one word: ``fine``, ``loses`` (place ``a`` is gone after its first case), ``loses_all`` (places
+go away as soon as a task sends a line), ``kills`` (the first process of ``a`` is killed at its first line),
+``unlike`` (``b`` has another torch).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from msgspec.structs import replace
+
+from attnbench import Executor, Fleet, Place, PlaceLost, Task, hookimpl
+from attnbench.fleet.node import run_here
+from attnbench.types.fleet import Pieces
+
+RECORD = b'"kind":"record"'
+TORCH = """
+__version__ = "2.0.0"
+
+class cuda:
+    @staticmethod
+    def device_count():
+        return 0
+"""
+
+
+@contextmanager
+def connect(address: str) -> Iterator[Fleet]:
+    gone: set[str] = set()
+    killed: set[str] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "torch").mkdir()
+        (Path(folder) / "torch" / "__init__.py").write_text(TORCH)
+
+        def run(place: Place, task: Task) -> Pieces:
+            if place.name in gone:
+                raise PlaceLost("its machine does not answer")
+            if address == "unlike" and place.name == "b":
+                task = replace(task, variables=task.variables | {"PYTHONPATH": folder})
+            seen = b""
+            for piece in run_here(task):
+                if isinstance(piece, bytes):
+                    seen += piece
+                    if address == "loses" and place.name == "a":
+                        lines = piece.splitlines(keepends=True)
+                        before = seen.removesuffix(piece).count(RECORD)
+                        ends = [n for n, line in enumerate(lines, 1) if RECORD in line]
+                        if before + len(ends) >= 2:
+                            gone.add("a")
+                            yield b"".join(lines[: ends[1 - before]])
+                            raise PlaceLost("its machine was switched off")
+                yield piece
+                if address == "loses_all" and seen:
+                    raise PlaceLost("its machine was switched off")
+                if address == "kills" and place.name == "a" and seen and "a" not in killed:
+                    killed.add("a")
+                    for child in psutil.Process().children():
+                        if "run" in child.cmdline():
+                            os.kill(child.pid, signal.SIGKILL)
+
+        yield Fleet((Place("a", "cpu", {"rack": "one"}), Place("b", "cpu", {"rack": "two"})), run)
+
+
+@hookimpl
+def attnbench_executors() -> tuple[Executor, ...]:
+    return (Executor("pretended", "Processes of this machine.", connect),)

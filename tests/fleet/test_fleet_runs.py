@@ -1,0 +1,160 @@
+"""``attnbench run --on``: real runs on places that are processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+import attnbench
+from attnbench.fleet.drive import AGAIN
+from attnbench.types.record import Record
+
+EXECUTOR = Path(__file__).parent / "pretended_executor.py"
+CASES = [f"attention/dot/H1-L{length}-D4" for length in (8, 16, 24)]
+QUICK = ("--backend", "eager", "--backend", "bmm", "--sets", "3")
+WHOLE = (*QUICK, "--budget", "0.01")
+
+
+def on(address: str, *words: str, out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "attnbench", "run", *CASES, "--plugin", str(EXECUTOR)]
+    command += ["--on", address, "--out", str(out), "--format", "json", *words]
+    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, cwd=out.parent)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    stdout, stderr = process.communicate(timeout=240)
+    return process.returncode, stdout, stderr
+
+
+def kept(out: Path) -> tuple[Record, ...]:
+    return attnbench.load(out, plugins=str(EXECUTOR)).records
+
+
+def check_whole(records: tuple[Record, ...]) -> None:
+    found = Counter((record.case, record.backend, record.status) for record in records)
+    assert set(found.values()) == {1}
+    assert len(found) == 6
+    assert {status for _, _, status in found} == {"ok"}
+
+
+def test_the_devices_of_this_machine_measure_what_a_run_measures(tmp_path: Path) -> None:
+    out = tmp_path / "run.jsonl"
+    status, stdout, stderr = ended(on("local", *WHOLE, out=out))
+    assert status == 0, stderr
+    check_whole(kept(out))
+    assert len(json.loads(stdout)) == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+    assert "3/3 attention/dot/" in stderr
+
+
+def test_a_lost_machine_costs_the_case_under_way_which_runs_again(tmp_path: Path) -> None:
+    out = tmp_path / "run.jsonl"
+    status, _, stderr = ended(on("pretended:loses", *WHOLE, out=out))
+    assert status == 0, stderr
+    assert "a: lost (its machine was switched off); it is left out" in stderr
+    records = kept(out)
+    check_whole(records)
+    again = {record.case for record in records if AGAIN in record.notes}
+    assert len(again) == 2
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_lost_and_its_place_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "run.jsonl"
+    status, _, stderr = ended(on("pretended:kills", *WHOLE, out=out))
+    assert status == 0, stderr
+    assert "a: lost (its process was killed by signal 9)\n" in stderr
+    check_whole(kept(out))
+
+
+@pytest.mark.slow
+def test_what_is_lost_twice_is_not_tried_again(tmp_path: Path) -> None:
+    out = tmp_path / "run.jsonl"
+    status, stdout, stderr = ended(on("pretended:loses_all", *WHOLE, out=out))
+    assert (status, stdout) == (3, "")
+    assert stderr.count("1 case not measured") == 3
+    assert not out.exists()
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.slow
+def test_another_torch_is_refused_with_the_list(tmp_path: Path) -> None:
+    out = tmp_path / "run.jsonl"
+    status, _, stderr = ended(on("pretended:unlike", *WHOLE, out=out))
+    assert status == 2
+    assert "the places have different software: torch is " in stderr
+    assert "2.0.0 (b)" in stderr
+    status, _, stderr = ended(on("pretended:unlike", *WHOLE, "--where", "rack=one", out=out))
+    assert status == 0, stderr
+
+
+@pytest.mark.slow
+def test_the_same_command_goes_on_after_the_driver_was_killed(tmp_path: Path) -> None:
+    out, units = tmp_path / "run.jsonl", tmp_path / "run.units"
+    driver = on("local", *WHOLE, out=out)
+    until(lambda: any(b'"kind":"record"' in path.read_bytes() for path in units.glob("*.jsonl")))
+    others = psutil.Process(driver.pid).children(recursive=True)
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+    until(lambda: not any(other.is_running() and other.status() != "zombie" for other in others))
+    status, _, stderr = ended(on("local", *WHOLE, out=out))
+    assert status == 0, stderr
+    check_whole(kept(out))
+    assert not units.exists()
+
+
+@pytest.mark.slow
+def test_units_of_another_run_are_kept_and_refused(tmp_path: Path) -> None:
+    out, units = tmp_path / "run.jsonl", tmp_path / "run.units"
+    status, _, stderr = ended(on("local", *WHOLE, out=out))
+    assert status == 0, stderr
+    units.mkdir()
+    (units / "0001.jsonl").write_bytes(out.read_bytes())
+    other = tmp_path / "run.new"
+    out.rename(other)
+    status, _, stderr = ended(on("local", *QUICK, "--budget", "0.02", out=out))
+    assert status == 2
+    assert "has other cases, backends or options than this run" in stderr
+    assert (units / "0001.jsonl").read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--where", "rack"), "--where 'rack': give NAME=TEXT"),
+        (("--where", "rack=three"), "--where rack=three leaves no place: there are one, two"),
+        (("--where", "colour=red"), "--where colour=red leaves no place: no place has this fact"),
+        (("--device", "cuda"), "no place has a cuda device, for 3 cases"),
+    ],
+)
+def test_a_choice_of_places_that_cannot_be_is_said(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    status, _, stderr = ended(on("pretended:fine", *WHOLE, *words, out=tmp_path / "run.jsonl"))
+    assert status == 2
+    assert said in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_executor_and_a_folder_are_refused(tmp_path: Path) -> None:
+    status, _, stderr = ended(on("locale", *WHOLE, out=tmp_path / "run.jsonl"))
+    assert status == 2
+    assert "did you mean 'local'?" in stderr
+    status, _, stderr = ended(on("local", *WHOLE, out=tmp_path / "folder"))
+    assert status == 2
+    assert "with --on, name a file, *.jsonl" in stderr
+
+
+def until(holds: Callable[[], bool], limit_s: float = 120.0) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
