@@ -126,6 +126,8 @@ class Options:
                 f"a memory limit of {self.memory_limit_bytes} bytes: a worker needs "
                 f"{LEAST_MEMORY_BYTES} ({LEAST_MEMORY_BYTES / 2**30:g} GiB) at least"
             )
+        if not isinstance(self.note, str):
+            raise BadInput(f"a note of {self.note!r}: give a text")
         if self.accuracy and self.accuracy not in ARITHMETICS:
             raise BadInput(unknown_name("arithmetic", self.accuracy, ARITHMETICS))
         unknown = sorted(set(self.without) - set(CHECKS))
