@@ -9,14 +9,17 @@ import signal
 import sys
 from typing import Any
 
+_PARENT = "ATTNBENCH_PARENT"
+"""As :data:`attnbench.ipc.process.PARENT`, without importing it for ``--help``."""
+
 
 def prepare_process() -> None:
     """Prepare streams and signals, and have crashes in a plugin's code print where they happened."""
     import faulthandler
 
-    from attnbench.ipc.process import PARENT, end_with
+    if _PARENT in os.environ:
+        from attnbench.ipc.process import end_with
 
-    if PARENT in os.environ:
         end_with(os.environ)
     _open_missing_streams()
     write_what_stdout_can()
