@@ -171,9 +171,10 @@ def settled(path: Path) -> StoredRun | None:
         path.unlink()
         return None
     run = read_run(path)
-    if run.finished is not None and len(complete_cases(run)) == len(run.manifest.cases):
+    complete = complete_cases(run)
+    if run.finished is not None and complete == run.manifest.cases:
         return run
-    if not complete_cases(run):
+    if not complete:
         path.unlink()
         return None
     whole = path.with_suffix(".new")

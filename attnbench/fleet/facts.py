@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -14,10 +13,9 @@ from attnbench import __version__
 from attnbench.ipc.process import end_with
 from attnbench.types.device import kind_of_device
 from attnbench.types.errors import BadInput
+from attnbench.types.fleet import Device
 from attnbench.types.record import Manifest
 from attnbench.types.words import count_of
-
-Device = Literal["cpu", "cuda"]
 
 
 class Facts(Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from attnbench.cases.ids import case_id, parse_case
 from attnbench.fleet.drive import Driver, Queue, settled
-from attnbench.fleet.facts import Device, Facts, check_given, check_versions
+from attnbench.fleet.facts import Facts, check_given, check_versions
 from attnbench.fleet.node import run_here
 from attnbench.fleet.sites import Site, last_line, sites_of
 from attnbench.fleet.units import Words, divided
@@ -22,7 +22,7 @@ from attnbench.results.merge import merge
 from attnbench.runner.forecast import RunPlan
 from attnbench.types.device import device_kind
 from attnbench.types.errors import BadInput, MeasuringFailed
-from attnbench.types.fleet import Ended, Fleet
+from attnbench.types.fleet import Device, Ended, Fleet
 from attnbench.types.words import count_of
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")

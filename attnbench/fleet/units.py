@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,16 +109,13 @@ def packed(words: Sequence[str], plugins: Sequence[str]) -> Words:
 
 def _variables() -> dict[str, str]:
     """The variables that attnbench itself reads."""
-    return {name: value for name, value in os.environ.items() if re.match("ATTNBENCH_", name)}
+    return {name: value for name, value in os.environ.items() if name.startswith("ATTNBENCH_")}
 
 
 def complete_cases(run: StoredRun) -> list[str]:
     """Return the cases of which all records are there."""
-    recorded: dict[str, set[str]] = defaultdict(set)
-    for record in run.records:
-        if record.status != "interrupted":
-            recorded[record.case].add(record.backend)
-    return [case for case in run.manifest.cases if recorded[case] == set(run.manifest.backends)]
+    backends = set(run.manifest.backends)
+    return [case for case, recorded in run.recorded.items() if recorded == backends]
 
 
 def keep_complete(run: StoredRun, path: Path) -> None:

@@ -101,6 +101,15 @@ class StoredRun:
     first_byte: int = 0
     times: tuple[SetTimes, ...] = ()
 
+    @property
+    def recorded(self) -> dict[str, set[str]]:
+        """By case, the backends that have a record which is not ``interrupted``."""
+        found: dict[str, set[str]] = {case: set() for case in self.manifest.cases}
+        for record in self.records:
+            if record.status != "interrupted":
+                found[record.case].add(record.backend)
+        return found
+
 
 def _printable(line: T) -> T:
     """Return a line with printable texts."""

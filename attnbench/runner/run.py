@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import secrets
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -203,10 +202,7 @@ def _interruptible(writer: RunWriter, *, live: bool = False) -> Iterator[None]:
 def _run_cases(plan: RunPlan, pool: WorkerPool, writer: RunWriter, progress: Progress | None) -> None:
     """Run the cases that lack a record, and go on with what is stored of them."""
     before = writer.run
-    recorded: dict[str, set[str]] = defaultdict(set)
-    for record in before.records:
-        if record.status != "interrupted":
-            recorded[record.case].add(record.backend)
+    recorded = before.recorded
     cases = {case_id(case): case for case in plan.cases}
     left = [each for each in plan.forecast.cases if recorded[each.case] != set(plan.backends)]
     groups = groups_of(left, cases, plan.options.sets)

@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+Device = Literal["cpu", "cuda"]
+
 
 class Task(Struct, frozen=True):
     """One process of Python, in an empty folder of its own.
@@ -47,7 +49,7 @@ class Place:
     """
 
     name: str
-    device: Literal["cpu", "cuda"]
+    device: Device
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
