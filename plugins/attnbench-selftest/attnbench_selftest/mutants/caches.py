@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 STRIDE = 97
 PAUSE_NS = 500_000
+LONG = 96 * 128
+"""With so many scores a head, a kept answer saves more time than a cold call of a right kernel may cost."""
 
 
 def _kept_by(key: Key) -> Callable[[Setup, Call], Call]:
@@ -259,8 +261,9 @@ def _filled_later(setup: Setup, call: Call) -> Call:
     return later
 
 
-def _answers_matter(case: Case, rule: Rule) -> bool:
-    return case.pass_ == "forward" and not case.dropout and scores_matter(case, rule)
+def _takes_time(case: Case, rule: Rule) -> bool:
+    long = case.Lq * case.Lk >= LONG
+    return case.pass_ == "forward" and not case.dropout and long and scores_matter(case, rule)
 
 
 TURNS: dict[str, tuple[str, Callable[[Setup, Call], Call]]] = {
@@ -307,7 +310,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "computes after pauses, and where one of nine elements of its inputs changed",
         _by_nine_elements,
         "timed",
-        _answers_matter,
+        _takes_time,
         operations=("attention",),
     ),
     around_call("one_call_behind", "a thread works for the next call", _one_behind, "timed", scores_matter),
