@@ -31,7 +31,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> None:
     """
     from attnbench.cases.select import Overrides
 
-    selecting = ("words", "backends", "resume", "shard", *(one.name for one in fields(Overrides)))
+    selecting = ("words", "kept", "backends", "resume", "shard", *(one.name for one in fields(Overrides)))
     if any(chosen[name] for name in selecting) or not named_plugins():
         measure(ctx, chosen, timed=False)
     else:

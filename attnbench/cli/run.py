@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -26,9 +26,11 @@ from attnbench.types.errors import BadInput, Interrupted, PluginFailed, go_on_wo
 
 if TYPE_CHECKING:
     from attnbench.cases.select import Selection
-    from attnbench.plugins.registry import Registry
+    from attnbench.plugins.registry import Entry, Registry
     from attnbench.reports.run import Run
     from attnbench.runner.progress import Progress
+    from attnbench.types.extensions import Reporter
+    from attnbench.types.formats import Format
 
 
 @click.command("run", cls=CommonFirst)
@@ -65,6 +67,8 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         from attnbench.runner.forecast import plan_run
         from attnbench.runner.run import check_plan
 
+        if not chosen.get("on") and (chosen.get("where") or chosen.get("each")):
+            raise click.UsageError("--where and --each need --on", ctx)
         options = options_of(chosen, timed=timed)
         registry.backend(options.baseline)
         selection = selected(registry, chosen, timed=timed)
@@ -81,9 +85,7 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
             fleet_run = measured_on(ctx, chosen, plan, registry)
             if fleet_run is None:
                 ctx.exit(3)
-            print_run(fleet_run, printed, view_of(chosen))
-            note(f"stored in {fleet_run.path}")
-            ctx.exit(fleet_run.exit_code)
+            _end(ctx, chosen, fleet_run, printed)
         check_plan(plan, chosen["out"])
         if chosen["plan"]:
             print_plan(plan.forecast, options, own_format(chosen["format_"], "--plan prints no records"))
@@ -103,6 +105,11 @@ def measure(ctx: click.Context, chosen: dict[str, Any], *, timed: bool) -> None:
         except PluginFailed as failure:
             say(f"attnbench: {failure}", err=True)
         raise
+    _end(ctx, chosen, run, printed)
+
+
+def _end(ctx: click.Context, chosen: dict[str, Any], run: Run, printed: Format | Entry[Reporter]) -> NoReturn:
+    """Print the records of a run, and exit with their status."""
     try:
         print_run(run, printed, view_of(chosen))
     finally:

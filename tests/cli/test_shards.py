@@ -44,3 +44,19 @@ def test_a_shard_that_is_none_is_refused(invoke: Callable[..., Result], text: st
     result = invoke("run", CASE, "--shard", text)
     assert result.exit_code == 2
     assert f"shard {text!r}: give K/N with K from 1 to N" in result.stderr
+
+
+def test_a_choice_of_places_needs_an_executor(invoke: Callable[..., Result]) -> None:
+    result = invoke("run", CASE, "--where", "gpu=H100")
+    assert result.exit_code == 2
+    assert "--where and --each need --on" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_chosen_cases_of_a_suite_are_kept_alone(invoke: Callable[..., Result], command: str) -> None:
+    whole = planned(invoke(command, "smoke", "--plan", "--format", "json"))
+    kept = ("--case", whole[3], "--case", whole[1])
+    assert planned(invoke(command, "smoke", *kept, "--plan", "--format", "json")) == [whole[1], whole[3]]
+    refused = invoke(command, "smoke", "--case", CASE, "--plan")
+    assert refused.exit_code == 2
+    assert f"no case '{case_id(parse_case(CASE))}' is selected" in refused.stderr

@@ -48,11 +48,13 @@ def check_whole(records: tuple[Record, ...]) -> None:
 
 def test_the_devices_of_this_machine_measure_what_a_run_measures(tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
-    status, stdout, stderr = ended(on("local", *WHOLE, out=out))
+    other = tmp_path / "benchmark.json"
+    status, stdout, stderr = ended(on("local", *WHOLE, "--benchmark-json", str(other), out=out))
     assert status == 0, stderr
     check_whole(kept(out))
     assert len(json.loads(stdout)) == 6
-    assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "benchmark.json"}
+    assert len(json.loads(other.read_text())["benchmarks"]) == 6
     assert "3/3 attention/dot/" in stderr
 
 
@@ -101,7 +103,7 @@ def test_another_torch_is_refused_with_the_list(tmp_path: Path) -> None:
 def test_the_same_command_goes_on_after_the_driver_was_killed(tmp_path: Path) -> None:
     out, units = tmp_path / "run.jsonl", tmp_path / "run.units"
     driver = on("local", *WHOLE, out=out)
-    until(lambda: any(b'"kind":"record"' in path.read_bytes() for path in units.glob("*.jsonl")))
+    until(lambda: any(b'"kind":"set"' in path.read_bytes() for path in units.glob("*.jsonl")))
     others = psutil.Process(driver.pid).children(recursive=True)
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
