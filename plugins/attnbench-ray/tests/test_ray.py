@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -72,9 +73,13 @@ class Watched:
         return found
 
     def finished(self, process: subprocess.Popen[str], name: str) -> list[Record]:
-        """Wait for a run that must succeed; return its records, of which no two are of one cell."""
+        """Wait for a run that must succeed; return its records."""
         _, errors = process.communicate(timeout=LONGEST_S)
         assert process.returncode == 0, errors
+        return self.records(name)
+
+    def records(self, name: str) -> list[Record]:
+        """The records of a run that has ended, of which no two are of one cell."""
         runs = read_runs(self.folder / f"{name}.jsonl")
         records = [record for run in runs for record in run.records]
         assert max(Counter((each.case, each.backend) for each in records).values()) == 1
@@ -270,6 +275,46 @@ def test_the_same_command_goes_on_after_the_driver_was_killed(
     records = watched.finished(watched.start("all", "waiting", *nodes.on), "all")
     assert cells(records) == unbroken
     assert {line["threads"] for line in watched.lines()[before:]} == {2}
+
+
+def kill(what: str, run: subprocess.Popen[str], nodes: Nodes, chance: random.Random) -> None:
+    """Kill the driver, a node, or a worker of Ray if there is one now."""
+    if what == "driver":
+        run.kill()
+        run.communicate()
+        return
+    raylet = chance.choice(nodes.raylets)
+    if what == "worker":
+        workers = [each for each in psutil.Process(raylet).children() if "ray::" in " ".join(each.cmdline())]
+        for worker in workers[:1]:
+            worker.kill()
+        return
+    os.kill(raylet, signal.SIGKILL)
+    (node,) = [node for node in nodes.cluster.worker_nodes if raylet_of(node) == raylet]
+    nodes.cluster.remove_node(node, allow_graceful=False)
+    nodes.add()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("killed", ["worker", "node", "driver"])
+def test_a_kill_at_any_moment_loses_no_record(
+    killed: str, number: int, nodes: Nodes, watched: Watched, unbroken: set[tuple[str, str, str]]
+) -> None:
+    chance = random.Random(f"{killed} {number}")
+    watched.open_gate()
+    run = watched.start("all", "waiting", *nodes.on)
+    # An unbroken run takes about so long.
+    time.sleep(chance.uniform(0, 20))
+    kill(killed, run, nodes, chance)
+    if killed == "driver":
+        until(lambda: not watched.processes(), "processes of attnbench stay")
+        # A kill may come after the end.
+        if (watched.folder / "all.jsonl").exists():
+            assert cells(watched.records("all")) == unbroken
+            return
+        run = watched.start("all", "waiting", *nodes.on)
+    assert cells(watched.finished(run, "all")) == unbroken
 
 
 @pytest.mark.slow
