@@ -11,19 +11,19 @@ from msgspec import Struct
 
 from attnbench import __version__
 from attnbench.ipc.process import end_with
+from attnbench.timing.cards import card_details
 from attnbench.types.device import kind_of_device
 from attnbench.types.errors import BadInput
 from attnbench.types.fleet import Device
 from attnbench.types.record import Manifest
-from attnbench.types.words import count_of
 
 
 class Facts(Struct, frozen=True):
     """The hardware and software that a task finds.
 
     cpu: the processor's name; cores: those that a run may use. cuda_devices: the names of the visible cards;
-    cuda_details: of each its multiprocessors and memory, in words. plugins: the version of each distribution
-    that brings plugins, or of each plugin's file.
+    cuda_details: of each its multiprocessors, memory and power limit, in words. plugins: the version of each
+    distribution that brings plugins, or of each plugin's file.
     """
 
     cpu: str
@@ -51,16 +51,13 @@ def facts_here(plugins: Sequence[str]) -> Facts:
     from attnbench.runner.machine import environment
 
     machine = environment()
-    cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    names = tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
     return Facts(
         cpu=machine["cpu"],
         cores=machine["cpu_quota"],
         memory_bytes=machine["memory_bytes"],
-        cuda_devices=tuple(card.name for card in cards),
-        cuda_details=tuple(
-            f"{count_of(card.multi_processor_count, 'multiprocessor')}, {card.total_memory / 2**30:.1f} GiB"
-            for card in cards
-        ),
+        cuda_devices=names,
+        cuda_details=card_details() if names else (),
         attnbench=__version__,
         python=platform.python_version(),
         torch=str(torch.__version__),
@@ -96,6 +93,7 @@ def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
         "cores": facts["cpu_quota"],
         "memory": facts["memory_bytes"],
         "CUDA devices": list(facts["cuda_devices"]),
+        "details of CUDA devices": list(facts.get("cuda_details", ())),
         "attnbench": manifest.attnbench,
         "torch": facts["torch"],
     } | {plugin.distribution: plugin.version for plugin in manifest.plugins}
@@ -104,6 +102,7 @@ def check_given(asked: Facts, manifest: Manifest, place: str) -> None:
         "cores": asked.cores,
         "memory": asked.memory_bytes,
         "CUDA devices": list(asked.cuda_devices),
+        "details of CUDA devices": list(asked.cuda_details),
         "attnbench": asked.attnbench,
         "torch": asked.torch,
     } | asked.plugins

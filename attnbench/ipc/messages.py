@@ -216,12 +216,14 @@ class Ended(Struct, frozen=True, tag=True):
 class TorchFacts(Struct, frozen=True, tag=True):
     """The version and flags of torch, and the CUDA devices.
 
-    cuda_free_bytes: of the memory of the current device; 0 where it is not known, or there is none.
+    cuda_details: of each device, what tells it from others of its name. cuda_free_bytes: of the memory of the
+    current device; 0 where it is not known, or there is none.
     """
 
     torch: str
     cuda_devices: tuple[str, ...]
     flags: dict[str, str]
+    cuda_details: tuple[str, ...] = ()
     cuda_free_bytes: int = 0
 
 

@@ -265,7 +265,8 @@ def _manifest(plan: RunPlan, pool: WorkerPool, sides: Mapping[str, Side]) -> Man
             "torch": pool.torch.torch,
             "torch_flags": pool.torch.flags,
             "cuda_devices": list(pool.torch.cuda_devices),
-        },
+        }
+        | ({"cuda_details": list(pool.torch.cuda_details)} if pool.torch.cuda_details else {}),
         sides={name: side.facts for name, side in sides.items()},
     )
 

@@ -32,6 +32,7 @@ from attnbench.ipc.process import (
 )
 from attnbench.ipc.shared_memory import mapped
 from attnbench.timing.allocator import pin_allocator, reserve, room_bytes
+from attnbench.timing.cards import card_details
 from attnbench.timing.memory import cuda_peak_extra_bytes, peak_extra_bytes
 from attnbench.timing.scale import measure_scale
 from attnbench.timing.warmup import warm_up
@@ -56,10 +57,12 @@ def torch_facts() -> m.TorchFacts:
     import torch
 
     devices: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     free_bytes = 0
     if torch.version.cuda is not None:
         devices = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
         if devices:
+            details = card_details()
             # Runs on the CPU go on where other programs fill the device.
             with contextlib.suppress(RuntimeError):
                 free_bytes = torch.cuda.mem_get_info()[0]
@@ -70,7 +73,7 @@ def torch_facts() -> m.TorchFacts:
         "deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
         "build": " ".join(torch.__config__.show().split()),
     }
-    return m.TorchFacts(str(torch.__version__), devices, flags, free_bytes)
+    return m.TorchFacts(str(torch.__version__), devices, flags, details, free_bytes)
 
 
 def seed_from_system() -> None:

@@ -63,7 +63,7 @@ def test_one_that_fails_is_told_and_left_out(
 
 
 def manifest_of(registry: Registry) -> Manifest:
-    torch = SimpleNamespace(torch="2", flags={}, cuda_devices=())
+    torch = SimpleNamespace(torch="2", flags={}, cuda_devices=(), cuda_details=())
     return _manifest(RunPlan((), (), registry, Options()), SimpleNamespace(torch=torch), {})
 
 

@@ -50,7 +50,14 @@ def pretend() -> None:
         raise RuntimeError("a pretended device captures nothing")
 
     stream = SimpleNamespace(wait_stream=lambda other: None)
-    known = SimpleNamespace(L2_cache_size=2**20, clock_rate=1000 * MHZ, major=9, minor=0)
+    known = SimpleNamespace(
+        L2_cache_size=2**20,
+        clock_rate=1000 * MHZ,
+        major=9,
+        minor=0,
+        multi_processor_count=1,
+        total_memory=FREE_BYTES,
+    )
     pretended = {
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
         "get_device_name": lambda number=0: "a pretended device", "get_device_capability": lambda: (9, 0),

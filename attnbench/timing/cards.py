@@ -1,0 +1,52 @@
+"""The CUDA devices that this process sees, and what tells two of one name apart."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+
+from attnbench.types.words import count_of
+
+
+class _Driver:
+    """NVIDIA's driver, where nvidia-ml-py is installed: torch does not tell the power limit."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        self._nvml = pynvml
+        pynvml.nvmlInit()
+
+    def power_limit_w(self, uuid: str) -> int:
+        """Return the limit that holds for a card now, in W."""
+        handle = self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        return int(self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) // 1000
+
+    def close(self) -> None:
+        self._nvml.nvmlShutdown()
+
+
+def card_details() -> tuple[str, ...]:
+    """Return for each card its multiprocessors, memory (GiB) and, if the driver tells, power limit (W).
+
+    It makes a CUDA context. Clouds hand out other cards under the same name, or lower the limit of one.
+    """
+    import torch
+
+    cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    limits = _power_limits_w([str(getattr(card, "uuid", "")) for card in cards])
+    return tuple(
+        ", ".join((
+            count_of(card.multi_processor_count, "multiprocessor"),
+            f"{card.total_memory / 2**30:.1f} GiB",
+            *([f"{limit} W"] if limit else []),
+        ))
+        for card, limit in zip(cards, limits, strict=True)
+    )  # fmt: skip
+
+
+def _power_limits_w(uuids: list[str]) -> list[int]:
+    """Return the power limit of each card, 0 where it is not known."""
+    # nvidia-ml-py may be missing, and a driver may refuse any question, each with an exception of its own.
+    with suppress(Exception), closing(_Driver()) as driver:
+        return [driver.power_limit_w(uuid) for uuid in uuids]
+    return [0] * len(uuids)
