@@ -109,7 +109,8 @@ def _sides(base: Sequence[Measured], new: Sequence[Measured]) -> dict[str, tuple
         if len(cases) > len(set(cases)):
             kinds = "; ".join(side)
             raise BadInput(
-                f"{name} has cases on several kinds of device, the other side on none of them: {kinds}"
+                f"{name} was measured on several kinds of device, the other side on none of them ({kinds}): "
+                "compare runs of one kind"
             )
     return {"": (base, new)}
 
@@ -181,7 +182,7 @@ def _side(cells: Sequence[Cell], *, by_run: bool) -> Side:
     """Return the repetitions of the only run of a side, or ``by_run`` the median of each run."""
     if by_run:
         return Side(tuple(median(cell.processes_ns) for cell in cells))
-    return Side(cells[0].processes_ns, cells[0].calls_ns, cells[0].parents)
+    return Side(cells[0].processes_ns, cells[0].calls_ns, cells[0].parents, cells[0].in_a_row)
 
 
 def _references(cells: Sequence[Cell]) -> Mapping[str, Sequence[float]]:

@@ -142,6 +142,7 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
         meaning = _meaning(line)
         for record in found:
             times, parents = _processes(record, line, sets[case], manifest.protocol)
+            plan = None if line is None else line.contenders.get(record.backend)
             cells.append(
                 Cell(
                     case=case,
@@ -154,6 +155,7 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
                     fingerprint=meaning,
                     parents=parents,
                     ratio=record.ratio,
+                    in_a_row=() if plan is None else (plan.calls, plan.warm_calls),
                 )
             )
     return Measured(

@@ -26,6 +26,14 @@ ONE_PARENT = 0.05
 """The least spread, as a logarithm, of repetitions forked from one prepared process: they share its memory
 layout, and another process may be slower than all of them."""
 
+UNLIKE_FACTOR = 2.0
+"""Where one side had more calls in a row than the other, only a ratio beyond this is a difference: the first
+calls after another process are slower. Identical code took 1.27 times as long in samples of one call after
+one untimed call as in samples of seven after four, and 1.6 times as long without the untimed call."""
+
+UNLIKE_BELOW_NS = 5e6
+"""Of longer calls the first is hardly slower."""
+
 ENOUGH_BESIDE = 3
 """At least this many other backends of a case show the drift of the machine. Reference calls alone do not: in
 two runs ten unchanged backends differed by some 28 %, and no reference call by more than 9 %."""
@@ -37,12 +45,14 @@ class Side:
 
     times_ns: the median time per call of each repetition, or of each run if the side has several. calls_ns:
     for a lone repetition the shortest call, the quartiles and the longest; () if unknown. parents: for each
-    repetition the number of the process that it was forked from; () if unknown.
+    repetition the number of the process that it was forked from; () if unknown. in_a_row: the calls of a
+    sample, and the untimed calls before it; () if unknown.
     """
 
     times_ns: tuple[float, ...]
     calls_ns: tuple[float, ...] = ()
     parents: tuple[int, ...] = ()
+    in_a_row: tuple[int, ...] = ()
 
     def spread(self, *, whole: bool) -> float:
         """Return the difference between repetitions, as a logarithm of 0 or more.
@@ -110,6 +120,19 @@ def log_ratio(base: Side, new: Side) -> float:
     return log(median(new.times_ns) / median(base.times_ns))
 
 
+def called_unlike(base: Side, new: Side) -> bool:
+    """Return whether one side had far more calls in a row, of which the first are slower.
+
+    After two or more untimed calls their number makes no difference.
+    """
+    if not (base.in_a_row and new.in_a_row) or median(base.times_ns) > UNLIKE_BELOW_NS:
+        return False
+    (calls, warm), (other_calls, other_warm) = base.in_a_row, new.in_a_row
+    fewest_warm, most_warm = sorted((warm, other_warm))
+    fewest, most = sorted((calls, other_calls))
+    return fewest_warm == 0 < most_warm or (fewest_warm < 2 and most >= 2 * fewest)
+
+
 @dataclass(frozen=True)
 class Unpaired:
     """One side over the other.
@@ -138,7 +161,7 @@ def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpai
     two sides, and the machine may have changed. So the resolution is ``MARGIN`` times the sum of the two
     spreads, plus the drift. All repetitions of a run share a moment. If no other backends show its change,
     the whole range of the repetitions counts as the spread. With fewer than ``FEWEST`` repetitions on a side
-    the resolution is at least ``FEW_FACTOR``.
+    the resolution is at least ``FEW_FACTOR``, and ``UNLIKE_FACTOR`` if :func:`called_unlike`.
 
     slower, faster: the ratio is beyond the resolution and ``delta``. same: the whole interval is within
     ``delta``. unclear: all else.
@@ -148,6 +171,9 @@ def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpai
     far = MARGIN * sum(spreads) + drift.most
     fewest = min(len(base.times_ns), len(new.times_ns))
     interval = None
+    unlike = called_unlike(base, new)
+    if unlike:
+        far = max(far, log(UNLIKE_FACTOR))
     if fewest < FEWEST:
         far = max(far, log(FEW_FACTOR))
     else:
@@ -158,7 +184,11 @@ def compare_unpaired(base: Side, new: Side, drift: Drift, delta: float) -> Unpai
     if word == "unclear" and far <= log1p(delta):
         reason = f"the ratio is close to the least effect of {percent(delta)}: give another --delta"
     elif word == "unclear":
-        reason = f"less than {percent(expm1(far))} can't be told: {_causes(spreads, drift, fewest)}"
+        causes = _causes(spreads, drift, fewest)
+        if unlike:
+            before, after = sum(base.in_a_row), sum(new.in_a_row)
+            causes = f"samples had {before} and {after} calls in a row, and {causes}"
+        reason = f"less than {percent(expm1(far))} can't be told: {causes}"
     return Unpaired(exp(logs), interval, expm1(max(far, log1p(delta))), word, reason)
 
 

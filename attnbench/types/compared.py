@@ -49,7 +49,8 @@ class Cell:
     process, by name (``gemm_1024``, ``copy``, ``empty``). fingerprint: what the case means (counts of pairs,
     operations and bytes), "" where unknown. parents: for each process the number of the one that it was
     forked from, whose chance effects it shares; () where unknown. ratio: time over that of the run's own
-    baseline, from neighbouring pairs, as in the record; None where there is none.
+    baseline, from neighbouring pairs, as in the record; None where there is none. in_a_row: the calls of a
+    sample, and the untimed calls before it; () where unknown.
     """
 
     case: str
@@ -63,6 +64,7 @@ class Cell:
     fingerprint: str = ""
     parents: tuple[int, ...] = ()
     ratio: Time | None = None
+    in_a_row: tuple[int, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

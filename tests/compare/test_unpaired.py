@@ -106,3 +106,27 @@ def test_identical_code_is_hardly_ever_called_different(servers: float, count: i
         for b, n in zip(base.tolist(), new.tolist(), strict=True)
     ]
     assert words.count("slower") + words.count("faster") <= most
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "factor", "word"),
+    [
+        # Found in runs of identical code: numpy on additive, sdpa_math on one query.
+        ((1, 1), (1, 0), 1.57, "unclear"),
+        ((7, 4), (1, 1), 1.27, "unclear"),
+        ((1, 1), (7, 4), 0.79, "unclear"),
+        ((1, 1), (1, 1), 1.57, "slower"),
+        ((7, 4), (6, 4), 1.27, "slower"),
+        ((7, 4), (3, 2), 1.27, "slower"),
+        ((7, 4), (1, 1), 2.2, "slower"),
+        ((), (1, 0), 1.57, "slower"),
+    ],
+)
+def test_calls_in_a_row_explain_a_factor_of_two(
+    base: tuple[int, ...], new: tuple[int, ...], factor: float, word: str
+) -> None:
+    sides = Side(NINE, in_a_row=base), Side(tuple(factor * ns for ns in NINE), in_a_row=new)
+    found = compare_unpaired(*sides, CALM, 0.02)
+    assert found.word == word
+    if word == "unclear":
+        assert f"samples had {sum(base)} and {sum(new)} calls in a row" in found.reason

@@ -92,7 +92,7 @@ def test_sides_without_a_common_kind_are_refused_and_forced_only_without_mixing(
     assert {one.device_kind for one in forced.cells} == {""}
     third = on(ZEN, *run(ZEN).cells, day=3)
     third.environment["cpu_quota"] = 8
-    with pytest.raises(BadInput, match=r"base has cases on several kinds.*Zen, 4 cores; Zen, 8 cores"):
+    with pytest.raises(BadInput, match=r"base was measured on several kinds.*Zen, 4 cores; Zen, 8 cores"):
         compare_sides([run(ZEN), third], [run(XEON)], force=True)
 
 
