@@ -10,6 +10,8 @@ of a small project, whose sides share servers; with --own, HEAD of this reposito
 files: ``attnbench run`` of eight identical plugin files, whose pairs are the cells.
 --busy: another process keeps a core busy all the time.
 --cells: repeat until there are so many. p-values of identical code are uniform: 5 % are below 0.05.
+Options of compare or run follow after --: with ``-- --head-python OTHER/bin/python`` the sides of a live
+comparison have unlike interpreters, and the ratios show what these alone are worth.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from statistics import median
 
 from attnbench_selftest.live import Repository
 
@@ -68,8 +72,18 @@ def copies(slower_by: Mapping[str, float]) -> dict[str, str]:
     return {f"{MODULE}/__init__.py": HOOK} | modules
 
 
-def live(folder: Path, words: list[str], own: bool) -> Iterator[tuple[str, float, str]]:
-    """Yield the name, the p-value and the verdict of each cell of one comparison."""
+@dataclass(frozen=True)
+class IdenticalCell:
+    """One comparison of identical code. verdict: "" where it is not judged."""
+
+    name: str
+    p_value: float
+    ratio: float
+    verdict: str = ""
+
+
+def live(folder: Path, words: list[str], own: bool) -> Iterator[IdenticalCell]:
+    """Yield the cells of one live comparison."""
     prefix, base = ("", "HEAD") if own else ("copy_", "HEAD~")
     chosen = [word for name in BACKENDS for word in ("--backend", prefix + name)]
     command = ["compare", "--ref", base, "--head", "HEAD", *CASES, *chosen, *words]
@@ -83,11 +97,12 @@ def live(folder: Path, words: list[str], own: bool) -> Iterator[tuple[str, float
         _, printed, _ = project.attnbench(*command)
     for cell in json.loads(printed)["cells"]:
         if cell["p_value"] is not None:
-            yield f"{cell['backend']} on {cell['case']}", cell["p_value"], cell["verdict"]
+            name = f"{cell['backend']} on {cell['case']}"
+            yield IdenticalCell(name, cell["p_value"], cell["ratio"], cell["verdict"])
 
 
-def files(folder: Path, words: list[str]) -> Iterator[tuple[str, float, str]]:
-    """Yield the name, the p-value and "" of each pair of identical files in one run."""
+def files(folder: Path, words: list[str]) -> Iterator[IdenticalCell]:
+    """Yield the pairs of identical files in one run."""
     names = [f"file{number}_eager" for number in range(8)]
     plugins = []
     for number in range(8):
@@ -105,7 +120,8 @@ def files(folder: Path, words: list[str]) -> Iterator[tuple[str, float, str]]:
         for one, other in combinations(names, 2):
             found = compare(lines, one, other)
             if found is not None:
-                yield f"{one} against {other} on {parse_case(case).rule}", found.p_value, ""
+                name = f"{one} against {other} on {parse_case(case).rule}"
+                yield IdenticalCell(name, found.p_value, found.ratio)
 
 
 @contextmanager
@@ -129,26 +145,32 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=1)
     parser.add_argument("--own", action="store_true")
     parser.add_argument("--busy", action="store_true")
-    parser.add_argument("words", nargs="*", metavar="-- OPTION", help="options of compare or run")
-    chosen = parser.parse_args()
-    found: list[tuple[str, float, str]] = []
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    ours, words = sys.argv[1:end], sys.argv[end + 1 :]
+    chosen = parser.parse_args(ours)
+    found: list[IdenticalCell] = []
     while len(found) < chosen.cells:
         with tempfile.TemporaryDirectory() as name, other_work(chosen.busy):
             folder = Path(name)
             if chosen.what == "live":
-                cells = list(live(folder, chosen.words, chosen.own))
+                cells = list(live(folder, words, chosen.own))
             else:
-                cells = list(files(folder, chosen.words))
+                cells = list(files(folder, words))
         if not cells:
             raise SystemExit("no cell was measured")
         found += cells
-        below = ", ".join(f"{sum(p < level for _, p, _ in found)} with p < {level:g}" for level in LEVELS)
+        below = ", ".join(
+            f"{sum(one.p_value < level for one in found)} with p < {level:g}" for level in LEVELS
+        )
         print(f"{len(found)} cells: {below}", flush=True)
     print(f"expected: {', '.join(f'{level * len(found):.1f}' for level in LEVELS)}")
-    print(f"verdicts: {dict(Counter(verdict or 'not judged' for _, _, verdict in found))}")
-    for cell, p, verdict in found:
-        if verdict in ("slower", "faster") or p < LEVELS[-1]:
-            print(f"  {cell}: p = {p:.2g} {verdict}")
+    print(f"verdicts: {dict(Counter(one.verdict or 'not judged' for one in found))}")
+    ratios = sorted(one.ratio for one in found)
+    ends = ratios[0], ratios[len(ratios) // 20], median(ratios), ratios[-1 - len(ratios) // 20], ratios[-1]
+    print("ratios, smallest, 5 %, median, 95 %, largest: " + ", ".join(f"{ratio:.3f}" for ratio in ends))
+    for one in found:
+        if one.verdict in ("slower", "faster") or one.p_value < LEVELS[-1]:
+            print(f"  {one.name}: {one.ratio:.3f}, p = {one.p_value:.2g} {one.verdict}")
 
 
 if __name__ == "__main__":
