@@ -28,7 +28,7 @@ def cut(selection: Selection, text: str) -> Selection:
     found = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text)
     number, of = map(int, found.groups()) if found else (0, 0)
     if not 1 <= number <= of:
-        raise BadInput(f"shard {text!r}: give K/N with K from 1 to N, as 3/16 for the third of 16 shards")
+        raise BadInput(f"shard {text!r}: give K/N with K from 1 to N; 3/16 is the third of 16 shards")
     return _part(selection, number, of, lambda case: shard_number(case, of) == number)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     help="The suite to write. A file that capture did not write is kept.",
 )  # fmt: skip
 @click.option(
-    "--steps", type=Whole(1), metavar="N", help="Record N steps of the optimizer, and count what one makes."
+    "--steps", type=Whole(1), metavar="N", help="Record N optimizer steps, and write the calls of one step."
 )
 def command(program: tuple[str, ...], out: Path, steps: int | None) -> None:
     """Run a program, and write a suite of the attention calls that it makes.

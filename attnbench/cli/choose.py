@@ -30,13 +30,13 @@ DEFAULT = "sdpa_flash"
 )  # fmt: skip
 @click.option(
     "--on-device", "kind", metavar="NAME",
-    help="Choose from what was measured on this kind of device, where runs are of several.",
+    help="Use only records of this kind of device. Needed if the runs have several.",
 )  # fmt: skip
 def command(runs: tuple[Path, ...], out: Path, default: str, kind: str | None) -> None:
     """Choose a backend for each case of runs, where it is proved to be faster than torch's own.
 
-    Of a case between two lengths that chose alike, the choice is the same; beyond the measured lengths and
-    for everything else, torch's function stays.
+    If two measured lengths have the same choice, lengths between them get it too. Everything else keeps
+    torch's function.
 
     \b
     attnbench run captured.toml --out results/mine.jsonl

@@ -213,7 +213,8 @@ def _stored(paths: list[Path], baseline: str | None, gate: Gate, *, force: bool,
 
 def _measured_now(words: tuple[str, ...], chosen: dict[str, Any], gate: Gate) -> Compared:
     """Measure both sides, with progress on stderr, and compare them."""
-    from attnbench.cli.progress import progress, warn_of_busy_cores
+    from attnbench.cli.plan import warn_of_busy_cores
+    from attnbench.cli.progress import progress
     from attnbench.cli.run import check_devices
     from attnbench.compare.paired import compared_live
     from attnbench.live.measure import choose_backends, measure_live, nothing_measured

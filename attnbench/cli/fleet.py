@@ -105,7 +105,7 @@ def measured_on(
     out: Path = chosen["out"]
     if out.suffix != ".jsonl":
         raise BadInput(
-            f"--out {str(out)!r}: with --on, name a file, *.jsonl, by which the same command goes on"
+            f"--out {str(out)!r}: with --on, name a file, *.jsonl; the same command then continues it"
         )
     words = packed(_words(ctx), named_plugins())
     total = len(plan.cases)

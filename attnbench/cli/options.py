@@ -103,7 +103,7 @@ ON = (
     ),
     click.option(
         "--where", multiple=True, metavar="NAME=TEXT",
-        help="With --on: use only places with this fact, as gpu=H100 or gpu=H100,A100. Repeatable.",
+        help="With --on: use only places with this fact, for example gpu=H100 or gpu=H100,A100. Repeatable.",
     ),
     click.option(
         "--each", type=click.Choice(("device",)),

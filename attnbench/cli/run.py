@@ -21,7 +21,8 @@ from attnbench.cli.output import (
     write_benchmark_json,
 )  # fmt: skip
 from attnbench.cli.parameters import load_plugins
-from attnbench.cli.progress import plan_words, print_plan, progress, warn_of_busy_cores
+from attnbench.cli.plan import plan_words, print_plan, warn_of_busy_cores
+from attnbench.cli.progress import progress
 from attnbench.types.errors import BadInput, Interrupted, PluginFailed, go_on_words
 
 if TYPE_CHECKING:

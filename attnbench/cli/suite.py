@@ -94,13 +94,13 @@ def command() -> None:
 )
 @click.option(
     "--tp", type=Whole(1), metavar="N", default=1, show_default=True,
-    help="The heads that one of N devices has in tensor parallelism.",
+    help="The number of devices that share the heads (tensor parallelism).",
 )  # fmt: skip
 def from_config(config: Path, tp: int, **lengths: Any) -> None:
     """Print a suite of the attention of a model, from its config.json.
 
-    Layers that compute alike are one kind; a comment says how often a pass of the model computes it. What no
-    case can say yet is left out, and stderr names it.
+    Layers that compute alike are one kind; a comment says how often a pass of the model computes it. Layers
+    that no case can describe yet are left out and named on stderr.
 
     \b
     attnbench suite from-config config.json > mine.toml

@@ -154,7 +154,8 @@ def outcomes(words: str) -> tuple[Outcome, ...]:
         return ()
     for word in given:
         if word not in FAILING:
-            raise BadInput(f"{unknown_name('verdict', word, FAILING)} Or give the word nothing.")
+            hint = "Or give 'nothing': then no verdict fails the gate."
+            raise BadInput(f"{unknown_name('verdict', word, FAILING)} {hint}")
     return tuple(outcome for outcome in FAILING if outcome in given)
 
 
@@ -200,5 +201,5 @@ def _share(given: float | str) -> float:
     except (ValueError, OverflowError):
         share = 0.0
     if not 0 < share < 1:
-        raise BadInput(f"delta = {given!r}: give a share between 0 and 1, as 0.02 or '2%'")
+        raise BadInput(f"delta = {given!r}: give a share between 0 and 1, for example 0.02 or '2%'")
     return share

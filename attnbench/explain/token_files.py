@@ -79,7 +79,7 @@ def _csv(lines: Iterable[list[str]]) -> dict[str, Any]:
         raise ValueError("separate numbers with commas, not with ';'")
     head = [cell.strip() for cell in rows[0]] if len(rows) > 1 else ["0.0"]
     if head == [str(column) for column in range(len(head))]:
-        raise ValueError("row 1 is 0, 1, ..., as pandas numbers columns: remove it, or write 0.0 in a token")
+        raise ValueError("row 1 has the numbers that pandas gives to columns: remove it (a token has 0.0)")
     # Names of columns. pandas leaves the cell above its index empty.
     if not head[0] or not any(map(_is_number, head)):
         rows = rows[1:]

@@ -93,7 +93,7 @@ def _sites_for(plan: RunPlan, device: Device, sites: Sequence[Site], each: bool)
         return []
     found = [site for site in sites if site.place.device == device]
     if not found:
-        raise BadInput(f"no place has a {device} device, for {count_of(cases, 'case')}")
+        raise BadInput(f"{count_of(cases, 'case')} on {device}, but no place has such a device")
     kinds = dict.fromkeys(site.kind for site in found)
     if len(kinds) > 1 and not each:
         raise BadInput(

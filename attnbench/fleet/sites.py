@@ -89,7 +89,7 @@ def sites_of(fleet: Fleet, task: Task, where: Sequence[str], tell: Callable[[str
         known = {site.words[name] for site in sites if name in site.words}
         sites = [site for site in sites if any(text in site.words.get(name, "").lower() for text in texts)]
         if not sites:
-            has = f"there are {', '.join(sorted(known))}" if known else "no place has this fact"
+            has = f"{name} can be {', '.join(sorted(known))}" if known else "no place has this fact"
             raise BadInput(f"--where {name}={','.join(texts)} leaves no place: {has}")
     return sites
 
@@ -97,5 +97,5 @@ def sites_of(fleet: Fleet, task: Task, where: Sequence[str], tell: Callable[[str
 def _wanted(word: str) -> tuple[str, list[str]]:
     name, _, texts = word.partition("=")
     if not (name and texts):
-        raise BadInput(f"--where {word!r}: give NAME=TEXT, as gpu=H100 or gpu=H100,A100")
+        raise BadInput(f"--where {word!r}: give NAME=TEXT, for example gpu=H100 or gpu=H100,A100")
     return name, texts.lower().split(",")

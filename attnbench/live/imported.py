@@ -72,8 +72,8 @@ def _nothing(everything: list[Imported], repository: Repository) -> str:
         f"{module.name} ({', '.join(map(str, module.locations)) or 'not found'})" for module in everything
     )
     return (
-        f"both sides would be the same code: nothing is imported from the repository "
-        f"{str(repository.top)!r}, but {places}; install it from there (pip install -e .), or {INTERPRETERS}"
+        f"both sides would be the same code: no plugin comes from the repository {str(repository.top)!r}. "
+        f"There are {places}. Install the project from its folder (pip install -e .), or {INTERPRETERS}"
     )
 
 

@@ -47,7 +47,7 @@ def choose_backends(
     found = [name for name, entry in registry.backends.items() if name in there and not entry.record.compiles]
     if not found:
         raise BadInput(
-            "neither side has a backend that needs no compiling: name those to measure by --backend"
+            "all backends of both sides compile, and those are left out by default: name them by --backend"
         )
     same = frozenset() if everything else unchanged(sides, registry, cases)
     return Choice(

@@ -76,7 +76,7 @@ def git(folder: Path, *words: str, index: Path | None = None) -> str:
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     program = shutil.which("git")
     if program is None:
-        raise BadInput("commits are compared by git, which is not installed here")
+        raise BadInput("a comparison of commits needs git, which is not installed")
     variables = {name: value for name, value in os.environ.items() if name not in _OWN_TO_A_HOOK}
     variables |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
     variables |= {
@@ -120,8 +120,8 @@ def repository_of(folder: Path) -> Repository:
         top = git(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     except GitFailed as failure:
         raise BadInput(
-            f"{str(folder)!r} is not in a git repository with files: go to the repository whose commits to "
-            f"compare (git: {failure})"
+            f"{str(folder)!r} is not in a git repository with files: go to the repository that has the "
+            f"commits (git: {failure})"
         ) from None
     return Repository(Path(top).resolve())
 

@@ -33,7 +33,8 @@ from attnbench.reports.overview import (
     print_lines,
     timed,
 )
-from attnbench.stats.sign_test import LEVEL
+from attnbench.stats.intervals import SIGN_TEST_FROM
+from attnbench.stats.sign_test import AT_LEAST, LEVEL
 from attnbench.stats.t_test import FEWEST
 from attnbench.stats.verdict import FALSE_DISCOVERIES
 from attnbench.types.record import Record
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 
 
 INTERVAL_CONVENTION = (
-    f"interval: holds at {100 * (1 - LEVEL):g} % or more, over sets (fresh processes); ±: its farther end; "
+    f"interval: holds at {100 * AT_LEAST:g} % or more, with {SIGN_TEST_FROM} sets (fresh processes) at "
+    f"{100 * (1 - LEVEL):g} %; ±: its farther end; "
     "numbers are rounded to the precision their interval supports"
 )
 NO_INTERVAL = f"?: no interval, which needs {FEWEST} sets: omit --sets, or give more"

@@ -82,7 +82,9 @@ def located(backend: str | Path) -> Found:
         return Found(registry, (word,))
     if word.endswith(".py") or os.sep in word or "." in word:
         return brought_by([word], load_wanted([word]))
-    raise BadInput(f"{unknown_name('backend', word, registry.backends)} Name a file as my_kernel.py.")
+    raise BadInput(
+        f"{unknown_name('backend', word, registry.backends)} Or name a file, for example my_kernel.py."
+    )
 
 
 def brought_by(words: Sequence[str], registry: Registry) -> Found:

@@ -183,7 +183,7 @@ def _check_layout(layout: str) -> None:
         return
     orders = orders_of(layout)
     if len(orders) != 3 or not set(orders) <= set(ORDERS):
-        words = f"give one of {', '.join(ORDERS)} or own, or three as BLHD_BHLD_BHLD, of q, k and v"
+        words = f"give own, one of {', '.join(ORDERS)}, or three for q, k and v, for example BLHD_BHLD_BHLD"
         raise BadCase(f"layout = {layout!r}: {words}")
     if len(set(orders)) == 1 and layout != orders[0]:
         raise BadCase(f"layout = {layout!r}: give {orders[0]}, which stands for q, k and v")

@@ -93,3 +93,10 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     if guess is not None:
         return f"no {kind} {name!r}; did you mean {guess!r}?"
     return f"no {kind} {name!r}; there are {', '.join(names) or 'none'}."
+
+
+def span_words(seconds: float) -> str:
+    """Return a time to the digits that matter before a run: 12 s, 3 min, 2 h."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"

@@ -57,7 +57,10 @@ def test_inputs_lie_as_in_another_layout_where_the_axes_that_differ_have_one_ele
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("attention/dot/H2-L4-D8/BLHD_BHLD", "give one of BHLD, BLHD, LBHD, BL3HD or own, or three"),
+        (
+            "attention/dot/H2-L4-D8/BLHD_BHLD",
+            "give own, one of BHLD, BLHD, LBHD, BL3HD, or three for q, k and v",
+        ),
         ("attention/dot/H2-L4-D8/BLHD_BLHD_BLHD", "give BLHD, which stands for q, k and v"),
         ("attention/dot/H2-L4-D8/BLHD_BLHD_x", "layout = 'BLHD_BLHD_x'"),
         ("multihead/dot/H2-L4-D8-E16/BLHD", "multihead has no q, k and v"),

@@ -59,5 +59,5 @@ def test_a_shard_may_be_empty_and_says_so() -> None:
 
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "1.0/4", " 1/4", "١/٤"])
 def test_what_is_not_a_shard_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=r"^shard .*: give K/N with K from 1 to N, as 3/16 "):
+    with pytest.raises(BadInput, match=r"^shard .*: give K/N with K from 1 to N; 3/16 "):
         cut(Selection(CASES), text)

@@ -49,7 +49,8 @@ def test_default_thresholds_fault_and_pinned_ones_do_not(disturbed: Readings) ->
     if disturbed.pinned is None or not disturbed.pinned["taken"]:
         pytest.skip("this C library has no thresholds to pin")
     assert disturbed.unpinned is not None
-    assert 2 * max(disturbed.pinned["faults"]) < max(disturbed.unpinned["faults"])
+    # Of the pinned processes all but one: a heap may grow during two calls of one that are counted.
+    assert 2 * sorted(disturbed.pinned["faults"])[-2] < max(disturbed.unpinned["faults"])
     finding = next(f for f in examine(disturbed) if f.name == "allocator")
     assert finding.level == "bad"
 

@@ -68,7 +68,7 @@ BAD: list[tuple[str, str | bytes | object, str]] = [
     (
         "t.csv",
         "0,1\n1,2\n",
-        "row 1 is 0, 1, ..., as pandas numbers columns: remove it, or write 0.0 in a token",
+        "row 1 has the numbers that pandas gives to columns: remove it (a token has 0.0)",
     ),
     ("t.csv", "1,2\n3\n", "row 2 is ['3']: give 2 numbers, as many as row 1"),
     ("t.csv", "1,x\n3,4\n", "row 1 is ['1', 'x']: give a list of numbers"),

@@ -133,9 +133,9 @@ def test_units_of_another_run_are_kept_and_refused(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--where", "rack"), "--where 'rack': give NAME=TEXT"),
-        (("--where", "rack=three"), "--where rack=three leaves no place: there are one, two"),
+        (("--where", "rack=three"), "--where rack=three leaves no place: rack can be one, two"),
         (("--where", "colour=red"), "--where colour=red leaves no place: no place has this fact"),
-        (("--device", "cuda"), "no place has a cuda device, for 3 cases"),
+        (("--device", "cuda"), "3 cases on cuda, but no place has such a device"),
     ],
 )
 def test_a_choice_of_places_that_cannot_be_is_said(words: tuple[str, ...], said: str, tmp_path: Path) -> None:

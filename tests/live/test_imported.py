@@ -95,7 +95,7 @@ def test_what_is_installed_within_the_repository_is_no_part_of_it(
     there.commit(mini_f="")
     monkeypatch.syspath_prepend(there.repo)
     assert names_of(there.repo, "mini_e", "mini_f") == ["mini_f"]
-    with pytest.raises(BadInput, match=r"nothing is imported from the repository .*mini_e \(/"):
+    with pytest.raises(BadInput, match=r"no plugin comes from the repository .*mini_e \(/"):
         names_of(there.repo, "mini_e")
 
 

@@ -155,7 +155,7 @@ class Unsaid(BackendConformance):
 @pytest.mark.parametrize(
     ("tests", "words"),
     [
-        (Unknown, r"Unknown: no backend 'no_such_kernel'.* Name a file as my_kernel\.py\."),
+        (Unknown, r"Unknown: no backend 'no_such_kernel'.* Or name a file, for example my_kernel\.py\."),
         (Unsaid, "Unsaid: it names no backend: add backend = 'name'"),
     ],
 )
@@ -196,7 +196,9 @@ def test_cases_by_name() -> None:
     cases = conformance_cases("numpy", large=False)
     assert 20 < len(cases) <= 35
     assert not any(one.large for one in cases)
-    with pytest.raises(BadInput, match=r"no backend 'bmn'; did you mean 'bmm'\? Name a file as my_kernel"):
+    with pytest.raises(
+        BadInput, match=r"no backend 'bmn'; did you mean 'bmm'\? Or name a file, for example my_kernel"
+    ):
         conformance_cases("bmn")
     with pytest.raises(BadInput, match="Backend: give the name of an installed backend or the file"):
         conformance_cases(Backend("mine", "a test", prepare=print))  # type: ignore[arg-type]

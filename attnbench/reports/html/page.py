@@ -33,7 +33,7 @@ from attnbench.reports.run import Run
 from attnbench.reports.table import footer, legend
 from attnbench.types.errors import BadInput, go_on_words
 from attnbench.types.extensions import WORDS
-from attnbench.types.status import STATUSES
+from attnbench.types.status import MEANING, STATUSES
 from attnbench.types.words import printable
 
 ROWS_AT_FIRST = 200
@@ -182,6 +182,7 @@ def _table(parts: Sequence[Part], labels: Sequence[str]) -> dict[str, Any]:
         "first": [column for column in columns if column.head in first],
         "rest": [column for column in columns if column.head not in first],
         "names": names,
+        "meaning": MEANING,
         "backend_of": name_text,
         "time_of": time_text,
         "takes_of": takes_text,
