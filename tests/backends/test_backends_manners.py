@@ -118,3 +118,7 @@ def test_quadratic_copies_are_what_is_declared(name: str) -> None:
     assert peak < (held + 0.75) * copy
     if name in ("eager", "sdpa_math", "bmm"):
         assert peak > (held - 0.5) * copy
+
+
+def test_backends_for_the_processor_can_run_here() -> None:
+    assert [name for name, one in BACKENDS.items() if "cpu" in one.devices and one.available("cpu")] == []
