@@ -24,8 +24,7 @@ Array = NDArray[Any]
 
 BACKENDS = {backend.name: backend for backend in attnbench_backends()}
 RULES = {rule.name: rule for rule in attnbench_rules()}
-CPU = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices]
-QUICK = [name for name in CPU if not BACKENDS[name].compiles]
+QUICK = [name for name, backend in BACKENDS.items() if "cpu" in backend.devices and not backend.compiles]
 
 
 @dataclass(frozen=True)

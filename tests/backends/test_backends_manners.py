@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from solved import BACKENDS, CPU, QUICK, RULES, Solved, refusal, solved
+from solved import BACKENDS, QUICK, RULES, Solved, refusal, solved
 
 import attnbench.masks
 from attnbench.kit import masks as kit_masks
 from attnbench.timing.memory import peak_extra_bytes
-from attnbench.types.backend import Backend
-from attnbench.types.case import PASSES
 
 FORMS = (
     "attention/{}/B2-H4-L12-D8/none/float32",
@@ -36,11 +34,6 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     return first.data_ptr() < second.data_ptr() + second.nbytes() and (
         second.data_ptr() < first.data_ptr() + first.nbytes()
     )
-
-
-def test_summaries_fit_a_line() -> None:
-    assert len(BACKENDS) == 14
-    assert all(len(backend.summary) < 90 for backend in BACKENDS.values())
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -90,7 +83,6 @@ def test_masks_and_bias_are_made_in_preparation(
         raise AssertionError("made in the timed call")
 
     def bias(rows: slice, cols: slice) -> torch.Tensor:
-        assert case.setup.scoring.bias is not None
         return late() if timed else case.setup.scoring.bias(rows, cols)
 
     scoring = case.setup.scoring if rule == "scaled_dot" else replace(case.setup.scoring, bias=bias)
@@ -121,7 +113,6 @@ def test_quadratic_copies_are_what_is_declared(name: str) -> None:
     with torch.inference_mode():
         call = backend.prepare(case.setup)
         peak = peak_extra_bytes(lambda: call(*case.inputs))
-    assert peak is not None
     held = backend.quadratic_copies + (D if name == "weighted_sum" else 0)
     # Freed memory that the allocator kept apart counts too.
     assert peak < (held + 0.75) * copy
@@ -129,9 +120,5 @@ def test_quadratic_copies_are_what_is_declared(name: str) -> None:
         assert peak > (held - 0.5) * copy
 
 
-@pytest.mark.parametrize("name", CPU)
-def test_declarations_fit_together(name: str) -> None:
-    backend: Backend = BACKENDS[name]
-    assert backend.available("cpu") is None
-    assert set(backend.rules or RULES) <= set(RULES)
-    assert backend.passes in (("forward",), PASSES)
+def test_backends_for_the_processor_can_run_here() -> None:
+    assert [name for name, one in BACKENDS.items() if "cpu" in one.devices and one.available("cpu")] == []

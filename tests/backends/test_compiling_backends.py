@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 from judging import problem
-from solved import BACKENDS, refusal, solved
+from solved import BACKENDS, solved
 
 from attnbench.backends.compiled import no_compiler
-from attnbench.cases.ids import parse_case
 from attnbench.check.gradients import leaf_inputs, passed, plain_gradients, with_gradients
 
 # torch 2.13 decorates functions of its own with what it calls deprecated, while its compiler is imported.
@@ -120,21 +119,10 @@ def test_no_compiler_is_said_in_words() -> None:
 
     with config.patch({"cpp.cxx": ("/nonexistent/compiler",)}):
         words = no_compiler("cpu")
-    assert words is not None
     assert "needs a C++ compiler" in words
 
 
 def test_no_python_headers_are_said_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
     words = no_compiler("cpu")
-    assert words is not None
     assert "Python.h" in words
-
-
-def test_flex_refuses_what_it_cannot_run() -> None:
-    flex = BACKENDS["flex"]
-    assert "float64" not in flex.dtypes
-    assert refusal(flex, parse_case("attention/additive/H2-L8-D16")) == "no dot form"
-    narrow = parse_case("attention/scaled_dot/H2-L8-D8/cuda")
-    assert refusal(flex, narrow) == "flex_attention needs heads of 16 features on CUDA; here 8"
-    assert refusal(flex, parse_case("attention/scaled_dot/H2-L8-D8")) is None

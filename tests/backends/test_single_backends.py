@@ -12,7 +12,6 @@ from judging import operators
 from solved import BACKENDS, RULES, refusal, solved
 from torch.nn.functional import scaled_dot_product_attention
 
-from attnbench.backends import weighted_sum
 from attnbench.backends.chunked import block_shape
 from attnbench.backends.sdpa import pin
 from attnbench.cases.ids import parse_case
@@ -47,14 +46,12 @@ def test_a_block_stays_in_cache(text: str, shape: tuple[int, int]) -> None:
     assert block_shape(Setup(case, RULES[case.rule], None, {}, {})) == shape  # type: ignore[arg-type]
 
 
-def test_weighted_sum_stops_where_memory_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_sum_stops_where_memory_would() -> None:
     backend = BACKENDS["weighted_sum"]
     assert refusal(backend, parse_case("attention/dot/H8-L512-D64/float32")) is None
     words = refusal(backend, parse_case("attention/dot/B2-H8-L1024-D64/float32"))
     assert words == "stores B·H·Lq·Lk·Dv weighted values, 4.0 GiB here; at most 1 GiB is allowed"
     assert refusal(backend, parse_case("attention/dot/H8-L1024-D32/bfloat16")) is None
-    monkeypatch.setattr(weighted_sum, "LARGEST_BYTES", 100)
-    assert refusal(backend, parse_case("attention/dot/H8-L16-D8")) is not None
 
 
 @pytest.mark.parametrize(
@@ -171,5 +168,4 @@ def test_refusals_name_the_numbers() -> None:
     assert refusal(math, wide) is None
     for backend in (flash, math):
         words = refusal(backend, parse_case("attention/softcap/H2-L8-D16"))
-        assert words is not None
         assert "no soft cap" in words

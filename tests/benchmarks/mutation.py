@@ -30,7 +30,7 @@ _STATS = (
     "answer", "doubts", "interim", "few_sets", "unpaired",
 )  # fmt: skip
 TESTS = {
-    "check": ["tests/cases/test_dropout_of_a_case.py", *(f"tests/maths/test_{name}.py" for name in _CHECK)],
+    "check": [f"tests/maths/test_{name}.py" for name in _CHECK],
     "inputs": [f"tests/maths/test_{name}.py" for name in ("draw", "rounding", "input_laws", "families")],
     "stats": [f"tests/compare/test_{name}.py" for name in _STATS],
 }

@@ -87,22 +87,15 @@ def test_cases_that_an_option_makes_equal_stand_once() -> None:
 
 def test_a_suite_for_checking_is_not_timed() -> None:
     assert chosen("edges", timed=False).cases == (DOT, LONG)
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput, match="for checking, not for timing"):
         chosen("edges")
-    assert str(caught.value) == (
-        "the suite 'edges' is for checking, not for timing: use attnbench check edges"
-    )
 
 
 @pytest.mark.parametrize(
     ("words", "overrides", "sentence"),
     [
-        (["somke"], {}, "no suite 'somke'; did you mean 'smoke'?"),
         (["atention/dot/H1-L1-D1"], {}, "case 'atention/dot/H1-L1-D1': no operation 'atention'; did you mean 'attention'?"),
-        (["attention/dto/H1-L1-D1"], {}, "no rule 'dto'; did you mean 'dot'?"),
         (["/usr/bin"], {}, "'/usr/bin' is not a suite, an id of a case or a .toml file"),
-        (["smoke"], {"rules": ("aditive",)}, "no rule 'aditive'; did you mean 'additive'?"),
-        (["smoke", "long"], {"rules": ("additive",)}, "no selected case has the rule 'additive'; they have dot, scaled_dot"),
         (["smoke"], {"threads": 0}, "case 'attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward' with the options applied: threads = 0: sizes are 1 or more"),
         (["attention/concat_linear/H1-Lq2-Lk3-D4"], {}, "case 'attention/concat_linear/B1-H1-Lq2-Lk3-D4/none/float32/cpu/forward': the rule concat_linear does not support it: it pairs each query with a key"),
     ],

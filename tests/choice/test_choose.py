@@ -69,9 +69,7 @@ def test_a_counted_step_saves_the_counts_times_the_gains() -> None:
     (head,) = run.manifests
     counted = replace(run, manifests=(structs.replace(head, counts={case(64): 10, case(128): 0.5}),))
     found = saving(counted, decisions[:2], "sdpa_flash")
-    assert found is not None
     ms, interval = found
-    assert interval is not None
     assert interval.low < ms < interval.high
     assert ms == pytest.approx(10 * 1 + 0.5 * 4, rel=0.1)
 

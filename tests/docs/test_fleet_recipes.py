@@ -23,7 +23,6 @@ def parsed(path: Path) -> Any:
 def script_of_kubernetes() -> str:
     """The script after ``args:``, without its indentation."""
     found = re.search(r"^ +- \|\n((?:^ {14}.*\n)+)", KUBERNETES.read_text(), re.MULTILINE)
-    assert found is not None
     return re.sub("^ {14}", "", found[1], flags=re.MULTILINE)
 
 

@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import replace
 
 from attnbench import hookspecs
-from attnbench.cases.ids import parse_case
 from attnbench.cli import attnbench
 from attnbench.plugins.registry import load_wanted
 from attnbench.starter.package import names_of, next_lines, package
-from attnbench.types.record import Record
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "plugins.md"
 TEXT = DOCUMENT.read_text()
@@ -70,15 +67,6 @@ def test_the_verdict_rule_of_the_document_decides(tmp_path: Path) -> None:
     base = [[100.0, 101.0], [99.0, 100.0]]
     said = [decide([[factor * ns for ns in times] for times in base], base) for factor in (0.8, 1.05, 1.2)]
     assert said == ["faster", "same", "slower"]
-
-
-def test_the_metric_of_the_document_counts(tmp_path: Path) -> None:
-    (tmp_path / "tokens.py").write_text(files()["tokens.py"])
-    value = load_wanted([str(tmp_path / "tokens.py")]).metrics["queries_per_s"].record.value
-    case = parse_case("attention/dot/B2-H1-L50-D8")
-    timed = Record("", "dot", "mine", "ok", median_ms=10.0)
-    assert value(timed, case) == pytest.approx(10_000)
-    assert value(replace(timed, median_ms=None), case) is None
 
 
 def test_the_command_of_the_document_is_one(site: Path) -> None:

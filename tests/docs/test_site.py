@@ -30,15 +30,6 @@ def test_a_folder_without_pages_is_no_site(tmp_path: Path) -> None:
     assert main(tmp_path) == 1
 
 
-def test_fonts_come_from_nowhere() -> None:
-    lines = (ROOT / "mkdocs.yml").read_text().splitlines()
-    assert any(line.startswith("  font: false") for line in lines)
-    assert lines[lines.index("plugins:") + 1 : lines.index("plugins:") + 3] == [
-        "  - search",
-        "markdown_extensions:",
-    ]
-
-
 @pytest.mark.skipif(find_spec("material") is None, reason="the site needs pip install -e '.[docs]'")
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(

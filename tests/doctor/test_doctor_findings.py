@@ -36,9 +36,7 @@ BUSY: dict[str, object] = {"shares": {0: 0.0, 1: 0.97}, "steady": HALF}
 CUDA = {**LIBRARIES, "cuda": "13.0"}
 FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
     # changes of the readings; name and level of the finding; a part of its what, effect or remedy
-    ({"asked_threads": 4}, "threads", "bad", "4 threads on 2 cores (affinity 2, no quota)"),
     ({"asked_threads": 4, "threads": threads(4, 4.5)}, "threads", "bad", "4 threads take ×4.5 as "),
-    ({"asked_threads": 4}, "threads", "bad", "use --threads 2 or fewer"),
     ({"asked_threads": 2, "steady": BOTH}, "threads", "note", "--threads 1 leaves one"),
     ({"cpus": (0, 1, 2), "quota": 3, "threads": threads(2, 18)}, "threads", "fine", ""),
     (
@@ -48,8 +46,6 @@ FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
     ({"group_quota": 0.5, "quota": 1}, "threads", "bad", "raise the quota"),
     ({"group_quota": 1.5, "quota": 1}, "threads", "note", "none is left for attnbench's own process"),
     ({"cpus": (1,), "quota": 1}, "threads", "note", "allow a second core"),
-    (BUSY, "busy core", "bad", "core 1, to be measured on, is 97% busy"),
-    (BUSY, "busy core", "bad", "a program there gets 50% of its time"),
     ({"steady": HALF}, "busy core", "bad", "a program there gets 50% of its time"),
     (BUSY, "busy core", "bad", "leave the core out: taskset -c 0 "),
     ({"shares": {0: 0.9, 1: 0.0}}, "busy core", "note", "core 0 is 90% busy"),
@@ -60,7 +56,6 @@ FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
     ),
     ({"shares": {}}, "cores", "note", "/proc/stat is not readable"),
     ({"shares": {0: 0.0}}, "cores", "note", "/proc/stat is not readable"),
-    ({"allocator": "default", "unpinned": FAULTS}, "allocator", "bad", "--allocator pinned"),
     ({"unpinned": FAULTS}, "allocator", "note", "export MALLOC_TRIM_THRESHOLD_"),
     (
         {"unpinned": FAULTS}, "allocator", "note",

@@ -23,7 +23,6 @@ def disturbed() -> Iterator[Readings]:
     core = allowed_cpus()[-1]
     code = f"import os\nos.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as busy:
-        assert busy.stdout is not None
         busy.stdout.readline()
         try:
             yield read_machine(cpu_quota() + 1, "default")
@@ -48,7 +47,6 @@ def test_threads_over_the_quota_are_named_with_their_effect(disturbed: Readings)
 def test_default_thresholds_fault_and_pinned_ones_do_not(disturbed: Readings) -> None:
     if disturbed.pinned is None or not disturbed.pinned["taken"]:
         pytest.skip("this C library has no thresholds to pin")
-    assert disturbed.unpinned is not None
     # Of the pinned processes all but one: a heap may grow during two calls of one that are counted.
     assert 2 * sorted(disturbed.pinned["faults"])[-2] < max(disturbed.unpinned["faults"])
     finding = next(f for f in examine(disturbed) if f.name == "allocator")
@@ -57,7 +55,6 @@ def test_default_thresholds_fault_and_pinned_ones_do_not(disturbed: Readings) ->
 
 def test_what_is_read_is_told_before(disturbed: Readings) -> None:
     assert disturbed.cpus == allowed_cpus()
-    assert disturbed.libraries is not None
     assert disturbed.libraries["torch"].startswith("2.")
     assert set(disturbed.steady) == set(allowed_cpus())
 

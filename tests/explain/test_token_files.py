@@ -70,8 +70,6 @@ BAD: list[tuple[str, str | bytes | object, str]] = [
         "0,1\n1,2\n",
         "row 1 has the numbers that pandas gives to columns: remove it (a token has 0.0)",
     ),
-    ("t.csv", "1,2\n3\n", "row 2 is ['3']: give 2 numbers, as many as row 1"),
-    ("t.csv", "1,x\n3,4\n", "row 1 is ['1', 'x']: give a list of numbers"),
     ("t.csv", "1,nan\n", "have nan in row 1, column 2: give finite numbers within"),
     ("t.csv", "a\nb\n", "can't be read as csv: separate numbers with commas"),
     ("t.csv", "1;2\n3;4\n", "can't be read as csv: separate numbers with commas, not with ';'"),

@@ -29,9 +29,7 @@ def test_a_row_that_keeps_nothing_makes_no_gradient_nan() -> None:
     q, k, v = (randn(1, 1, L, 3, seed=L).requires_grad_() for L in (4, 2, 2))
     attention(setup)(q, k, v).sum().backward()
     for x in (q, k, v):
-        assert x.grad is not None
         assert x.grad.isfinite().all()
-    assert q.grad is not None
     assert not q.grad[..., :2, :].any()
 
 

@@ -49,7 +49,6 @@ def test_added_numbers_and_empty_rows_agree_with_what_is_kept(case: Case, dtype:
     else:
         # Exact even in bfloat16: that is how they are drawn.
         drawn = added_rows(case, np.arange(case.Lq))
-        assert drawn is not None
         assert np.array_equal(added, np.broadcast_to(drawn[:, 0], added.shape))
 
 
@@ -112,7 +111,6 @@ def test_a_bias_is_added_by_head_and_never_fills_what_is_dropped(case: Case) -> 
     scoring = bias_of(case)
     plain = whole(additive_mask(case, torch.float64, "cpu"), case, 0)
     mask = additive_mask(case, torch.float64, "cpu", scoring)
-    assert mask is not None
     assert mask.shape[1:] == (case.H, case.Lq, case.Lk)
     for b, h, i, j in np.ndindex(case.B, case.H, case.Lq, case.Lk):
         of_batch = b if len(mask) > 1 else 0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import attnbench
 from attnbench.cases.ids import case_id, parse_case
+from attnbench.cli import attnbench as command
 from attnbench.inputs.draw import draw_inputs
 from attnbench.plugins.registry import load_registry, load_wanted
 from attnbench.types.errors import BadCase
@@ -54,14 +54,12 @@ def test_a_wrong_backend_is_a_mismatch(records: dict[str, Record], backend: str)
     assert (records[backend].status, records[backend].failed_check) == ("mismatch", WRONG[backend])
 
 
-def test_a_wrong_output_is_named(records: dict[str, Record]) -> None:
+def test_records_say_which_output_is_wrong_and_which_operation_is_another(records: dict[str, Record]) -> None:
     assert "the output 'lse': RMS error" in records["wrong_wrong_lse"].reason
     assert "worst at (b=" in records["wrong_wrong_lse"].reason
-
-
-def test_a_backend_of_another_operation_is_unsupported(records: dict[str, Record]) -> None:
-    assert records["eager"].status == "unsupported"
-    assert records["eager"].reason == "computes attention and multihead, not paged_with_lse"
+    assert (records["eager"].status, records["eager"].reason) == (
+        "unsupported", "computes attention and multihead, not paged_with_lse",
+    )  # fmt: skip
 
 
 def test_ids_parse_back_and_unknown_operations_are_refused() -> None:
@@ -96,11 +94,6 @@ def test_integers_keep_their_kind_whatever_the_dtype(dtype: str) -> None:
 
 
 def test_operations_are_listed() -> None:
-    listed = subprocess.run(
-        [sys.executable, "-m", "attnbench", "list", "operations", "--plugin", PLUGIN, "--format", "json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    listed = CliRunner().invoke(command, ["list", "operations", "--plugin", PLUGIN, "--format", "json"])
     names = [row["name"] for row in json.loads(listed.stdout)]
     assert names == ["attention", "multihead", "paged_with_lse"]

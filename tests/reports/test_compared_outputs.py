@@ -95,13 +95,11 @@ def test_nothing_at_all(snapshot: SnapshotAssertion) -> None:
     assert {format_: rendered(empty, format_) for format_ in FORMATS} == snapshot
 
 
-def test_json_has_the_columns_that_scripts_rely_on_and_no_nan() -> None:
+def test_json_has_every_column_and_no_nan() -> None:
     odd = replace(WHOLE, cells=(cell("eager", "unclear", 1.0, low=float("nan"), high=float("inf")),))
     data = json.loads(rendered(odd, "json"), parse_constant=lambda word: pytest.fail(word))
     assert tuple(data["cells"][0]) == COLUMNS
     assert (data["cells"][0]["low"], data["cells"][0]["high"]) == (None, None)
-    required = {"case", "rule", "backend", "base_ms", "new_ms", "ratio", "low", "high", "verdict", "reason"}
-    assert required <= set(data["cells"][0])
     assert [one["fact"] for one in data["differences"]] == ["cpu", "torch", "system"]
 
 

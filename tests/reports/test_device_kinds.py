@@ -44,9 +44,9 @@ FLEET = together(
 )
 
 
-def shown(run: Run, **view: bool) -> str:
+def shown(run: Run) -> str:
     (parts,) = run.reports
-    return table(parts, View(120, **view))
+    return table(parts, View(120))
 
 
 def of_kind(run: Run, kind: str) -> Part:
@@ -54,42 +54,12 @@ def of_kind(run: Run, kind: str) -> Part:
     return part
 
 
-def test_the_winners_of_a_case_stand_side_by_side() -> None:
-    lines = shown(FLEET).splitlines()
-    assert lines[0].startswith("4 cases, all attention scaled_dot B1-H4-D64 none float32 forward:")
-    head = next(place for place, line in enumerate(lines) if line.startswith("#"))
-    assert lines[head].split() == [
-        "#",
-        "case",
-        "device",
-        "kind",
-        "fastest",
-        "time",
-        "next,",
-        "×",
-        "as",
-        "long",
-    ]
-    found = []
-    for line in lines[head + 1 : head + 8]:
-        kind = next(kind for kind in FACTS if kind in line)
-        before, _, after = line.partition(kind)
-        found.append((before.split()[:1], kind, after.split()[:3]))
-    assert found == [
-        (["1"], EPYC, ["quick", "10.0", "ms"]),
-        (["2"], A100, ["eager", "2.00", "ms"]),
-        ([], H100, ["quick", "500", "µs"]),
-        (["3"], A100, []),
-        ([], H100, ["quick", "1.00", "ms"]),
-        (["4"], A100, ["quick", "8.00", "ms"]),
-        ([], H100, ["quick", "1.00", "ms"]),
-    ]
+def test_a_kind_on_which_all_backends_of_a_case_failed_has_no_winner() -> None:
+    assert f"3 L256 cuda {A100}" in shown(FLEET).splitlines()
 
 
 def test_each_kind_has_its_own_means_over_all_its_runs() -> None:
     (h100, a100) = (of_kind(FLEET, kind).answer for kind in (H100, A100))
-    assert h100 is not None
-    assert a100 is not None
     means = [{one.backend: one.mean and one.mean.ratio for one in each.standings} for each in (h100, a100)]
     assert means[0] == {"eager": 1.0, "quick": pytest.approx((1 / 2 * 1 / 4 * 1 / 8) ** (1 / 3), rel=0.01)}
     assert means[1] == {"eager": 1.0, "quick": pytest.approx(1.0, rel=0.01)}
@@ -98,14 +68,6 @@ def test_each_kind_has_its_own_means_over_all_its_runs() -> None:
     assert f"{H100}: 2 runs" in text
     assert f"{EPYC}: 1 run" in text
     assert "crashed: quick in case" in text.partition(f"{A100}: 2 runs")[2].partition(f"{H100}: 2 runs")[0]
-
-
-def test_details_have_a_block_for_each_kind_of_a_case() -> None:
-    titles = [line for line in shown(FLEET, details=True).splitlines() if line.startswith("attention/")]
-    assert titles == [
-        f"{case(128)}  on {EPYC}",
-        *(f"{name}  on {kind}" for name in (SHORT, MIDDLE, LONG) for kind in (A100, H100)),
-    ]
 
 
 @pytest.mark.parametrize("name", ["device_kind", "run"])
@@ -117,26 +79,6 @@ def test_json_has_every_record_with_its_device(name: str) -> None:
     assert set(FLEET.frame[name]) == {row[name] for row in rows}
 
 
-def test_a_summary_has_the_device_of_every_row() -> None:
-    rows = FLEET.summary_rows
-    cases = {(row["case"], row["device_kind"]): (row["backend"], row["run"]) for row in rows if row["case"]}
-    assert cases[SHORT, H100] == ("quick", "first")
-    assert cases[SHORT, A100] == ("eager", "second")
-    assert cases[MIDDLE, H100] == ("quick", "third")
-    runs = {row["device_kind"]: row["run"] for row in rows if row["kind"] == "backend"}
-    assert runs == {EPYC: "fourth", A100: "", H100: ""}
-
-
-def test_markdown_tells_the_kinds_apart() -> None:
-    (parts,) = FLEET.reports
-    text = render(parts, "markdown")
-    assert "| # | case | device kind | fastest | time | next, × as long |" in text
-    assert f"**{A100}: 2 runs**" in text
-    assert f"| {SHORT} | {H100} | quick | ok |" in text
-    one = together(on(H100, "first", {SHORT: {"eager": 1.0, "quick": 0.5}}))
-    assert "device kind" not in render(one.parts, "markdown")
-
-
 def test_of_a_case_in_several_runs_of_a_kind_the_last_complete_one_counts() -> None:
     times = {SHORT: {"eager": 1.0, "quick": 2.0}}
     again = together(
@@ -146,7 +88,6 @@ def test_of_a_case_in_several_runs_of_a_kind_the_last_complete_one_counts() -> N
     )
     part = of_kind(again, H100)
     assert {one.run for one in part.judged if one.record.case == SHORT} == {"again"}
-    assert part.answer is not None
     assert next(lead for lead in part.answer.leads if lead.best.case == SHORT).best.backend == "eager"
     assert f"{H100}: 4 runs; 2 other measurements of its cases left out" in shown(again)
     assert of_kind(again, A100) == of_kind(FLEET, A100)
@@ -173,7 +114,6 @@ def test_runs_of_one_kind_have_a_report_each_and_shards_one() -> None:
         )
     assert [one.answer and one.answer.totals for one in together(*runs[:1]).parts] == [()]
     ((part,),) = together(*runs).reports
-    assert part.answer is not None
     assert {total.backend: round(total.ms) for total in part.answer.totals} == {
         None: 11, "quick": 11, "eager": 22,
     }  # fmt: skip

@@ -63,7 +63,8 @@ def cell(
 def side(*cells: Cell, **more: Any) -> Measured:
     """A run of these cells."""
     said: dict[str, Any] = {
-        "path": Path("side.jsonl"), "origin": "attnbench", "version": "1", "started": "2026-01-01",
+        "path": Path("side.jsonl"), "origin": "attnbench", "version": "1",
+        "started": "2026-01-01T00:00:00+00:00",
         "commit": "abc", "environment": {"cpu": "Made CPU", "torch": "2.6"},
         "protocol": {"launches": 3, "sets": 9}, "cells": tuple(cells),
     }  # fmt: skip
@@ -206,15 +207,6 @@ def measured(draw: st.DrawFn) -> Measured:
         run_id=draw(st.sampled_from(["", "20260101T000000-0a1b2c3d"])),
         problems=draw(st.sampled_from([(), ("was cut off",)])),
     )
-
-
-def run_of(*found: Cell, started: str = "2026-01-01T00:00:00+00:00", **fields: Any) -> Measured:
-    """A run of ours with these cells."""
-    said: dict[str, Any] = {
-        "path": Path("run.jsonl"), "origin": "attnbench", "version": "1", "commit": "abc123",
-        "environment": {"cpu": "Zen"}, "protocol": {"baseline": "eager"},
-    }  # fmt: skip
-    return Measured(started=started, cells=found, **(said | fields))
 
 
 def ok(backend: str, *ms: float, case: str = CASES[0], **fields: Any) -> Cell:

@@ -41,23 +41,8 @@ def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 def other_value(old: Any, rng: random.Random) -> Any:
     number = old if isinstance(old, int | float) else 1
-    choices = [
-        None,
-        DROPPED,
-        "",
-        "x",
-        f"{old}x",
-        True,
-        0,
-        -1,
-        1.5,
-        number / 10,
-        number * 10,
-        -number,
-        10**30,
-        [],
-        {},
-    ]
+    choices = [None, DROPPED, "", "x", f"{old}x", True, 0, -1, 1.5, 10**30, [], {}]
+    choices += [number / 10, number * 10, -number]
     return rng.choice([new for new in choices if new is DROPPED or repr(new) != repr(old)])
 
 

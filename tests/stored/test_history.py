@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_sides import CASES, GOLDEN, measured, ok, run_of
+from made_sides import CASES, GOLDEN, measured, ok, side
 
 from attnbench.compare.history import Step, history, in_order
 from attnbench.results.read import read_side
@@ -26,23 +26,21 @@ def days(steps: list[Step]) -> list[tuple[str, int, int | None]]:
 
 
 def test_each_step_is_compared_with_the_one_before() -> None:
-    runs = [run_of(ok("eager", 1.0), ok("bmm", 2.0), started=day(n)) for n in (3, 1, 2)]
+    runs = [side(ok("eager", 1.0), ok("bmm", 2.0), started=day(n)) for n in (3, 1, 2)]
     assert days(history(runs)) == [
         ("eager", 1, None), ("eager", 2, 1), ("eager", 3, 2), ("bmm", 1, None), ("bmm", 2, 1), ("bmm", 3, 2),
     ]  # fmt: skip
 
 
 def test_a_run_without_the_cell_is_skipped() -> None:
-    runs = [
-        run_of(ok(name, 1.0), started=day(n)) for n, name in enumerate(("eager", "bmm", "eager"), start=1)
-    ]
+    runs = [side(ok(name, 1.0), started=day(n)) for n, name in enumerate(("eager", "bmm", "eager"), start=1)]
     assert days(history(runs, backends=["eager"])) == [("eager", 1, None), ("eager", 3, 1)]
 
 
 def test_runs_of_several_machines_do_not_mix() -> None:
     machines: list[dict[str, Any]] = [{"cpu": name} for name in ("Zen", "Xeon", "Zen", "Xeon")]
     runs = [
-        run_of(ok("eager", 1.0), started=day(n), environment=environment)
+        side(ok("eager", 1.0), started=day(n), environment=environment)
         for n, environment in enumerate(machines, start=1)
     ]
     assert days(history(runs)) == [("eager", 1, None), ("eager", 3, 1), ("eager", 2, None), ("eager", 4, 2)]
@@ -50,7 +48,7 @@ def test_runs_of_several_machines_do_not_mix() -> None:
 
 def test_a_step_that_was_measured_otherwise_says_how() -> None:
     runs = [
-        run_of(ok("eager", 1.0), started=day(n), environment={"cpu": "Zen", "torch": torch})
+        side(ok("eager", 1.0), started=day(n), environment={"cpu": "Zen", "torch": torch})
         for n, torch in enumerate(("2.9", "2.10", "2.9"), start=1)
     ]
     steps = history(runs)
@@ -59,7 +57,7 @@ def test_a_step_that_was_measured_otherwise_says_how() -> None:
 
 
 def test_cases_and_backends_are_chosen() -> None:
-    run = run_of(ok("eager", 1.0), ok("eager", 1.0, case=CASES[1]), ok("bmm", 1.0, case=CASES[1]))
+    run = side(ok("eager", 1.0), ok("eager", 1.0, case=CASES[1]), ok("bmm", 1.0, case=CASES[1]))
     chosen = history([run], cases=[CASES[1]], backends=["bmm", "none"])
     assert [s.cell.key for s in chosen] == [(CASES[1], "bmm")]
     assert len(history([run])) == 3
@@ -67,7 +65,7 @@ def test_cases_and_backends_are_chosen() -> None:
 
 def test_dates_are_ordered_in_time_whatever_their_zone() -> None:
     dates = ["2026-01-01T01:00:00+00:00", "2026-01-01T03:00:00+02:30", "2026-01-01T00:45:00", "soon"]
-    ordered = [run.started for run in in_order([run_of(started=date) for date in dates])]
+    ordered = [run.started for run in in_order([side(started=date) for date in dates])]
     assert ordered == ["soon", dates[1], dates[2], dates[0]]
 
 
@@ -80,16 +78,15 @@ def test_no_cell_of_any_run_is_lost(runs: list[Measured]) -> None:
     for step in steps:
         if step.before is not None:
             assert step.before.started <= step.run.started
-            assert step.compared is not None
             assert (step.compared.case, step.compared.backend) == step.cell.key
 
 
 def test_steps_have_the_verdicts_of_compare() -> None:
     slow = [1.0 + n / 100 for n in range(9)]
     runs = [
-        run_of(ok("eager", *slow), started=day(1)),
-        run_of(ok("eager", *(3 * ms for ms in slow)), started=day(2)),
-        run_of(Cell(CASES[0], "dot", "eager", "mismatch", reason="rms error"), started=day(3)),
+        side(ok("eager", *slow), started=day(1)),
+        side(ok("eager", *(3 * ms for ms in slow)), started=day(2)),
+        side(Cell(CASES[0], "dot", "eager", "mismatch", reason="rms error"), started=day(3)),
     ]
     verdicts = [(s.compared.verdict, s.compared.ratio) for s in history(runs) if s.compared]
     assert verdicts == [("slower", pytest.approx(3.0)), ("mismatch", None)]

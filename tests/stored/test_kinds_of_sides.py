@@ -13,9 +13,7 @@ from made_sides import LONG, SHORT, beside, cell, side
 from attnbench.compare.gate import Gate, hold
 from attnbench.compare.history import history
 from attnbench.compare.stored import compare_sides
-from attnbench.reports.compared import render_compared
 from attnbench.reports.history import render_history, step_row
-from attnbench.reports.table import View
 from attnbench.types.compared import Cell, ComparedCell, Measured
 from attnbench.types.errors import BadInput
 
@@ -57,22 +55,6 @@ def test_a_case_that_moved_to_another_kind_is_missing_there_and_new_here() -> No
         (LONG, ZEN): ("none", None), (SHORT, XEON): ("none", None),
     }  # fmt: skip
     assert hold(compare_sides(base, new), Gate()).exit_code == 3
-
-
-def test_a_kind_of_one_side_is_said() -> None:
-    compared = compare_sides([run(ZEN), run(XEON)], [run(ZEN, day=2)])
-    assert [one.verdict for one in compared.cells if one.device_kind == XEON] == ["missing"] * 5
-    assert f"{XEON}: 5 cells only in base: mine on {SHORT}" in " ".join(compared.warnings)
-    text = render_compared(compared, hold(compared, Gate()), "table", View(160))
-    assert text.count(XEON) > 5
-    assert "device kind" in render_compared(compared, hold(compared, Gate()), "markdown", View())
-
-
-def test_sides_of_one_kind_do_not_name_it() -> None:
-    compared = compare_sides([run(ZEN)], [run(ZEN, day=2)])
-    gate = hold(compared, Gate())
-    assert ZEN not in render_compared(compared, gate, "table", View(160)).replace(f"{ZEN}-", "")
-    assert f'"device_kind":"{ZEN}"' in render_compared(compared, gate, "json", View())
 
 
 def test_what_differs_within_a_kind_is_refused() -> None:

@@ -20,6 +20,8 @@ from attnbench.types.record import EndLine, Manifest, PluginLine, Record, Shard
 OF = 3
 NUMBERS = sorted({shard_number(case, OF) for case in CASES})
 END = EndLine("later", 2.0, {"sets": 1.0})
+Store = Callable[..., Path]
+Warnings = Callable[[], list[str]]
 
 
 def manifest(number: int, **changes: Any) -> Manifest:
@@ -33,7 +35,7 @@ def manifest(number: int, **changes: Any) -> Manifest:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Callable[..., Path]:
+def store(tmp_path: Path) -> Store:
     def write(head: Manifest, *, finished: bool = True) -> Path:
         path = tmp_path / "shards" / f"{head.run_id}.jsonl"
         path.parent.mkdir(exist_ok=True)
@@ -48,7 +50,7 @@ def store(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def warnings(tmp_path: Path) -> Callable[[], list[str]]:
+def warnings(tmp_path: Path) -> Warnings:
     """The warnings of a merge of all that is stored, which always writes its file."""
 
     def merged() -> list[str]:
@@ -61,18 +63,14 @@ def warnings(tmp_path: Path) -> Callable[[], list[str]]:
     return merged
 
 
-def test_all_shards_that_have_cases_are_enough(
-    store: Callable[..., Path], warnings: Callable[[], list[str]]
-) -> None:
+def test_all_shards_that_have_cases_are_enough(store: Store, warnings: Warnings) -> None:
     assert len(NUMBERS) == 2, "one shard is empty"
     for number in NUMBERS:
         store(manifest(number))
     assert warnings() == []
 
 
-def test_a_missing_shard_is_named_with_its_cases(
-    store: Callable[..., Path], warnings: Callable[[], list[str]]
-) -> None:
+def test_a_missing_shard_is_named_with_its_cases(store: Store, warnings: Warnings) -> None:
     here, lost = NUMBERS
     store(manifest(here))
     cases = manifest(lost).cases
@@ -81,9 +79,7 @@ def test_a_missing_shard_is_named_with_its_cases(
     ]
 
 
-def test_a_shard_that_was_cut_off_says_how_to_go_on(
-    store: Callable[..., Path], warnings: Callable[[], list[str]]
-) -> None:
+def test_a_shard_that_was_cut_off_says_how_to_go_on(store: Store, warnings: Warnings) -> None:
     store(manifest(NUMBERS[0]))
     cut_off = store(manifest(NUMBERS[1]), finished=False)
     (said,) = warnings()
@@ -91,9 +87,7 @@ def test_a_shard_that_was_cut_off_says_how_to_go_on(
     assert f"attnbench run --resume {cut_off}" in said
 
 
-def test_a_shard_that_was_measured_twice_is_named(
-    store: Callable[..., Path], warnings: Callable[[], list[str]]
-) -> None:
+def test_a_shard_that_was_measured_twice_is_named(store: Store, warnings: Warnings) -> None:
     for number in NUMBERS:
         store(manifest(number))
     store(manifest(NUMBERS[0], run_id="again"))
@@ -114,16 +108,14 @@ def test_a_shard_that_was_measured_twice_is_named(
     ],
 )  # fmt: skip
 def test_unlike_shards_are_named(
-    store: Callable[..., Path], warnings: Callable[[], list[str]], changes: dict[str, Any], fact: str
+    store: Store, warnings: Warnings, changes: dict[str, Any], fact: str
 ) -> None:
     store(manifest(NUMBERS[0]))
     store(manifest(NUMBERS[1], **changes))
     assert warnings() == [f"{len(CASES)} cases in 3 shards: unlike in {fact.format(*NUMBERS)}"]
 
 
-def test_shards_of_several_selections_are_told_apart(
-    store: Callable[..., Path], warnings: Callable[[], list[str]]
-) -> None:
+def test_shards_of_several_selections_are_told_apart(store: Store, warnings: Warnings) -> None:
     for number in NUMBERS:
         store(manifest(number))
     store(manifest(1, run_id="whole", cases=CASES, shard=Shard(1, 1, CASES)))
@@ -132,13 +124,13 @@ def test_shards_of_several_selections_are_told_apart(
     ]
 
 
-def test_other_runs_are_left_alone(store: Callable[..., Path], warnings: Callable[[], list[str]]) -> None:
+def test_other_runs_are_left_alone(store: Store, warnings: Warnings) -> None:
     store(manifest(NUMBERS[0], shard=None), finished=False)
     store(manifest(NUMBERS[1], shard=None, attnbench="0.2.0"))
     assert warnings() == []
 
 
-def test_a_backend_may_run_in_other_shards_alone(store: Callable[..., Path]) -> None:
+def test_a_backend_may_run_in_other_shards_alone(store: Store) -> None:
     in_part, in_all = (
         store(manifest(NUMBERS[0], run_id=name, named=["eager"], shard=shard))
         for name, shard in (("part", manifest(NUMBERS[0]).shard), ("all", None))

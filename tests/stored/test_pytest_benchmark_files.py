@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_sides import CASES, GOLDEN, golden, measured, ok, run_of
+from made_sides import CASES, GOLDEN, golden, measured, ok, side
 from pytest_benchmark.stats import Stats
 
 from attnbench.results.pytest_benchmark import (
@@ -265,7 +265,7 @@ def test_reading_restores_a_written_run(run: Measured) -> None:
 
 def test_the_fields_are_those_that_pytest_benchmark_writes() -> None:
     theirs = golden("v5-json.json")
-    ours = to_pytest_benchmark(run_of(ok("eager", 1.0, 2.0)))
+    ours = to_pytest_benchmark(side(ok("eager", 1.0, 2.0)))
     assert ours.keys() - theirs.keys() == {"attnbench"}
     assert theirs.keys() <= ours.keys()
     (one,) = ours["benchmarks"]
@@ -293,8 +293,8 @@ def test_stats_are_those_of_pytest_benchmark(times: list[float]) -> None:
 
 def test_pytest_benchmark_compare_opens_our_files(tmp_path: Path) -> None:
     other = CASES[1]
-    fast = run_of(ok("eager", 1.0, 1.1, 1.2), ok("bmm", 2.0, 2.0, 2.0), ok("eager", 5.0, case=other))
-    slow = run_of(ok("eager", 2.0, 2.2, 2.4), Cell(CASES[0], "dot", "bmm", "crashed", reason="signal 11"))
+    fast = side(ok("eager", 1.0, 1.1, 1.2), ok("bmm", 2.0, 2.0, 2.0), ok("eager", 5.0, case=other))
+    slow = side(ok("eager", 2.0, 2.2, 2.4), Cell(CASES[0], "dot", "bmm", "crashed", reason="signal 11"))
     write_pytest_benchmark(fast, tmp_path / "fast.json")
     write_pytest_benchmark(slow, tmp_path / "slow.json")
     shutil.copy(GOLDEN / "v4-save.json", tmp_path / "theirs.json")
@@ -321,7 +321,7 @@ def test_only_a_file_of_pytest_benchmark_is_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "bench.json"
-    one, two = run_of(ok("eager", 1.0)), run_of(ok("eager", 2.0))
+    one, two = side(ok("eager", 1.0)), side(ok("eager", 2.0))
     write_pytest_benchmark(one, path)
     write_pytest_benchmark(two, path)
     assert read_pytest_benchmark(path).cells == two.cells

@@ -37,7 +37,6 @@ def test_a_process_is_the_median_of_a_set(tmp_path: Path) -> None:
     assert (run.origin, run.version, run.commit, run.problems) == ("attnbench", "1", "abc123", ())
     for cell in run.cells:
         timing = summarise(read_run(path).sets, cell.backend)
-        assert timing is not None
         assert median(cell.processes_ns) / 1e6 == pytest.approx(timing.median_ms)
 
 
@@ -134,8 +133,6 @@ def test_a_run_counts_once_and_its_fullest_copy_is_taken(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.jsonl", b"", "is not a run of attnbench: it has no complete line"),
-        ("a.jsonl", b"{}\n", "its first line is not a manifest"),
         ("a.json", b"  \n", "is neither a run of attnbench nor JSON of pytest-benchmark ("),
         ("a.json", b"{}", "is neither a run of attnbench nor JSON of pytest-benchmark"),
         ("a.json", b"[1, 2]", "is neither a run of attnbench nor JSON of pytest-benchmark"),
@@ -152,14 +149,7 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, sent
 
 
 def test_missing_files_and_pipes_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for name, sentence in (
-        ("none.jsonl", "can't read"),
-        ("none.json", "can't read"),
-        ("empty", "holds no run (*.jsonl, *.json)"),
-        ("pipe", "is not a regular file"),
-    ):
-        with pytest.raises(BadFile) as refused:
+    for name, sentence in (("none.json", "can't read"), ("pipe", "is not a regular file")):
+        with pytest.raises(BadFile, match=sentence):
             read_side([tmp_path / name])
-        assert sentence in str(refused.value)

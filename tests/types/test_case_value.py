@@ -46,6 +46,11 @@ LAYER = replace(CASE, operation="multihead", layer=Layer(E=10), Lk=4)
         ({"seed": 2**63}, f"seed = {2**63}: a seed is {2**63 - 1} or less"),
         ({"Lk": 2**31}, f"Lk = {2**31}: sizes are {2**31 - 1} or less"),
         ({"B": 10**30}, f"B = {10**30}: sizes are {2**31 - 1} or less"),
+        ({"dropout": 1.0}, "dropout = 1.0: give a probability from 0 to less than 1"),
+        ({"dropout": -0.1}, "dropout = -0.1: give a probability"),
+        ({"dropout": float("nan")}, "dropout = nan: give a probability"),
+        ({"dropout": True}, "dropout = True: give a probability"),
+        ({"dropout": 0.1, "pass_": "backward"}, "dropout = 0.1 works in the forward pass only"),
     ],
 )  # fmt: skip
 def test_what_can_not_exist_is_refused(changes: dict[str, Any], words: str) -> None:
