@@ -285,7 +285,9 @@ def kill(what: str, run: subprocess.Popen[str], nodes: Nodes, chance: random.Ran
         return
     raylet = chance.choice(nodes.raylets)
     if what == "worker":
-        workers = [each for each in psutil.Process(raylet).children() if "ray::" in " ".join(each.cmdline())]
+        ours = ("ray::_there", "ray::IDLE")
+        below = psutil.Process(raylet).children()
+        workers = [each for each in below if " ".join(each.cmdline()).startswith(ours)]
         for worker in workers[:1]:
             worker.kill()
         return
