@@ -94,9 +94,3 @@ def test_each_side_runs_its_own_code(base: str, tmp_path: Path) -> None:
     assert run.manifest.sides == {BASE: {"commit": "1"}, HEAD: {}}
     with pytest.raises(BadInput, match="which can't be resumed: compare again"):
         resume_run(run.path, registry(), None)
-
-
-def test_what_one_side_does_not_have_is_no_contender(base: str) -> None:
-    both = two_sided(registry(), {BASE: ("eager",), HEAD: ("mine", "eager")})
-    assert list(both.backends) == ["eager@base", "eager@head", "mine@head"]
-    assert [entry.side for entry in both.backends.values()] == [BASE, HEAD, HEAD]
