@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from attnbench.cases.ids import parse_case
 from attnbench.inputs.draw import draw_activations, draw_parameters
 from attnbench.ipc import messages as m
-from attnbench.ipc.channel import Channel, socket_pair
 from attnbench.ipc.names import ACTIVATIONS, parameter_names
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.rules import attnbench_rules
@@ -126,15 +125,6 @@ def handoff(value: int = 0) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def fork_by_hand(link: WorkerLink, timed: bool) -> tuple[int, Channel[Any, Any]]:
-    """Fork, without the parent's code for links; return the process and our end of its line."""
-    ours, theirs = socket_pair()
-    with theirs:
-        cpus = tuple(os.sched_getaffinity(0))
-        forked, _ = link.ask(m.Fork(timed, cpus), m.Forked, ENOUGH_S, (theirs.fileno(),))
-    return forked.pid, Channel(ours, m.Reply)  # type: ignore[arg-type]
 
 
 def ends(pid_fd: int) -> bool:

@@ -23,10 +23,8 @@ from attnbench.ipc import messages as m
 from attnbench.ipc.names import ACTIVATIONS, UPSTREAM
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.timing import sample as timing
-from attnbench.timing import scale
 from attnbench.timing.allocator import UNKNOWN_CACHE_BYTES, last_level_cache_bytes
 from attnbench.timing.cuda import CudaTimer, _cleared, cuda_timer
-from attnbench.timing.memory import cuda_peak_extra_bytes
 from attnbench.timing.warmup import Limits
 from attnbench.types.case import Case
 from attnbench.worker import calls, outputs, serve, state, trace
@@ -70,7 +68,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
         )
         return timers.setdefault((name, cache, captures), made)
 
-    for module in (calls, scale, timing):
+    for module in (calls, timing):
         monkeypatch.setattr(module, "timer_for", timer_for)
     monkeypatch.setattr("attnbench.worker.prepared.timer_for", timer_for)
     monkeypatch.setattr(serve, "be_first_to_go", lambda: None)
@@ -183,22 +181,6 @@ def test_a_backward_pass_is_captured_only_together_with_its_forward_pass(
     assert (taken.block.mode, taken.block.wall_ns) == (mode, [5 * KERNEL_NS] * 2)
 
 
-def test_memory_and_what_ran_are_told_on_a_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Here(cuda)
-    worker.give()
-    monkeypatch.setattr(serve, "cuda_peak_extra_bytes", lambda call: [call(), 4096][1])
-    assert worker.ask(m.MeasureMemory(True)).bytes == 4096
-    monkeypatch.setattr(trace, "kernels", lambda call: [call(), "void flash::kernel<float>(int)"][1:])
-    traced = worker.ask(m.TraceCall())
-    assert traced.ran[-1] == "cuda:flash::kernel"
-
-    def broken(call: object) -> None:
-        raise RuntimeError("no CUPTI")
-
-    monkeypatch.setattr(trace, "kernels", broken)
-    assert "no CUPTI" in worker.ask(m.TraceCall()).problem
-
-
 def test_kernels_are_those_of_the_device_in_their_order_once_all_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -220,12 +202,20 @@ def test_kernels_are_those_of_the_device_in_their_order_once_all_have_ended(
     monkeypatch.setattr(_autograd, "_disable_profiler", stopped)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("idle"))
-    assert trace.kernels(lambda: happened.append("called")) == ["first", "second"]
-    assert happened == ["called", "idle", "stopped"]
+    ran, problem = trace.what_ran(lambda: happened.append("called"), "cuda")
+    assert (ran, problem) == (("cuda:first", "cuda:second"), "")
+    assert happened == ["called", "called", "idle", "stopped"]
     # A call that raises leaves no profiler on, which would refuse to be switched on again.
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             trace.kernels(lambda: 1 / 0)
+
+    def broken() -> None:
+        stop()
+        raise RuntimeError("no CUPTI")
+
+    monkeypatch.setattr(_autograd, "_disable_profiler", broken)
+    assert "no CUPTI" in trace.what_ran(lambda: None, "cuda")[1]
 
 
 def test_memory_of_the_device_that_stays_with_every_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,28 +228,6 @@ def test_memory_of_the_device_that_stays_with_every_call_is_found(monkeypatch: p
     with pytest.raises(state.WrongOutput, match="every call keeps 16 MiB"):
         state.check_growth(keeps, "cuda")
     state.check_growth(lambda: None, "cuda")
-
-
-def test_the_scale_of_a_device_is_measured_by_its_timer(
-    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Products are timed by events; a device needs no convolution, and its threads are never set."""
-    multiply = scale._multiply
-
-    def timed(a: Any, b: Any, out: Any) -> None:
-        cuda.kernel(len(a) * 2_000)
-        multiply(a, b, out)
-
-    monkeypatch.setattr(scale, "_multiply", timed)
-    monkeypatch.setattr(scale, "SIDES", (8, 16, 32))
-    for cached in (scale._fastest_products, scale._convolved, scale._factors, scale._copied):
-        cached.cache_clear()
-    measured = scale.measure_scale("bfloat16", "cuda", 10**6)
-    for cached in (scale._fastest_products, scale._convolved, scale._factors, scale._copied):
-        cached.cache_clear()
-    assert measured.gemm_ns
-    assert all(abs(ns - side * 2_000) <= 1 for side, times in measured.gemm_ns.items() for ns in times)
-    assert (measured.convolution_flops, measured.convolution_ns) == (0, [])
 
 
 def test_a_device_is_asked_for_its_cache_and_its_name(
@@ -296,20 +264,8 @@ class Writes(MadeHere):
         return super().__torch_function__(func, types, args, kwargs)
 
 
-def test_the_timer_of_torchs_device_writes_over_twice_its_cache_before_each_cold_launch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch, "cuda", cuda := FakeCuda(l2_bytes=4096))
-    with Writes() as mode:
-        take = cuda_timer(cold=True)
-        take(lambda a, b, c: cuda.kernel(KERNEL_NS), 1, 2, 3, 4)
-    assert mode.zeroed == [2 * 4096] * 4
-    assert take.mode == "cold"
-
-
-@pytest.mark.parametrize("captures", [True, False])
 def test_the_timer_of_torchs_device_clears_outputs_to_see_whether_a_replay_computes_them(
-    captures: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch, "cuda", cuda := FakeCuda())
     hidden, seen = cuda.Stream(), []
@@ -319,34 +275,37 @@ def test_the_timer_of_torchs_device_clears_outputs_to_see_whether_a_replay_compu
         cuda.kernel(500, hidden, effect=lambda: seen.append(output.fill_(1.0)))
         return output
 
-    take = cuda_timer(cold=False, captures=captures)
+    take = cuda_timer(cold=False)
     for _ in range(3):
         take(call, 1, 2, 3, 4)
-    assert take.mode == "launches"
-    assert bool(cuda.graphs) == captures
-    if captures:
-        assert take.refused == "it leaves work on other streams"
+    assert (take.mode, take.refused) == ("launches", "it leaves work on other streams")
 
 
 @pytest.mark.parametrize(
-    ("asked", "mode", "graphs"),
-    [(("hot",), "batch", True), (("hot", False), "launches", False), (("rotating",), "cold", False)],
+    ("asked", "mode", "graphs", "flushes"),
+    [
+        (("hot",), "batch", True, 0),
+        (("hot", False), "launches", False, 0),
+        (("rotating",), "cold", False, 4),
+    ],
 )
 def test_a_process_has_one_timer_for_each_way_to_time(
-    asked: tuple[Any, ...], mode: str, graphs: bool, monkeypatch: pytest.MonkeyPatch
+    asked: tuple[Any, ...], mode: str, graphs: bool, flushes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On a cold cache each launch follows a write over twice its size."""
     monkeypatch.setattr(torch, "cuda", cuda := FakeCuda(l2_bytes=4096))
     timing.timer_for.cache_clear()
 
     def call(a: Any, b: Any, c: Any) -> None:
         cuda.kernel(KERNEL_NS)
 
-    with MadeHere():
+    with Writes() as writes:
         take = timing.timer_for("cuda", *asked)
         take(call, 1, 2, 3, 4)
         assert timing.timer_for("cuda", *asked) is take
     timing.timer_for.cache_clear()
     assert (take.mode, bool(cuda.graphs)) == (mode, graphs)
+    assert writes.zeroed == [2 * 4096] * flushes
 
 
 def test_outputs_are_cleared_that_have_a_nan() -> None:
@@ -363,13 +322,3 @@ def test_outputs_are_cleared_that_have_a_nan() -> None:
     assert still()
     assert _cleared(torch.ones(3, dtype=torch.int64)) is None
     assert _cleared((torch.ones(3),)) is None
-
-
-def test_the_peak_is_asked_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter((100, 700))
-    told = SimpleNamespace(
-        synchronize=lambda: None, reset_peak_memory_stats=lambda: None,
-        memory_allocated=lambda: next(counts), max_memory_allocated=lambda: next(counts),
-    )  # fmt: skip
-    monkeypatch.setattr(torch, "cuda", told)
-    assert cuda_peak_extra_bytes(lambda: None) == 600

@@ -8,10 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from asked import ENOUGH_S, Asked, New, ends, fork_by_hand
+from asked import Asked, New, ends
 
-from attnbench.ipc import messages as m
-from attnbench.runner.link import WorkerLink, start_server
+from attnbench.runner.link import start_server
 from attnbench.runner.machine import thread_environment
 from attnbench.worker.server import HUGE_BYTES, collapse_memory
 
@@ -81,29 +80,6 @@ def test_a_fork_of_a_fork_goes_on_from_what_it_was_forked_with(prepared_worker: 
     grandchild = timed.fork()
     assert counted(grandchild) == 4
     assert [counted(worker), counted(timed), counted(worker.fork())] == [2, 4, 3]
-
-
-@pytest.mark.parametrize(
-    "rubbish", [b"", b"rubbish", b"\x81\xa4type\xa4Nope"], ids=["closed", "noise", "unknown"]
-)
-def test_a_worker_ends_with_its_line_and_takes_its_children_along(
-    prepared_worker: New, rubbish: bytes
-) -> None:
-    worker = prepared_worker(SMALL)
-    pid, line = fork_by_hand(worker.link, timed=True)
-    parent = WorkerLink(line.sock, pid, worker.link)
-    grandchild = fork_by_hand(parent, timed=False)
-    watched = [os.pidfd_open(each) for each in (pid, grandchild[0])]
-    if rubbish:
-        line.sock.send(rubbish)
-    else:
-        line.close()
-    assert [ends(fd) for fd in watched] == [True, True]
-    for fd in watched:
-        os.close(fd)
-    assert worker.link.ask(m.Reap(pid), m.Ended, ENOUGH_S)[0] == m.Ended(0)
-    grandchild[1].close()
-    line.close()
 
 
 PARENT = """
