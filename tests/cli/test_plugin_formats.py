@@ -154,7 +154,8 @@ def test_a_fault_of_a_plugin_is_one_line_and_the_data_stay(
 ) -> None:
     words = "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"
     before = invoke("list", "rules", "--format", "json")
-    add_distribution("attnbench-t", {"mini_told.py": "import no_such_thing"}, plugin="mini_told")
+    files = {"mini_told.py": "import no_such_thing"}
+    add_distribution("attnbench-t", files, plugins={"mini_told": "mini_told"})
     result = invoke("list", "rules", "--format", "json")
     assert (result.exit_code, result.stdout) == (0, before.stdout)
     assert result.stderr == f"attnbench: plugin attnbench-t 1.0 (mini_told): {words}\n"
