@@ -94,12 +94,6 @@ def test_a_format_of_a_plugin_prints_all_runs_at_once(invoke: Invoke, tmp_path: 
     ]  # fmt: skip
 
 
-def test_a_format_of_a_plugin_is_the_nearest_to_an_unknown_one(invoke: Invoke, plugin: str) -> None:
-    result = invoke("run", CASE, "-p", plugin, "--format", "lnies")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "no format 'lnies'; did you mean 'lines'?" in result.stderr
-
-
 FAILED = (
     "the reporter 'broken' raised KeyError: 'nothing'; the records are in their files: attnbench report "
     "prints them in another --format"

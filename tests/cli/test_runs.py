@@ -37,11 +37,10 @@ def record(status: str = "ok", backend: str = "eager") -> Record:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Callable[..., Path]:
-    def write(*records: Record, name: str = "run.jsonl", finished: bool = True, named: str = "") -> Path:
-        path = tmp_path / name
+    def write(*records: Record, finished: bool = True) -> Path:
+        path = tmp_path / "run.jsonl"
         backends = list(dict.fromkeys(one.backend for one in records)) if finished else MANIFEST.backends
-        manifest = msgspec.structs.replace(MANIFEST, named=named.split(), backends=backends)
-        with RunWriter.create(path, manifest) as writer:
+        with RunWriter.create(path, msgspec.structs.replace(MANIFEST, backends=backends)) as writer:
             for line in records:
                 writer.append(line)
             if finished:
@@ -199,6 +198,26 @@ def test_resume_prints_the_whole_run_and_says_what_it_dropped(
     result = invoke("run", "--resume", str(path), "--format", "json")
     assert [row["backend"] for row in json.loads(result.stdout)] == ["bmm", "eager"]
     assert result.stderr == f"{path}: its last line was cut off and is dropped\nstored in {path}\n"
+
+
+def test_a_benchmark_file_that_can_not_be_written_is_said_before_anything_is_measured(
+    invoke: Callable[..., Result], store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnbench.api, "start", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(attnbench.api, "go_on", lambda *_: pytest.fail("it was measured"))
+    for words in (["run", CASE], ["run", "--resume", str(store(record()))]):
+        result = invoke(*words, "--benchmark-json", "a/b.json")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == "attnbench: there is no folder 'a'; make it, or name another file\n"
+
+
+def test_a_run_that_was_gone_on_with_is_written_for_pytest_benchmark_too(
+    invoke: Callable[..., Result], store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(attnbench.api, "go_on", lambda path, *_: attnbench.api.load(path))
+    path, bench = store(record()), tmp_path / "bench.json"
+    assert invoke("run", "--resume", str(path), "--benchmark-json", str(bench)).exit_code == 0
+    assert bench.exists()
 
 
 def test_nobody_is_told_to_go_on_with_a_live_comparison(
