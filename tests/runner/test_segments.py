@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import ENOUGH_S, Bench, open_bench, take
+from bench import ENOUGH_S, Bench, cpu_ns, open_bench, take
 
 from attnbench.ipc import messages as m
 from attnbench.runner import handoff
@@ -31,11 +30,6 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def bench(victim: Path, pool: WorkerPool) -> Iterator[Bench]:
     with open_bench(pool) as opened:
         yield opened
-
-
-def cpu_ns(pid: int) -> int:
-    """The CPU time of a process, by the system."""
-    return time.clock_gettime_ns(~pid << 3 | 2)
 
 
 def is_gone(pid: int) -> bool:
