@@ -148,12 +148,6 @@ def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int 
         os.close(fd)
 
 
-def answer(worker: Asked, draw: int) -> Stored:
-    """Return the answer to a draw of the worker's case."""
-    case = parse_case(worker.case)
-    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
-
-
 def attend(q: Stored, k: Stored, v: Stored, scale: float = 1.0) -> Stored:
     """Attention by dot products in float64, heads repeated."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))

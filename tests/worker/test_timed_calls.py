@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, New, answer, attend, stretch
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, New, attend, stretch
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import pool_copies
@@ -25,23 +25,6 @@ def worker(prepared_worker: New) -> Asked:
 
 HOT = "attention/dot/B2-H8-L64-D64/none/float32"
 ROTATING = f"{HOT}/cpu/forward/rotating"
-
-
-@pytest.mark.parametrize("case", [SMALL, ROTATING])
-def test_outputs_before_and_after_are_those_of_their_inputs(prepared_worker: New, case: str) -> None:
-    worker = prepared_worker(case)
-    worker.prepare("eager", BUILT_IN_BACKENDS)
-    for begins in (0, 2, 4):
-        worker.give(begins)
-        taken = stretch(worker, begins + 1, calls=4, samples=3, warm_calls=1)
-        assert len(taken.block.wall_ns) == 3
-        kept = worker.kept()
-        assert [each.refreshed for each, _ in kept].count(True) >= 1
-        for each, output in kept:
-            right = answer(worker, begins + each.refreshed)
-            np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
-        last, _ = kept[-1]
-        assert (last.slot, last.call) == (2, 3)
 
 
 def test_outputs_of_samples_count_where_their_bits_repeat(prepared_worker: New) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from asked import Asked, New, ends
+from asked import Asked, ends
 
 from attnbench.runner.link import start_server
 from attnbench.runner.machine import thread_environment
@@ -58,28 +58,6 @@ def test_memory_is_collapsed_and_keeps_its_values() -> None:
         pytest.skip("this kernel does not collapse memory on demand")
     # 32 MiB of the array, at the very least all but its ends.
     assert collapsed >= 14
-
-
-SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4/none/float32"
-
-
-def counting(prepared_worker: New) -> Asked:
-    return prepared_worker(SMALL, "counts_calls")
-
-
-def counted(worker: Asked) -> int:
-    (count,) = set(worker.output().ravel())
-    return int(count)
-
-
-def test_a_fork_of_a_fork_goes_on_from_what_it_was_forked_with(prepared_worker: New) -> None:
-    worker = counting(prepared_worker)
-    assert counted(worker) == 1
-    timed = worker.fork()
-    assert [counted(timed), counted(timed)] == [2, 3]
-    grandchild = timed.fork()
-    assert counted(grandchild) == 4
-    assert [counted(worker), counted(timed), counted(worker.fork())] == [2, 4, 3]
 
 
 PARENT = """
