@@ -1,4 +1,4 @@
-"""Messages, shared memory, and the first steps of a process."""
+"""Messages, and the first steps of a process."""
 
 from __future__ import annotations
 
@@ -8,36 +8,11 @@ import sys
 from pathlib import Path
 from typing import Union
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from msgspec import defstruct
 
 from attnbench.ipc import messages
 from attnbench.ipc.process import NOT_FROM, forbidden, keep_off_other_code
-from attnbench.ipc.shared_memory import pack, unpack
-
-STORAGE = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
-
-
-@given(st.sampled_from(sorted(STORAGE)), st.data())
-def test_bits_are_kept(dtype: str, data: st.DataObject) -> None:
-    shapes = hnp.array_shapes(min_dims=1, max_dims=4, max_side=5)
-    arrays = data.draw(
-        st.dictionaries(st.text(max_size=5), hnp.arrays(STORAGE[dtype], shapes), min_size=1, max_size=4)
-    )
-    fd, specs = pack(arrays, dtype)
-    try:
-        found = unpack(fd, specs)
-    finally:
-        os.close(fd)
-    assert list(found) == list(arrays)
-    for name, array in arrays.items():
-        assert found[name].shape == array.shape
-        assert found[name].tobytes() == array.tobytes()
-
 
 NO_TORCH = """
 import sys
