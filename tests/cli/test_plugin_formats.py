@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from run_files import write_records
 
 import attnbench
 import attnbench.api
 from attnbench.plugins.sources import named
-from attnbench.results.format import RunWriter
 from attnbench.types.errors import Interrupted
-from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.record import Record
 
 Invoke = Callable[..., Result]
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
@@ -54,17 +54,9 @@ def plugin(tmp_path: Path) -> str:
 
 
 def stored(path: Path, *, finished: bool = True) -> Path:
-    manifest = Manifest(
-        format=1, run_id=path.stem, started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[],
-        cases=[CASE], backends=["eager", "bmm"], named=[], compiled_on=None, protocol={}, plugins=[],
-        environment={},
-    )  # fmt: skip
-    with RunWriter.create(path, manifest) as writer:
-        writer.append(Record(CASE, "dot", "eager", "ok", median_ms=1.5))
-        writer.append(Record(CASE, "dot", "bmm", "unsupported", reason="why"))
-        if finished:
-            writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
-    return path
+    right = Record(CASE, "dot", "eager", "ok", median_ms=1.5)
+    refused = Record(CASE, "dot", "bmm", "unsupported", reason="why")
+    return write_records(path, right, refused, finished=finished)
 
 
 def told(plugin: str, words: str) -> str:

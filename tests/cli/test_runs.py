@@ -7,27 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import Result
+from run_files import write_records
 
 import attnbench.api
 from attnbench.cases.ids import case_id
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
-from attnbench.results.format import RunWriter
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import sets_for
 from attnbench.runner.progress import Moment, Progress
 from attnbench.types.errors import Interrupted, MeasuringFailed
-from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.record import Record
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
-MANIFEST = Manifest(
-    format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
-    backends=["eager", "bmm", "one", "two", "numpy", "three"], named=[], compiled_on=None,
-    protocol={}, plugins=[], environment={},
-)  # fmt: skip
 
 
 def record(status: str = "ok", backend: str = "eager") -> Record:
@@ -37,17 +31,7 @@ def record(status: str = "ok", backend: str = "eager") -> Record:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Callable[..., Path]:
-    def write(*records: Record, finished: bool = True) -> Path:
-        path = tmp_path / "run.jsonl"
-        backends = list(dict.fromkeys(one.backend for one in records)) if finished else MANIFEST.backends
-        with RunWriter.create(path, msgspec.structs.replace(MANIFEST, backends=backends)) as writer:
-            for line in records:
-                writer.append(line)
-            if finished:
-                writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
-        return path
-
-    return write
+    return lambda *records, **more: write_records(tmp_path / "run.jsonl", *records, **more)
 
 
 class Started:
@@ -223,11 +207,11 @@ def test_a_run_that_was_gone_on_with_is_written_for_pytest_benchmark_too(
 def test_nobody_is_told_to_go_on_with_a_live_comparison(
     invoke: Callable[..., Result], tmp_path: Path
 ) -> None:
-    path = tmp_path / "live.jsonl"
-    RunWriter.create(path, msgspec.structs.replace(MANIFEST, sides={"base": {}, "head": {}})).close()
+    path, sides = tmp_path / "live.jsonl", {"base": {}, "head": {}}
+    write_records(path, finished=False, cases=[CASE], backends=["one", "two", "three"], sides=sides)
     assert (
         invoke("report", str(path)).stderr
-        == f"{path}: the run was cut off, 6 of its records are missing; compare again\n"
+        == f"{path}: the run was cut off, 3 of its records are missing; compare again\n"
     )
 
 
