@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from run_files import manifest_of
 from run_parts import CAUSAL, PLAIN, run_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "campaign"))
@@ -28,7 +29,7 @@ from attnbench.runner.progress import Moment
 from attnbench.runner.run import check_same_plugins, resume_run
 from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.record import Manifest, PluginLine
+from attnbench.types.record import PluginLine
 
 NAMES = ("eager", "bmm", "fused_multihead")
 SETS = 2
@@ -156,11 +157,8 @@ def test_a_run_goes_on_only_with_the_code_that_it_was_begun_with(tmp_path: Path)
     file, cases = tmp_path / "own_kernel.py", (Case("attention", "dot", 1, 1, 1, 4, 4, 4, 4),)
     file.write_text(KERNEL)
     begun = load_wanted([str(file)])
-    manifest = Manifest(
-        format=1, run_id="r", started="", attnbench="0", command=[], cases=[], backends=[], named=[],
-        compiled_on=None, protocol={}, environment={},
-        plugins=[PluginLine(s.name, s.distribution, s.version) for s in begun.plugins],
-    )  # fmt: skip
+    plugins = [PluginLine(s.name, s.distribution, s.version) for s in begun.plugins]
+    manifest = manifest_of(plugins=plugins)
     check_same_plugins(("own_kernel",), cases, manifest, load_wanted([str(file)]))
     with pytest.raises(BadInput, match=r"not loaded here: own_kernel of own_kernel\.py \w{12}; install"):
         check_same_plugins(("own_kernel",), cases, manifest, load_wanted())

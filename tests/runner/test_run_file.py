@@ -14,23 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from run_files import manifest_of
 
 from attnbench.results.format import RunWriter, read_run
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
-from attnbench.types.record import Block, EndLine, Manifest, Record, SetLine
+from attnbench.types.record import Block, EndLine, Record, SetLine
 
-MANIFEST = Manifest(
-    format=1,
-    run_id="r",
-    started="2026-01-01T00:00:00+00:00",
-    attnbench="0.1.0",
-    command=["attnbench", "run"],
+MANIFEST = manifest_of(
     cases=["attention/dot/B1-H1-Lq2-Lk2-D2/none/float32/cpu/forward"],
     backends=["eager", "bmm", "numpy"],
-    named=[],
-    compiled_on=None,
-    protocol={"sets": 8},
-    plugins=[],
     environment={"cpu": "x"},
 )
 RECORD = Record(MANIFEST.cases[0], "dot", "eager", "ok", median_ms=1.5)
