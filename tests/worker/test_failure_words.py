@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnbench.worker.failures import classify, no_answer
+from attnbench.worker.failures import classify
 
 
 class Unreadable(Exception):  # noqa: N818
@@ -29,17 +29,3 @@ def test_status_and_reason(failure: BaseException, status: str, reason: str | No
         assert got[1].startswith(f"the call ran out of memory: {type(failure).__name__}: ")
     else:
         assert got[1] == reason
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (True, "gave a bool, True"),
-        ("", "gave an empty reason"),
-        (b"no", "gave a bytes, b'no'"),
-    ],
-)
-def test_an_invalid_answer_of_supports_is_described(answer: object, words: str) -> None:
-    """True means that it can to who writes it, and would read as a reason why not."""
-    assert no_answer(answer) == f"{words}: give None, or a reason in words"
-    assert no_answer(None) == no_answer("no masks") == ""
