@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from run_files import manifest_of
 
-from attnbench.results.format import RunWriter, read_run
+from attnbench.results.format import RunWriter, read_run, read_runs
+from attnbench.results.read import read_ours
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed
 from attnbench.types.record import Block, EndLine, Record, SetLine
 
@@ -58,6 +59,35 @@ def test_cut_anywhere_after_the_manifest_the_complete_lines_are_read(
     stored = read_run(path)
     assert len(stored.records) == data[:size].count(b"\n") - 1
     assert stored.torn == (not data[:size].endswith(b"\n"))
+
+
+@pytest.mark.parametrize("read", [read_runs, read_ours])
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"not json", "is not a run of attnbench: its first line is not JSON"),
+        (b"\xff\xfe{", "is not a run of attnbench: its first line is not JSON"),
+        (b'{"kind":"manifest","format":1,"run_id":"\xff"}', "its first line is not JSON"),
+        (b"\xef\xbb\xbf{}", "its first line is not JSON"),
+        (b"[" * 200_000, "its first line is not JSON"),
+        (b'"manifest"', "its first line is not a manifest"),
+        (b'{"kind":"manifest"}', "its first line is not a manifest"),
+        (b'{"kind":"manifest","format":true}', "its first line is not a manifest"),
+        (b'{"kind":"manifest","format":1.0}', "its first line is not a manifest"),
+        (b'{"kind":"manifest","format":0}', "is not a run of attnbench: there is no format 0"),
+        (b'{"kind":"manifest","format":99}', "has format 99; this attnbench reads up to 1: install a newer"),
+        (b'{"kind":"manifest","format":1}', "its manifest is damaged (Object missing required field"),
+    ],
+)
+def test_what_is_no_manifest_is_refused_alike(
+    tmp_path: Path, read: Callable[[Path], Any], line: bytes, says: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(BadFile) as refused:
+        read(path)
+    assert says in str(refused.value)
+    assert str(path) in str(refused.value)
 
 
 def test_going_on_cuts_the_torn_line(tmp_path: Path) -> None:
