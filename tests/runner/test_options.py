@@ -24,12 +24,6 @@ from attnbench.types.errors import BadFile, BadInput
         ({"budget_s": math.nan}, "a budget of nan s: give a positive number of seconds, 1000000 at most"),
         ({"sets": 0}, "0 sets: give at least 1; a verdict needs 9"),
         ({"timeout_s": 0}, "a timeout of 0 s: give a positive number of seconds, 1000000 at most"),
-        (
-            {"memory_limit_bytes": 0},
-            "a memory limit of 0 bytes: a worker needs 67108864 (0.0625 GiB) at least",
-        ),
-        ({"budget_s": 1e300}, "a budget of 1e+300 s: give a positive number of seconds, 1000000 at most"),
-        ({"sets": 10**9}, "1000000000 sets: give at most 10000"),
         ({"delta": 0}, "a delta of 0: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"delta": math.nan}, "a delta of nan: give a fraction between 0 and 1, as 0.02 for 2 %"),
