@@ -1,4 +1,4 @@
-"""The line to a worker: however a real process ends, hangs or answers, the parent says what happened."""
+"""The line to a worker: its end in words, its cores and priority, and the descriptors that it holds."""
 
 from __future__ import annotations
 
