@@ -75,9 +75,7 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
     odd_plugins: None, tmp_path: Path, kind: str, when: str
 ) -> None:
     struck = Struck(kind, when, times=2)
-    stored = run_of(
-        tmp_path, CASES, ("raise_error", "eager", "bmm"), progress=struck, sets=3, complete=False
-    )
+    stored = run_of(tmp_path, CASES, ("raise_error", "eager", "bmm"), progress=struck, sets=3, complete=False)
     other = CAUSAL if struck.case == PLAIN else PLAIN
     assert_records(by_backend(stored, other), {"eager": RIGHT, "bmm": RIGHT})
     lost = by_backend(stored, struck.case)

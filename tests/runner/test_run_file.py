@@ -143,9 +143,7 @@ def test_lines_that_do_not_belong_are_named(tmp_path: Path, lines: tuple[Any, ..
         read_run(path)
 
 
-@pytest.mark.parametrize(
-    ("sides", "advice"), [({}, "--resume"), ({"base": {}, "head": {}}, "compare again")]
-)
+@pytest.mark.parametrize(("sides", "advice"), [({}, "--resume"), ({"base": {}, "head": {}}, "compare again")])
 def test_a_full_disk_is_a_sentence_and_loses_nothing_complete(
     tmp_path: Path, sides: dict[str, dict[str, Any]], advice: str
 ) -> None:

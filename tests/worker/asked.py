@@ -87,7 +87,7 @@ class Asked:
         return self.kept()[-1][1]
 
     def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
-        """Take every third slot of a segment, the worker passing the handoff to itself; return their block."""
+        """Take every third slot of a segment; the worker hands over to itself. Return their block."""
         turns = tuple(3 * number + 1 for number in range(samples))
         successors = tuple(0 if number + 1 < samples else -1 for number in range(samples))
         with handoff(1) as own:
@@ -108,7 +108,7 @@ New = Callable[..., Asked]
 def inputs_of(
     case: Case, draw: int | tuple[Stored, Stored, Stored]
 ) -> Iterator[tuple[tuple[Stored, ...], tuple[m.ArraySpec, ...], int]]:
-    """Inputs of a draw, or arrays, as they are and in shared memory; there with what a backward pass needs."""
+    """Inputs of a draw, or arrays; in shared memory too, there with what a backward pass needs."""
     arrays = draw_activations(case, RULES[case.rule], 1, draw) if isinstance(draw, int) else draw
     held = dict(zip(ACTIVATIONS, arrays, strict=True))
     if case.pass_ != "forward":

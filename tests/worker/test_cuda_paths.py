@@ -137,7 +137,7 @@ def test_a_worker_computes_warms_up_and_takes_slots_on_a_device(cuda: FakeCuda, 
     kept = worker.kept()
     assert any(each.refreshed for each, _ in kept)
     for each, output in kept:
-        np.testing.assert_allclose(output, answer(case, each.refreshed), rtol=1e-5)
+        np.testing.assert_allclose(output, answer(case, int(each.refreshed)), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("passes", "mode"), [("both", "batch"), ("backward", "launches")])
