@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from distributions import write_distribution
 from hypothesis import settings
 
 # Before any library starts its threads: tests run beside each other on two cores.
@@ -35,3 +37,35 @@ def not_in_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions within a test are no part of the one around it: pytest-benchmark would time nothing."""
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def add_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Install a distribution: ``add_distribution("attnbench-x", {"x.py": "..."}, plugins={"x": "x"})``.
+
+    plugins, commands: places by name. Where only chosen plugins are loaded, these are too. Modules called
+    ``mini_*`` are forgotten again.
+    """
+    before = set(sys.modules)
+    sites: list[Path] = []
+
+    def add(
+        name: str,
+        files: Mapping[str, str],
+        *,
+        plugins: Mapping[str, str] | None = None,
+        commands: Mapping[str, str] | None = None,
+        **more: str,
+    ) -> Path:
+        points = {"attnbench": plugins or {}, "attnbench.commands": commands or {}}
+        sites.append(tmp_path / f"site{len(sites)}")
+        info = write_distribution(sites[-1], name, points, files, **more)
+        monkeypatch.syspath_prepend(sites[-1])
+        if chosen := os.environ.get("ATTNBENCH_LOAD_PLUGINS"):
+            monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", f"{chosen},{name}")
+        return info
+
+    yield add
+    for module in set(sys.modules) - before:
+        if module.startswith("mini_"):
+            del sys.modules[module]

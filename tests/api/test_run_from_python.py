@@ -9,7 +9,6 @@ import pytest
 
 import attnbench
 from attnbench.reports.columns import KEYS
-from attnbench.runner.machine import cpu_quota
 from attnbench.runner.progress import Moment
 from attnbench.types.case import Case
 
@@ -161,11 +160,8 @@ def test_files_and_folders_are_read_together(run: attnbench.Run, tmp_path: Path)
         ({"cases": Path("no.toml")}, "can't read the suite 'no.toml': No such file or directory"),
         *(({"cases": cases}, f"{word} is not a case: {CASE_WORDS}") for cases, word in NO_CASES),
         ({"budget": 0}, "a budget of 0 s: give a positive number of seconds, 1000000 at most"),
-        ({"budget": float("nan")}, "a budget of nan s: give a positive number of seconds, 1000000 at most"),
-        ({"budget": -1}, "a budget of -1 s: give a positive number of seconds, 1000000 at most"),
         ({"sets": 0}, "0 sets: give at least 1; a verdict needs 9"),
         ({"delta": 2}, "a delta of 2: give a fraction between 0 and 1, as 0.02 for 2 %"),
-        ({"delta": "2%"}, "a delta of '2%': give a fraction between 0 and 1, as 0.02 for 2 %"),
         ({"threads": 0}, f"case '{ID}' with the options applied: threads = 0: sizes are 1 or more"),
         ({"cases": "edges"}, "the suite 'edges' is for checking, not for timing: use attnbench check edges"),
     ],
@@ -176,13 +172,6 @@ def test_what_can_not_be_is_one_sentence_before_anything_is_written(
     with pytest.raises(attnbench.BadInput) as caught:
         attnbench.run(**({"cases": ID, "out": tmp_path} | words))
     assert str(caught.value) == sentence
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_more_threads_than_cores_are_refused(tmp_path: Path) -> None:
-    many = cpu_quota() + 1
-    with pytest.raises(attnbench.BadInput, match=rf"^{many} threads: this process has \d+ cores?; use "):
-        attnbench.run(CASE, ["eager"], threads=many, out=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,17 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from run_files import write_records
 
 import attnbench
-from attnbench.results.format import RunWriter
 from attnbench.types.errors import BadFile
-from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.record import Record
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
-MANIFEST = Manifest(
-    format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
-    backends=[], named=[], compiled_on=None, protocol={}, plugins=[], environment={},
-)  # fmt: skip
 SLOWER = Record(
     CASE, "dot", "slow", "ok", median_ms=2.0, ratio=1.5, ratio_low=1.4, ratio_high=1.6, p_value=0.0039,
     baseline="eager", delta=0.02, sets=9,
@@ -29,18 +25,12 @@ CHANCE = [
 ]
 
 
-def stored(path: Path, *records: Record) -> Path:
-    names = list(dict.fromkeys(record.backend for record in records))
-    with RunWriter.create(path, msgspec.structs.replace(MANIFEST, backends=names)) as writer:
-        for record in records:
-            writer.append(record)
-        writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
-    return path
-
-
 @pytest.fixture
 def two(tmp_path: Path) -> list[Path]:
-    return [stored(tmp_path / "a.jsonl", EAGER, SLOWER), stored(tmp_path / "b.jsonl", EAGER, SLOWER, *CHANCE)]
+    return [
+        write_records(tmp_path / "a.jsonl", EAGER, SLOWER),
+        write_records(tmp_path / "b.jsonl", EAGER, SLOWER, *CHANCE),
+    ]
 
 
 def test_each_file_is_a_family_of_its_own(two: list[Path]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import attnbench
 from attnbench.compare.shards import shard_notes
 from attnbench.results.merge import merge
@@ -41,8 +39,3 @@ def test_an_empty_shard_is_refused_in_words(tmp_path: Path) -> None:
         except BadInput as failure:
             said.append(str(failure) == f"nothing to run: no cases in shard {number}/2")
     assert said == [True]
-
-
-def test_a_word_that_is_not_a_shard_is_refused() -> None:
-    with pytest.raises(BadInput, match="give K/N with K from 1 to N"):
-        attnbench.run(CASES, shard="three")

@@ -11,13 +11,12 @@ from pathlib import Path
 from commands import Done, check, in_fork
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
-from made_sides import SHORT, times, write_benchmarks
+from made_sides import write_benchmarks
 from test_field_changes import changed
 
 import attnbench
 
 CASES = ("attention/dot/H2-L16-D8", "attention/dot/H2-L16-D8/causal")
-CHOICE = {SHORT: {"sdpa_flash": times(2e5), "eager": times(1e5)}}
 SUITE = f"""name = "mine"
 summary = "a suite"
 [defaults]

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 from commands import check, in_process
 
-from attnbench.results.format import read_run
+from attnbench.results.format import StoredRun, read_run
 from attnbench.types.errors import BadFile
 
 CASES = ("attention/dot/H2-L16-D8", "attention/dot/H2-L24-D8/causal")
@@ -23,49 +23,56 @@ BACKENDS = ("eager", "bmm", "numpy", "sdpa_math", "nn_multihead_attention")
 LONGEST_S = 120.0
 CHOSEN = [word for name in BACKENDS for word in ("--backend", name)]
 WORDS = ("run", *CASES, *CHOSEN, "--budget", "0.02", "--sets", "3")
+Outcome = dict[tuple[str, str], tuple[str, int]]
 ENDED = 3
 """The status of a run that nothing disturbs: one of the backends supports none of the cases."""
 
 
-def records(path: Path) -> dict[tuple[str, str], str]:
-    """The statuses of a finished run, by case and backend."""
-    run = read_run(path)
-    assert run.finished is not None, f"{path} is not finished"
-    return {(record.case, record.backend): record.status for record in run.records}
-
-
 @cache
-def unbroken(folder: Path) -> tuple[dict[tuple[str, str], str], float]:
+def unbroken(folder: Path) -> tuple[Outcome, float]:
     """The records of a run that nobody disturbs, and the seconds it takes."""
     path, start = folder / "unbroken.jsonl", time.monotonic()
     check(in_process([*WORDS, "--out", str(path)], folder), [ENDED])
-    return records(path), time.monotonic() - start
+    return outcome(read_run(path)), time.monotonic() - start
+
+
+def outcome(run: StoredRun) -> Outcome:
+    """The status and the repetitions of each record of a finished run, by case and backend."""
+    assert run.finished is not None, f"{run.path} is not finished"
+    return {(record.case, record.backend): (record.status, record.sets) for record in run.records}
 
 
 def trial(rng: random.Random, folder: Path, shared: Path) -> None:
-    """Kill a run, and whatever goes on with it, up to three times."""
+    """Kill a run, and whatever goes on with it, up to three times. Complete repetitions stay as they are."""
     expected, takes_s = unbroken(shared)
     path, start = folder / "run.jsonl", time.monotonic()
     kills = rng.randint(1, 3)
-    while not _finished(path):
+    run, measured = None, ()
+    while run is None or run.finished is None:
         assert time.monotonic() < start + LONGEST_S, "no end"
-        words = ["run", "--resume", str(path)] if path.exists() else [*WORDS, "--out", str(path)]
+        words = ["run", "--resume", str(path)] if run else [*WORDS, "--out", str(path)]
         if kills > 0:
             _killed(words, folder, rng, takes_s)
         else:
             check(in_process(words, folder), [ENDED])
         kills -= 1
-    found = records(path)
+        run = _stored(path)
+        if run is not None:
+            assert run.sets[: len(measured)] == measured, "a complete repetition was lost or measured again"
+            measured = run.sets
+    found = outcome(run)
     assert found == expected, f"records differ: {dict(found.items() ^ expected.items())}"
 
 
-def _finished(path: Path) -> bool:
-    """Whether a run is finished. A file without its first line, as a kill at the start leaves, is removed."""
-    try:
-        return read_run(path).finished is not None
-    except BadFile:
+def _stored(path: Path) -> StoredRun | None:
+    """Read a run. A file without its first line, as a kill at the start leaves, is removed."""
+    if not path.exists() or b"\n" not in path.read_bytes():
         path.unlink(missing_ok=True)
-        return False
+        return None
+    try:
+        return read_run(path)
+    except BadFile as bad:
+        raise AssertionError(f"a kill left a file that can't be read: {bad}") from bad
 
 
 def _killed(words: list[str], folder: Path, rng: random.Random, takes_s: float) -> None:

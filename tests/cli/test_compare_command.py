@@ -46,10 +46,6 @@ def compare(invoke: Invoke, *words: object) -> Result:
     return invoke("compare", *map(str, words))
 
 
-def verdicts(result: Result) -> dict[str, str]:
-    return {cell["backend"]: cell["verdict"] for cell in json.loads(result.stdout)["cells"]}
-
-
 def test_a_slowdown_fails(invoke: Invoke, base: Path, tmp_path: Path) -> None:
     result = compare(invoke, base, new(tmp_path, cells=cells(1.1)), "--format", "json")
     assert result.exit_code == 1

@@ -57,14 +57,3 @@ def test_no_help_is_wider_than_a_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     lines = invoke(*path.split()[1:], "--help").stdout.splitlines()
     assert [line for line in lines if len(line) > 80] == []
-
-
-def test_the_variables_of_the_environment_are_told(invoke: Callable[..., Result]) -> None:
-    from attnbench.cli.errors import TRACEBACK
-    from attnbench.plugins.calling import STRICT, TRACE
-    from attnbench.plugins.commands import CHOSEN
-    from attnbench.plugins.sources import NAMED
-
-    told = invoke("--help").stdout.partition("Environment:\n")[2]
-    for name in (NAMED, CHOSEN, STRICT, TRACE, TRACEBACK, "NO_COLOR"):
-        assert f"  {name} " in told

@@ -33,7 +33,7 @@ def moment(doing: str) -> Moment:
 def test_quiet_still_says_errors_and_faults_of_plugins(
     invoke: Invoke, add_distribution: Callable[..., None]
 ) -> None:
-    add_distribution("attnbench-mini-bad", {"mini_bad.py": "1 / 0\n"}, plugin="mini_bad")
+    add_distribution("attnbench-mini-bad", {"mini_bad.py": "1 / 0\n"}, plugins={"mini_bad": "mini_bad"})
     assert "no command 'lst'" in invoke("--quiet", "lst").stderr
     assert "attnbench-mini-bad" in invoke("--quiet", "list", "suites").stderr
 

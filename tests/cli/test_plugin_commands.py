@@ -13,7 +13,7 @@ from click.testing import Result
 from attnbench.cli import attnbench
 
 Invoke = Callable[..., Result]
-Add = Callable[..., None]
+Add = Callable[..., Path]
 
 TREND = """
 import click
@@ -154,11 +154,10 @@ def test_the_choice_of_plugins_holds_for_commands(
 
 
 def test_metadata_that_can_not_be_read_brings_nothing(
-    invoke: Invoke, tmp_path: Path, add_distribution: Add, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, add_distribution: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_distribution("attnbench-a", {}, commands={"one": "mini_a:main"})
+    info = add_distribution("attnbench-a", {}, commands={"one": "mini_a:main"})
     monkeypatch.setenv("ATTNBENCH_LOAD_PLUGINS", "one")
-    info = tmp_path / "site-attnbench-a" / "attnbench_a-1.0.dist-info"
     (info / "METADATA").unlink()
     assert section(invoke("--help")) == ["one attnbench_a-1.0 unknown"]
     (info / "entry_points.txt").write_bytes(b"attnbench.commands \xff\n= [\n")

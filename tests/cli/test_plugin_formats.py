@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from run_files import write_records
 
 import attnbench
 import attnbench.api
 from attnbench.plugins.sources import named
-from attnbench.results.format import RunWriter
 from attnbench.types.errors import Interrupted
-from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.record import Record
 
 Invoke = Callable[..., Result]
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
@@ -54,17 +54,9 @@ def plugin(tmp_path: Path) -> str:
 
 
 def stored(path: Path, *, finished: bool = True) -> Path:
-    manifest = Manifest(
-        format=1, run_id=path.stem, started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[],
-        cases=[CASE], backends=["eager", "bmm"], named=[], compiled_on=None, protocol={}, plugins=[],
-        environment={},
-    )  # fmt: skip
-    with RunWriter.create(path, manifest) as writer:
-        writer.append(Record(CASE, "dot", "eager", "ok", median_ms=1.5))
-        writer.append(Record(CASE, "dot", "bmm", "unsupported", reason="why"))
-        if finished:
-            writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
-    return path
+    right = Record(CASE, "dot", "eager", "ok", median_ms=1.5)
+    refused = Record(CASE, "dot", "bmm", "unsupported", reason="why")
+    return write_records(path, right, refused, finished=finished)
 
 
 def told(plugin: str, words: str) -> str:
@@ -92,12 +84,6 @@ def test_a_format_of_a_plugin_prints_all_runs_at_once(invoke: Invoke, tmp_path: 
     assert result.stdout.splitlines() == [
         "a eager 3.0", "a bmm None", "b eager 3.0", "b bmm None", "a: True", "b: False",
     ]  # fmt: skip
-
-
-def test_a_format_of_a_plugin_is_the_nearest_to_an_unknown_one(invoke: Invoke, plugin: str) -> None:
-    result = invoke("run", CASE, "-p", plugin, "--format", "lnies")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "no format 'lnies'; did you mean 'lines'?" in result.stderr
 
 
 FAILED = (
@@ -154,7 +140,8 @@ def test_a_fault_of_a_plugin_is_one_line_and_the_data_stay(
 ) -> None:
     words = "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"
     before = invoke("list", "rules", "--format", "json")
-    add_distribution("attnbench-t", {"mini_told.py": "import no_such_thing"}, plugin="mini_told")
+    files = {"mini_told.py": "import no_such_thing"}
+    add_distribution("attnbench-t", files, plugins={"mini_told": "mini_told"})
     result = invoke("list", "rules", "--format", "json")
     assert (result.exit_code, result.stdout) == (0, before.stdout)
     assert result.stderr == f"attnbench: plugin attnbench-t 1.0 (mini_told): {words}\n"

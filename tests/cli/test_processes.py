@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import Result
+from distributions import write_distribution
 
 from attnbench.cli.process import write_what_stdout_can
 
@@ -40,19 +41,14 @@ print("imported", *sorted({name.partition(".")[0] for name in sys.modules}))
 
 def install(site: Path, count: int) -> dict[str, str]:
     """An environment with distributions that bring a plugin and a command each; each imports torch."""
-    site.mkdir()
-    for number in range(count):
-        name = f"attnbench_greedy_{number}"
-        info = site / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        groups = {"attnbench": name, "attnbench.commands": f"{name}:command"}
-        points = (f"[{group}]\ngreedy-{number} = {value}\n" for group, value in groups.items())
-        (info / "entry_points.txt").write_text("\n".join(points))
-        (site / f"{name}.py").write_text("import torch\n")
+    names = [f"attnbench_greedy_{number}" for number in range(count)]
+    for number, name in enumerate(names):
+        places = {"attnbench": name, "attnbench.commands": f"{name}:command"}
+        points = {group: {f"greedy-{number}": place} for group, place in places.items()}
+        write_distribution(site, name, points, {f"{name}.py": "import torch\n"})
     paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
-    names = ",".join(["attnbench", *(f"attnbench_greedy_{number}" for number in range(count))])
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "ATTNBENCH_LOAD_PLUGINS": names}
+    chosen = ",".join(["attnbench", *names])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "ATTNBENCH_LOAD_PLUGINS": chosen}
 
 
 def imported(*lines: str, environment: Mapping[str, str] = os.environ) -> set[str]:

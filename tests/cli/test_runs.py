@@ -7,27 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import Result
+from run_files import write_records
 
 import attnbench.api
 from attnbench.cases.ids import case_id
 from attnbench.plugins.registry import load_registry
 from attnbench.reports.run import Run
-from attnbench.results.format import RunWriter
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import sets_for
 from attnbench.runner.progress import Moment, Progress
 from attnbench.types.errors import Interrupted, MeasuringFailed
-from attnbench.types.record import EndLine, Manifest, Record
+from attnbench.types.record import Record
 
 CASE = "attention/dot/B1-H2-Lq8-Lk8-D4/none/float32/cpu/forward"
-MANIFEST = Manifest(
-    format=1, run_id="r", started="2026-01-01T00:00:00+00:00", attnbench="0.1.0", command=[], cases=[CASE],
-    backends=["eager", "bmm", "one", "two", "numpy", "three"], named=[], compiled_on=None,
-    protocol={}, plugins=[], environment={},
-)  # fmt: skip
 
 
 def record(status: str = "ok", backend: str = "eager") -> Record:
@@ -37,18 +31,7 @@ def record(status: str = "ok", backend: str = "eager") -> Record:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Callable[..., Path]:
-    def write(*records: Record, name: str = "run.jsonl", finished: bool = True, named: str = "") -> Path:
-        path = tmp_path / name
-        backends = list(dict.fromkeys(one.backend for one in records)) if finished else MANIFEST.backends
-        manifest = msgspec.structs.replace(MANIFEST, named=named.split(), backends=backends)
-        with RunWriter.create(path, manifest) as writer:
-            for line in records:
-                writer.append(line)
-            if finished:
-                writer.append(EndLine("2026-01-01T00:01:00+00:00", 60.0, {}))
-        return path
-
-    return write
+    return lambda *records, **more: write_records(tmp_path / "run.jsonl", *records, **more)
 
 
 class Started:
@@ -201,14 +184,34 @@ def test_resume_prints_the_whole_run_and_says_what_it_dropped(
     assert result.stderr == f"{path}: its last line was cut off and is dropped\nstored in {path}\n"
 
 
+def test_a_benchmark_file_that_can_not_be_written_is_said_before_anything_is_measured(
+    invoke: Callable[..., Result], store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnbench.api, "start", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(attnbench.api, "go_on", lambda *_: pytest.fail("it was measured"))
+    for words in (["run", CASE], ["run", "--resume", str(store(record()))]):
+        result = invoke(*words, "--benchmark-json", "a/b.json")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == "attnbench: there is no folder 'a'; make it, or name another file\n"
+
+
+def test_a_run_that_was_gone_on_with_is_written_for_pytest_benchmark_too(
+    invoke: Callable[..., Result], store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(attnbench.api, "go_on", lambda path, *_: attnbench.api.load(path))
+    path, bench = store(record()), tmp_path / "bench.json"
+    assert invoke("run", "--resume", str(path), "--benchmark-json", str(bench)).exit_code == 0
+    assert bench.exists()
+
+
 def test_nobody_is_told_to_go_on_with_a_live_comparison(
     invoke: Callable[..., Result], tmp_path: Path
 ) -> None:
-    path = tmp_path / "live.jsonl"
-    RunWriter.create(path, msgspec.structs.replace(MANIFEST, sides={"base": {}, "head": {}})).close()
+    path, sides = tmp_path / "live.jsonl", {"base": {}, "head": {}}
+    write_records(path, finished=False, cases=[CASE], backends=["one", "two", "three"], sides=sides)
     assert (
         invoke("report", str(path)).stderr
-        == f"{path}: the run was cut off, 6 of its records are missing; compare again\n"
+        == f"{path}: the run was cut off, 3 of its records are missing; compare again\n"
     )
 
 

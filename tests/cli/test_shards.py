@@ -39,13 +39,6 @@ def test_an_empty_shard_is_fine_and_writes_nothing(invoke: Callable[..., Result]
     assert not out.exists()
 
 
-@pytest.mark.parametrize("text", ["0/16", "17/16", "3", "three of 16"])
-def test_a_shard_that_is_none_is_refused(invoke: Callable[..., Result], text: str) -> None:
-    result = invoke("run", CASE, "--shard", text)
-    assert result.exit_code == 2
-    assert f"shard {text!r}: give K/N with K from 1 to N" in result.stderr
-
-
 def test_a_choice_of_places_needs_an_executor(invoke: Callable[..., Result]) -> None:
     result = invoke("run", CASE, "--where", "gpu=H100")
     assert result.exit_code == 2

@@ -49,6 +49,8 @@ def test_right_backends_pass_are_timed_and_state_how_a_device_was_timed(tmp_path
     assert {one["peak_extra_bytes"] for one in timed} == {2**20}
     blocks = [b for line in lines if line["kind"] == "set" for of in line["blocks"].values() for b in of]
     assert {mhz for block in blocks for mhz in block["clock_mhz"]} == {1980}
+    scales = [line["scale"] for line in lines if line["kind"] == "set"]
+    assert all(scale["gemm_ns"] and not scale["convolution_ns"] for scale in scales)
     page = tmp_path / "page.html"
     told = python("attnbench", "report", "run.jsonl", "--html", str(page), folder=tmp_path)
     assert "a pretended device" in page.read_text(), told.stderr

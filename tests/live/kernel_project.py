@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from distributions import write_distribution
 
 from attnbench.plugins.registry import Registry, load_registry
 from attnbench.plugins.sources import installed
@@ -89,11 +90,8 @@ def installed_project(
     """
     before = set(sys.modules)
     repo, site = folder / "kernels", folder / "site"
-    info = site / "mini_live-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mini-live\nVersion: 1.0\n")
-    lines = "".join(f"{module.replace('.', '_')} = {module}\n" for module in modules)
-    (info / "entry_points.txt").write_text(f"[attnbench]\n{lines}")
+    points = {module.replace(".", "_"): module for module in modules}
+    write_distribution(site, "mini-live", {"attnbench": points}, {})
     repo.mkdir()
     run_git(repo, "init", "--quiet")
     paths = [str(site), *(str(repo / root) for root in roots)]

@@ -52,15 +52,6 @@ def test_modules_are_found_and_not_imported(project: Install) -> None:
     assert not any(name.startswith("mini_a") for name in sys.modules)
 
 
-def test_of_a_namespace_package_the_part_in_the_repository_counts(project: Install) -> None:
-    there = project("mini_b.one")
-    there.commit(mini_b__one="")
-    (there.site / "mini_b").mkdir()
-    (found,) = measured_modules(["mini_b.one"], repository_of(there.repo))
-    assert found.locations == (there.repo / "mini_b",)
-    assert set(imported("mini_b").locations) == {there.repo / "mini_b", there.site / "mini_b"}
-
-
 def test_editable_installs_by_a_link_and_by_a_finder(
     project: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:

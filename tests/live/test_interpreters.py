@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from distributions import write_distribution
 from kernel_project import Install, plugin
 
 import attnbench
@@ -27,11 +28,7 @@ def environment(folder: Path, *, paths: tuple[str, ...] = HERE) -> Path:
 
 
 def install(site: Path, name: str, source: str, version: str) -> None:
-    info = site / f"{name}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text(f"[attnbench]\n{name} = {name}\n")
-    (site / f"{name}.py").write_text(source)
+    write_distribution(site, name, {"attnbench": {name: name}}, {f"{name}.py": source}, version=version)
 
 
 def test_two_environments_are_measured_each_with_what_it_has(

@@ -65,16 +65,12 @@ LONG = f"the name '{'x' * 64}'…: 10000000 characters; 64 are"
         (RULES + "return [rule('one'), rule('two')]\n" + MINI, "", "one two", "mini"),
         ("raise ValueError('no such\\n  instruction')",
          "cannot be imported: ValueError: no such instruction", "", ""),
-        ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3", "", ""),
-        ("import no_such_module",
-         "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'", "", ""),
         ("def (", "cannot be imported: SyntaxError: invalid syntax (mini.py, line 13)", "", ""),
         ("class E(BaseException): pass\nraise E('base')", "cannot be imported: E: base", "", ""),
         (RULES + "yield rule('kept'); raise OSError('half way')\n" + MINI,
          "attnbench_rules raised OSError: half way", "kept", "mini"),
         (RULES + "yield 3; yield rule('kept')", "attnbench_rules gave 3, which is not a Rule", "kept", ""),
         (RULES + "return None\n" + MINI, f"attnbench_rules gave None: {YIELD}", "", "mini"),
-        (RULES + "return rule('lost')", f"attnbench_rules gave a Rule: {YIELD}", "", ""),
         (RULES + "yield rule('x'); yield rule('x')", "brings a rule 'x' twice; this one is ignored", "x", ""),
         (MINI.replace("backends", "rules"),
          "attnbench_rules gave Backend(name='mini', summary='a test', ", "", ""),
@@ -93,10 +89,6 @@ LONG = f"the name '{'x' * 64}'…: 10000000 characters; 64 are"
          "attnbench_backends() must take no arguments, but declares config, more", "kept", ""),
         ("@hookimpl(specname='attnbench_rules')\ndef mine():\n    yield rule('mine')\n"
          "@hookimpl(optionalhook=True)\ndef attnbench_of_tomorrow():\n    return []\n", "", "mine", ""),
-        (MINI.replace("@hookimpl\n", ""),
-         "attnbench_backends is not marked as a hook: put @attnbench.hookimpl above it", "", ""),
-        ("",
-         "has no hooks: write one, such as attnbench_backends, with @attnbench.hookimpl above it", "", ""),
     ],
 )  # fmt: skip
 def test_what_a_plugin_gives(

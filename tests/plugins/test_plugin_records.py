@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import attnbench
 from attnbench import hookspecs
-from attnbench.cli import list as listing
-from attnbench.plugins.kinds import KINDS, Kind, fault
-from attnbench.plugins.registry import Registry, load_registry
+from attnbench.plugins.kinds import KINDS, fault
+from attnbench.plugins.registry import load_registry
 from attnbench.reports.columns import HEADS, KEYS, record_row, table_columns
 from attnbench.reports.judged import Judged
 from attnbench.types.backend import Backend
@@ -50,22 +47,6 @@ ALL = (BACKEND, RULE, OPERATION, SUITE, VERDICT, METRIC, REPORTER, FACT)
 def test_every_hook_has_its_kind() -> None:
     hooks = [name for name in vars(hookspecs) if name.startswith("attnbench_")]
     assert sorted(hooks) == sorted(kind.hook for kind in KINDS)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.field)
-def test_a_kind_names_a_field_a_list_an_exported_type_and_its_fields(kind: Kind) -> None:
-    assert kind.field in {field.name for field in fields(Registry)}
-    assert kind.listed in listing.command.list_commands(click.Context(listing.command))
-    assert getattr(attnbench, kind.type.__name__) is kind.type
-    assert {"name", *kind.unlike} <= {field.name for field in fields(kind.type)}
-
-
-def test_what_a_plugin_brings_is_listed_by_kind() -> None:
-    registry = load_registry()
-    suites = next(source for source in registry.plugins if source.module == "attnbench.suites")
-    brought = registry.brought_by(suites)
-    assert list(brought) == [kind.listed for kind in KINDS]
-    assert {listed: names for listed, names in brought.items() if names} == {"suites": list(registry.suites)}
 
 
 def test_good_records_and_built_in_ones_have_no_fault() -> None:

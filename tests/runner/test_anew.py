@@ -30,13 +30,6 @@ def attnbench_backends():
 """
 
 
-def test_the_plan_of_a_run_says_which_backends_are_prepared_anew(tmp_path: Path) -> None:
-    (planned,) = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=2).cases
-    for contender in planned.contenders.values():
-        assert contender.fresh
-        assert contender.anew == (contender.prepare_ms + contender.first_call_ms <= 100)
-
-
 def failure_of(worker: WorkerLink, source: Source) -> str:
     """Return why a worker can't prepare the backend ``mine``, and end the worker."""
     no_parameters, specs = pack({}, "float32")

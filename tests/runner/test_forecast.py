@@ -186,17 +186,27 @@ def test_moments_say_the_case_the_step_and_the_time_left(time: Time) -> None:
     ]
 
 
-def test_a_machine_half_as_fast_as_expected_is_believed_more_with_each_case(time: Time) -> None:
+def left(time: Time, groups: int, expected_s: float, takes_s: float) -> list[float]:
+    """The time left at the beginning of each group of one case."""
     moments: list[Moment] = []
-    clock = Clock(moments.append, [{f"{place}": 2.0} for place in range(100)])
-    for place in range(100):
+    clock = Clock(moments.append, [{f"{place}": expected_s} for place in range(groups)])
+    for place in range(groups):
         clock.begin_group()
         clock.notify(f"{place}", "oracle")
-        time.now += 4
-    left = [moment.left_s for moment in moments]
-    assert left[:2] == pytest.approx([200, 1.5 * 2 * 99])
-    assert left[50] == pytest.approx(4 * 50, rel=0.02)
-    assert left[99] == pytest.approx(4, rel=0.02)
+        time.now += takes_s
+    return [moment.left_s for moment in moments]
+
+
+def test_a_machine_half_as_fast_as_expected_is_believed_more_with_each_case(time: Time) -> None:
+    found = left(time, 100, expected_s=2, takes_s=4)
+    assert found[:2] == pytest.approx([200, 1.5 * 2 * 99])
+    assert found[50] == pytest.approx(4 * 50, rel=0.02)
+    assert found[99] == pytest.approx(4, rel=0.02)
+
+
+def test_cases_that_take_no_time_have_none_left(time: Time) -> None:
+    """Every backend is refused on them."""
+    assert left(time, 2, expected_s=0, takes_s=0) == [0, 0]
 
 
 def test_a_case_that_takes_longer_than_expected_counts_at_once(time: Time) -> None:
@@ -207,27 +217,3 @@ def test_a_case_that_takes_longer_than_expected_counts_at_once(time: Time) -> No
         time.now += 2
         clock.notify("0", "oracle")
     assert [moment.left_s for moment in moments] == pytest.approx([18, 1.5 * 18, 2 * 18])
-
-
-def test_cases_that_take_no_time_have_none_left(time: Time) -> None:
-    """Every backend is refused on them."""
-    moments: list[Moment] = []
-    clock = Clock(moments.append, [{"a": 0.0}, {"b": 0.0}])
-    for name in "ab":
-        clock.begin_group()
-        clock.notify(name, "oracle")
-    assert [moment.left_s for moment in moments] == [0, 0]
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000)), max_size=20))
-def test_phases_add_up_to_the_time_elapsed(spent: list[tuple[str, int]]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        time = Time()
-        patch.setattr(progress, "time", time)
-        clock = Clock()
-        for phase, seconds in spent:
-            time.now += seconds
-            clock.spend(phase)
-        assert sum(clock.phases_s.values()) == clock.elapsed_s
-    for phase in "abc":
-        assert clock.phases_s.get(phase, 0) == sum(s for name, s in spent if name == phase)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
-from bench import open_bench, take
+from bench import cpu_ns, open_bench, take
 
 from attnbench.runner.link import threads_of
 from attnbench.runner.machine import cpu_quota
 from attnbench.runner.pool import WorkerPool
 
 CASE = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward/threads2"
-
-
-def cpu_ns(pid: int) -> int:
-    """What a process has had of all cores, with all its threads, by the system."""
-    return time.clock_gettime_ns(~pid << 3 | 2)
 
 
 @pytest.mark.skipif(cpu_quota() < 2, reason="needs two cores")

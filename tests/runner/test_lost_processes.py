@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from run_parts import CAUSAL, LESS_CHECKED, PLAIN, assert_records, by_backend
+from run_parts import CAUSAL, PLAIN, assert_records, by_backend, run_of
 
 import attnbench
-from attnbench.cases.ids import parse_case
-from attnbench.plugins.registry import load_registry
-from attnbench.results.format import StoredRun, read_run
-from attnbench.runner.forecast import RunPlan
-from attnbench.runner.options import Options
+from attnbench.results.format import read_run
 from attnbench.runner.progress import Moment
-from attnbench.runner.run import start_run
 
 VERIFIER, SERVER = "attnbench.verifier.process", "attnbench.worker.server"
 RIGHT = ("ok", "", "")
+CASES = (PLAIN, CAUSAL)
 
 
 class Struck:
@@ -43,21 +38,6 @@ class Struck:
                         os.kill(process.pid, self._sent)
 
 
-def run(
-    out: Path,
-    backends: tuple[str, ...],
-    progress: Callable[[Moment], None] = lambda _: None,
-    ids: tuple[str, ...] = (PLAIN, CAUSAL),
-    **options: object,
-) -> StoredRun:
-    cases = tuple(map(parse_case, ids))
-    chosen = {"budget_s": 0.01, "sets": 3, "timeout_s": 60, "without": LESS_CHECKED} | options
-    plan = RunPlan(cases, backends, load_registry(), Options(**chosen))  # type: ignore[arg-type]
-    stored = start_run(plan, out / "run.jsonl", progress)
-    assert read_run(stored.path) == stored
-    return stored
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "when"),
@@ -72,18 +52,16 @@ def test_a_process_that_is_killed_once_costs_nothing(
     odd_plugins: None, tmp_path: Path, kind: str, when: str
 ) -> None:
     struck = Struck(kind, when)
-    stored = run(tmp_path, ("fused_multihead", "raise_error", "eager", "bmm"), struck)
+    names = ("fused_multihead", "raise_error", "eager", "bmm")
+    stored = run_of(tmp_path, CASES, names, progress=struck, sets=3)
     assert struck.case
-    for case in (PLAIN, CAUSAL):
+    for case in CASES:
         expected = {"eager": RIGHT, "bmm": RIGHT, "raise_error": ("error", "", "first line")}
         assert_records(
             by_backend(stored, case), expected | {"fused_multihead": ("unsupported", "", "computes")}
         )
-    assert {(line.case, line.index) for line in stored.sets} == {
-        (c, n) for c in (PLAIN, CAUSAL) for n in range(3)
-    }
-    assert len(stored.sets) == 6, "no repetition is measured twice"
-    assert stored.finished is not None
+    measured = sorted((line.case, line.index) for line in stored.sets)
+    assert measured == sorted((case, n) for case in CASES for n in range(3)), "each repetition once"
 
 
 @pytest.mark.parametrize(
@@ -97,12 +75,11 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
     odd_plugins: None, tmp_path: Path, kind: str, when: str
 ) -> None:
     struck = Struck(kind, when, times=2)
-    stored = run(tmp_path, ("raise_error", "eager", "bmm"), struck)
+    stored = run_of(tmp_path, CASES, ("raise_error", "eager", "bmm"), progress=struck, sets=3, complete=False)
     other = CAUSAL if struck.case == PLAIN else PLAIN
     assert_records(by_backend(stored, other), {"eager": RIGHT, "bmm": RIGHT})
     lost = by_backend(stored, struck.case)
     assert {lost[name].status for name in ("eager", "bmm")} == {"interrupted"}
-    assert stored.finished is None
     kept = {(line.case, line.index): line for line in stored.sets}
     with pytest.warns(
         UserWarning, match="the run was cut off, [23] of its records are missing; continue with"
@@ -110,7 +87,7 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
         assert attnbench.load(stored.path).exit_code == 3
     attnbench.resume(stored.path)
     again = read_run(stored.path)
-    for case in (PLAIN, CAUSAL):
+    for case in CASES:
         expected = {"eager": RIGHT, "bmm": RIGHT, "raise_error": ("error", "", "first line")}
         assert_records(by_backend(again, case), expected)
     assert kept.items() <= {(line.case, line.index): line for line in again.sets}.items()
@@ -122,7 +99,8 @@ def test_what_was_lost_twice_is_interrupted_and_measured_on_resuming(
 def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_path: Path, kind: str) -> None:
     struck = Struck(kind, "repetition 2 of 3", signal.SIGSTOP)
     # The verifier has five times as long as a backend.
-    stored = run(tmp_path, ("eager", "bmm"), struck, timeout_s=10 if kind == SERVER else 4)
+    timeout_s = 10 if kind == SERVER else 4
+    stored = run_of(tmp_path, CASES, ("eager", "bmm"), progress=struck, sets=3, timeout_s=timeout_s)
     assert struck.case
     assert [record.reason for record in stored.records if record.status != "ok"] == []
     assert stored.finished is not None
@@ -134,7 +112,6 @@ def test_a_stopped_process_is_found_within_the_timeout(odd_plugins: None, tmp_pa
 def test_a_backend_that_kills_its_server_harms_its_own_row(
     odd_plugins: None, tmp_path: Path, name: str
 ) -> None:
-    stored = run(tmp_path, ("eager", name, "bmm"), ids=(PLAIN,))
+    stored = run_of(tmp_path, (PLAIN,), ("eager", name, "bmm"), sets=3)
     expected = {"eager": RIGHT, "bmm": RIGHT, name: ("crashed", "", "")}
     assert_records(by_backend(stored), expected)
-    assert stored.finished is not None

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from attnbench.plugins.registry import Entry, Registry, load_registry
-from attnbench.runner.forecast import RunPlan
-from attnbench.runner.options import Options
-from attnbench.runner.run import _manifest, plugin_facts
+from attnbench.plugins.registry import Entry
+from attnbench.runner.run import plugin_facts
 from attnbench.types.extensions import EnvironmentFact, Source
-from attnbench.types.record import Manifest
 
 SOURCE = Source("mini", "mini_facts", "attnbench-mini", "1.0")
 OTHER = Source("other", "other_facts", "other", "2.0")
@@ -60,15 +55,3 @@ def test_one_that_fails_is_told_and_left_out(
     assert plugin_facts([entry(read), entry(lambda: 1, "other")]) == {"attnbench-mini": {"other": 1}}
     said = f"the fact 'turbo' {words}; the run goes without it"
     assert capsys.readouterr().err == f"attnbench: plugin attnbench-mini 1.0 (mini_facts): {said}\n"
-
-
-def manifest_of(registry: Registry) -> Manifest:
-    torch = SimpleNamespace(torch="2", flags={}, cuda_devices=(), cuda_details=())
-    return _manifest(RunPlan((), (), registry, Options()), SimpleNamespace(torch=torch), {})
-
-
-def test_the_manifest_of_a_run_states_them() -> None:
-    registry = load_registry([])
-    assert "plugin_facts" not in manifest_of(registry).environment
-    stating = replace(registry, environment_facts={"turbo": entry(lambda: True)})
-    assert manifest_of(stating).environment["plugin_facts"] == {"attnbench-mini": {"turbo": True}}

@@ -76,12 +76,6 @@ def test_without_a_gpu_nothing_runs_on_it_whatever_else_is_wrong() -> None:
     assert refused(CASE, cuda=()) is None
 
 
-@pytest.mark.parametrize("rule", sorted(RULES))
-def test_what_needs_a_dot_product_is_refused_exactly_the_rules_without_one(rule: str) -> None:
-    said = refused(replace(CASE, rule=rule), needs_dot_form=True)
-    assert (said is None) == RULES[rule].has_dot_form
-
-
 @pytest.mark.parametrize("name", sorted(load_registry().backends))
 def test_every_built_in_takes_some_case_that_it_declares(name: str) -> None:
     """Its own limits do not shut it out of everything."""

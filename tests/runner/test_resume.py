@@ -10,14 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
+from run_files import manifest_of
 from run_parts import CAUSAL, PLAIN, run_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "campaign"))
+import kills
 
 import attnbench
 from attnbench.plugins.registry import Registry, load_registry, load_wanted
@@ -26,11 +29,10 @@ from attnbench.runner.progress import Moment
 from attnbench.runner.run import check_same_plugins, resume_run
 from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
-from attnbench.types.record import Manifest, PluginLine, SetLine
+from attnbench.types.record import PluginLine
 
 NAMES = ("eager", "bmm", "fused_multihead")
 SETS = 2
-KILLS = 20
 CHECKED, RECORDED = ["record", "case"], ["record", "record"]
 KERNEL = """
 from attnbench import Backend, hookimpl
@@ -155,11 +157,8 @@ def test_a_run_goes_on_only_with_the_code_that_it_was_begun_with(tmp_path: Path)
     file, cases = tmp_path / "own_kernel.py", (Case("attention", "dot", 1, 1, 1, 4, 4, 4, 4),)
     file.write_text(KERNEL)
     begun = load_wanted([str(file)])
-    manifest = Manifest(
-        format=1, run_id="r", started="", attnbench="0", command=[], cases=[], backends=[], named=[],
-        compiled_on=None, protocol={}, environment={},
-        plugins=[PluginLine(s.name, s.distribution, s.version) for s in begun.plugins],
-    )  # fmt: skip
+    plugins = [PluginLine(s.name, s.distribution, s.version) for s in begun.plugins]
+    manifest = manifest_of(plugins=plugins)
     check_same_plugins(("own_kernel",), cases, manifest, load_wanted([str(file)]))
     with pytest.raises(BadInput, match=r"not loaded here: own_kernel of own_kernel\.py \w{12}; install"):
         check_same_plugins(("own_kernel",), cases, manifest, load_wanted())
@@ -192,20 +191,6 @@ def start(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def begin(path: Path) -> subprocess.Popen[bytes]:
-    """The run of :func:`whole`, which has fewer checks than any on the command line."""
-    code = (
-        "from pathlib import Path\n"
-        "from run_parts import run_of\n"
-        f"run_of(Path({str(path)!r}), {(PLAIN, CAUSAL)}, {NAMES}, sets={SETS}, timeout_s=120)"
-    )
-    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
-
-
 def workers_of(pid: int) -> list[psutil.Process]:
     try:
         return psutil.Process(pid).children(recursive=True)
@@ -213,55 +198,14 @@ def workers_of(pid: int) -> list[psutil.Process]:
         return []
 
 
-def set_keys(sets: tuple[SetLine, ...]) -> Counter[tuple[str, int]]:
-    return Counter((line.case, line.index) for line in sets)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(
-    whole: StoredRun, tmp_path: Path
-) -> None:
-    assert whole.finished is not None
-    path = tmp_path / "run.jsonl"
-    rng = random.Random(20260101)
-    kills = 0
-    resumed = False
-    left_behind: list[psutil.Process] = []
-    sets_before: tuple[SetLine, ...] = ()
-    while kills < KILLS:
-        process = start("--resume", str(path)) if resumed else begin(path)
-        # Anywhere from the import to a little beyond the end of an unbroken run.
-        end = time.monotonic() + rng.uniform(0, 1.1 * whole.finished.wall_s + 1)
-        while time.monotonic() < end and process.poll() is None:
-            left_behind = workers_of(process.pid) or left_behind
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
-        assert psutil.wait_procs(left_behind, timeout=60)[1] == [], "a worker outlived its parent"
-        try:
-            stored = read_run(path)
-        except BadFile:
-            path.unlink(missing_ok=True)
-            resumed = False
-            continue
-        assert stored.sets[: len(sets_before)] == sets_before, "a complete set was lost or measured again"
-        sets_before = stored.sets
-        if stored.finished is not None:
-            path.rename(tmp_path / f"finished{kills}.jsonl")
-            assert outcome(stored) == outcome(whole)
-            sets_before = ()
-            resumed = False
-        else:
-            resumed = True
-    last = start("--resume", str(path)) if resumed and path.exists() else begin(path)
-    assert last.wait(120) == 0
-    ended = read_run(path)
-    assert outcome(ended) == outcome(whole)
-    assert set_keys(ended.sets) == set_keys(whole.sets)
-    assert max(set_keys(ended.sets).values()) == 1
-    assert max(Counter((r.case, r.backend) for r in ended.records).values()) == 1
+def test_killed_at_random_points_it_ends_with_the_records_of_an_unbroken_run(tmp_path: Path) -> None:
+    """The trials of the campaign, of which a few come with every change."""
+    for number in range(6):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        kills.trial(random.Random(number), folder, tmp_path)
 
 
 def test_what_a_backend_has_left_behind_ends_with_a_parent_that_is_killed(

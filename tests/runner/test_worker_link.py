@@ -1,4 +1,4 @@
-"""The line to a worker: however a real process ends, hangs or answers, the parent says what happened."""
+"""The line to a worker: its end in words, its cores and priority, and the descriptors that it holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnbench.ipc.channel import socket_pair
 from attnbench.runner import link as link_module
 from attnbench.runner.link import WorkerFailed, WorkerLink, start_process
 from attnbench.runner.machine import allowed_cpus
-from attnbench.runner.pool import ServerKey, WorkerPool
+from attnbench.runner.pool import WorkerPool
 
 ENOUGH_S = 60
 
@@ -42,18 +42,6 @@ def failure_of(link: WorkerLink, timeout_s: float = ENOUGH_S) -> WorkerFailed:
     return caught.value
 
 
-def is_gone(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists()
-
-
-@pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGABRT", "SIGTERM", "SIGBUS"])
-def test_a_worker_killed_by_a_signal_has_crashed_of_it(prepared_worker: WorkerLink, name: str) -> None:
-    os.kill(prepared_worker.pid, signal.Signals[name])
-    failed = failure_of(prepared_worker)
-    assert (failed.status, failed.reason) == ("crashed", f"died of {name} during Facts")
-    assert is_gone(prepared_worker.pid), "not even a zombie is left"
-
-
 def test_a_kill_that_the_system_counts_as_out_of_memory_is_called_so(
     prepared_worker: WorkerLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,40 +52,6 @@ def test_a_kill_that_the_system_counts_as_out_of_memory_is_called_so(
     assert failed.reason == "the system killed the worker during Facts: the machine ran out of memory"
 
 
-def test_a_worker_that_hangs_is_killed_in_time(prepared_worker: WorkerLink) -> None:
-    os.kill(prepared_worker.pid, signal.SIGSTOP)
-    failed = failure_of(prepared_worker, 0.2)
-    assert (failed.status, failed.reason) == (
-        "timeout",
-        "Facts took longer than 0.2 s; the worker was killed",
-    )
-    assert is_gone(prepared_worker.pid)
-
-
-def test_an_answer_that_is_no_message_ends_the_worker(pool: WorkerPool) -> None:
-    """A backend can write into the line of its process: what it writes is not believed."""
-    server = pool._servers[ServerKey("", 1, 0)]
-    prepared_worker = pool.new_worker(1, pool.all_cpus)
-    ours, theirs = socket_pair()
-    impostor = WorkerLink(ours, prepared_worker.pid, server, None)
-    with theirs:
-        theirs.send(b"\xff rubbish")
-        failed = failure_of(impostor)
-    assert (failed.status, failed.reason) == ("crashed", "the worker sent unreadable data during Facts")
-    assert is_gone(prepared_worker.pid)
-    prepared_worker.kill()
-
-
-def test_children_run_where_they_are_told_and_move_when_told(prepared_worker: WorkerLink) -> None:
-    core = allowed_cpus()[-1]
-    timed = prepared_worker.fork(timed=True, cpus=(core,), pin_allocator=True)
-    timed.ask(m.Facts(), m.TorchFacts, ENOUGH_S)  # it sets its cores before it answers anything
-    assert os.sched_getaffinity(timed.pid) == {core}
-    timed.pin(allowed_cpus())
-    assert os.sched_getaffinity(timed.pid) == set(allowed_cpus())
-    timed.kill()
-
-
 def test_a_child_is_of_the_group_of_its_template_and_ends_with_it(prepared_worker: WorkerLink) -> None:
     timed = prepared_worker.fork(timed=True, cpus=allowed_cpus())
     grandchild = timed.fork(timed=True, cpus=allowed_cpus())
@@ -106,15 +60,6 @@ def test_a_child_is_of_the_group_of_its_template_and_ends_with_it(prepared_worke
     prepared_worker.kill()
     assert psutil.wait_procs(processes, timeout=ENOUGH_S)[1] == []
     assert failure_of(timed).status == failure_of(grandchild).status == "crashed"
-
-
-def test_a_template_is_of_a_group_of_its_own_and_its_end_harms_no_other(pool: WorkerPool) -> None:
-    first, second = (pool.new_worker(1, pool.all_cpus) for _ in range(2))
-    first.kill()
-    # It leads its group before it answers.
-    assert second.ask(m.Facts(), m.TorchFacts, ENOUGH_S)[0].torch
-    assert os.getpgid(second.pid) == second.pid
-    second.kill()
 
 
 def autogroup() -> str:

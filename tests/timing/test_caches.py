@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from attnbench.timing.allocator import UNKNOWN_CACHE_BYTES, last_level_cache_bytes
 
@@ -32,11 +30,3 @@ def caches(folder: Path, *sizes: str) -> Path:
 )
 def test_the_largest_cache_counts(tmp_path: Path, sizes: tuple[str, ...], expected: int) -> None:
     assert last_level_cache_bytes("cpu", caches(tmp_path, *sizes)) == expected
-
-
-def test_a_gpu_says_its_l2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=device * 1024**2)
-    )
-    assert last_level_cache_bytes("cuda") == 3 * 1024**2

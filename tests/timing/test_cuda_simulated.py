@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from attnbench.stats.doubts import mode_notes, slow_clock_note
 from attnbench.stats.pairs import LEAST_CLOCK, disturbed
-from attnbench.timing.cuda import CudaTimer
+from attnbench.timing.cuda import MOST_CAPTURED_CALLS, CudaTimer
 from attnbench.timing.sample import device_fields
 from attnbench.types.record import Block, SetLine
 
@@ -417,3 +417,56 @@ def test_another_call_on_the_same_inputs_is_captured_anew() -> None:
         for _ in range(3):
             sample, _ = take(call, a, B, C, 7)
         assert sample.wall_ns == 7 * ns
+
+
+def test_a_batch_is_captured_once_for_its_inputs_and_its_count() -> None:
+    """A graph computes on the storage it was captured with, whatever it is handed later."""
+    cuda = FakeCuda()
+    take, call = timer(cuda), squaring(cuda, [2_000])
+    for _ in range(3):
+        take(call, A_CELL, B, C, 40)
+    captured = len(cuda.graphs)
+    cuda.happened.clear()
+    take(call, A_CELL, B, C, 40)
+    # Idle, timed, idle again, and only then the clock of the device is read.
+    assert cuda.happened == ["idle", "replay", "idle", "clock"]
+    for calls in (3, 40):
+        take(call, A_CELL, B, C, calls)
+    assert len(cuda.graphs) == captured + 1
+    take(call, Cell(), B, C, 40)
+    assert len(cuda.graphs) == captured + 2
+
+
+@pytest.mark.parametrize("calls", [MOST_CAPTURED_CALLS, MOST_CAPTURED_CALLS + 1, 3 * MOST_CAPTURED_CALLS + 7])
+def test_many_calls_are_several_replays_and_none_is_lost(calls: int) -> None:
+    cuda = FakeCuda()
+    sample, output = timer(cuda)(squaring(cuda, [700]), A_CELL, B, C, calls)
+    assert sample.wall_ns == calls * 700
+    assert max(len(graph.kernels) for graph in cuda.graphs) == MOST_CAPTURED_CALLS
+    assert output.value == 9.0
+
+
+def test_a_call_that_waits_for_the_device_is_launched_and_captured_no_more() -> None:
+    cuda = FakeCuda()
+    take = timer(cuda)
+
+    def call(a: object, b: object, c: object) -> str:
+        cuda.kernel(5_000)
+        cuda.synchronize()
+        return "out"
+
+    sample, output = take(call, A_CELL, B, C, 4)
+    assert (take.mode, output) == ("launches", "out")
+    assert take.refused == "RuntimeError: operation not permitted when stream is capturing"
+    # What the host does between such calls is theirs: the device stands still meanwhile.
+    assert sample.wall_ns >= 4 * 5_000 + 3 * cuda.launch_ns
+    assert cuda.current is cuda.default
+    graphs = len(cuda.graphs)
+    take(call, A_CELL, B, C, 4)
+    assert len(cuda.graphs) == graphs
+
+
+def test_without_a_spin_launching_is_in_the_sample() -> None:
+    cuda = FakeCuda(can_spin=False)
+    sample, _ = timer(cuda)(squaring(cuda, [1_000]), A_CELL, B, C, 1)
+    assert 1_000 < sample.wall_ns <= 1_000 + 2 * cuda.launch_ns

@@ -9,7 +9,10 @@ import pytest
 
 from attnbench.timing import warmup
 from attnbench.timing.sample import Sample
-from attnbench.timing.warmup import FAULT_NS, Limits, calm, settled, warm_up
+from attnbench.timing.warmup import FAULT_NS, Limits, calm, warm_up
+
+MS = 1_000_000
+MOST_FAULTS = 10 * MS // 100 // FAULT_NS
 
 
 def calls(*ns: int, faults: tuple[int, ...] = ()) -> Callable[[], Sample]:
@@ -24,24 +27,31 @@ def calls(*ns: int, faults: tuple[int, ...] = ()) -> Callable[[], Sample]:
     return take
 
 
-def test_a_steady_trace_settles_as_soon_as_there_is_evidence() -> None:
-    trace = warm_up(calls(*[100] * 20), Limits(20, 10))
-    assert trace == [100] * 4
-
-
-def test_a_slow_first_call_does_not_count_as_settled() -> None:
-    assert not settled([9000, 100, 100])
-    assert settled([9000, 100, 100, 100])
-
-
-def test_times_that_keep_falling_do_not_settle() -> None:
-    trace = warm_up(calls(*[int(1000 * 0.8**i) for i in range(30)]), Limits(20, 10))
-    assert len(trace) == 20
-
-
-def test_time_is_up_after_one_call_that_takes_it_all() -> None:
-    trace = warm_up(calls(5), Limits(20, 0.0))
-    assert trace == [5]
+@pytest.mark.parametrize(
+    ("ns", "faults", "limits", "made"),
+    [
+        ([100] * 20, (), Limits(20, 10), 4),
+        # A slow first call is no evidence.
+        ([9000, *[100] * 19], (), Limits(20, 10), 4),
+        # Times that keep falling.
+        ([int(1000 * 0.8**i) for i in range(30)], (), Limits(20, 10), 20),
+        # The time is up after one call that takes it all.
+        ([5], (), Limits(20, 0.0), 1),
+        # As seen at L=512: each of the first calls finds less of its memory missing.
+        (
+            [20 * MS, 20 * MS, 15 * MS, 11 * MS, 10 * MS],
+            (4096, 4097, 2049, 6, 1),
+            Limits(20, most_s=0.0, calm_s=60.0),
+            4,
+        ),
+        # Times that agree, while memory is missing.
+        ([10 * MS] * 9, (999, 500, 250, 125, 60, 30), Limits(20, 60), 6),
+    ],
+)
+def test_calls_are_made_until_there_is_evidence(
+    ns: list[int], faults: tuple[int, ...], limits: Limits, made: int
+) -> None:
+    assert warm_up(calls(*ns, faults=faults), limits) == ns[:made]
 
 
 def test_agreement_settles_nothing_before_the_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,14 +61,6 @@ def test_agreement_settles_nothing_before_the_least_time(monkeypatch: pytest.Mon
         lambda: Sample(1, 1_000, 1_000, 0, 0), Limits(most_calls=10**9, most_s=10.0, least_s=0.005)
     )
     assert len(trace) == 5_000
-    quick = warm_up(calls(*[1_000] * 9), Limits(most_calls=10**9, most_s=10.0))
-    assert len(quick) == 4
-
-
-MS = 1_000_000
-
-
-MOST_FAULTS = 10 * MS // 100 // FAULT_NS
 
 
 @pytest.mark.parametrize(
@@ -77,16 +79,3 @@ def test_calm_calls_have_few_faults_or_always_as_many(
     trace_ns: list[int], faults: list[int], expected: bool
 ) -> None:
     assert calm(trace_ns, faults) is expected
-
-
-def test_warming_up_goes_on_until_the_heap_has_grown() -> None:
-    """As seen at L=512: each of the first calls finds less of its memory missing."""
-    take = calls(*[20 * MS, 20 * MS, 15 * MS, 11 * MS, 10 * MS], faults=(4096, 4097, 2049, 6, 1))
-    trace = warm_up(take, Limits(20, most_s=0.0, calm_s=60.0))
-    assert len(trace) == 4
-
-
-def test_times_that_agree_settle_nothing_while_memory_is_missing() -> None:
-    take = calls(*[10 * MS] * 9, faults=(999, 500, 250, 125, 60, 30))
-    trace = warm_up(take, Limits(20, 60))
-    assert len(trace) == 6

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.draw import draw_activations, draw_parameters
+from attnbench.inputs.draw import draw_activations, draw_parameters, draw_upstream
 from attnbench.ipc import messages as m
-from attnbench.ipc.channel import Channel, socket_pair
-from attnbench.ipc.names import ACTIVATIONS, parameter_names
+from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.rules import attnbench_rules
 from attnbench.runner.link import WorkerLink
+from attnbench.types.case import Case
 from attnbench.types.extensions import Source
 
 Stored = NDArray[Any]
@@ -60,25 +60,16 @@ class Asked:
         self, draw: int | tuple[Stored, Stored, Stored] = 0, *, guarded: bool = False, delivery: str = ""
     ) -> tuple[Stored, ...]:
         """Give inputs, those of a draw or arrays; return them."""
-        case = parse_case(self.case)
-        arrays = draw_activations(case, RULES[case.rule], 1, draw) if isinstance(draw, int) else draw
-        fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
-        try:
+        with inputs_of(parse_case(self.case), draw) as (arrays, specs, fd):
             request = m.Activations(specs, guarded=guarded, delivery=delivery)
             self.link.ask(request, m.Done, ENOUGH_S, (fd,))
-        finally:
-            os.close(fd)
         return arrays
 
     def output(self) -> Stored:
         """The output of one call."""
-        return self.parts()["out"]
-
-    def parts(self) -> dict[str, Stored]:
-        """The answer of one call, by parts."""
         answer, fd = self.link.ask(m.Compute(), m.Outputs, ENOUGH_S)
         try:
-            return unpack(fd, answer.outputs[0])
+            return unpack(fd, answer.outputs[0])["out"]
         finally:
             os.close(fd)
 
@@ -95,26 +86,38 @@ class Asked:
         """Take the output of the last timed call."""
         return self.kept()[-1][1]
 
-    def slots(self, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
-        """Take every third slot of a segment; the worker passes the handoff to itself."""
+    def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
+        """Take every third slot of a segment; the worker hands over to itself. Return their block."""
         turns = tuple(3 * number + 1 for number in range(samples))
         successors = tuple(0 if number + 1 < samples else -1 for number in range(samples))
         with handoff(1) as own:
             request = m.TakeSlots(4, turns, successors, calls, warm_calls)
-            return self.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))[0]
+            return self.link.ask(request, m.SlotsTaken, ENOUGH_S, (own,))[0].block
 
-    def block(self, calls: int, samples: int, warm_calls: int = 0) -> Any:
-        """Return the block of such slots."""
-        return self.slots(calls, samples, warm_calls).block
-
-    def fork(self, cpus: tuple[int, ...] | None = None) -> Asked:
+    def fork(self) -> Asked:
         """Return a fork."""
-        timed = self.link.fork(timed=True, cpus=cpus or tuple(os.sched_getaffinity(0)))
+        timed = self.link.fork(timed=True, cpus=tuple(os.sched_getaffinity(0)))
         self.made.append(timed)
         return Asked(timed, self.case, self.made)
 
 
 New = Callable[..., Asked]
+
+
+@contextmanager
+def inputs_of(
+    case: Case, draw: int | tuple[Stored, Stored, Stored]
+) -> Iterator[tuple[tuple[Stored, ...], tuple[m.ArraySpec, ...], int]]:
+    """Inputs of a draw, or arrays; in shared memory too, there with what a backward pass needs."""
+    arrays = draw_activations(case, RULES[case.rule], 1, draw) if isinstance(draw, int) else draw
+    held = dict(zip(ACTIVATIONS, arrays, strict=True))
+    if case.pass_ != "forward":
+        held[UPSTREAM] = draw_upstream(case, 1, draw)
+    fd, specs = pack(held, case.dtype)
+    try:
+        yield arrays, specs, fd
+    finally:
+        os.close(fd)
 
 
 @contextmanager
@@ -128,15 +131,6 @@ def handoff(value: int = 0) -> Iterator[int]:
         os.close(fd)
 
 
-def fork_by_hand(link: WorkerLink, timed: bool) -> tuple[int, Channel[Any, Any]]:
-    """Fork, without the parent's code for links; return the process and our end of its line."""
-    ours, theirs = socket_pair()
-    with theirs:
-        cpus = tuple(os.sched_getaffinity(0))
-        forked, _ = link.ask(m.Fork(timed, cpus), m.Forked, ENOUGH_S, (theirs.fileno(),))
-    return forked.pid, Channel(ours, m.Reply)  # type: ignore[arg-type]
-
-
 def ends(pid_fd: int) -> bool:
     """Return whether the process of a pidfd ends."""
     poll = select.poll()
@@ -146,22 +140,10 @@ def ends(pid_fd: int) -> bool:
 
 def stretch(worker: Asked, draw: int, calls: int, samples: int, warm_calls: int = 0) -> m.SlotsTaken:
     """Take the slots of a segment that refreshes inputs with another draw."""
-    case = parse_case(worker.case)
-    arrays = draw_activations(case, RULES[case.rule], 1, draw)
-    fd, specs = pack(dict(zip(ACTIVATIONS, arrays, strict=True)), case.dtype)
     successors = (*(0 for _ in range(samples - 1)), -1)
-    try:
-        with handoff(1) as own:
-            request = m.TakeSlots(0, tuple(range(samples)), successors, calls, warm_calls, specs)
-            return worker.link.ask(request, m.SlotsTaken, ENOUGH_S, (own, fd))[0]
-    finally:
-        os.close(fd)
-
-
-def answer(worker: Asked, draw: int) -> Stored:
-    """Return the answer to a draw of the worker's case."""
-    case = parse_case(worker.case)
-    return attend(*draw_activations(case, RULES[case.rule], 1, draw))
+    with inputs_of(parse_case(worker.case), draw) as (_, specs, fd), handoff(1) as own:
+        request = m.TakeSlots(0, tuple(range(samples)), successors, calls, warm_calls, specs)
+        return worker.link.ask(request, m.SlotsTaken, ENOUGH_S, (own, fd))[0]
 
 
 def attend(q: Stored, k: Stored, v: Stored, scale: float = 1.0) -> Stored:

@@ -96,19 +96,6 @@ def holds_memory(setup: Setup) -> Call:
     return call
 
 
-def prepares_memory(setup: Setup) -> Call:
-    import torch
-
-    kept = torch.ones(HELD_BYTES // 4)
-    return lambda q, k, v: q * kept[0]
-
-
-def gives_a_parameter(setup: Setup) -> Call:
-    import torch
-
-    return lambda q, k, v: torch.nn.Parameter(q.clone(), requires_grad=False)
-
-
 def raises_once_warm(setup: Setup) -> Call:
     """Fails at its third call."""
     counted = counts_calls(setup)
@@ -153,8 +140,8 @@ def asks_in_vain(case: object, rule: object) -> str | None:
 def attnbench_backends() -> Iterator[Backend]:
     both = ("attention", "multihead")
     for prepare in (
-        counts_calls, gives_values, tells_identity, tells_torch, holds_memory, prepares_memory,
-        gives_a_parameter, raises_once_warm, counts_places, counts_threads,
+        counts_calls, gives_values, tells_identity, tells_torch, holds_memory, raises_once_warm,
+        counts_places, counts_threads,
     ):  # fmt: skip
         yield Backend(prepare.__name__, "outspoken", prepare, operations=both)
     yield Backend("heads_last", "outspoken", heads_last, layout="BLHD")

@@ -5,30 +5,25 @@ What only a device shows (its numbers, its driver) is left to the tests marked `
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from asked import BUILT_IN_BACKENDS, BUILT_IN_RULES, RULES, attend, handoff
+from asked import BUILT_IN_BACKENDS, RULES, Asked, Stored, attend, stretch
 from fake_cuda import FakeCuda
 from torch.overrides import TorchFunctionMode
 
 from attnbench.cases.ids import parse_case
-from attnbench.inputs.draw import draw_activations, draw_upstream
+from attnbench.inputs.draw import draw_activations
 from attnbench.ipc import messages as m
-from attnbench.ipc.names import ACTIVATIONS, UPSTREAM
-from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.timing import sample as timing
-from attnbench.timing import scale
 from attnbench.timing.allocator import UNKNOWN_CACHE_BYTES, last_level_cache_bytes
 from attnbench.timing.cuda import CudaTimer, _cleared, cuda_timer
-from attnbench.timing.memory import cuda_peak_extra_bytes
 from attnbench.timing.warmup import Limits
-from attnbench.types.case import Case
 from attnbench.worker import calls, outputs, serve, state, trace
 from attnbench.worker.guards import poison
 
@@ -48,17 +43,10 @@ def _here(value: Any) -> Any:
     return "cpu" if isinstance(value, str) and value == "cuda" else value
 
 
-class SimulatedCuda(FakeCuda):
-    """A device whose kernels a call launches; the allocator counts nothing."""
-
-    def memory_allocated(self) -> int:
-        return 0
-
-
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     """Let everything that asks for CUDA get the simulated device."""
-    device = SimulatedCuda()
+    device = FakeCuda()
     timers: dict[tuple[str, str, bool], Any] = {}
 
     def timer_for(name: str, cache: str = "hot", captures: bool = True) -> Any:
@@ -70,7 +58,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
         )
         return timers.setdefault((name, cache, captures), made)
 
-    for module in (calls, scale, timing):
+    for module in (calls, timing):
         monkeypatch.setattr(module, "timer_for", timer_for)
     monkeypatch.setattr("attnbench.worker.prepared.timer_for", timer_for)
     monkeypatch.setattr(serve, "be_first_to_go", lambda: None)
@@ -86,15 +74,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
 
 
 def _like_those_of(device: str, check: Callable[..., None]) -> Callable[..., None]:
-    from dataclasses import replace
-
     return lambda output, case, *rest: check(output, replace(case, device=device), *rest)
-
-
-def stored_inputs(case: Case, draw: int) -> dict[str, Any]:
-    arrays = draw_activations(case, RULES[case.rule], 1, draw)
-    more = {} if case.pass_ == "forward" else {UPSTREAM: draw_upstream(case, 1, draw)}
-    return dict(zip(ACTIVATIONS, arrays, strict=True)) | more
 
 
 def copy_all(into: Any, new: Any) -> None:
@@ -104,69 +84,60 @@ def copy_all(into: Any, new: Any) -> None:
         old.copy_(now)
 
 
-class Here:
-    """A worker in this process."""
+class LinkHere:
+    """The link to a worker in this process, whose calls launch kernels on the simulated device."""
 
-    def __init__(self, cuda: FakeCuda, case: str = CASE) -> None:
-        self.case, self.cuda, self.prepared = case, cuda, None
-        fd, specs = pack({}, "float32")
-        self.ask(m.Prepare(case, "eager", BUILT_IN_BACKENDS, BUILT_IN_RULES, specs, None), fd)
+    def __init__(self, cuda: FakeCuda) -> None:
+        self.cuda, self.prepared = cuda, None
 
-    def ask(self, request: Any, *fds: int) -> Any:
+    def ask(self, request: Any, expects: Any, timeout_s: float = 0, fds: tuple[int, ...] = ()) -> Any:
+        first = isinstance(request, m.Activations) and self.prepared.inputs is None
         with torch.inference_mode():
-            self.prepared, reply, self.fds = serve._answer(request, list(fds), self.prepared)
-        assert not isinstance(reply, m.Failed), reply
-        return reply
-
-    def give(self, draw: int = 0) -> Any:
-        from dataclasses import replace
-
-        parsed = parse_case(self.case)
-        arrays = draw_activations(parsed, RULES[parsed.rule], 1, draw)
-        fd, specs = pack(stored_inputs(parsed, draw), "float32")
-        first = self.prepared.inputs is None
-        self.ask(m.Activations(specs), fd)
+            self.prepared, reply, out = serve._answer(request, list(fds), self.prepared)
+        assert isinstance(reply, expects), reply
         if first:
-            call = self.prepared.call
+            self.prepared = replace(self.prepared, call=self.launching(self.prepared.call))
+        return reply, out[0] if out else -1
 
-            def launched(*inputs: Any) -> Any:
-                out: list[Any] = []
-                self.cuda.kernel(KERNEL_NS, effect=lambda: out and copy_all(out[0], call(*inputs)))
-                out.append(call(*inputs))
-                return out[0]
+    def launching(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def launched(*inputs: Any) -> Any:
+            out: list[Any] = []
+            self.cuda.kernel(KERNEL_NS, effect=lambda: out and copy_all(out[0], call(*inputs)))
+            out.append(call(*inputs))
+            return out[0]
 
-            self.prepared = replace(self.prepared, call=launched)
-        return arrays
+        return launched
+
+
+def warmed_up(cuda: FakeCuda, case: str) -> Asked:
+    """A worker with inputs that has warmed up."""
+    worker = Asked(LinkHere(cuda), case)
+    worker.prepare("eager", BUILT_IN_BACKENDS)
+    worker.give()
+    warmed, _ = worker.link.ask(m.WarmUp(Limits(8, 0.5), reserve=True), m.Warmed)
+    assert warmed.trace_ns[-1] == KERNEL_NS
+    return worker
+
+
+def answer(case: str, draw: int) -> Stored:
+    parsed = parse_case(case)
+    return attend(*draw_activations(parsed, RULES[parsed.rule], 1, draw))
 
 
 @pytest.mark.parametrize(("case", "mode"), [(CASE, "batch"), (ROTATING, "cold")])
 def test_a_worker_computes_warms_up_and_takes_slots_on_a_device(cuda: FakeCuda, case: str, mode: str) -> None:
-    worker = Here(cuda, case)
-    arrays = worker.give()
+    worker = warmed_up(cuda, case)
     for _ in range(3):
-        answer = worker.ask(m.Compute())
-        np.testing.assert_allclose(
-            unpack(worker.fds[0], answer.outputs[0])["out"], attend(*arrays), rtol=1e-5
-        )
-    warmed = worker.ask(m.WarmUp(Limits(8, 0.5), reserve=True))
-    assert warmed.trace_ns[-1] == KERNEL_NS
-
-    parsed = parse_case(case)
-    newer = draw_activations(parsed, RULES[parsed.rule], 1, 1)
-    fd, specs = pack(dict(zip(ACTIVATIONS, newer, strict=True)), "float32")
-    with handoff(1) as own:
-        request = m.TakeSlots(0, (0, 1, 2), (0, 0, -1), 5, 1, specs)
-        taken = worker.ask(request, own, fd)
-    block = taken.block
+        np.testing.assert_allclose(worker.output(), answer(case, 0), rtol=1e-5)
+    block = stretch(worker, 1, calls=5, samples=3, warm_calls=1).block
     assert (block.mode, block.wall_ns) == (mode, [5 * KERNEL_NS] * 3)
     assert (len(block.host_ns), block.clock_mhz, block.default_clock_mhz) == (3, [1900] * 3, 2000)
     # On a device inputs are refreshed before the calls of a sample, never between two.
     assert block.renewed_ns == 0
-    kept = worker.ask(m.TimedOutputs())
-    assert any(each.refreshed for each in kept.outputs)
-    for each in kept.outputs:
-        output = unpack(os.dup(worker.fds[0]), each.parts)["out"]
-        np.testing.assert_allclose(output, attend(*(newer if each.refreshed else arrays)), rtol=1e-5)
+    kept = worker.kept()
+    assert any(each.refreshed for each, _ in kept)
+    for each, output in kept:
+        np.testing.assert_allclose(output, answer(case, int(each.refreshed)), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("passes", "mode"), [("both", "batch"), ("backward", "launches")])
@@ -174,29 +145,8 @@ def test_a_backward_pass_is_captured_only_together_with_its_forward_pass(
     cuda: FakeCuda, passes: str, mode: str
 ) -> None:
     """New inputs give a backward pass alone another graph, in other memory than a captured call reads."""
-    worker = Here(cuda, f"{CASE}/{passes}")
-    worker.give()
-    worker.ask(m.WarmUp(Limits(8, 0.5)))
-    fd, specs = pack(stored_inputs(parse_case(worker.case), 1), "float32")
-    with handoff(1) as own:
-        taken = worker.ask(m.TakeSlots(0, (0, 1), (0, -1), 5, 1, specs), own, fd)
-    assert (taken.block.mode, taken.block.wall_ns) == (mode, [5 * KERNEL_NS] * 2)
-
-
-def test_memory_and_what_ran_are_told_on_a_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Here(cuda)
-    worker.give()
-    monkeypatch.setattr(serve, "cuda_peak_extra_bytes", lambda call: [call(), 4096][1])
-    assert worker.ask(m.MeasureMemory(True)).bytes == 4096
-    monkeypatch.setattr(trace, "kernels", lambda call: [call(), "void flash::kernel<float>(int)"][1:])
-    traced = worker.ask(m.TraceCall())
-    assert traced.ran[-1] == "cuda:flash::kernel"
-
-    def broken(call: object) -> None:
-        raise RuntimeError("no CUPTI")
-
-    monkeypatch.setattr(trace, "kernels", broken)
-    assert "no CUPTI" in worker.ask(m.TraceCall()).problem
+    block = stretch(warmed_up(cuda, f"{CASE}/{passes}"), 1, calls=5, samples=2, warm_calls=1).block
+    assert (block.mode, block.wall_ns) == (mode, [5 * KERNEL_NS] * 2)
 
 
 def test_kernels_are_those_of_the_device_in_their_order_once_all_have_ended(
@@ -220,12 +170,20 @@ def test_kernels_are_those_of_the_device_in_their_order_once_all_have_ended(
     monkeypatch.setattr(_autograd, "_disable_profiler", stopped)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("idle"))
-    assert trace.kernels(lambda: happened.append("called")) == ["first", "second"]
-    assert happened == ["called", "idle", "stopped"]
+    ran, problem = trace.what_ran(lambda: happened.append("called"), "cuda")
+    assert (ran, problem) == (("cuda:first", "cuda:second"), "")
+    assert happened == ["called", "called", "idle", "stopped"]
     # A call that raises leaves no profiler on, which would refuse to be switched on again.
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             trace.kernels(lambda: 1 / 0)
+
+    def broken() -> None:
+        stop()
+        raise RuntimeError("no CUPTI")
+
+    monkeypatch.setattr(_autograd, "_disable_profiler", broken)
+    assert "no CUPTI" in trace.what_ran(lambda: None, "cuda")[1]
 
 
 def test_memory_of_the_device_that_stays_with_every_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,28 +196,6 @@ def test_memory_of_the_device_that_stays_with_every_call_is_found(monkeypatch: p
     with pytest.raises(state.WrongOutput, match="every call keeps 16 MiB"):
         state.check_growth(keeps, "cuda")
     state.check_growth(lambda: None, "cuda")
-
-
-def test_the_scale_of_a_device_is_measured_by_its_timer(
-    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Products are timed by events; a device needs no convolution, and its threads are never set."""
-    multiply = scale._multiply
-
-    def timed(a: Any, b: Any, out: Any) -> None:
-        cuda.kernel(len(a) * 2_000)
-        multiply(a, b, out)
-
-    monkeypatch.setattr(scale, "_multiply", timed)
-    monkeypatch.setattr(scale, "SIDES", (8, 16, 32))
-    for cached in (scale._fastest_products, scale._convolved, scale._factors, scale._copied):
-        cached.cache_clear()
-    measured = scale.measure_scale("bfloat16", "cuda", 10**6)
-    for cached in (scale._fastest_products, scale._convolved, scale._factors, scale._copied):
-        cached.cache_clear()
-    assert measured.gemm_ns
-    assert all(abs(ns - side * 2_000) <= 1 for side, times in measured.gemm_ns.items() for ns in times)
-    assert (measured.convolution_flops, measured.convolution_ns) == (0, [])
 
 
 def test_a_device_is_asked_for_its_cache_and_its_name(
@@ -301,20 +237,8 @@ class Writes(MadeHere):
         return super().__torch_function__(func, types, args, kwargs)
 
 
-def test_the_timer_of_torchs_device_writes_over_twice_its_cache_before_each_cold_launch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch, "cuda", cuda := FakeCuda(l2_bytes=4096))
-    with Writes() as mode:
-        take = cuda_timer(cold=True)
-        take(lambda a, b, c: cuda.kernel(KERNEL_NS), 1, 2, 3, 4)
-    assert mode.zeroed == [2 * 4096] * 4
-    assert take.mode == "cold"
-
-
-@pytest.mark.parametrize("captures", [True, False])
 def test_the_timer_of_torchs_device_clears_outputs_to_see_whether_a_replay_computes_them(
-    captures: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch, "cuda", cuda := FakeCuda())
     hidden, seen = cuda.Stream(), []
@@ -324,34 +248,37 @@ def test_the_timer_of_torchs_device_clears_outputs_to_see_whether_a_replay_compu
         cuda.kernel(500, hidden, effect=lambda: seen.append(output.fill_(1.0)))
         return output
 
-    take = cuda_timer(cold=False, captures=captures)
+    take = cuda_timer(cold=False)
     for _ in range(3):
         take(call, 1, 2, 3, 4)
-    assert take.mode == "launches"
-    assert bool(cuda.graphs) == captures
-    if captures:
-        assert take.refused == "it leaves work on other streams"
+    assert (take.mode, take.refused) == ("launches", "it leaves work on other streams")
 
 
 @pytest.mark.parametrize(
-    ("asked", "mode", "graphs"),
-    [(("hot",), "batch", True), (("hot", False), "launches", False), (("rotating",), "cold", False)],
+    ("asked", "mode", "graphs", "flushes"),
+    [
+        (("hot",), "batch", True, 0),
+        (("hot", False), "launches", False, 0),
+        (("rotating",), "cold", False, 4),
+    ],
 )
 def test_a_process_has_one_timer_for_each_way_to_time(
-    asked: tuple[Any, ...], mode: str, graphs: bool, monkeypatch: pytest.MonkeyPatch
+    asked: tuple[Any, ...], mode: str, graphs: bool, flushes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On a cold cache each launch follows a write over twice its size."""
     monkeypatch.setattr(torch, "cuda", cuda := FakeCuda(l2_bytes=4096))
     timing.timer_for.cache_clear()
 
     def call(a: Any, b: Any, c: Any) -> None:
         cuda.kernel(KERNEL_NS)
 
-    with MadeHere():
+    with Writes() as writes:
         take = timing.timer_for("cuda", *asked)
         take(call, 1, 2, 3, 4)
         assert timing.timer_for("cuda", *asked) is take
     timing.timer_for.cache_clear()
     assert (take.mode, bool(cuda.graphs)) == (mode, graphs)
+    assert writes.zeroed == [2 * 4096] * flushes
 
 
 def test_outputs_are_cleared_that_have_a_nan() -> None:
@@ -368,13 +295,3 @@ def test_outputs_are_cleared_that_have_a_nan() -> None:
     assert still()
     assert _cleared(torch.ones(3, dtype=torch.int64)) is None
     assert _cleared((torch.ones(3),)) is None
-
-
-def test_the_peak_is_asked_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter((100, 700))
-    told = SimpleNamespace(
-        synchronize=lambda: None, reset_peak_memory_stats=lambda: None,
-        memory_allocated=lambda: next(counts), max_memory_allocated=lambda: next(counts),
-    )  # fmt: skip
-    monkeypatch.setattr(torch, "cuda", told)
-    assert cuda_peak_extra_bytes(lambda: None) == 600

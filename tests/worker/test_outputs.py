@@ -14,12 +14,7 @@ from attnbench.cases.ids import parse_case
 from attnbench.types.backend import Layout
 from attnbench.types.case import output_shape
 from attnbench.worker.failures import WrongOutput
-from attnbench.worker.outputs import (
-    check_output,
-    each_has_a_place,
-    shares_memory,
-    stored_output,
-)
+from attnbench.worker.outputs import each_has_a_place, shares_memory, stored_output
 
 CASE = parse_case("attention/dot/B2-H3-Lq4-Lk5-D6-Dv7/none/float32")
 SHAPE = output_shape(CASE)
@@ -42,21 +37,6 @@ def test_any_order_of_axes_in_memory_will_do(shape: list[int], order: list[int])
     assert each_has_a_place(view[:, ::2, 1:].shape, view[:, ::2, 1:].stride())
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: torch.zeros(7).expand(2, 3, 4, 7), "share one place in memory: strides (0, 0, 0, 1)"),
-        (lambda: torch.zeros(200).as_strided(SHAPE, (40, 20, 5, 1)), "share one place in memory"),
-        (lambda: torch.zeros(SHAPE).to_sparse(), "has layout sparse_coo; a dense tensor"),
-        (lambda: torch._neg_view(torch.zeros(SHAPE)), "is a lazy view"),
-    ],
-)
-def test_outputs_without_dense_memory_of_their_own_are_refused(make: object, words: str) -> None:
-    with pytest.raises(WrongOutput) as wrong:
-        check_output(make(), CASE, SHAPE, "BHLD")  # type: ignore[operator]
-    assert words in str(wrong.value)
-
-
 @given(st.integers(0, 12), st.integers(1, 8), st.integers(0, 12), st.integers(1, 8))
 def test_slices_share_memory_where_they_overlap(at: int, size: int, other_at: int, other_size: int) -> None:
     whole = torch.zeros(20)
@@ -69,20 +49,21 @@ def test_slices_share_memory_where_they_overlap(at: int, size: int, other_at: in
     ("make", "layout", "words"),
     [
         (lambda x: None, "BHLD", "the output is a NoneType, not a torch.Tensor"),
-        (lambda x: (x, x), "BHLD", "the output is a tuple, not a torch.Tensor"),
         (lambda x: x.numpy(), "BHLD", "the output is a ndarray, not a torch.Tensor"),
         (lambda x: x.swapaxes(1, 2), "BHLD", "has shape (2, 4, 3, 7); (2, 3, 4, 7) is asked for"),
         (lambda x: x, "BLHD", "has shape (2, 3, 4, 7); (2, 4, 3, 7) is asked for"),
-        (lambda x: x[:1], "BHLD", "has shape (1, 3, 4, 7); (2, 3, 4, 7) is asked for"),
         (lambda x: x.sum(), "BHLD", "has shape (); (2, 3, 4, 7) is asked for"),
-        (lambda x: x.bfloat16(), "BHLD", "has dtype bfloat16; float32 is asked for"),
         (lambda x: x.to(torch.complex64), "BHLD", "has dtype complex64; float32 is asked for"),
         (lambda x: x.to("meta"), "BHLD", "is on meta; cpu is asked for"),
+        (lambda x: x[0, 0, 0].expand(SHAPE), "BHLD", "share one place in memory: strides (0, 0, 0, 1)"),
+        (lambda x: x.as_strided(SHAPE, (40, 20, 5, 1)), "BHLD", "share one place in memory"),
+        (lambda x: x.to_sparse(), "BHLD", "has layout sparse_coo; a dense tensor"),
+        (torch._neg_view, "BHLD", "is a lazy view"),
     ],
 )
 def test_wrong_outputs_are_described(
     make: Callable[[torch.Tensor], object], layout: Layout, words: str
 ) -> None:
     with pytest.raises(WrongOutput) as wrong:
-        stored_output(make(torch.zeros(2, 3, 4, 7)), CASE, output_shape(CASE), layout)
+        stored_output(make(torch.zeros(SHAPE)), CASE, SHAPE, layout)
     assert words in str(wrong.value)

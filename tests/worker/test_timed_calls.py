@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
-from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, New, answer, attend, handoff, stretch
+from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, New, attend, stretch
 
 from attnbench.cases.ids import parse_case
 from attnbench.cases.work import pool_copies
 from attnbench.ipc import messages as m
-from attnbench.runner.link import WorkerFailed
 from attnbench.timing.allocator import last_level_cache_bytes
 from attnbench.timing.warmup import Limits
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"
-IDLE = ("S", "I")
 
 
 @pytest.fixture
@@ -26,59 +23,8 @@ def worker(prepared_worker: New) -> Asked:
     return prepared_worker(SMALL, "counts_calls")
 
 
-def test_a_worker_sleeps_until_the_handoff_comes(worker: Asked) -> None:
-    """It waits in its sleep; then it goes on."""
-    with handoff() as own, handoff() as other:
-        worker.link.tell(m.TakeSlots(0, (0, 2), (1, -1), 1, 0), (own, other))
-        watch = Path(f"/proc/{worker.link.pid}/stat")
-        while watch.read_text().rpartition(")")[2].split()[0] not in IDLE:
-            pass
-        os.set_blocking(other, False)
-        with pytest.raises(BlockingIOError):
-            os.eventfd_read(other)
-        os.set_blocking(other, True)
-        os.eventfd_write(own, 1)
-        assert os.eventfd_read(other) == 1
-        os.eventfd_write(own, 1)
-        taken, _ = worker.link.hear("TakeSlots", m.SlotsTaken, ENOUGH_S)
-        assert taken.block.turns == [0, 2]
-        os.set_blocking(other, False)
-        with pytest.raises(BlockingIOError):
-            os.eventfd_read(other)
-    assert told(worker) == 2
-
-
-def test_a_call_that_raises_does_not_pass_the_handoff_on(prepared_worker: New) -> None:
-    worker = prepared_worker(SMALL, "raises_once_warm")
-    with handoff(1) as own, handoff() as other:
-        request = m.TakeSlots(0, (0, 1), (0, 1), 2, 0)
-        with pytest.raises(WorkerFailed, match=r"^the call raised ArithmeticError: tired$"):
-            worker.link.ask(request, m.SlotsTaken, ENOUGH_S, (own, other))
-        os.set_blocking(other, False)
-        with pytest.raises(BlockingIOError):
-            os.eventfd_read(other)
-    assert worker.block(calls=1, samples=1).turns == [1]
-
-
 HOT = "attention/dot/B2-H8-L64-D64/none/float32"
 ROTATING = f"{HOT}/cpu/forward/rotating"
-
-
-@pytest.mark.parametrize("case", [SMALL, ROTATING])
-def test_outputs_before_and_after_are_those_of_their_inputs(prepared_worker: New, case: str) -> None:
-    worker = prepared_worker(case)
-    worker.prepare("eager", BUILT_IN_BACKENDS)
-    for begins in (0, 2, 4):
-        worker.give(begins)
-        taken = stretch(worker, begins + 1, calls=4, samples=3, warm_calls=1)
-        assert len(taken.block.wall_ns) == 3
-        kept = worker.kept()
-        assert [each.refreshed for each, _ in kept].count(True) >= 1
-        for each, output in kept:
-            right = answer(worker, begins + each.refreshed)
-            np.testing.assert_allclose(output, right, rtol=1e-4, atol=1e-5)
-        last, _ = kept[-1]
-        assert (last.slot, last.call) == (2, 3)
 
 
 def test_outputs_of_samples_count_where_their_bits_repeat(prepared_worker: New) -> None:

@@ -8,10 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from asked import ENOUGH_S, Asked, New, ends, fork_by_hand
+from asked import Asked, ends
 
-from attnbench.ipc import messages as m
-from attnbench.runner.link import WorkerLink, start_server
+from attnbench.runner.link import start_server
 from attnbench.runner.machine import thread_environment
 from attnbench.worker.server import HUGE_BYTES, collapse_memory
 
@@ -59,51 +58,6 @@ def test_memory_is_collapsed_and_keeps_its_values() -> None:
         pytest.skip("this kernel does not collapse memory on demand")
     # 32 MiB of the array, at the very least all but its ends.
     assert collapsed >= 14
-
-
-SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4/none/float32"
-
-
-def counting(prepared_worker: New) -> Asked:
-    return prepared_worker(SMALL, "counts_calls")
-
-
-def counted(worker: Asked) -> int:
-    (count,) = set(worker.output().ravel())
-    return int(count)
-
-
-def test_a_fork_of_a_fork_goes_on_from_what_it_was_forked_with(prepared_worker: New) -> None:
-    worker = counting(prepared_worker)
-    assert counted(worker) == 1
-    timed = worker.fork()
-    assert [counted(timed), counted(timed)] == [2, 3]
-    grandchild = timed.fork()
-    assert counted(grandchild) == 4
-    assert [counted(worker), counted(timed), counted(worker.fork())] == [2, 4, 3]
-
-
-@pytest.mark.parametrize(
-    "rubbish", [b"", b"rubbish", b"\x81\xa4type\xa4Nope"], ids=["closed", "noise", "unknown"]
-)
-def test_a_worker_ends_with_its_line_and_takes_its_children_along(
-    prepared_worker: New, rubbish: bytes
-) -> None:
-    worker = prepared_worker(SMALL)
-    pid, line = fork_by_hand(worker.link, timed=True)
-    parent = WorkerLink(line.sock, pid, worker.link)
-    grandchild = fork_by_hand(parent, timed=False)
-    watched = [os.pidfd_open(each) for each in (pid, grandchild[0])]
-    if rubbish:
-        line.sock.send(rubbish)
-    else:
-        line.close()
-    assert [ends(fd) for fd in watched] == [True, True]
-    for fd in watched:
-        os.close(fd)
-    assert worker.link.ask(m.Reap(pid), m.Ended, ENOUGH_S)[0] == m.Ended(0)
-    grandchild[1].close()
-    line.close()
 
 
 PARENT = """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+from odd_backends import taking_turns
 
 from attnbench import Backend, Setup, hookimpl
 
@@ -20,13 +21,6 @@ def from_torch(weights: Tensor, p: float) -> Tensor:
     import torch
 
     return torch.nn.functional.dropout(weights, p)
-
-
-def taking_turns() -> bool:
-    frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "take_slots":
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame is not None
 
 
 def dropping(make: Callable[[], Drop]) -> Callable[[Setup], Call]:
