@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stored"))
-from made_sides import CASES, ok, run_of
+from made_sides import CASES, ok, side
 
 from attnbench.results.pytest_benchmark import write_pytest_benchmark
 from attnbench.types.compared import Cell
@@ -21,14 +21,14 @@ def test_what_was_never_timed_is_left_out(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("results").mkdir()
-    write_pytest_benchmark(run_of(ok("eager", 1.0), run_id="timed"), Path("results/timed.json"))
+    write_pytest_benchmark(side(ok("eager", 1.0), run_id="timed"), Path("results/timed.json"))
     before = invoke("history").stdout
     checked = (
         Cell(CASES[0], "dot", "checked", "ok"),
         Cell(CASES[0], "dot", "wrong", "mismatch", reason="far off"),
         Cell(CASES[0], "dot", "elsewhere", "unavailable", reason="runs on cuda only"),
     )
-    write_pytest_benchmark(run_of(*checked, run_id="checked"), Path("results/checked.json"))
+    write_pytest_benchmark(side(*checked, run_id="checked"), Path("results/checked.json"))
     shown = invoke("history").stdout
     assert before != shown
     assert "wrong" in shown
