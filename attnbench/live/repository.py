@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ _SETTINGS = (
     "submodule.recurse=false",
     "gc.auto=0",
 )
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -85,20 +88,26 @@ def git(folder: Path, *words: str, index: Path | None = None) -> str:
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_LFS_SKIP_SMUDGE": "1",
     }
-    process = subprocess.Popen(
-        [program, "-C", str(folder), *settings, *words],
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    # A signal that came between the start of git and the next line would leave it running.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
     try:
-        out, errors = process.communicate()
-    except BaseException:
-        kill_group(process.pid)
-        process.communicate()
-        raise
+        process = subprocess.Popen(
+            [program, "-C", str(folder), *settings, *words],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            out, errors = process.communicate()
+        except BaseException:
+            kill_group(process.pid)
+            process.communicate()
+            raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if process.returncode != 0:
         raise GitFailed(_reason(os.fsdecode(errors)) or f"exit status {process.returncode}")
     return os.fsdecode(out)
