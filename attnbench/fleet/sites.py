@@ -76,7 +76,11 @@ def sites_of(fleet: Fleet, task: Task, where: Sequence[str], tell: Callable[[str
 
     def answer(place: Place) -> Site | None:
         try:
-            return site_of(fleet, place, task)
+            try:
+                return site_of(fleet, place, task)
+            except PlaceLost:
+                # The engine's process was lost, and perhaps not its machine.
+                return site_of(fleet, place, task)
         except (PlaceLost, MeasuringFailed, BadInput) as failure:
             tell(f"{place.name} is left out: {clean(str(failure))}")
             return None

@@ -129,19 +129,25 @@ def _serve_one(desk: Path, number: int, driver: Pulse) -> None:
 
 @dataclass
 class Desk:
-    """The driver's side. wait_min: the longest that the job may wait to be started."""
+    """The driver's side. wait_min: the longest that the job may wait to be started. lost: why it is given up."""
 
     folder: Path
     job: Job[None]
     wait_min: float
+    lost: str = ""
     _tasks: count[int] = field(default_factory=count)
 
     def run(self, task: Task) -> Pieces:
         """Run a task in the job; raises :class:`PlaceLost` if the job is gone."""
+        if self.lost:
+            raise PlaceLost(self.lost)
         number = next(self._tasks)
         put(self.folder / f"{number}.task", msgspec.json.encode(task))
         try:
             yield from self._followed(number)
+        except PlaceLost as failure:
+            self.lost = str(failure)
+            raise
         finally:
             (self.folder / f"{number}.stop").touch()
 
