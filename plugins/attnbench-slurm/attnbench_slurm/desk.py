@@ -129,7 +129,7 @@ def _serve_one(desk: Path, number: int, driver: Pulse) -> None:
 
 @dataclass
 class Desk:
-    """The driver's side. wait_min: the longest that the job may wait to be started. lost: why it is given up."""
+    """The driver's side. wait_min: the longest that the job may wait to start. lost: why it is given up."""
 
     folder: Path
     job: Job[None]
