@@ -59,7 +59,6 @@ SHARED = (
     manners.test_slices_of_larger_buffers_give_the_same_without_inference_mode,
     manners.test_a_forkable_backend_leaves_no_thread_behind,
     manners.test_quadratic_copies_are_what_is_declared,
-    manners.test_declarations_fit_together,
     grads.test_passes_repeat_agree_and_accumulate_nothing,
     grads.test_new_upstream_gradients_and_new_inputs_are_used,
 )
