@@ -83,7 +83,10 @@ def _row(fleet: Fleet, site: Site) -> dict[str, Any]:
 
 @contextmanager
 def connected(registry: Registry, on: str) -> Iterator[Fleet]:
-    """Yield the fleet that ``--on`` names; raises :class:`BadInput` for an unknown executor."""
+    """Yield the fleet that ``--on`` names; raises :class:`BadInput` for an unknown one, and outside Linux."""
+    from attnbench.runner.machine import check_linux
+
+    check_linux()
     name, _, address = on.partition(":")
     with registry.executor(name).connect(address) as fleet:
         yield fleet

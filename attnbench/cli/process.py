@@ -27,7 +27,7 @@ def prepare_process() -> None:
     raw = io.BufferedWriter(_Forgiving(told.fileno(), "w", closefd=False))
     sys.stderr = io.TextIOWrapper(raw, told.encoding, told.errors, line_buffering=True)
     # A terminated command ends as by Ctrl-C: it says how to go on, and leaves no process behind.
-    for ending in (signal.SIGTERM, signal.SIGHUP):
+    for ending in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if signal.getsignal(ending) is signal.SIG_DFL:
             signal.signal(ending, signal.default_int_handler)
     if not faulthandler.is_enabled():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -47,6 +46,8 @@ def connect(address: str) -> Iterator[Fleet]:
 @contextmanager
 def _lease(device: str) -> Iterator[None]:
     """Hold a device of this machine: other runs of this user with ``--on local`` wait for it."""
+    import fcntl
+
     path = Path(tempfile.gettempdir()) / f"attnbench-{os.getuid()}-{device}.lock"
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -106,6 +105,8 @@ def _sites_for(plan: RunPlan, device: Device, sites: Sequence[Site], each: bool)
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     """Hold the folder of a run, which two drivers must not fill at once."""
+    import fcntl
+
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 from collections.abc import Iterable, Mapping
@@ -51,6 +50,8 @@ def pack(arrays: Mapping[str, Stored], dtype: str) -> tuple[int, tuple[ArraySpec
             end = write(fd, end, array)
         kind = dtype if array.dtype == _STORAGE[dtype] else array.dtype.name
         specs.append(ArraySpec(name, kind, tuple(array.shape), placed[id(array)]))
+    import fcntl
+
     # Read-only: one worker must not change the inputs of another.
     read_only = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, read_only)

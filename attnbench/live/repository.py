@@ -31,8 +31,6 @@ _SETTINGS = (
     "gc.auto=0",
 )
 
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 @dataclass(frozen=True)
 class Repository:
@@ -89,7 +87,8 @@ def git(folder: Path, *words: str, index: Path | None = None) -> str:
         "GIT_LFS_SKIP_SMUDGE": "1",
     }
     # A signal that came between the start of git and the next line would leave it running.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
+    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, endings)
     try:
         process = subprocess.Popen(
             [program, "-C", str(folder), *settings, *words],

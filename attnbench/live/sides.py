@@ -20,6 +20,7 @@ from attnbench.live.imported import INTERPRETERS, Imported, measured_modules
 from attnbench.live.repository import Checkouts, Repository, checkouts, commit_of, repository_of
 from attnbench.plugins.registry import Registry
 from attnbench.runner.link import Interpreter
+from attnbench.runner.machine import check_linux
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 from attnbench.types.words import clean
@@ -300,6 +301,7 @@ def two_sides(
         BadInput: no repository, no such commit or interpreter, one that can't be measured, or both sides
             would be the same code.
     """
+    check_linux()
     if ref == head == UNCOMMITTED:
         raise BadInput("both sides would be the user's tree: name a commit for one of them, for example HEAD")
     if ref is None and head is None and interpreter(ref_python) == interpreter(head_python):

@@ -63,7 +63,8 @@ class _Finder(MetaPathFinder):
         if self._watch is None:
             steps = os.environ.get(STEPS)
             self._watch = Watch(Path(os.environ[FOLDER]), int(steps) if steps else None)
-            os.register_at_fork(after_in_child=self._watch.after_fork)
+            if hasattr(os, "register_at_fork"):  # not on Windows
+                os.register_at_fork(after_in_child=self._watch.after_fork)
         self._watch.patch(module)
 
 

@@ -83,12 +83,9 @@ def _wait(program: subprocess.Popen[bytes]) -> int:
     def passed_on(number: int, _: object) -> None:
         program.send_signal(number)
 
-    before = {
-        number: signal.signal(number, handler)
-        for number, handler in (
-            (signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, passed_on), (signal.SIGHUP, passed_on),
-        )
-    }  # fmt: skip
+    endings = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.signal(number, passed_on) for number in endings}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return program.wait()
     finally:

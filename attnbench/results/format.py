@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +33,8 @@ T = TypeVar("T")
 _NOT_DECODED = (ValueError, RecursionError)
 """The errors of msgspec, of bytes that are not UTF-8, and of lists nested too deeply."""
 _ENCODE = msgspec.json.Encoder().encode
+_APPENDED = os.O_APPEND | getattr(os, "O_BINARY", 0)
+"""With the same line ends on Windows."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -394,7 +395,7 @@ class RunWriter:
             old, names = self._lines, (self.path.with_stem(f"{self.path.stem}-{n}") for n in count(2))
             path = next(name for name in names if not name.exists())
             path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, _NEW | os.O_APPEND, 0o644)
+            fd = os.open(path, _NEW | _APPENDED, 0o644)
             os.close(self._fd)
             self._fd, self._lines = fd, _Lines(path, old.manifest)
             self._lock()
@@ -431,6 +432,10 @@ class RunWriter:
 
     def _lock(self) -> None:
         try:
+            import fcntl
+        except ImportError:
+            return  # Windows, where files are merged but no run writes
+        try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as busy:
             os.close(self._fd)
@@ -449,7 +454,7 @@ class RunWriter:
 
 def _open(path: Path, flags: int) -> int:
     try:
-        return os.open(path, flags | os.O_APPEND, 0o644)
+        return os.open(path, flags | _APPENDED, 0o644)
     except OSError as failure:
         raise BadInput(f"can't write {str(path)!r}: {failure.strerror}") from failure
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -50,14 +49,18 @@ def thread_environment(threads: int) -> dict[str, str]:
 _LIBRARIES = ("numpy", "torch", "pandas", "msgspec", "pluggy", "click")
 
 
-def allowed_cpus() -> tuple[int, ...]:
-    """Return the cores that this process may run on, in order.
-
-    Raises:
-        BadInput: the system cannot pin a process to a core.
-    """
+def check_linux() -> None:
+    """Raise :class:`BadInput` on a system that cannot pin a process to a core."""
     if not hasattr(os, "sched_getaffinity"):
-        raise BadInput(f"{platform.system()}: attnbench measures on Linux only")
+        raise BadInput(
+            f"attnbench measures on Linux only, and this is {platform.system()}: use a container, for "
+            "example docker run -it -v .:/work -w /work python:3.12 bash"
+        )
+
+
+def allowed_cpus() -> tuple[int, ...]:
+    """Return the cores that this process may run on, in order; raises as :func:`check_linux`."""
+    check_linux()
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -109,6 +112,8 @@ def allow_descriptors() -> None:
     Raises:
         BadInput: the system does not allow it.
     """
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= LEAST_DESCRIPTORS:
         return

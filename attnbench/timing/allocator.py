@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import resource
+import mmap
 from pathlib import Path
 
 _M_TRIM_THRESHOLD = -1
@@ -49,7 +49,7 @@ def room_bytes(faults: int, output_bytes: int) -> int:
     Later calls must find space between the holes that calls leave. The first call may find space that
     reading the inputs left.
     """
-    return max(2 * (faults + min(faults, _SMALL_FAULTS)) * resource.getpagesize(), 2 * output_bytes)
+    return max(2 * (faults + min(faults, _SMALL_FAULTS)) * mmap.PAGESIZE, 2 * output_bytes)
 
 
 def reserve(size: int) -> None:
@@ -59,6 +59,8 @@ def reserve(size: int) -> None:
     page. The limit is ``MOST_RESERVED_BYTES`` and an eighth of the data that the process may have, since
     large arrays, which are mapped, need the rest.
     """
+    import resource
+
     most, allowed = MOST_RESERVED_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[0]
     if allowed != resource.RLIM_INFINITY:
         most = min(most, allowed // 8)
@@ -83,7 +85,7 @@ def _back(libc: ctypes.CDLL, address: int, size: int) -> None:
 
     Where memory is short nothing is written, since this only saves time.
     """
-    page = resource.getpagesize()
+    page = mmap.PAGESIZE
     begin, end = -(-address // page) * page, (address + size) // page * page
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if end <= begin or libc.madvise(begin, end - begin, _MADV_POPULATE_WRITE) == 0:

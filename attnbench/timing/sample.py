@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -71,15 +70,22 @@ def joined(samples: Sequence[Sample]) -> Sample:
 
 def read_vitals() -> tuple[int, int, int]:
     """Return the CPU time of this thread, ns, and involuntary switches and minor faults of this process."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return thread_time_ns(), usage.ru_nivcsw, usage.ru_minflt
+    switches, faults = _events()
+    return thread_time_ns(), switches, faults
 
 
 def spent_since(before: tuple[int, int, int]) -> tuple[int, int, int]:
     """Return CPU time, switches and faults since then; the time is read first, so reading adds little."""
     cpu_ns = thread_time_ns() - before[0]
+    switches, faults = _events()
+    return cpu_ns, switches - before[1], faults - before[2]
+
+
+def _events() -> tuple[int, int]:
+    import resource  # not on Windows, where other parts of this module are read
+
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return cpu_ns, usage.ru_nivcsw - before[1], usage.ru_minflt - before[2]
+    return usage.ru_nivcsw, usage.ru_minflt
 
 
 class CpuTimer:

@@ -108,7 +108,9 @@ def test_version_2_beside_version_1_is_read_where_it_is(system: tuple[Path, Path
 def test_systems_that_pin_nothing_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.sched_getaffinity")
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    with pytest.raises(BadInput, match=r"^Darwin: attnbench measures on Linux only$"):
+    with pytest.raises(
+        BadInput, match=r"^attnbench measures on Linux only, and this is Darwin: use a container"
+    ):
         allowed_cpus()
 
 
