@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnbench.cli.options import GIVEN, SHOWING, format_option
-from attnbench.cli.output import note, print_listing, say
+from attnbench.cli.output import loudness, note, print_listing, say
 from attnbench.cli.parameters import load_plugins, named_plugins, plugin_option
 
 if TYPE_CHECKING:
@@ -114,10 +114,13 @@ def measured_on(
     total = len(plan.cases)
     finished: list[str] = []
 
+    # Asked here, since the driver's threads have no context of click.
+    quiet = loudness() == "quiet"
+
     def done(site: Site, run: StoredRun) -> None:
-        for case in run.manifest.cases:
+        for case in () if quiet else run.manifest.cases:
             finished.append(case)
-            note(f"{len(finished)}/{total} {case}: {site.place.name}")
+            say(f"{len(finished)}/{total} {case}: {site.place.name}", err=True)
 
     try:
         with connected(registry, chosen["on"]) as fleet:
