@@ -18,6 +18,7 @@ import tempfile
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 ATTNBENCH = (sys.executable, "-m", "attnbench")
 
@@ -40,15 +41,19 @@ def main() -> None:
         command = [*ATTNBENCH, "run", chosen.suite, *on, "--out", str(file)]
         done = subprocess.run(command, stdout=-1, stderr=subprocess.STDOUT, text=True, check=False)
         print(done.stdout.strip().splitlines()[-1], flush=True)
-    verdicts, wrong = Counter[str](), list[str]()
-    for before, after in pairwise(files):
+    verdicts, wrong, ratios = Counter[str](), list[str](), list[str]()
+    for number, (before, after) in enumerate(pairwise(files)):
+        if chosen.on and number % 2:
+            before, after = after, before  # the executor's run is always the second
         command = [*ATTNBENCH, "compare", str(before), str(after), "--format", "json"]
         printed = subprocess.run(command, stdout=-1, text=True, check=False).stdout
-        for cell in json.loads(printed)["cells"]:
+        cells = json.loads(printed)["cells"]
+        ratios.append(f"{median(cell['ratio'] for cell in cells if cell['ratio'] is not None):.3f}")
+        for cell in cells:
             verdicts[cell["verdict"]] += 1
             if cell["verdict"] in ("slower", "faster"):
                 wrong.append(f"{after.name}: {cell['backend']} on {cell['case']}, {cell['ratio']:.2f}")
-    print(f"{len(files) - 1} pairs of runs: {dict(verdicts)}")
+    print(f"{len(files) - 1} pairs of runs: {dict(verdicts)}; their median ratios: {', '.join(ratios)}")
     print("\n".join(wrong))
 
 
