@@ -16,6 +16,7 @@ from attnbench.stats.unpaired import (
     FEW_FACTOR,
     FEWEST,
     IDENTICAL,
+    OWN_CACHE_BYTES,
     Drift,
     Side,
     Unpaired,
@@ -165,17 +166,23 @@ def _compared(pairs: Mapping[Key, Pair], delta_of: DeltaOf) -> dict[Key, Unpaire
     for cells in by_case.values():
         logs = {key: log_ratio(base, new) for key, (_, base, new) in cells.items()}
         # Cells of one run share the reference calls of their case.
-        moved: dict[tuple[int, ...], float | None] = {}
+        moved: dict[tuple[object, ...], float | None] = {}
         for key, (pair, base, new) in cells.items():
             if pair.base == pair.new:
                 found[key] = IDENTICAL
                 continue
-            shared = tuple(id(cell.reference_ns) for cell in (*pair.base, *pair.new))
+            far = any(_leaves_cache(cell) for cell in (*pair.timed_base, *pair.timed_new))
+            shared = (far, *(id(cell.reference_ns) for cell in (*pair.base, *pair.new)))
             if shared not in moved:
-                moved[shared] = reference_drift(_references(pair.timed_base), _references(pair.timed_new))
+                references = _references(pair.timed_base), _references(pair.timed_new)
+                moved[shared] = reference_drift(*references, far=far)
             beside = drift_beside([value for other, value in logs.items() if other != key])
             found[key] = compare_unpaired(base, new, Drift(moved[shared], beside), delta_of(*key))
     return found
+
+
+def _leaves_cache(cell: Cell) -> bool:
+    return cell.memory_bytes is None or cell.memory_bytes > OWN_CACHE_BYTES
 
 
 def _side(cells: Sequence[Cell], *, by_run: bool) -> Side:

@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from attnbench.results.digest import next_digest, with_digest
+from attnbench.types.compared import FAR_COPY
 from attnbench.types.errors import BadFile, BadInput, MeasuringFailed, go_on_words
 from attnbench.types.record import (
     FORMAT_VERSION,
@@ -195,6 +196,8 @@ def _times_of(line: SetLine | _ShortSet) -> SetTimes:
             references["copy"] = float(median(line.scale.copy_ns))
         if line.scale.empty_ns:
             references["empty"] = median(line.scale.empty_ns)
+        if line.scale.far_copy_ns:
+            references[FAR_COPY] = float(min(line.scale.far_copy_ns))
     medians = {name: _median_ns(blocks) for name, blocks in line.blocks.items() if blocks}
     return SetTimes(line.case, line.index, medians, references)
 

@@ -156,6 +156,7 @@ def _measured(run: StoredRun, *, alone: bool) -> Measured:
                     parents=parents,
                     ratio=record.ratio,
                     in_a_row=() if plan is None else (plan.calls, plan.warm_calls),
+                    memory_bytes=_memory_bytes(record, line),
                 )
             )
     return Measured(
@@ -185,6 +186,12 @@ def _meaning(line: CaseLine | None) -> str:
     return (
         "" if line is None else f"{line.pairs} pairs, {line.flops:g} operations, {line.bytes_moved:g} bytes"
     )
+
+
+def _memory_bytes(record: Record, line: CaseLine | None) -> float | None:
+    if line is None or record.peak_extra_bytes is None:
+        return None
+    return line.bytes_moved + record.peak_extra_bytes
 
 
 def _processes(

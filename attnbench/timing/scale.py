@@ -42,6 +42,13 @@ LARGEST_COPY_BYTES = 256 * 1024 * 1024
 COPY_CACHES = 4
 """Larger copies than this many last-level caches have the same speed."""
 
+FAR_COPY_BYTES = 32 * 1024 * 1024
+"""Bytes that the far copy reads and writes. Its speed is that of the cache and the memory which cores share,
+also with other machines of the same host: a backend that needs 17 MB became 27 % slower from one run to the
+next, and no other reference call did."""
+
+FAR_COPIES = 2
+
 CHANNELS, IMAGE, WINDOW = 64, 32, 5
 """The convolution: 161 million operations. Libraries compute windows of 5 directly, but windows of 3 possibly
 with fewer operations."""
@@ -81,7 +88,24 @@ def measure_scale(dtype: Dtype, device: str, working_set_bytes: int) -> MachineS
         copy_call_ns=_times_ns(timer, _copy, one, one.clone(), None),
         convolution_flops=0 if convolved is None else _CONVOLUTION_FLOPS,
         convolution_ns=[] if convolved is None else _whole(_bounds_ns(timer, _convolve, *convolved, None)),
+        far_copy_ns=_far_copies_ns(timer, device),
     )
+
+
+def _far_copies_ns(timer: Timer, device: str) -> list[int]:
+    if device != "cpu":
+        return []
+    source, target = _far_arrays()
+    timer(_copy, target, source, None, 1)
+    return [timer(_copy, target, source, None, 1)[0].wall_ns for _ in range(FAR_COPIES)]
+
+
+@lru_cache(maxsize=1)
+def _far_arrays() -> tuple[Tensor, Tensor]:
+    import torch
+
+    source = torch.ones(FAR_COPY_BYTES // 8)
+    return source, torch.zeros_like(source)
 
 
 def _whole(times: list[float]) -> list[int]:

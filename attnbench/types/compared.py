@@ -36,6 +36,9 @@ Time = Annotated[float, Meta(gt=0, le=1e18)]
 
 Origin = Literal["attnbench", "pytest-benchmark"]
 
+FAR_COPY = "far_copy"
+"""The reference call that shows the memory which all cores share."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -46,11 +49,12 @@ class Cell:
     Processes differ by chance, so these count as independent values. In attnbench these are repetitions; a
     file of pytest-benchmark has one. calls_ns: of a single process its quartiles and extremes (least, lower,
     middle, upper, most), () where unknown. reference_ns: times of the machine's reference calls in each
-    process, by name (``gemm_1024``, ``copy``, ``empty``). fingerprint: what the case means (counts of pairs,
+    process, by name (``gemm_1024``, ``copy``). fingerprint: what the case means (counts of pairs,
     operations and bytes), "" where unknown. parents: for each process the number of the one that it was
     forked from, whose chance effects it shares; () where unknown. ratio: time over that of the run's own
     baseline, from neighbouring pairs, as in the record; None where there is none. in_a_row: the calls of a
-    sample, and the untimed calls before it; () where unknown.
+    sample, and the untimed calls before it; () where unknown. memory_bytes: what a call moves of the case and
+    allocates; None where unknown.
     """
 
     case: str
@@ -65,6 +69,7 @@ class Cell:
     parents: tuple[int, ...] = ()
     ratio: Time | None = None
     in_a_row: tuple[int, ...] = ()
+    memory_bytes: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:

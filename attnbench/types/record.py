@@ -175,7 +175,8 @@ class MachineScale(Struct, frozen=True):
     the bytes that one copy of the case's working set reads and writes; copy_ns: the time of each. empty_ns:
     per call of a function that does nothing, one number for each sample. copy_call_ns: the same for a copy of
     one element, which is the cost of calling a copy. convolution_ns: the time of each convolution of
-    convolution_flops operations; empty where products are as fast.
+    convolution_flops operations; empty where products are as fast. far_copy_ns: the time of each copy that no
+    core has room for in its own caches; empty on devices.
     """
 
     gemm_ns: dict[int, list[int]]
@@ -185,6 +186,7 @@ class MachineScale(Struct, frozen=True):
     copy_call_ns: list[float] = field(default_factory=list)
     convolution_flops: int = 0
     convolution_ns: list[int] = field(default_factory=list)
+    far_copy_ns: list[int] = field(default_factory=list)
 
 
 class SetLine(Struct, frozen=True, tag="set", tag_field="kind"):

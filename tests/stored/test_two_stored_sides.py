@@ -62,6 +62,15 @@ def test_alike_beside_a_machine_that_moved_is_not_proved_the_same() -> None:
     assert "the machine's reference calls moved by 10 %" in found.reason
 
 
+@pytest.mark.parametrize(("memory_bytes", "verdict"), [(17e6, "unclear"), (None, "unclear"), (1e6, "slower")])
+def test_memory_that_cores_share_moves_only_what_needs_it(memory_bytes: float | None, verdict: str) -> None:
+    calm = cell().reference_ns | {"far_copy": (7e5,) * 9}
+    moved = calm | {"far_copy": (9e5,) * 9}
+    base = with_mine(reference_ns=calm, memory_bytes=memory_bytes)
+    assert mine(base, with_mine(1.2, reference_ns=moved, memory_bytes=memory_bytes)).verdict == verdict
+    assert mine(base, with_mine(1.2, reference_ns=calm, memory_bytes=memory_bytes)).verdict == "slower"
+
+
 def test_nothing_finer_than_repetitions_differ_by_is_told() -> None:
     rough = times(1e5, spread=0.3)
     found = mine(with_mine(processes_ns=rough), with_mine(processes_ns=tuple(1.15 * ns for ns in rough)))

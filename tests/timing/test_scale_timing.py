@@ -77,6 +77,7 @@ def test_a_scale_is_complete_and_possible(dtype: Dtype) -> None:
     assert min(measured.copy_ns) > 0
     assert measured.empty_ns
     assert 0 < min(measured.empty_ns) < min(measured.copy_call_ns)
+    assert min(measured.far_copy_ns) > min(measured.copy_ns)
 
 
 @pytest.mark.parametrize(
