@@ -52,15 +52,14 @@ def site_of(fleet: Fleet, place: Place, task: Task) -> Site:
 
 
 def last_line(ended: Ended) -> str:
-    """Return what a failed task said at its end."""
-    lines = ended.stderr.strip().splitlines() or [_silent_end(ended.status)]
+    """Return why a task failed: the signal that killed it, else its last words.
+
+    The last words of a killed process are of what it did before.
+    """
+    if ended.status < 0:
+        return f"its process was killed by signal {-ended.status}"
+    lines = ended.stderr.strip().splitlines() or [f"it ended with status {ended.status}, and said nothing"]
     return clean(lines[-1].removeprefix("attnbench: "))
-
-
-def _silent_end(status: int) -> str:
-    if status < 0:
-        return f"its process was killed by signal {-status}"
-    return f"it ended with status {status}, and said nothing"
 
 
 def sites_of(fleet: Fleet, task: Task, where: Sequence[str], tell: Callable[[str], None]) -> list[Site]:

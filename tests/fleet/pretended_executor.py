@@ -1,8 +1,8 @@
 """An executor whose places are processes of this machine, and which goes wrong as its address says.
 
-Its address is one word: ``fine``, ``loses`` (place ``a`` is gone after its first case), ``loses_all`` (places
-go away as soon as a task sends a line), ``kills`` (the first process of ``a`` is killed at its first line),
-``unlike`` (``b`` has another torch).
+Its address is one word: ``fine``, ``loses`` (the place that measures first is gone after its first case),
+``loses_all`` (places go away as soon as a task sends a line), ``kills`` (the process that measures first is
+killed at its first line), ``unlike`` (``b`` has another torch).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class cuda:
 def connect(address: str) -> Iterator[Fleet]:
     gone: set[str] = set()
     killed: set[str] = set()
+    first: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "torch").mkdir()
         (Path(folder) / "torch" / "__init__.py").write_text(TORCH)
@@ -49,19 +50,20 @@ def connect(address: str) -> Iterator[Fleet]:
             for piece in run_here(task):
                 if isinstance(piece, bytes):
                     seen += piece
-                    if address == "loses" and place.name == "a":
+                    doomed = first.setdefault("place", place.name) == place.name
+                    if address == "loses" and doomed:
                         lines = piece.splitlines(keepends=True)
                         before = seen.removesuffix(piece).count(RECORD)
                         ends = [n for n, line in enumerate(lines, 1) if RECORD in line]
                         if before + len(ends) >= 2:
-                            gone.add("a")
+                            gone.add(place.name)
                             yield b"".join(lines[: ends[1 - before]])
                             raise PlaceLost("its machine was switched off")
                 yield piece
                 if address == "loses_all" and seen:
                     raise PlaceLost("its machine was switched off")
-                if address == "kills" and place.name == "a" and seen and "a" not in killed:
-                    killed.add("a")
+                if address == "kills" and seen and not killed:
+                    killed.add(place.name)
                     for child in psutil.Process().children():
                         if "run" in child.cmdline():
                             os.kill(child.pid, signal.SIGKILL)
