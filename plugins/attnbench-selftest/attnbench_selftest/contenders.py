@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 COPIES = 16
 PLANTED = 8
-PERCENTS = (3, 5)
+PERCENTS = (3, 5, 10)
 PROBE = "probe"
-PROBE_ITERATIONS = {16: 400, 512: 100_000}
+PROBE_ITERATIONS = {16: 400, 512: 100_000, 2048: 1_600_000}
 """By length: what takes a tenth to a half of a call."""
 _TOLD = "ATTNBENCH_SELFTEST_ITERATIONS"
 

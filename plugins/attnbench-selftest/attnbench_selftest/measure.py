@@ -30,7 +30,7 @@ from attnbench_selftest.plan import Part
 CONTENDERS = Source("selftest", "attnbench_selftest.contenders", "attnbench-selftest", "0.1.0")
 """Loaded by the self-test alone, so that no list shows its backends."""
 
-PROBE_BUDGET_S = {16: 1.0, 512: 2.0}
+PROBE_BUDGET_S = {16: 1.0, 512: 2.0, 2048: 2.0}
 LEAST_SHARE = 0.05
 """The least share of a call that the probe's counting must take: less drowns in the noise of a set."""
 

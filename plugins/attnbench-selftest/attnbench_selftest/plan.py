@@ -17,13 +17,24 @@ TEMPLATE_S = 0.15
 CHILD_S = 0.025
 """The costs of a run besides measuring: its start, each case, each template, each child."""
 
-SHAPES = {16: "attention/scaled_dot/B1-H4-L16-D32", 512: "attention/scaled_dot/B1-H8-L512-D64"}
-"""By length: a call of tens of microseconds, and one of milliseconds."""
+SHAPES = {
+    16: "attention/scaled_dot/B1-H4-L16-D32",
+    512: "attention/scaled_dot/B1-H8-L512-D64",
+    2048: "attention/scaled_dot/B1-H8-L2048-D64",
+}
+"""By length: a call of tens of microseconds, one of milliseconds, and one that is slow."""
+ORDINARY = (16, 512)
+"""The lengths that are measured unless the user names others."""
+SLOW_CALL_S = {2048: 0.2}
+"""About how long a slow call takes. Each repetition has one to warm up and one that is timed."""
+
+SLOW_BUDGET_S = 0.05
+"""That of a run: its nine repetitions are what a verdict has to do with."""
 
 SLOWER_AT_MOST = 0.002
 FAMILIES_AT_MOST = 0.01
 SAME_AT_LEAST = 0.95
-FOUND_AT_LEAST = {3: 0.95, 5: 0.99}
+FOUND_AT_LEAST = {3: 0.95, 5: 0.99, 10: 0.95}
 """The targets of identical contenders, and by planted slowdown in percent the share that must be found."""
 
 TRIALS_TO_SHOW = {SLOWER_AT_MOST: 3146, SAME_AT_LEAST: 234, FOUND_AT_LEAST[5]: 773}
@@ -53,6 +64,11 @@ class Part:
         return f"L={self.length} in {self.budget_s:.2g} s"
 
     @property
+    def slow(self) -> bool:
+        """Whether a call takes longer than the budget, so that nine repetitions have nine samples."""
+        return self.length in SLOW_CALL_S
+
+    @property
     def cases(self) -> tuple[Case, ...]:
         """A case for every ``together`` trials; they differ in the seed."""
         case = parse_case(SHAPES[self.length])
@@ -65,9 +81,10 @@ class Part:
         """About how long it takes, in a run of its own."""
         cases, contenders = len(self.cases), len(self.contenders)
         trials = cases * self.together
+        measuring_s = max(self.budget_s, 2 * self.sets * SLOW_CALL_S.get(self.length, 0))
         return (
             SERVER_S
-            + trials * contenders * (self.budget_s + self.sets * CHILD_S)
+            + trials * contenders * (measuring_s + self.sets * CHILD_S)
             + cases * (CASE_S + TEMPLATE_S * contenders)
         )
 
@@ -77,7 +94,7 @@ class Choices:
     """The user's choices. budget_s, sets, trials: None for those of the command."""
 
     full: bool = False
-    lengths: tuple[int, ...] = tuple(SHAPES)
+    lengths: tuple[int, ...] = ORDINARY
     device: str = "cpu"
     budget_s: float | None = None
     sets: int | None = None
@@ -101,15 +118,19 @@ class Choices:
 
 def aa_parts(choices: Choices) -> tuple[Part, ...]:
     """Identical contenders, at the budgets within which they must be proved the same."""
-    short, long = (9, 4, 2), (5, 3, 1)
+    short, long, slow = (9, 4, 2), (5, 3, 1), (5, 2, 2)
     if choices.full:
         of_long = ceil(TRIALS_TO_SHOW[SAME_AT_LEAST] / 8)
         short = (9, ceil(TRIALS_TO_SHOW[SLOWER_AT_MOST] / 8) - of_long, 4)
-        long = (9, of_long, 2)
+        long, slow = (9, of_long, 2), (9, 38, 2)
     return choices.apply(
         [
             Part(length, copies(count), budget_s, sets_for(budget_s), trials, together)
-            for length, budget_s, (count, trials, together) in ((16, 0.5, short), (512, 2.0, long))
+            for length, budget_s, (count, trials, together) in (
+                (16, 0.5, short),
+                (512, 2.0, long),
+                (2048, SLOW_BUDGET_S, slow),
+            )
         ]
     )
 
@@ -118,6 +139,7 @@ def power_parts(choices: Choices) -> tuple[Part, ...]:
     """Planted slowdowns, at the budgets within which they must be found."""
     # length, percent, budget; of the quick form: contenders, trials.
     quick = [(16, 5, 0.25, 8, 2), (16, 3, 1.0, 7, 1), (512, 5, 1.0, 5, 2), (512, 3, 4.0, 4, 1)]
+    quick.append((2048, 10, SLOW_BUDGET_S, 5, 2))
     parts = []
     for length, percent, budget_s, count, trials in quick:
         together = trials

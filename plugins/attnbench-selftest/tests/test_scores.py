@@ -32,6 +32,13 @@ def test_identical_contenders_pass_and_slower_ones_are_refuted() -> None:
     assert exit_code(bad) == 1
 
 
+def test_slow_contenders_need_not_be_proved_the_same() -> None:
+    slow = Part(2048, copies(9), 0.05, 17, trials=5, together=1)
+    same = score_aa({slow: trials(slow, alike())}, True, Peers(RULES)).findings
+    assert [(one.events, one.trials) for one in same] == [(0, 40), (0, 1), (0, 40)]
+    assert exit_code(score_aa({slow: trials(slow, slower_by(0.05))}, True, Peers(RULES)).findings) == 1
+
+
 def test_planted_slowdowns_are_found_and_missing_ones_refuted() -> None:
     scored = score_power({POWER: trials(POWER, slower_by(0.05))}, True, Peers(RULES))
     assert (scored.findings[0].events, exit_code(scored.findings)) == (32, 0)
