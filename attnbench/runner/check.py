@@ -339,6 +339,8 @@ def _check_group(
         if isinstance(failure, MismatchFound):
             families = tuple(f if f == WEIGHTS else f"near:{f}" for f in failure.families)
             found[name] = MismatchFound(reason, None, families, failure.check, case=context.case)
+        elif failure.status == "unavailable":
+            found[name] = failure  # whatever the case
         elif failure.status != "unsupported":
             found[name] = WorkerFailed(failure.status, reason, failure.check, context.case)
     return passed, found

@@ -21,6 +21,18 @@ def prepare(setup: Setup, precision: Precision, hint: Precision) -> Call:
     return for_operation(attention(setup, precision, hint), setup)
 
 
+def no_bfloat16(device: str) -> str | None:
+    """Return why the hint changes nothing on this processor, or None.
+
+    OpenVINO then computes in float32, and takes the hint without a word.
+    """
+    import openvino
+
+    if "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        return None
+    return "this processor has no bfloat16 arithmetic, so OpenVINO ignores the hint"
+
+
 def _backend(name: str, precision: Precision, hint: Precision, dtype: Dtype) -> Backend:
     arithmetic: Arithmetic | None = None if precision == hint else "bfloat16"
     return Backend(
@@ -29,6 +41,7 @@ def _backend(name: str, precision: Precision, hint: Precision, dtype: Dtype) -> 
         prepare=partial(prepare, precision=precision, hint=hint),
         computes_in=arithmetic,
         supports=refuse,
+        available=(lambda device: None) if arithmetic is None else no_bfloat16,
         operations=("attention", "multihead"),
         needs_dot_form=True,
         dtypes=(dtype,),
