@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.abc import SourceLoader
-from importlib.metadata import PackageNotFoundError, distributions, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from stat import S_ISREG
@@ -65,18 +65,11 @@ def installed() -> Iterator[Source]:
 
     The first of two distributions with one name on the path counts, as for Python itself.
     """
-    seen: set[str] = set()
-    found: list[Source] = []
-    for distribution in distributions():
-        name = distribution.name
-        if name in seen:
-            continue
-        seen.add(name)
-        found += [
-            Source(*map(printable, (point.name, point.value, name, distribution.version)))
-            for point in distribution.entry_points
-            if point.group == GROUP
-        ]
+    found = [
+        Source(*map(printable, (point.name, point.value, point.dist.name, point.dist.version)))
+        for point in entry_points(group=GROUP)
+        if point.dist is not None
+    ]
     yield from sorted(found, key=lambda s: (s.distribution != "attnbench", s.distribution, s.name))
 
 
