@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,13 +60,27 @@ def timed(case: Solved, backend: Backend, pass_: str = "both") -> tuple[Gradient
     return call, inputs
 
 
+@cache
+def expected_of(text: str, draw: int = 0, *, held: bool = False) -> dict[str, torch.Tensor]:
+    """The gradients of the plain reference in float64, computed once for all backends."""
+    case = solved(text, draw)
+    exact, upstream = wide(case), upstream_of(case, case.inputs[0].dtype)
+    return plain_gradients(exact.setup, exact.inputs, upstream.double(), held=held)
+
+
+@cache
+def plain_errors_of(text: str, draw: int) -> dict[str, torch.Tensor]:
+    """The errors of the plain reference in the dtype of the case."""
+    case = solved(text, draw)
+    return plain_errors(case.setup, case.inputs, upstream_of(case, case.inputs[0].dtype))
+
+
 def check(name: str, form: str) -> int:
     """Compare the gradients of all rules that a backend supports; return how many."""
-    cases = [solved(form.format(rule)) for rule in RULES]
-    supported = [case for case in cases if refusal(BACKENDS[name], case.case) is None]
-    for case in supported:
-        exact, upstream = wide(case), upstream_of(case, case.inputs[0].dtype)
-        expected = plain_gradients(exact.setup, exact.inputs, upstream.double())
+    cases = {text: solved(text) for text in (form.format(rule) for rule in RULES)}
+    supported = {text: case for text, case in cases.items() if refusal(BACKENDS[name], case.case) is None}
+    for text, case in supported.items():
+        expected = expected_of(text)
         most = TOLERANCE[case.case.dtype] * max(1.0, *(float(x.abs().max()) for x in expected.values()))
         call, inputs = timed(case, BACKENDS[name])
         found = dict(zip(call.names, call(*inputs), strict=True))
@@ -224,14 +239,11 @@ def gradients_of(backend: Backend, case: Solved) -> Gradients:
 def refused(text: str, answer: Callable[[Solved], Gradients], draws: int | None = None) -> set[str]:
     """The parts whose errors are above their limits, over as many draws as a check takes."""
     case = solved(text).case
-    cases = [solved(text, draw) for draw in range(draws or family_draws(case, "normal"))]
-    answers = [answer(each) for each in cases]
-    exact, held, plain = [], [], []
-    for each in cases:
-        upstream, double = upstream_of(each, each.inputs[0].dtype), wide(each)
-        exact.append(plain_gradients(double.setup, double.inputs, upstream.double()))
-        held.append(plain_gradients(double.setup, double.inputs, upstream.double(), held=True))
-        plain.append(plain_errors(each.setup, each.inputs, upstream))
+    numbers = range(draws or family_draws(case, "normal"))
+    answers = [answer(solved(text, draw)) for draw in numbers]
+    exact = [expected_of(text, draw) for draw in numbers]
+    held = [expected_of(text, draw, held=True) for draw in numbers]
+    plain = [plain_errors_of(text, draw) for draw in numbers]
     found = set()
     for part in exact[0]:
         truth = [gradient[part].numpy() for gradient in exact]
