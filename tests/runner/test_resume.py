@@ -31,6 +31,7 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import PluginLine
 
+pytestmark = pytest.mark.usefixtures("servers_kept")
 NAMES = ("eager", "bmm", "fused_multihead")
 SETS = 2
 CHECKED, RECORDED = ["record", "case"], ["record", "record"]
@@ -237,7 +238,7 @@ def test_ctrl_c_ends_cleanly_with_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     # The second case takes so long that it still goes on when the first has its records.
     words = [PLAIN, "attention/dot/B1-H8-L1024-D64", "--backend", "eager", "--backend", "bmm"]
-    words += ["--out", str(path), "--format", "json"]
+    words += ["--sets", "3", "--out", str(path), "--format", "json"]
     command = [sys.executable, "-m", "attnbench", "run", *words]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -247,7 +248,7 @@ def test_ctrl_c_ends_cleanly_with_what_was_measured(tmp_path: Path) -> None:
     workers: list[psutil.Process] = []
     while process.poll() is None and (not path.exists() or b'"kind":"record"' not in path.read_bytes()):
         workers = workers_of(process.pid) or workers
-        time.sleep(0.005)
+        time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     out, notes = process.communicate(timeout=60)
     assert process.returncode == 130
