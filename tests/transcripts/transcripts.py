@@ -160,6 +160,8 @@ class Recorder:
     def __enter__(self) -> Recorder:
         self._folder = Path(tempfile.mkdtemp(prefix="transcripts-")).resolve()
         (self._folder / "home").mkdir()
+        self._filled = self._folder / "filled"
+        fill(self._filled)
         environment = ENVIRONMENT | {"PATH": os.environ["PATH"], "HOME": str(self._folder / "home")}
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -176,8 +178,8 @@ class Recorder:
         """Run a command line in a new folder."""
         self._count += 1
         folder = self._folder / str(self._count) / "work"
-        fill(folder)
-        before = _texts(folder)
+        # Times too: a file that a command changes has another one.
+        shutil.copytree(self._filled, folder, symlinks=True)
         words = shlex.split(line)
         variables = {}
         while "=" in words[0]:
@@ -191,8 +193,8 @@ class Recorder:
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         status = int(self._process.stdout.readline())
-        files = [(name, text) for name, text in _texts(folder).items() if before.get(name) != text]
-        found = Transcript(line, status, out.read_bytes().decode(), err.read_bytes().decode(), tuple(files))
+        files = tuple(_changed(folder, self._filled))
+        found = Transcript(line, status, out.read_bytes().decode(), err.read_bytes().decode(), files)
         shutil.rmtree(folder.parent)
         return normalised(found, folder)
 
@@ -218,20 +220,29 @@ MEASURED = "(measured values)\n"
 DRAWN = "(a page or a picture)\n"
 
 
-def _texts(folder: Path) -> dict[str, str]:
-    """Read the files of a folder, by name. Links are left out: :func:`fill` makes them."""
-    found = {}
+def _changed(folder: Path, filled: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each file that is not as in ``filled``.
+
+    Links are left out: :func:`fill` makes them.
+    """
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not path.is_file() or _same(path, filled / name):
             continue
         if name.startswith("results/"):
-            found[name] = MEASURED
+            yield name, MEASURED
         elif path.suffix in (".html", ".png", ".svg"):
-            found[name] = DRAWN
+            yield name, DRAWN
         else:
-            found[name] = path.read_bytes().decode(errors="backslashreplace")
-    return found
+            yield name, path.read_bytes().decode(errors="backslashreplace")
+
+
+def _same(path: Path, before: Path) -> bool:
+    """Compare two files; those of the same time and size are not read."""
+    if not before.exists():
+        return False
+    stamps = [(one.stat().st_mtime_ns, one.stat().st_size) for one in (path, before)]
+    return stamps[0] == stamps[1] or path.read_bytes() == before.read_bytes()
 
 
 DEVICES = (
