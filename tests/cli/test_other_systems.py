@@ -10,7 +10,9 @@ import pytest
 
 RESULTS = Path(__file__).parents[2] / "results"
 GPT2, SMOKE = str(RESULTS / "reference-gpt2.jsonl"), str(RESULTS / "reference-smoke.jsonl")
-PLUGIN = Path(__file__).parents[1] / "broken" / "broken_backends.py"
+PLUGIN = (
+    Path(__file__).parents[2] / "plugins" / "attnbench-example" / "src" / "attnbench_example" / "__init__.py"
+)
 ONE = ("attention/dot/H1-L16-D8", "--backend", "eager")
 
 WITHOUT = """
@@ -50,7 +52,7 @@ def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ("merge", GPT2, SMOKE, "--out", "all.jsonl"),
         ("choose", SMOKE, "--out", "choice.toml"),
         ("explain",),
-        ("compare-rules",),
+        ("compare-rules", "dot", "--width", "4"),
         ("new", "mine"),
         ("capture", "--out", "calls.toml", "--", sys.executable, "-c", "import torch"),
     ],
