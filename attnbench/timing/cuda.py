@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from attnbench.timing.sample import Call, Sample
+from attnbench.timing.sample import Call, Sample, read_vitals, spent_since
 from attnbench.types.record import DeviceMode
 
 WARM_CALLS_BEFORE_CAPTURE = 3
@@ -150,28 +149,16 @@ class CudaTimer:
 
     def __call__(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[Sample, Any]:
         """Take a sample of ``calls`` calls; a single one is never captured."""
-        before = resource.getrusage(resource.RUSAGE_SELF)
+        before = read_vitals()
         taken, output = self._take(call, a, b, c, calls)
-        after = resource.getrusage(resource.RUSAGE_SELF)
-        sample = Sample(
-            calls,
-            max(1, taken.device_ns),
-            taken.cpu_ns,
-            after.ru_nivcsw - before.ru_nivcsw,
-            after.ru_minflt - before.ru_minflt,
-            host_ns=taken.host_ns,
-            clock_mhz=self._clock_mhz(),
-        )
-        return sample, output
+        _, switches, faults = spent_since(before)
+        device_ns, host_ns, clock_mhz = max(1, taken.device_ns), taken.host_ns, self._clock_mhz()
+        return Sample(calls, device_ns, taken.cpu_ns, switches, faults, host_ns, clock_mhz), output
 
     def warm(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> None:
         """Launch calls that are not timed."""
         for _ in repeat(None, calls):
             call(a, b, c)
-
-    def settle(self) -> None:
-        """Wait until the device is idle."""
-        self._cuda.synchronize()
 
     def _take(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> tuple[_Taken, Any]:
         self._look_at(call, a, b, c)

@@ -235,36 +235,6 @@ def test_a_launch_that_is_held_up_costs_at_most_itself(ns: int, calls: int, held
     assert sample.host_ns >= held_ns
 
 
-@pytest.mark.parametrize("cold", [False, True])
-def test_short_hidden_work_that_only_prepares_the_output_is_missed_and_a_batch_is_then_wrong(
-    cold: bool,
-) -> None:
-    """The limit of the timer. The judge compares outputs of timed calls on refreshed inputs, and sees it."""
-    cuda, a, between = FakeCuda(), Cell(3.0), Cell()
-    hidden = cuda.Stream()
-
-    def call(a: Cell, b: object, c: object) -> Cell:
-        output = Cell(nan)
-
-        def square() -> None:
-            between.value = a.value**2
-
-        def write() -> None:
-            output.value = between.value
-
-        cuda.kernel(6_000, hidden, effect=square)
-        cuda.kernel(1_000, effect=write)
-        return output
-
-    take = timer(cuda, cold=cold)
-    for _ in range(3):
-        sample, _ = take(call, a, B, C, 4)
-    assert sample.wall_ns == 4 * 1_000
-    a.value = 5.0
-    _, output = take(call, a, B, C, 4)
-    assert output.value == (25.0 if cold else 9.0)
-
-
 def not_captured(cuda: FakeCuda, ns: int) -> Callable[..., None]:
     """A call that a capture refuses, but that does not wait for the device."""
 
@@ -311,14 +281,12 @@ def test_calls_begin_after_all_work_before_and_the_device_is_idle_afterwards(
 
 
 @given(LENGTHS, st.integers(1, 20))
-def test_warm_calls_are_launched_and_waited_for(lengths: list[int], calls: int) -> None:
+def test_warm_calls_are_launched(lengths: list[int], calls: int) -> None:
     cuda = FakeCuda(launch_ns=100)
     take = timer(cuda)
     take.warm(squaring(cuda, lengths), A_CELL, B, C, calls)
     assert len(cuda.worked) == calls * len(lengths)
     assert not cuda.idle
-    take.settle()
-    assert cuda.idle
 
 
 @pytest.mark.parametrize("calls", [1, 5])
@@ -340,14 +308,6 @@ def test_what_happens_in_the_first_call_alone_is_in_the_first_sample_unless_it_i
     assert times[1:] == [calls * 1_000] * 2
     assert times[0] == pytest.approx(10**6 if calls == 1 else 5_000, rel=0.05)
     assert take.mode == ("launches" if calls == 1 else "batch")
-
-
-def test_why_a_call_is_not_captured_is_told_also_after_single_calls() -> None:
-    cuda = FakeCuda()
-    take, call = timer(cuda), not_captured(cuda, 1_000)
-    for calls in (1, 1, 4):
-        take(call, A_CELL, B, C, calls)
-    assert take.refused == "RuntimeError: it can't be captured"
 
 
 def test_short_work_on_another_stream_adds_up_where_no_output_can_be_cleared() -> None:
