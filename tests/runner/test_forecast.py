@@ -14,7 +14,6 @@ from attnbench.cases.ids import case_id, parse_case
 from attnbench.plugins.registry import load_registry
 from attnbench.runner import progress
 from attnbench.runner.forecast import (
-    COMPILE_S,
     FLOPS_PER_S,
     WORKER_S,
     CaseForecast,
@@ -84,14 +83,6 @@ def test_calls_longer_than_their_share_of_the_budget_take_the_fewest_calls() -> 
     assert threaded.start_s == 2 * of(plan(LONG)).start_s
 
 
-def test_decoding_takes_as_long_as_its_memory() -> None:
-    """Sixteen times the keys and values for as many operations."""
-    few, many = of(plan(*(f"attention/dot/B32-H16-Hkv{n}-Lq1-Lk256-D128/none" for n in (1, 16)))).cases
-    assert few.timing_s == many.timing_s
-    assert many.checking_s > 5 * few.checking_s
-    assert many.processes_s > 2 * few.processes_s
-
-
 def test_cells_are_those_that_are_not_refused_before_they_start() -> None:
     names = ("eager", "compiled", "flex")
     elsewhere = plan(PLAIN, backends=names, compiled_on=frozenset({CAUSAL}))
@@ -103,13 +94,6 @@ def test_cells_are_those_that_are_not_refused_before_they_start() -> None:
     # The memory of a device is another than that of this machine.
     assert of(plan(PLAIN.replace("cpu", "cuda")), free=100).cells == 2
     assert of(plan(PLAIN, backends=("fused_multihead",))).cases[0].total_s == 0
-
-
-def test_compiling_is_shared_by_the_cores() -> None:
-    both = plan(PLAIN, backends=("eager", "compiled", "flex"))
-    (one,), (two,) = of(both, cores=1).cases, of(both, cores=2).cases
-    assert (one.compiling_s, two.compiling_s) == (2 * COMPILE_S, COMPILE_S)
-    assert one.checking_s > two.checking_s
 
 
 def test_checking_alone_is_neither_timed_nor_repeated() -> None:
