@@ -1,4 +1,4 @@
-"""Small cases for the kit, and the definition of attention in float64 over Python's own numbers."""
+"""Small cases for the kit, and a softmax in float64 over Python's own numbers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from math import exp, inf
 import torch
 from hypothesis import strategies as st
 
-from attnbench.types.backend import Setup
-from attnbench.types.case import Case, Layer
+from attnbench.types.case import Case
 from attnbench.types.mask import Mask
-from attnbench.types.rule import DotForm, Rule, Scoring
-
-Rows = list[list[float]]
 
 torch.set_num_threads(1)
 
@@ -25,7 +21,7 @@ MASKS = st.builds(
 
 
 @st.composite
-def cases(draw: st.DrawFn, square: bool = False, **fields: object) -> Case:
+def cases(draw: st.DrawFn) -> Case:
     """Cases of up to 6 queries and keys, of every grouping and mask, padding to nothing included."""
     B, Hkv, Lk = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 6))
     mask = draw(MASKS)
@@ -36,7 +32,7 @@ def cases(draw: st.DrawFn, square: bool = False, **fields: object) -> Case:
         "B": B,
         "H": Hkv * draw(st.integers(1, 3)),
         "Hkv": Hkv,
-        "Lq": Lk if square else draw(st.integers(1, 6)),
+        "Lq": draw(st.integers(1, 6)),
         "Lk": Lk,
         "D": draw(st.integers(1, 4)),
         "Dv": draw(st.integers(1, 4)),
@@ -44,7 +40,7 @@ def cases(draw: st.DrawFn, square: bool = False, **fields: object) -> Case:
         "dtype": "float64",
         "seed": draw(st.integers(0, 9)),
     }
-    return Case(**(made | fields))  # type: ignore[arg-type]
+    return Case(**made)  # type: ignore[arg-type]
 
 
 def weights_of_row(scores: list[float], sink: float | None = None) -> list[float]:
@@ -59,23 +55,3 @@ def weights_of_row(scores: list[float], sink: float | None = None) -> list[float
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def rule(concatenates: bool = False) -> Rule:
-    return Rule(
-        "dot", "q·k", "here", lambda q, k, p, at: q @ k.T, lambda case, p: Scoring(dot=DotForm()),
-        concatenates=concatenates,
-    )  # fmt: skip
-
-
-def layer_setup(case: Case, concatenates: bool = False) -> Setup:
-    """A setup with random projections of a layer."""
-    assert isinstance(case.layer, Layer)
-    E, H, Hkv, D, Dv = case.layer.E, case.H, case.Hkv, case.D, case.Dv
-    shapes: dict[str, tuple[int, ...]] = {"w_q": (H * D, E), "w_k": (Hkv * D, E), "w_v": (Hkv * Dv, E)}
-    if case.layer.out:
-        shapes["w_o"] = (E, H * Dv + (H * D if concatenates else 0))
-    if case.layer.bias:
-        shapes |= {f"b_{name[-1]}": shape[:1] for name, shape in shapes.items()}
-    projections = {name: randn(*shape, seed=at) for at, (name, shape) in enumerate(shapes.items())}
-    return Setup(case, rule(concatenates), Scoring(dot=DotForm()), {}, projections)
