@@ -29,8 +29,8 @@ from attnbench.types.formats import Format
 def command(*, threads: int, allocator: str, format_: Format) -> None:
     """Find what would disturb a run on this machine: cores, threads, clocks, memory, allocator, libraries.
 
-    This takes about ten seconds, longer on a busy machine. Each finding states its measured effect and what
-    helps. The exit status is 1 if a finding would change a verdict.
+    This takes some seconds, longer on a busy machine. Each finding states its effect and what helps. The exit
+    status is 1 if a finding would change a verdict.
 
     \b
     attnbench doctor

@@ -19,8 +19,6 @@ _UNDISTURBED = 0.95
 """The share of time that a program gets on a core without other work."""
 _WAITING = 2.0
 """The ratio of the time with several threads to that with one, from which threads wait for each other."""
-_FAULT_MS, _COUNTS = 0.002, 0.02
-"""The approximate time of a page fault, and the share of a call from which a difference counts (--delta)."""
 _LITTLE_BYTES = 2 * 1024**3
 _HELD_DOWN = {
     0x4: "its power limit",
@@ -185,37 +183,15 @@ def _swap(at: Readings) -> Iterator[Finding]:
 
 
 def _allocator(at: Readings) -> Iterator[Finding]:
-    if at.pinned is None or at.unpinned is None:
-        yield Finding("allocator", "note", "could not be measured")
-        return
-    spreads = f"{_spread(at.unpinned)} with default thresholds, {_spread(at.pinned)} pinned"
-    effect = f"plain attention with L=512: {spreads}"
-    spared_ms = _FAULT_MS * (max(at.unpinned["faults"]) - max(at.pinned["faults"]))
-    export = "export MALLOC_TRIM_THRESHOLD_=2147483647 MALLOC_MMAP_THRESHOLD_=33554432"
     yield from _first(
         "allocator",
-        (not at.pinned["taken"], "fine", "this C library has no thresholds to pin"),
-        (
-            spared_ms <= _COUNTS * min(at.unpinned["ms"]), "fine",
-            "pinned thresholds make no difference that counts here", effect,
-        ),
         (
             at.allocator == "default", "bad",
-            "default thresholds: the state of the heap decides whether freed memory is returned", effect,
-            "--allocator pinned, the default of a run",
+            "default thresholds: the state of the heap decides whether freed memory is returned",
+            "a call may pay for thousands of page faults", "--allocator pinned, the default of a run",
         ),
-        (
-            True, "note", "attnbench pins the thresholds; other programs have the default", effect,
-            f"in your own programs: {export}",
-        ),
+        (True, "fine", "pinned: freed memory stays with the process"),
     )  # fmt: skip
-
-
-def _spread(probed: Probed) -> str:
-    """Write the least and the most of all processes."""
-    ms, least, most = probed["ms"], round(min(probed["faults"])), round(max(probed["faults"]))
-    pages = count_of(most, "page fault") if least == most else f"{least} to {most} page faults"
-    return f"{pages} and {min(ms):.2f} to {max(ms):.2f} ms per call"
 
 
 def _torch(at: Readings) -> Iterator[Finding]:

@@ -1,27 +1,20 @@
 """The measurements on this machine: ``python -m attnbench.doctor.probe``, asked and answered in JSON.
 
-Each probe runs in its own process, since thread pools and allocators keep their first settings.
+Each probe runs in its own process, since thread pools keep their first settings.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
-import resource
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any
 
 _STEADY_S, _LOOP_S = 1.0, 0.002
 _CALLS_S = 0.3
-_PROCESSES, _CALLS, _LARGEST_BLOCK = 8, 8, 1 << 18
 
 
 def steady(cpu: str) -> dict[str, Any]:
@@ -62,68 +55,6 @@ def threads(asked: str) -> dict[str, Any]:
     return found
 
 
-def faults(thresholds: str) -> dict[str, Any]:
-    """Time the naive form at L=512, with the allocator's thresholds pinned or default, in several processes.
-
-    Whether freed memory is returned depends on what lies above it in the heap, which differs between
-    processes. Each process therefore begins with blocks of other sizes. ms, faults: per call, one number for
-    each process, without the call with most faults: a heap grows once, and later calls do not pay for it.
-    """
-    import torch
-
-    from attnbench.timing.allocator import pin_allocator
-
-    taken = pin_allocator() if thresholds == "pinned" else False
-    torch.set_num_threads(1)
-    results = [_forked(partial(_faulting, seed)) for seed in range(_PROCESSES)]
-    return {
-        "taken": taken,
-        "ms": [one["ms"] for one in results],
-        "faults": [one["faults"] for one in results],
-    }
-
-
-def _faulting(seed: int) -> dict[str, float]:
-    import torch
-
-    drawn = random.Random(seed)
-    blocks = [torch.empty(drawn.randrange(1, _LARGEST_BLOCK)) for _ in range(drawn.randrange(8))]
-    call = partial(_naive, torch.randn(1, 8, 512, 64))
-    for _ in range(2 * _CALLS):
-        call()
-    calls = sorted(_counted(call) for _ in range(_CALLS))[:-1]
-    del blocks
-    faults, times = zip(*calls, strict=True)
-    return {"ms": sum(times) / len(times), "faults": sum(faults) / len(faults)}
-
-
-def _counted(call: Callable[[], object]) -> tuple[int, float]:
-    """Return the page faults of a call, and its milliseconds."""
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
-    call()
-    ms = 1e3 * (time.perf_counter() - start)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, ms
-
-
-def _forked(work: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """Call a function in a fork of this process and return its result."""
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        os.write(writing, json.dumps(work()).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as file:
-        answer: dict[str, float] = json.load(file)
-    os.wait()
-    return answer
-
-
-def _naive(q: Tensor) -> Tensor:
-    scores = q @ q.mT * 0.125
-    masked = scores + 0.0
-    return masked.softmax(-1) @ q
-
-
 def libraries() -> dict[str, Any]:
     """Describe the build of torch."""
     import torch
@@ -143,7 +74,7 @@ def _median_ms(call: Callable[[], object]) -> float:
 
 
 PROBES: dict[str, Callable[..., dict[str, Any]]] = {
-    probe.__name__: probe for probe in (steady, threads, faults, libraries)
+    probe.__name__: probe for probe in (steady, threads, libraries)
 }
 
 

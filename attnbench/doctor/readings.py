@@ -58,7 +58,7 @@ class Readings:
     group_quota: cores by the smallest quota of those groups; None for no quota. shares: by core, the share of
     its time that other work used. swapped_bytes: moved in or out while cores were watched. governors: of the
     cores, where known. turbo: None where unknown. steady: by core, the probe of that name. threads,
-    libraries: probes; pinned, unpinned: probes of the allocator; None where a probe failed. gpus_unseen: why
+    libraries: probes; None where a probe failed. gpus_unseen: why
     GPUs could not be examined; "" where they could.
     """
 
@@ -75,8 +75,6 @@ class Readings:
     turbo: bool | None = None
     steady: Mapping[int, Probed] = field(default_factory=dict)
     threads: Probed | None = None
-    pinned: Probed | None = None
-    unpinned: Probed | None = None
     libraries: Probed | None = None
     gpus: tuple[Gpu, ...] = ()
     gpus_unseen: str = ""
@@ -94,8 +92,6 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
     compared = min(max(2, threads), _MOST_PER_CORE * len(cpus)) if len(cpus) > 1 or threads > 1 else 1
     show(f"calling attention with {compared} threads")
     of_threads = probe("threads", str(compared), threads=compared) if compared > 1 else None
-    show("calling attention with the allocator pinned and by default")
-    pinned, unpinned = probe("faults", "pinned"), probe("faults", "default")
     show("examining libraries and GPUs")
     gpus, unseen = read_gpus()
     return Readings(
@@ -112,8 +108,6 @@ def read_machine(threads: int, allocator: str, show: Callable[[str], None] = lam
         turbo=_turbo(),
         steady={cpu: probed for cpu, probed in loops.items() if probed is not None},
         threads=of_threads,
-        pinned=pinned,
-        unpinned=unpinned,
         libraries=probe("libraries"),
         gpus=gpus,
         gpus_unseen=unseen,

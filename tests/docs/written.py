@@ -53,8 +53,6 @@ ARRANGED = Readings(
         1: {"fastest_ms": 2.0, "median_ms": 4.0, "slowest_ms": 4.2, "own_share": 0.5},
     },
     threads={"threads": 4, "one_ms": 2.0, "asked_ms": 18.0},
-    pinned={"taken": True, "ms": [9.2, 9.3], "faults": [0.0, 0.0]},
-    unpinned={"ms": [9.3, 20.6], "faults": [0.0, 6112.0]},
     libraries={"torch": "2.13.0", "capability": "AVX512", "cuda": None},
 )  # fmt: skip
 """Made-up readings: what is found on the machine that writes the page would be another every time."""

@@ -14,8 +14,6 @@ LIBRARIES = {"torch": "2.13.0", "capability": "AVX512", "cuda": None}
 WELL = Readings(
     asked_threads=1, allocator="pinned", cpus=(0, 1), quota=2, free_bytes=8 * 1024**3,
     shares={0: 0.01, 1: 0.02}, steady={1: STEADY}, threads={"threads": 2, "one_ms": 2.0, "asked_ms": 1.1},
-    pinned={"taken": True, "ms": [9.2, 9.3], "faults": [0.0, 0.0]},
-    unpinned={"ms": [9.3, 9.4], "faults": [0.0, 2.0]},
     libraries=LIBRARIES,
 )  # fmt: skip
 
@@ -31,7 +29,6 @@ def threads(count: int, times: float) -> dict[str, float]:
 UNEVEN = {1: {**STEADY, "slowest_ms": 3.8}}
 HALF = {1: {**STEADY, "own_share": 0.5}}
 BOTH = {0: STEADY, 1: STEADY}
-FAULTS = {"ms": [9.4, 20.6], "faults": [0.2, 6112.0]}
 BUSY: dict[str, object] = {"shares": {0: 0.0, 1: 0.97}, "steady": HALF}
 CUDA = {**LIBRARIES, "cuda": "13.0"}
 FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
@@ -56,14 +53,7 @@ FINDINGS: list[tuple[dict[str, object], str, str, str]] = [
     ),
     ({"shares": {}}, "cores", "note", "/proc/stat is not readable"),
     ({"shares": {0: 0.0}}, "cores", "note", "/proc/stat is not readable"),
-    ({"unpinned": FAULTS}, "allocator", "note", "export MALLOC_TRIM_THRESHOLD_"),
-    (
-        {"unpinned": FAULTS}, "allocator", "note",
-        "0 to 6112 page faults and 9.40 to 20.60 ms per call with default thresholds, "
-        "0 page faults and 9.20 to 9.30 ms per call pinned",
-    ),
-    ({"pinned": {"taken": False, "ms": [9.2], "faults": [0.0]}}, "allocator", "fine", "no thresholds to pin"),
-    ({"pinned": None}, "allocator", "note", "could not be measured"),
+    ({"allocator": "default"}, "allocator", "bad", "--allocator pinned, the default of a run"),
     ({"steady": UNEVEN, "governors": ("powersave",)}, "clock", "note", "governor powersave"),
     ({"steady": UNEVEN, "governors": ("powersave",)}, "clock", "note", "as root: cpupower frequency-set"),
     ({"steady": UNEVEN}, "clock", "note", "the time of equal loops on core 1 differs by up to ×1.90"),

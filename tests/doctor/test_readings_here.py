@@ -44,21 +44,6 @@ def test_threads_over_the_quota_are_named_with_their_effect(disturbed: Readings)
     assert "as long as one" in finding.effect
 
 
-def test_default_thresholds_fault_and_pinned_ones_do_not(disturbed: Readings) -> None:
-    if disturbed.pinned is None or not disturbed.pinned["taken"]:
-        pytest.skip("this C library has no thresholds to pin")
-    # Of the pinned processes all but one: a heap may grow during two calls of one that are counted.
-    assert 2 * sorted(disturbed.pinned["faults"])[-2] < max(disturbed.unpinned["faults"])
-    finding = next(f for f in examine(disturbed) if f.name == "allocator")
-    assert finding.level == "bad"
-
-
-def test_what_is_read_is_told_before(disturbed: Readings) -> None:
-    assert disturbed.cpus == allowed_cpus()
-    assert disturbed.libraries["torch"].startswith("2.")
-    assert set(disturbed.steady) == set(allowed_cpus())
-
-
 def test_a_probe_that_fails_is_none() -> None:
     assert probe("no_such_probe") is None
     assert probe("steady", "no_core") is None
