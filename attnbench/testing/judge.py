@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
-from attnbench.plugins.sources import file_digest, installed, named
+from attnbench.plugins.sources import installed, named
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import Options, make_options
 from attnbench.runner.run import start_run
@@ -234,7 +234,7 @@ def _closely(name: str, own: list[Record], right: list[Record], registry: Regist
     diagnoses = {case: by_shown[one.case] for case, one in wrong.items() if one.case in by_shown}
     findings = findings_of(own, diagnoses, entry.record, rules_in(registry))
     changed = [reply for reply in replies if isinstance(reply, Unsteady)]
-    return findings + [_of_repetition(name, reply, entry.source) for reply in changed]
+    return findings + [_of_repetition(name, reply) for reply in changed]
 
 
 def _steady_cases(right: Sequence[Record]) -> list[Record]:
@@ -247,9 +247,7 @@ def _steady_cases(right: Sequence[Record]) -> list[Record]:
     return list(found.values())[:COMPUTED_AGAIN]
 
 
-def _of_repetition(name: str, reply: Unsteady, source: Source) -> Finding:
+def _of_repetition(name: str, reply: Unsteady) -> Finding:
     do = "Keep nothing from one call to the next, and nothing for all cases in a global."
-    if source.path and file_digest(Path(source.path).read_bytes()) != source.version:
-        do = "Its file has changed meanwhile: check again, and leave the file as it is until the end."
     cases = (reply.case,) if reply.case else ()
     return Finding(name, reply.what, do, cases, about="steadiness", check="repeatability")
