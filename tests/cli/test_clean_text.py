@@ -42,7 +42,8 @@ def prepare(setup):
 
 def supports(case, rule):
     # Few of the conformance kit's cases, and that of the runs here.
-    few = rule.name == "dot" and case.mask.is_none and (case.B, case.Lq, case.Lk) in ((1, 16, 16), (2, 17, 65))
+    sizes = (case.B, case.Lq, case.Lk)
+    few = rule.name == "dot" and case.mask.is_none and sizes in ((1, 16, 16), (2, 17, 65))
     return None if few else "is for few cases"
 
 def value(record, case):
