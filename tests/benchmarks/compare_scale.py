@@ -70,7 +70,7 @@ def _set(case: str, index: int, rng: Random) -> SetLine:
     scale = MachineScale({256: [440_000], 320: [970_000]}, 131_072, [4_000] * 8, [65.0] * 3, [1_800.0] * 8)
     return SetLine(
         case, index, [0] * 4, BACKENDS, {name: [200_000] * 12 for name in BACKENDS},
-        {name: blocks() for name in BACKENDS}, BACKENDS, {}, scale, [0] * 4, dict.fromkeys(BACKENDS, 4), 0.01,
+        {name: blocks() for name in BACKENDS}, BACKENDS, {}, scale, [0] * 4, dict.fromkeys(BACKENDS, 4),
     )  # fmt: skip
 
 
