@@ -128,11 +128,12 @@ def build_case(*, operation: str = "attention", rule: str, **fields: Any) -> Cas
     if length is not None:
         for name in ("Lq", "Lk"):
             if name in fields:
-                raise BadCase(f"L and {name}: L sets both Lq and Lk: give one or the other")
+                raise BadCase(f"L sets both Lq and Lk: leave out L or {name}")
             fields[name] = length
     for name in ("H", "Lq", "D"):
         if name not in fields:
-            raise BadCase(f"the size {name} is missing: {', '.join(_SIZE_MEANING[name])}")
+            meaning, example = _SIZE_MEANING[name]
+            raise BadCase(f"the size {name} is missing ({meaning}): add it, {example}")
     if "dtype" in fields:
         fields["dtype"] = NICKNAMES.get(fields["dtype"], fields["dtype"])
     fields.setdefault("B", 1)
@@ -167,9 +168,9 @@ def parse_rule(word: str) -> tuple[str, tuple[tuple[str, float], ...]]:
 
 
 _SIZE_MEANING = {
-    "H": ("how many query heads there are", "as H8"),
-    "Lq": ("how many queries there are", "as Lq128, or L128 for queries and keys alike"),
-    "D": ("how many features a head has", "as D64"),
+    "H": ("query heads", "as H8"),
+    "Lq": ("queries", "as Lq128, or L128 for queries and keys alike"),
+    "D": ("features of a head", "as D64"),
 }
 
 

@@ -124,7 +124,7 @@ def _entry_cases(entry: object, defaults: dict[str, Any]) -> list[Case]:
     if "id" in own:
         others = sorted(key for key in own if key != "id")
         if others:
-            raise BadCase(f"an id is complete: leave out {', '.join(others)}")
+            raise BadCase(f"an id sets all of a case: leave out {', '.join(others)}")
         return [parse_case(_checked("id", own["id"]))]
     for key in own:
         if key not in _FIELDS:

@@ -66,7 +66,7 @@ Environment:
 @loudness_options
 @click.version_option(__version__, prog_name="attnbench", message="%(prog)s %(version)s")
 def attnbench() -> None:
-    """Benchmark ways to compute attention. An independent oracle checks every number.
+    """Benchmark ways to compute attention. An independent oracle checks every output.
 
     \b
     attnbench run                      the suite smoke, all backends, a minute

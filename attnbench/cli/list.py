@@ -85,7 +85,7 @@ def _of_backend(backend: Backend) -> dict[str, Any]:
 @click.option(
     "--device",
     type=click.Choice(DEVICES),
-    help="Say for each backend why it can't run on this device here, if it can't.",
+    help="For each backend that can't run on this device here, say why.",
 )
 @plugin_option
 @format_option
@@ -121,7 +121,7 @@ for _listing in (
         },
         ("name", "formula", "constants", "plugin"),
     ),
-    _Listing("operations", "Operations: what is computed around a rule.", _summary),
+    _Listing("operations", "Operations: computations that use a rule.", _summary),
     _Listing(
         "suites", "Suites: number of cases, summary.",
         lambda suite: {"cases": len(suite.cases), "summary": suite.summary, "check_only": suite.check_only},
@@ -153,9 +153,9 @@ for _listing in (
 @command.command("cases")
 @decorated(WORDS, *SELECTION, plugin_option, format_option)
 def cases(format_: Format, **chosen: Any) -> None:
-    """Ids of the cases that words and options choose, one a line.
+    """Ids of the selected cases, one a line.
 
-    Without words, the cases of the suite smoke.
+    Without arguments, it lists the suite smoke.
 
     \b
     attnbench list cases

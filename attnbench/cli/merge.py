@@ -18,8 +18,8 @@ from attnbench.types.words import count_of
 def command(files: tuple[Path, ...], out: Path) -> None:
     """Combine stored runs into one file; each run stays separate. Give files or folders.
 
-    Each run keeps its manifest, and with it its machine and software; a run that is given twice is kept once.
-    For shards (attnbench run --shard), it says which are missing, cut off, measured twice or unlike.
+    Each run keeps its manifest, which names machine and software; a run that is given twice is kept once.
+    Of shards (run --shard), merge lists those missing, cut off, measured twice or differently.
 
     \b
     attnbench merge laptop.jsonl server.jsonl --out both.jsonl

@@ -70,8 +70,8 @@ SELECTION = (
     ),
     click.option(
         "--layout", metavar="LAYOUT",
-        help="Set the order of q, k and v in memory in every case: BHLD, BLHD, LBHD or BL3HD for all, or "
-        "three as BLHD_BHLD_BHLD; own is the order that each backend takes.",
+        help="Set the axis order of q, k and v in every case: BHLD, BLHD, LBHD or BL3HD for all, or one for "
+        "each as BLHD_BHLD_BHLD; own is what each backend takes.",
     ),
     click.option("--seed", type=Whole(0), metavar="N", help="Set the seed of every case."),
     click.option("--threads", type=Whole(1), metavar="N", help="Set the number of threads of every case."),

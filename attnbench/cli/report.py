@@ -65,7 +65,7 @@ def command(
 ) -> None:
     """Print the records of stored runs: files, or folders of them.
 
-    Several runs follow one another; in JSON and CSV the column run names the run of each row. JSON files of
+    Several runs follow one another; in JSON and CSV each row has its run in the column run. JSON files of
     pytest-benchmark hold times and no records, so their times are printed.
 
     \b
@@ -82,7 +82,9 @@ def command(
         if len(theirs) < len(files):
             raise BadInput(f"{name} is a file of pytest-benchmark, others are runs: report them separately")
         if benchmark_json is not None or any(targets.values()):
-            raise BadInput(f"{name} is a file of pytest-benchmark and has no records: use --format alone")
+            raise BadInput(
+                f"{name} is a file of pytest-benchmark and has no records: leave out the files to write"
+            )
         _print_benchmarks(theirs, own_format(format_, "files of pytest-benchmark have no records"))
         return
     check_benchmark_json(benchmark_json)

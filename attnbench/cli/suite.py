@@ -99,7 +99,7 @@ def command() -> None:
 def from_config(config: Path, tp: int, **lengths: Any) -> None:
     """Print a suite of the attention of a model, from its config.json.
 
-    Layers that compute alike are one kind; a comment says how often a pass of the model computes it. Layers
+    Layers that compute the same are one kind; a comment says how often a pass of the model runs it. Layers
     that no case can describe yet are left out and named on stderr.
 
     \b

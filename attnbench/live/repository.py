@@ -104,7 +104,7 @@ def repository_of(folder: Path) -> Repository:
         top = git(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     except GitFailed as failure:
         raise BadInput(
-            f"{str(folder)!r} is not in a git repository with files: go to the repository that has the "
+            f"{str(folder)!r} is not in a git working tree: go to the repository that has the "
             f"commits (git: {failure})"
         ) from None
     return Repository(Path(top).resolve())

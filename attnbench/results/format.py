@@ -250,7 +250,7 @@ def read_runs(path: Path, *, samples: bool = True) -> list[StoredRun]:
                 line = _decoded(decode, path, data, where) if runs else _manifest_of(path, data)
                 if isinstance(line, Manifest):
                     if any(line.run_id == run.manifest.run_id for run in runs):
-                        twice = f"a second manifest of the run {line.run_id!r}, which would count twice"
+                        twice = f"the run {line.run_id!r} a second time: leave one copy only"
                         raise BadFile(f"{where}: {twice}")
                     runs.append(_Lines(path, line, begin))
                 if problem := runs[-1].problem(line):

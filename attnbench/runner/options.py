@@ -90,7 +90,7 @@ class Options:
         "",
         Asked(
             "accuracy", "arithmetic",
-            f"Accept and rank outputs as exact as this arithmetic: {', '.join(ARITHMETICS)}.",
+            f"Least exact arithmetic to accept and rank: {', '.join(ARITHMETICS)}.",
             default="that of the dtype", timing=False,
         ),
     )  # fmt: skip

@@ -201,7 +201,7 @@ def test_damage_in_a_later_run_names_its_line(tmp_path: Path, both: Path) -> Non
     newer = stored(tmp_path / "newer.jsonl", replace(manifest("c"), format=99)).read_bytes()
     for more, sentence in (
         (b"rubbish\n", "line 6: damaged"),
-        (data, "line 6: a second manifest of the run 'a', which would count twice"),
+        (data, "line 6: the run 'a' a second time: leave one copy only"),
         (newer, "has format 99"),
     ):
         both.write_bytes(data + more)
