@@ -244,7 +244,10 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="End after so many seconds.")
     parser.add_argument("--only", action="append", metavar="STEP", help="Make this step; repeatable.")
     parser.add_argument("--dry", action="store_true", help="Make every step on the CPU, with small sizes.")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if not 0 <= asked.seconds < float("inf"):
+        parser.error(f"--seconds {asked.seconds}: give a number of seconds from 0 on")
+    return asked
 
 
 def main() -> int:

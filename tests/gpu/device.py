@@ -85,6 +85,7 @@ def environment(device: str) -> dict[str, Any]:
             facts["reach_device_s"] = time.perf_counter() - started
             known = torch.cuda.get_device_properties(0)
             facts |= {
+                "card": known.name,
                 "capability": f"{known.major}.{known.minor}", "processors": known.multi_processor_count,
                 "l2_bytes": getattr(known, "L2_cache_size", 0), "memory_bytes": known.total_memory,
                 "cudnn": torch.backends.cudnn.version(),

@@ -6,7 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-FUSED = ("sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "triton_flash", "flash_attn", "flash_attn_3")
+FUSED = (
+    "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "triton_flash", "flash_attn", "flash_attn_3",
+    "kernels_flash_attn3",
+)  # fmt: skip
 """Backends without a score matrix, which run at 16k tokens. The first is the baseline: FlashAttention-2."""
 
 

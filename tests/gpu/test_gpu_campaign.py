@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from findings import ANCHORS, summary
+from device import NEEDED
+from findings import ANCHORS, CUDNN, summary
 from steps import FUSED, Step, steps
 from tree import use_tree
 
@@ -40,8 +41,12 @@ def record(case: str, backend: str, **fields: Any) -> dict[str, Any]:
     return found | {"failed_check": ""} | timed | fields
 
 
-def told(folder: Path, name: str, *lines: dict[str, Any], cut_off: str = "") -> list[str]:
+def told(
+    folder: Path, name: str, *lines: dict[str, Any], cut_off: str = "", card: str = "NVIDIA H100 80GB HBM3"
+) -> list[str]:
     """What the summary says does not hold, where one step wrote these lines and all others nothing."""
+    environment = {"packages": dict.fromkeys(NEEDED, "2.13.0"), "gpu": True, "sensors": {"name": card}}
+    (folder / "environment.json").write_text(json.dumps(environment))
     (folder / "peaks.json").write_text(json.dumps(PEAKS))
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines) + cut_off)
@@ -54,12 +59,18 @@ def told(folder: Path, name: str, *lines: dict[str, Any], cut_off: str = "") -> 
 def test_a_ratio_more_than_a_twentieth_from_the_published_one_is_told(
     tmp_path: Path, ratio: float, holds: bool
 ) -> None:
-    published = [
-        one.ratio for one in ANCHORS if one.over == "sdpa_cudnn" and one.D == 128 and one.mask == "none"
-    ]
+    published = [one.ratio for one in ANCHORS if one.over == CUDNN and one.D == 128 and one.mask == "none"]
     assert published[0] == 1.61
     failed = told(tmp_path, "anchors-forward.jsonl", record(LONG, "sdpa_cudnn", ratio=ratio))
     assert [one.startswith(f"sdpa_cudnn on {LONG}") for one in failed] == ([] if holds else [True])
+
+
+def test_published_ratios_are_of_their_shapes_and_their_card_alone(tmp_path: Path) -> None:
+    assert told(tmp_path, "decode.jsonl", record(DECODE, "sdpa_cudnn", gbps=3900.0)) == []
+    slower = record(LONG, "sdpa_cudnn", ratio=1 / 1.40)
+    assert told(tmp_path, "anchors-forward.jsonl", slower, card="NVIDIA A100-SXM4-80GB") == []
+    named = record(LONG, "kernels_flash_attn3", ratio=1 / 1.40)
+    assert len(told(tmp_path, "anchors-forward.jsonl", slower, named)) == 2
 
 
 @pytest.mark.parametrize(("gbps", "holds"), [(3300.0, True), (3100.0, False)])

@@ -128,11 +128,21 @@ def supports_interpreted(case: Case, rule: Rule) -> str | None:
     return supports(case, rule)
 
 
+def _too_old() -> str | None:
+    import triton
+
+    # Older ones cache no choices of blocks either.
+    found = getattr(triton, "knobs", None)
+    return None if found else f"needs Triton 3.4 or later; this is {triton.__version__}"
+
+
 def available(device: str) -> str | None:
     """Return why there is no device for the kernels."""
     import torch
     import triton
 
+    if older := _too_old():
+        return older
     if triton.knobs.runtime.interpret:
         return "TRITON_INTERPRET is set, so Triton compiles nothing: unset it to run on a GPU"
     if not torch.cuda.is_available():
@@ -147,6 +157,8 @@ def available_interpreted(device: str) -> str | None:
     """Return why the interpreter is off."""
     import triton
 
+    if older := _too_old():
+        return older
     if triton.knobs.runtime.interpret:
         return None
     return "Triton compiles for GPUs only; TRITON_INTERPRET=1 checks its kernels on a CPU, in an interpreter"
