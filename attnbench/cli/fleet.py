@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from attnbench.types.fleet import Fleet
     from attnbench.types.formats import Format
 
-_AT_HOME = ("out", "resume", "plan", "benchmark_json", "on", "where", "each", *SHOWING)
-"""The parameters of ``run`` that are for the driver alone."""
+_AT_HOME = ("out", "resume", "plan", "benchmark_json", "on", "where", "each", "kept", *SHOWING)
+"""The parameters of ``run`` that are for the driver alone: units have cases of their own (``kept``)."""
 
 
 @click.command("fleet")
@@ -47,7 +47,7 @@ def command(on: str, where: tuple[str, ...], format_: Format) -> None:
     from attnbench.fleet.sites import sites_of
     from attnbench.fleet.units import packed
 
-    words = packed((), named_plugins())
+    words = packed((), (), named_plugins())
     with connected(load_plugins(), on) as fleet:
         sites = sites_of(fleet, words.facts(), where, lambda text: say(text, err=True))
         with ThreadPoolExecutor(len(sites)) as threads:
@@ -98,7 +98,7 @@ def measured_on(
     """Run a plan on the fleet that the options name; None if cases could not be measured, which it tells.
 
     Raises:
-        BadInput: ``--out`` is a folder, or as :func:`attnbench.fleet.run.run_on`.
+        BadInput: ``--out`` is a folder, ``--shard`` is given, or as :func:`attnbench.fleet.run.run_on`.
     """
     from attnbench.api import loaded
     from attnbench.fleet.run import run_on, units_folder
@@ -110,7 +110,10 @@ def measured_on(
         raise BadInput(
             f"--out {str(out)!r}: with --on, name a file, *.jsonl; the same command then continues it"
         )
-    words = packed(_words(ctx), named_plugins())
+    if chosen["shard"] is not None:
+        raise BadInput("--on divides the cases itself: leave out --shard")
+    arguments, options = _words(ctx)
+    words = packed(arguments, options, named_plugins())
     total = len(plan.cases)
     finished: list[str] = []
 
@@ -118,8 +121,10 @@ def measured_on(
     quiet = loudness() == "quiet"
 
     def done(site: Site, run: StoredRun) -> None:
-        for case in () if quiet else run.manifest.cases:
+        for case in run.manifest.cases:
             finished.append(case)
+            if quiet:
+                continue
             say(f"{len(finished)}/{total} {case}: {site.place.name}", err=True)
 
     try:
@@ -130,18 +135,22 @@ def measured_on(
                 tell=lambda text: say(text, err=True), done=done,
             )  # fmt: skip
     except KeyboardInterrupt:
-        note(f"what was measured is in {units_folder(out)}; the same command goes on with it")
+        if finished:
+            note(f"what was measured is in {units_folder(out)}; the same command goes on with it")
         raise
     if failed:
-        say(f"what was measured is in {units_folder(out)}; the same command tries the rest again", err=True)
+        if finished:
+            kept = f"what was measured is in {units_folder(out)}; the same command tries the rest again"
+            say(kept, err=True)
         return None
     return loaded(out, registry)
 
 
-def _words(ctx: click.Context) -> list[str]:
-    """Return the words of a command line that its units need, as the user gave them."""
+def _words(ctx: click.Context) -> tuple[list[str], list[str]]:
+    """Return the arguments and the options of a command line that its units need, as the user gave them."""
     values, _, _ = ctx.command.make_parser(ctx).parse_args(list(ctx.meta[GIVEN]))
-    words: list[str] = []
+    arguments: list[str] = []
+    options: list[str] = []
     for param in ctx.command.params:
         given = values.get(param.name or "")
         if given is None or param.name in (*_AT_HOME, "plugin"):
@@ -149,9 +158,10 @@ def _words(ctx: click.Context) -> list[str]:
         if isinstance(param, click.Option):
             option = max(param.opts, key=len)
             if param.is_flag:
-                words.append(option)
+                options.append(option)
             else:
-                words += [w for value in (given if param.multiple else [given]) for w in (option, str(value))]
+                values_of = given if param.multiple else [given]
+                options += [word for value in values_of for word in (option, str(value))]
         else:
-            words += map(str, given)
-    return words
+            arguments += map(str, given)
+    return arguments, options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event
 
@@ -34,7 +34,8 @@ def connect(address: str) -> Iterator[Fleet]:
 
     def run(place: Place, task: Task) -> Pieces:
         shown = {_VISIBLE: gpus[place.name]} if place.device == "cuda" else {}
-        with _lease(place.name):
+        # What measures nothing waits for nobody.
+        with _lease(place.name) if task.follow else nullcontext():
             yield from run_here(msgspec.structs.replace(task, variables=task.variables | shown), stop)
 
     try:

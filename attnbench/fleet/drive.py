@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Condition, Lock, Thread
 
 from attnbench.fleet.facts import check_given
-from attnbench.fleet.sites import Site, last_line, site_of
+from attnbench.fleet.sites import Site, last_line, pieces_of, site_of
 from attnbench.fleet.units import Unit, Words, complete_cases, keep_complete
 from attnbench.results.format import StoredRun, read_run
 from attnbench.types.errors import AttnbenchError, BadInput
@@ -119,7 +119,7 @@ class Driver:
         path = self._new_path()
         lost, why = False, "its file lacks records"
         try:
-            pieces = self.fleet.run(site.place, self.words.task(unit))
+            pieces = pieces_of(self.fleet, site.place, self.words.task(unit))
             checked = False
             with closing(pieces), path.open("ab") as file:
                 for piece in pieces:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from shutil import rmtree
 
 import msgspec
 
@@ -23,6 +22,8 @@ from attnbench.types.device import device_kind
 from attnbench.types.errors import BadInput, MeasuringFailed
 from attnbench.types.fleet import Device, Ended, Fleet
 from attnbench.types.words import count_of
+
+LOCK = "lock"
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 """One after the other: cases on the CPU need the machine of a card for themselves."""
@@ -57,6 +58,7 @@ def run_on(
     folder = units_folder(out)
     folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):
+        check_new(out)  # again: another driver may have ended meanwhile
         before = _measured_before(folder, plan, [site for those in chosen.values() for site in those])
         driver = Driver(fleet, words, folder, tell, done)
         for device, those in chosen.items():
@@ -68,8 +70,12 @@ def run_on(
                 queues[kind] = Queue(deque(divided(left, places)))
             driver.measure(queues, those)
         if not driver.failed:
-            merge(sorted(folder.glob("*.jsonl")), out)
-            rmtree(folder)
+            files = sorted(folder.glob("*.jsonl"))
+            merge(files, out)
+            for file in (*files, folder / LOCK):
+                file.unlink()
+            with suppress(OSError):
+                folder.rmdir()  # unless it holds what is not ours
     return driver.failed
 
 
@@ -107,7 +113,7 @@ def _held(folder: Path) -> Iterator[None]:
     """Hold the folder of a run, which two drivers must not fill at once."""
     import fcntl
 
-    with (folder / "lock").open("w") as file:
+    with (folder / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as busy:

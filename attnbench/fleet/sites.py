@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 
 import msgspec
 
 from attnbench.fleet.facts import Facts, kind_of
-from attnbench.types.errors import BadInput, MeasuringFailed
-from attnbench.types.fleet import Ended, Fleet, Place, PlaceLost, Task
+from attnbench.types.errors import AttnbenchError, BadInput, MeasuringFailed
+from attnbench.types.fleet import Ended, Fleet, Pieces, Place, PlaceLost, Task
 from attnbench.types.words import clean
 
 
@@ -29,9 +30,27 @@ class Site:
         return {"place": self.place.name, "cpu": self.facts.cpu, **gpu, **self.place.facts}
 
 
+def pieces_of(fleet: Fleet, place: Place, task: Task) -> Pieces:
+    """Run a task on a place, and yield its pieces.
+
+    Raises:
+        PlaceLost: the place went away, or its executor failed.
+    """
+    try:
+        with closing(fleet.run(place, task)) as pieces:
+            for piece in pieces:
+                if not isinstance(piece, bytes | Ended):
+                    raise PlaceLost(f"its executor yields a {type(piece).__name__} where bytes belong")
+                yield piece
+    except (PlaceLost, AttnbenchError):
+        raise
+    except Exception as failure:
+        raise PlaceLost(f"its executor failed: {type(failure).__name__}: {failure}") from failure
+
+
 def ask(fleet: Fleet, place: Place, task: Task) -> Ended:
     """Return the end of a task on a place; raises :class:`PlaceLost` if the place went away."""
-    for piece in fleet.run(place, task):
+    for piece in pieces_of(fleet, place, task):
         if isinstance(piece, Ended):
             return piece
     raise PlaceLost("the task ended without a word")
@@ -47,7 +66,10 @@ def site_of(fleet: Fleet, place: Place, task: Task) -> Site:
     ended = ask(fleet, place, task)
     if ended.status:
         raise MeasuringFailed(last_line(ended))
-    facts = msgspec.json.decode(ended.stdout, type=Facts)
+    try:
+        facts = msgspec.json.decode(ended.stdout, type=Facts)
+    except msgspec.MsgspecError as failure:
+        raise MeasuringFailed(f"its facts can't be read: {failure}") from failure
     return Site(place, facts, kind_of(facts, place.device))
 
 

@@ -81,8 +81,10 @@ class Words:
         return Task(("attnbench.fleet.facts", *self.plugins), self.files, "", _variables())
 
 
-def packed(words: Sequence[str], plugins: Sequence[str]) -> Words:
+def packed(arguments: Sequence[str], options: Sequence[str], plugins: Sequence[str]) -> Words:
     """Return the words of a command, with the content of suites and plugins that are files.
+
+    arguments: ids, suites and files of suites. options: all but --plugin.
 
     Raises:
         BadInput: a file can't be read.
@@ -101,10 +103,10 @@ def packed(words: Sequence[str], plugins: Sequence[str]) -> Words:
         files[name] = content
         return name
 
-    carried_words = [carried(word, ".toml") for word in words]
+    cases = [carried(word, ".toml") for word in arguments]
     carried_plugins = tuple(carried(word, ".py") for word in plugins)
-    options = [word for plugin in carried_plugins for word in ("--plugin", plugin)]
-    return Words((*carried_words, *options), files, carried_plugins)
+    loading = [word for plugin in carried_plugins for word in ("--plugin", plugin)]
+    return Words((*cases, *options, *loading), files, carried_plugins)
 
 
 def _variables() -> dict[str, str]:

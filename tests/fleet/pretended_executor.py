@@ -2,7 +2,7 @@
 
 Its address is one word: ``fine``, ``loses`` (the place that measures first is gone after its first case),
 ``loses_all`` (places go away as soon as a task sends a line), ``kills`` (the process that measures first is
-killed at its first line), ``unlike`` (``b`` has another torch).
+killed at its first line), ``raises`` (its code fails), ``unlike`` (``b`` has another torch).
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def connect(address: str) -> Iterator[Fleet]:
         (Path(folder) / "torch" / "__init__.py").write_text(TORCH)
 
         def run(place: Place, task: Task) -> Pieces:
+            if address == "raises":
+                raise RuntimeError("no such queue")
             if place.name in gone:
                 raise PlaceLost("its machine does not answer")
             if address == "unlike" and place.name == "b":

@@ -36,7 +36,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-def kept(out: Path) -> tuple[Record, ...]:
+def read(out: Path) -> tuple[Record, ...]:
     return attnbench.load(out, plugins=str(EXECUTOR)).records
 
 
@@ -50,21 +50,26 @@ def check_whole(records: tuple[Record, ...]) -> None:
 def test_the_devices_of_this_machine_measure_what_a_run_measures(tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
     other = tmp_path / "benchmark.json"
+    (tmp_path / "run.units").mkdir()
+    (tmp_path / "run.units" / "mine.txt").touch()
     status, stdout, stderr = ended(on("local", *WHOLE, "--benchmark-json", str(other), out=out))
     assert status == 0, stderr
-    check_whole(kept(out))
+    check_whole(read(out))
     assert len(json.loads(stdout)) == 6
-    assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "benchmark.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "run.units", "benchmark.json"}
+    assert [path.name for path in (tmp_path / "run.units").iterdir()] == ["mine.txt"]
     assert len(json.loads(other.read_text())["benchmarks"]) == 6
     assert "3/3 attention/dot/" in stderr
 
 
 def test_a_lost_machine_costs_the_case_under_way_which_runs_again(tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
-    status, _, stderr = ended(on("pretended:loses", *WHOLE, out=out, loud="--quiet"))
+    kept = [word for case in CASES for word in ("--case", case)]
+    note = ("--note", "for mine.toml")
+    status, _, stderr = ended(on("pretended:loses", *WHOLE, *kept, *note, out=out, loud="--quiet"))
     assert status == 0, stderr
     assert re.fullmatch(r"[ab]: lost \(its machine was switched off\); it is left out\n", stderr)
-    records = kept(out)
+    records = read(out)
     check_whole(records)
     again = {record.case for record in records if AGAIN in record.notes}
     assert len(again) == 2
@@ -76,7 +81,7 @@ def test_a_killed_process_is_lost_and_its_place_goes_on(tmp_path: Path) -> None:
     status, _, stderr = ended(on("pretended:kills", *WHOLE, out=out))
     assert status == 0, stderr
     assert ": lost (its process was killed by signal 9)\n" in stderr
-    check_whole(kept(out))
+    check_whole(read(out))
 
 
 @pytest.mark.slow
@@ -111,7 +116,7 @@ def test_the_same_command_goes_on_after_the_driver_was_killed(tmp_path: Path) ->
     until(lambda: not any(other.is_running() and other.status() != "zombie" for other in others))
     status, _, stderr = ended(on("local", *WHOLE, out=out))
     assert status == 0, stderr
-    check_whole(kept(out))
+    check_whole(read(out))
     assert not units.exists()
 
 
@@ -137,6 +142,7 @@ def test_units_of_another_run_are_kept_and_refused(tmp_path: Path) -> None:
         (("--where", "rack=three"), "--where rack=three leaves no place: rack can be one, two"),
         (("--where", "colour=red"), "--where colour=red leaves no place: no place has this fact"),
         (("--device", "cuda"), "3 cases on cuda, but no place has such a device"),
+        (("--shard", "1/1"), "--on divides the cases itself: leave out --shard"),
     ],
 )
 def test_a_choice_of_places_that_cannot_be_is_said(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -144,6 +150,13 @@ def test_a_choice_of_places_that_cannot_be_is_said(words: tuple[str, ...], said:
     assert status == 2
     assert said in stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_executor_that_fails_is_named(tmp_path: Path) -> None:
+    status, _, stderr = ended(on("pretended:raises", *WHOLE, out=tmp_path / "run.jsonl"))
+    assert status == 3
+    assert "a is left out: its executor failed: RuntimeError: no such queue\n" in stderr
+    assert "Traceback" not in stderr
 
 
 def test_an_unknown_executor_and_a_folder_are_refused(tmp_path: Path) -> None:
