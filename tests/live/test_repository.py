@@ -61,7 +61,7 @@ def test_a_shallow_clone_is_told_what_it_lacks(there: Project, tmp_path: Path) -
 
 
 def test_outside_of_a_repository(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is not in a git repository"):
+    with pytest.raises(BadInput, match="is not in a git working tree"):
         repository_of(tmp_path)
 
 
@@ -72,9 +72,9 @@ def test_without_a_commit(project: Install) -> None:
 
 def test_a_bare_repository_and_gits_own_folder(there: Project, tmp_path: Path) -> None:
     run_git(tmp_path, "clone", "--quiet", "--bare", str(there.repo), "bare")
-    with pytest.raises(BadInput, match=r"with files.*work tree"):
+    with pytest.raises(BadInput, match=r"working tree.*work tree"):
         repository_of(tmp_path / "bare")
-    with pytest.raises(BadInput, match=r"with files.*work tree"):
+    with pytest.raises(BadInput, match=r"working tree.*work tree"):
         repository_of(there.repo / ".git")
 
 
@@ -86,7 +86,7 @@ def test_without_git(there: Project, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gits_own_reason_is_handed_on(there: Project) -> None:
     (there.repo / ".git" / "config").write_text("[core\n")
-    with pytest.raises(BadInput, match=r"with files.*bad config"):
+    with pytest.raises(BadInput, match=r"working tree.*bad config"):
         repository_of(there.repo)
     with pytest.raises(GitFailed, match="bad config"):
         git(there.repo, "status")

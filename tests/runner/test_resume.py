@@ -31,7 +31,6 @@ from attnbench.types.case import Case
 from attnbench.types.errors import BadFile, BadInput
 from attnbench.types.record import PluginLine
 
-pytestmark = pytest.mark.usefixtures("servers_kept")
 NAMES = ("eager", "bmm", "fused_multihead")
 SETS = 2
 CHECKED, RECORDED = ["record", "case"], ["record", "record"]

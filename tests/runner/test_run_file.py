@@ -132,7 +132,7 @@ IMPOSSIBLE = (
         ((one_set(WHOLE), one_set(WHOLE)), "a second line for the set 0 of"),
         ((STRANGE,), "the manifest does not name the case"),
         ((ODD,), "the manifest does not name the backend"),
-        ((RECORD, MANIFEST), "a second manifest"),
+        ((RECORD, MANIFEST), "the run .* a second time"),
         *(((one_set(WHOLE, bad),), "a block without samples, or with impossible ones") for bad in IMPOSSIBLE),
     ],
 )
