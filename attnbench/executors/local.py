@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from threading import Event
 
@@ -35,7 +35,7 @@ def connect(address: str) -> Iterator[Fleet]:
     def run(place: Place, task: Task) -> Pieces:
         shown = {_VISIBLE: gpus[place.name]} if place.device == "cuda" else {}
         # What measures nothing waits for nobody.
-        with _lease(place.name) if task.follow else nullcontext():
+        with _lease(shown.get(_VISIBLE)) if task.follow else nullcontext():
             yield from run_here(msgspec.structs.replace(task, variables=task.variables | shown), stop)
 
     try:
@@ -45,13 +45,18 @@ def connect(address: str) -> Iterator[Fleet]:
 
 
 @contextmanager
-def _lease(device: str) -> Iterator[None]:
-    """Hold a device of this machine: other runs of this user with ``--on local`` wait for it."""
+def _lease(card: str | None) -> Iterator[None]:
+    """Hold a card, or the processor (None): other runs of this user with ``--on local`` wait for it.
+
+    Cards of one machine may work at the same time. Cases on the processor have the machine for themselves.
+    """
     import fcntl
 
-    path = Path(tempfile.gettempdir()) / f"attnbench-{os.getuid()}-{device}.lock"
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    locks = {"cpu": fcntl.LOCK_EX} if card is None else {"cpu": fcntl.LOCK_SH, f"gpu{card}": fcntl.LOCK_EX}
+    with ExitStack() as held:
+        for name, kind in locks.items():
+            path = Path(tempfile.gettempdir()) / f"attnbench-{os.getuid()}-{name.replace('/', '-')}.lock"
+            fcntl.flock(held.enter_context(path.open("w")), kind)
         yield
 
 

@@ -54,8 +54,8 @@ def connect(address: str) -> Iterator[Fleet]:
     def run(place: Place, task: Task) -> Pieces:
         node = node_of[place.name]
         on_node = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        # A case on the CPU has the node for itself.
-        needed: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0}
+        # A case on the CPU has the node for itself, also beside other drivers: one on a card takes some CPU.
+        needed: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0.01 if "CPU" in node["Resources"] else 0}
         if place.device == "cpu":
             needed = {"num_cpus": node["Resources"]["CPU"]}
         remote = ray.remote(max_retries=0, scheduling_strategy=on_node, **needed)(_there)
