@@ -114,17 +114,15 @@ def measured_on(
         raise BadInput("--on divides the cases itself: leave out --shard")
     arguments, options = _words(ctx)
     words = packed(arguments, options, named_plugins())
-    total = len(plan.cases)
+    folder, total = units_folder(out), len(plan.cases)
     finished: list[str] = []
 
     # Asked here, since the driver's threads have no context of click.
     quiet = loudness() == "quiet"
 
     def done(site: Site, run: StoredRun) -> None:
-        for case in run.manifest.cases:
+        for case in () if quiet else run.manifest.cases:
             finished.append(case)
-            if quiet:
-                continue
             say(f"{len(finished)}/{total} {case}: {site.place.name}", err=True)
 
     try:
@@ -135,15 +133,18 @@ def measured_on(
                 tell=lambda text: say(text, err=True), done=done,
             )  # fmt: skip
     except KeyboardInterrupt:
-        if finished:
-            note(f"what was measured is in {units_folder(out)}; the same command goes on with it")
+        if _has_lines(folder):
+            note(f"what was measured is in {folder}; the same command goes on with it")
         raise
     if failed:
-        if finished:
-            kept = f"what was measured is in {units_folder(out)}; the same command tries the rest again"
-            say(kept, err=True)
+        if _has_lines(folder):
+            say(f"what was measured is in {folder}; the same command tries the rest again", err=True)
         return None
     return loaded(out, registry)
+
+
+def _has_lines(folder: Path) -> bool:
+    return any(path.stat().st_size for path in folder.glob("*.jsonl"))
 
 
 def _words(ctx: click.Context) -> tuple[list[str], list[str]]:
