@@ -166,10 +166,12 @@ def test_quotients_are_sums_of_weighted_tanh(D: int) -> None:
 def test_products_are_those_of_matmul_wherever_the_factors_lie(n: int, K: int, m: int) -> None:
     left, right = torch.rand(1, n, K), torch.rand(1, m, K)
     expected = (left.double() @ right.double().mT).float()
+    # The bound on the error of a sum of K positive terms in float32, in any order, and of the last rounding.
+    rtol = (K + 1) * 2**-24
     for x in (left, left.mT.contiguous().mT):
         # The last has gaps between its rows.
         for y in (right, right.mT.contiguous().mT, torch.cat((right.mT, right.mT), 2)[..., :m].mT):
-            torch.testing.assert_close(product(x, y), expected)
+            torch.testing.assert_close(product(x, y), expected, rtol=rtol, atol=0)
     torch.testing.assert_close(product(left.double(), right.double()).float(), expected)
     torch.testing.assert_close(product(left.expand(3, -1, -1), right.expand(3, -1, -1))[2:], expected)
 
