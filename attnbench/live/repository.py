@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnbench.ipc.process import kill_group
 from attnbench.types.errors import BadInput
 from attnbench.types.words import clean, nearest
 
@@ -66,6 +68,9 @@ class GitFailed(Exception):  # noqa: N818
 def git(folder: Path, *words: str, index: Path | None = None) -> str:
     """Run git in a folder, and return its output. index: in place of the repository's.
 
+    git runs in a session of its own, so that Ctrl-C reaches this process alone, which then ends git and its
+    filters. An index that git leaves locked is a temporary one.
+
     Raises:
         GitFailed: git ends with an error. BadInput: git is not installed.
     """
@@ -81,11 +86,30 @@ def git(folder: Path, *words: str, index: Path | None = None) -> str:
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_LFS_SKIP_SMUDGE": "1",
     }
-    command = [program, "-C", str(folder), *settings, *words]
-    done = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if done.returncode != 0:
-        raise GitFailed(_reason(os.fsdecode(done.stderr)) or f"exit status {done.returncode}")
-    return os.fsdecode(done.stdout)
+    # A signal that came between the start of git and the next line would leave it running.
+    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, endings)
+    try:
+        process = subprocess.Popen(
+            [program, "-C", str(folder), *settings, *words],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            out, errors = process.communicate()
+        except BaseException:
+            kill_group(process.pid)
+            process.communicate()
+            raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if process.returncode != 0:
+        raise GitFailed(_reason(os.fsdecode(errors)) or f"exit status {process.returncode}")
+    return os.fsdecode(out)
 
 
 def _reason(errors: str) -> str:

@@ -29,8 +29,7 @@ with checkouts(repository_of(Path(sys.argv[1]))) as ours:
 
 
 def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Send a signal as a terminal does: to a process and those that it started."""
-    os.killpg(process.pid, how)
+    process.send_signal(how)
     process.communicate(timeout=60)
 
 
@@ -145,7 +144,6 @@ def test_a_checkout_is_ended_in_the_middle(busy: Project, own_temporary_folder: 
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,
     )
     assert readable(told), "the filter has not begun"
     filters = os.pidfd_open(int(os.read(told, 100)))
