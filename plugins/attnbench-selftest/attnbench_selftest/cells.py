@@ -12,10 +12,8 @@ from attnbench.stats.verdict import benjamini_hochberg, decide
 from attnbench.types.extensions import WORDS, SampleSets, VerdictRule, Word
 from attnbench.types.words import clean, one_line
 from attnbench_selftest.measure import Trial, samples
+from attnbench_selftest.plan import FAMILY
 from attnbench_selftest.rates import Count
-
-FAMILY = 40
-"""The number of cells of a run, in claims about runs."""
 
 
 class Peers:
@@ -62,10 +60,9 @@ class Cell:
         """The verdict where the cell is the whole run: the most readily given."""
         return self.word(self.comparison.p_value)
 
-    @property
-    def among(self) -> Word:
-        """The verdict where the cell is the only one of a run that differs: the hardest to get."""
-        return self.word(min(1.0, self.comparison.p_value * FAMILY))
+    def among(self, cells: int) -> Word:
+        """The verdict where only this cell of a run's ``cells`` differs: the hardest to get."""
+        return self.word(min(1.0, self.comparison.p_value * cells))
 
 
 def cells_of(trials: Iterable[Trial], contenders: Sequence[str], baseline: str, peers: Peers) -> list[Cell]:

@@ -31,6 +31,11 @@ SLOW_CALL_S = {2048: 0.2}
 SLOW_BUDGET_S = 0.05
 """That of a run: its nine repetitions are what a verdict has to do with."""
 
+FAMILY = 40
+"""The number of cells of a run, in claims about runs."""
+SLOW_FAMILY = 8
+"""The same where calls are slow: one case with nine backends, as users measure at such sizes."""
+
 SLOWER_AT_MOST = 0.002
 FAMILIES_AT_MOST = 0.01
 SAME_AT_LEAST = 0.95
@@ -67,6 +72,11 @@ class Part:
     def slow(self) -> bool:
         """Whether a call takes longer than the budget, so that nine repetitions have nine samples."""
         return self.length in SLOW_CALL_S
+
+    @property
+    def family(self) -> int:
+        """The number of cells of the run among which a planted slowdown must be found."""
+        return SLOW_FAMILY if self.slow else FAMILY
 
     @property
     def cases(self) -> tuple[Case, ...]:

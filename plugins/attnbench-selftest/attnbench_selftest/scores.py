@@ -11,7 +11,6 @@ from attnbench.stats.pairs import compare
 from attnbench.stats.sign_test import median_interval
 from attnbench.types.extensions import Word
 from attnbench_selftest.cells import (
-    FAMILY,
     Cell,
     Peers,
     adjusted_words,
@@ -21,7 +20,14 @@ from attnbench_selftest.cells import (
     peer_rates,
 )
 from attnbench_selftest.measure import Trial
-from attnbench_selftest.plan import FAMILIES_AT_MOST, FOUND_AT_LEAST, SAME_AT_LEAST, SLOWER_AT_MOST, Part
+from attnbench_selftest.plan import (
+    FAMILIES_AT_MOST,
+    FAMILY,
+    FOUND_AT_LEAST,
+    SAME_AT_LEAST,
+    SLOWER_AT_MOST,
+    Part,
+)
 from attnbench_selftest.rates import Count, Effect, Finding, Scored, rate, shared_baseline_effect
 
 Measured = Mapping[Part, Sequence[Trial]]
@@ -74,23 +80,21 @@ def score_aa(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
 
 def score_power(measured: Measured, as_planned: bool, peers: Peers) -> Scored:
     """How often planted slowdowns are called slower, each as the only cell that differs in a run."""
-    findings: list[Finding] = []
-    effects: list[Effect] = []
-    for part, trials in measured.items():
+
+    def found(part: Part, trials: Sequence[Trial]) -> Finding:
         cells = cells_of(trials, part.contenders[1:], part.contenders[0], peers)
-        findings.append(
-            rate(
-                f"+{part.percent} % found, {part}",
-                "at least",
-                FOUND_AT_LEAST[part.percent],
-                count(cells, lambda cell: cell.among == "slower"),
-                first=as_planned,
-                claims=len(measured),
-                peers=peer_rates([[cell] for cell in cells], "slower"),
-            )
+        return rate(
+            f"+{part.percent} % found among {part.family} cells, {part}",
+            "at least",
+            FOUND_AT_LEAST[part.percent],
+            count(cells, lambda cell: cell.among(part.family) == "slower"),
+            first=as_planned,
+            claims=len(measured),
+            peers=peer_rates([[cell] for cell in cells], "slower"),
         )
-        effects += _effect(part, trials)
-    return Scored(tuple(findings), tuple(effects))
+
+    effects = [effect for part, trials in measured.items() for effect in _effect(part, trials)]
+    return Scored(tuple(found(part, trials) for part, trials in measured.items()), tuple(effects))
 
 
 def _effect(part: Part, trials: Sequence[Trial]) -> list[Effect]:

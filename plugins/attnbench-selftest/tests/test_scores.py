@@ -47,5 +47,12 @@ def test_planted_slowdowns_are_found_and_missing_ones_refuted() -> None:
     assert exit_code(score_power({POWER: trials(POWER, alike())}, False, Peers(RULES)).findings) == 0
 
 
+def test_nine_repetitions_find_a_slow_call_in_a_case_of_nine_and_not_among_forty_cells() -> None:
+    names = ("copy_0", "plus10_0")
+    slow, quick = (Part(length, names, 0.05, 9, trials=1, together=1, percent=10) for length in (2048, 16))
+    found = [score_power({part: trials(part, slower_by(0.1))}, True, Peers(RULES)) for part in (slow, quick)]
+    assert [scored.findings[0].events for scored in found] == [1, 0]
+
+
 def test_nothing_measured_refutes_nothing() -> None:
     assert exit_code(score_aa({AA: []}, True, Peers(RULES)).findings) == 0
