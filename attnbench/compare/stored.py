@@ -30,8 +30,8 @@ from attnbench.stats.verdict import DELTA
 from attnbench.types.compared import Cell, Compared, ComparedCell, Measured, Outcome
 from attnbench.types.device import device_kind
 from attnbench.types.errors import BadInput
+from attnbench.types.gc_paused import gc_paused
 from attnbench.types.status import MEANING, Status
-from attnbench.types.uncollected import uncollected
 from attnbench.types.words import count_of
 
 Key = tuple[str, str]
@@ -116,7 +116,7 @@ def _sides(base: Sequence[Measured], new: Sequence[Measured]) -> dict[str, tuple
     return {"": (base, new)}
 
 
-@uncollected()
+@gc_paused()
 def compare_sides(
     base: Sequence[Measured],
     new: Sequence[Measured],

@@ -19,8 +19,8 @@ from attnbench.live.facts import Facts, Question
 from attnbench.live.imported import INTERPRETERS, Imported, measured_modules
 from attnbench.live.repository import Checkouts, Repository, checkouts, commit_of, repository_of
 from attnbench.plugins.registry import Registry
-from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import check_linux
+from attnbench.runner.processes import Interpreter
 from attnbench.types.errors import BadInput
 from attnbench.types.extensions import Source
 from attnbench.types.words import clean

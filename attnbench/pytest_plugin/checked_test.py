@@ -22,8 +22,8 @@ from attnbench.pytest_plugin import PAIR
 from attnbench.pytest_plugin.pairs import Pair, registry_of
 from attnbench.pytest_plugin.session_verifier import SessionVerifier
 from attnbench.runner.context import CaseContext
-from attnbench.runner.link import HelperLost, VerifierFailed, WorkerFailed
 from attnbench.runner.machine import check_threads
+from attnbench.runner.processes import HelperLost, VerifierFailed, WorkerFailed
 from attnbench.runner.repetitions import draw_places
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case

@@ -15,8 +15,8 @@ from attnbench.results.pytest_benchmark import read_pytest_benchmark
 from attnbench.stats.protocol import kept_over
 from attnbench.types.compared import Cell, Measured
 from attnbench.types.errors import BadCase, BadFile, go_on_words
+from attnbench.types.gc_paused import gc_paused
 from attnbench.types.record import CandidatePlan, CaseLine, Manifest, Record
-from attnbench.types.uncollected import uncollected
 
 
 def read_side(paths: Sequence[Path]) -> list[Measured]:
@@ -50,7 +50,7 @@ def _first_bytes(path: Path) -> bytes:
         raise BadFile(f"can't read {str(path)!r}: {failure.strerror}") from failure
 
 
-@uncollected()
+@gc_paused()
 def _read(path: Path) -> list[Measured]:
     """Read the runs of one file. Its first line tells its format."""
     if path.suffix == ".jsonl" or (path.is_file() and b'"kind"' in _first_bytes(path)):

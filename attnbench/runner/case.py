@@ -27,11 +27,11 @@ from attnbench.runner.check import (
     kernel_of,
 )
 from attnbench.runner.context import CaseContext, open_context
-from attnbench.runner.link import HelperLost, VerifierFailed, WorkerFailed
 from attnbench.runner.machine import sharing_note
 from attnbench.runner.outputs import MismatchFound
 from attnbench.runner.plan import plan_candidates
 from attnbench.runner.pool import Scale, WorkerPool
+from attnbench.runner.processes import HelperLost, VerifierFailed, WorkerFailed
 from attnbench.runner.progress import Clock
 from attnbench.stats.protocol import ORACLE_FLOPS, STRETCHES, TIMED_DRAWS
 from attnbench.stats.records import checked_record

@@ -18,9 +18,9 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN, WEIGHTS
 from attnbench.plugins.registry import Entry
 from attnbench.runner.context import CaseContext, give_draw, open_context, prepare_worker, score
-from attnbench.runner.link import ServerLost, VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.runner.outputs import MismatchFound, check_draw, check_draws, give_checked
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import ServerLost, VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.stats.protocol import ORACLE_FLOPS, can_be_forked
 from attnbench.types.arithmetic import UNIT, coarser
 from attnbench.types.backend import Backend

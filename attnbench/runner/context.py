@@ -12,8 +12,8 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.ipc.names import PLAIN
 from attnbench.plugins.registry import Entry
-from attnbench.runner.link import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import VerifierFailed, VerifierLink, WorkerFailed, WorkerLink
 from attnbench.types.backend import Backend
 from attnbench.types.extensions import Source
 

@@ -16,7 +16,7 @@ import msgspec
 from attnbench.ipc import messages as m
 from attnbench.ipc.names import CALLED_OFF
 from attnbench.runner.context import ArrayBlock
-from attnbench.runner.link import ServerLost, WorkerFailed, WorkerLink
+from attnbench.runner.processes import ServerLost, WorkerFailed, WorkerLink
 from attnbench.types.record import Block, CandidatePlan
 
 _CALLED_OFF_S = 10.0

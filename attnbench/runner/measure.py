@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from attnbench.runner.case import CaseRun, CheckedCase, check_case
 from attnbench.runner.check import Candidate
-from attnbench.runner.link import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import HelperLost, ServerLost, VerifierFailed
 from attnbench.runner.repetitions import RepetitionUnderWay
 from attnbench.runner.workers import TimedWorkers
 from attnbench.stats.interim import decided_candidates

@@ -13,8 +13,8 @@ from attnbench.ipc import messages as m
 from attnbench.ipc import verifier_messages as rm
 from attnbench.plugins.registry import Entry
 from attnbench.runner.context import ArrayBlock, CaseContext, give_draw, score
-from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import WorkerFailed, WorkerLink
 from attnbench.types.arithmetic import coarser
 from attnbench.types.backend import Backend
 from attnbench.types.case import output_shape

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from attnbench.ipc import messages as m
-from attnbench.runner.link import (
+from attnbench.runner.machine import allowed_cpus, split_cpus
+from attnbench.runner.options import Options
+from attnbench.runner.processes import (
     HERE,
     START_TIMEOUT_S,
     Interpreter,
@@ -19,8 +21,6 @@ from attnbench.runner.link import (
     WorkerLink,
     start_server,
 )
-from attnbench.runner.machine import allowed_cpus, split_cpus
-from attnbench.runner.options import Options
 from attnbench.types.case import Case
 from attnbench.types.errors import MeasuringFailed
 from attnbench.types.record import MachineScale

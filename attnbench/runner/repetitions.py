@@ -14,9 +14,9 @@ from attnbench.ipc import verifier_messages as rm
 from attnbench.runner.check import Candidate
 from attnbench.runner.context import ArrayBlock, CaseContext, Place, compared, give_draw
 from attnbench.runner.handoff import take_segment
-from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.plan import order_of_slots
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import WorkerFailed, WorkerLink
 from attnbench.runner.workers import TimedWorkers
 from attnbench.timing.warmup import BEFORE_SLOTS
 from attnbench.types.record import Block, CandidatePlan, Failure, SetLine

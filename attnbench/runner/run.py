@@ -19,11 +19,11 @@ from attnbench.plugins.registry import Entry, Registry
 from attnbench.results.format import RunWriter, StoredRun, check_new, new_run_path
 from attnbench.runner.case import CaseRun
 from attnbench.runner.forecast import RunPlan, groups_of
-from attnbench.runner.link import Interpreter
 from attnbench.runner.machine import allow_descriptors, check_threads, environment
 from attnbench.runner.measure import run_cases
 from attnbench.runner.options import options_of
 from attnbench.runner.pool import Scale, WorkerPool
+from attnbench.runner.processes import Interpreter
 from attnbench.runner.progress import Clock, Progress
 from attnbench.stats.interim import sets_before_look
 from attnbench.types.backend import Backend

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attnbench.runner.check import Candidate
 from attnbench.runner.context import CaseContext, prepare_worker
-from attnbench.runner.link import WorkerLink
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import WorkerLink
 from attnbench.stats.protocol import kept_over
 
 

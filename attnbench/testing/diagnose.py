@@ -18,7 +18,7 @@ from attnbench.inputs.kinds import DELIVERIES, FAMILIES, NORMAL, draw_family, fa
 from attnbench.ipc.messages import Prepare
 from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
 from attnbench.testing.advice import BY_FAMILY
-from attnbench.testing.apart import Diagnosed, Look
+from attnbench.testing.diagnosis_process import Diagnosed, Look
 from attnbench.testing.mistakes import mistakes_for
 from attnbench.testing.mistakes.parts import Mistake
 from attnbench.types.backend import Setup

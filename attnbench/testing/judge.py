@@ -15,8 +15,8 @@ from attnbench.plugins.sources import installed, named
 from attnbench.runner.forecast import RunPlan
 from attnbench.runner.options import Options, make_options
 from attnbench.runner.run import start_run
-from attnbench.testing.apart import Asked, Diagnosed, Unsteady, look
 from attnbench.testing.cases import Choice, ConformanceCase, absent, choose
+from attnbench.testing.diagnosis_process import Asked, Diagnosed, Unsteady, look
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.problems import findings_of, looks
 from attnbench.types.errors import BadInput

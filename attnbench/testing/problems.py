@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from attnbench.cases.ids import parse_case
 from attnbench.testing.advice import BY_CHECK, BY_FAMILY, RAISES_NOTHING
-from attnbench.testing.apart import Diagnosed, Look
+from attnbench.testing.diagnosis_process import Diagnosed, Look
 from attnbench.testing.findings import About, Finding
 from attnbench.types.backend import Backend
 from attnbench.types.case import Case, activation_shapes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attnbench.cases.layouts import reach_of
 from attnbench.cases.work import PADDED_TO_BYTES, pool_copies
 from attnbench.timing.sample import Call, CpuTimer, Sample, read_vitals, spent_since
-from attnbench.types.uncollected import uncollected
+from attnbench.types.gc_paused import gc_paused
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ class Pool:
         self.copies = pool_copies([x.nbytes for x in distinct], cache_bytes)
         self._stacks = [_stack(x, self.copies) for x in distinct]
         # Thousands of objects made here stay: the garbage collector must not visit them.
-        with uncollected():
+        with gc_paused():
             self.triples = self._triples(distinct)
             gc.freeze()
         self.refresh()

@@ -15,8 +15,8 @@ from attnbench.plugins.registry import load_registry
 from attnbench.runner.check import give_draw
 from attnbench.runner.context import CaseContext, open_context, prepare_worker
 from attnbench.runner.handoff import Segment, take_segment
-from attnbench.runner.link import WorkerLink
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import WorkerLink
 from attnbench.types.record import Accuracy, CandidatePlan
 
 ENOUGH_S = 60.0

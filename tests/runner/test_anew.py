@@ -13,9 +13,9 @@ from attnbench.ipc import messages as m
 from attnbench.ipc.shared_memory import pack
 from attnbench.plugins.registry import load_registry
 from attnbench.plugins.sources import installed, named
-from attnbench.runner.link import Interpreter, WorkerFailed, WorkerLink
 from attnbench.runner.options import Options
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import Interpreter, WorkerFailed, WorkerLink
 from attnbench.types.extensions import Source
 
 RULES = Source("rules", "attnbench.rules", "attnbench", "0")

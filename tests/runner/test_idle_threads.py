@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from bench import cpu_ns, open_bench, take
 
-from attnbench.runner.link import threads_of
 from attnbench.runner.machine import cpu_quota
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import threads_of
 
 CASE = "attention/dot/B1-H4-Lq256-Lk256-D64/none/float32/cpu/forward/threads2"
 

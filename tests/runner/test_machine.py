@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnbench.runner import machine
-from attnbench.runner.link import wait_until_ended
 from attnbench.runner.machine import (
     allowed_cpus,
     busy_warning,
@@ -27,6 +26,7 @@ from attnbench.runner.machine import (
     split_cpus,
     watch_cores,
 )
+from attnbench.runner.processes import wait_until_ended
 from attnbench.types.errors import BadInput
 
 

@@ -10,9 +10,9 @@ import pytest
 from run_parts import PLAIN, parent_of
 
 from attnbench.cases.ids import parse_case
-from attnbench.runner.link import WorkerFailed, WorkerLink, wait_until_ended
 from attnbench.runner.options import Options
 from attnbench.runner.pool import MOST_FAILURES, Scale, WorkerPool
+from attnbench.runner.processes import WorkerFailed, WorkerLink, wait_until_ended
 
 LAUNCHES = Options().launches
 CASE = parse_case(PLAIN)

@@ -14,12 +14,12 @@ from attnbench.cases.ids import parse_case
 from attnbench.cases.work import too_large
 from attnbench.plugins.registry import load_registry
 from attnbench.runner import case as case_module
-from attnbench.runner import link
+from attnbench.runner import processes
 from attnbench.runner.forecast import RunPlan
-from attnbench.runner.link import wait_until_ended
 from attnbench.runner.machine import allowed_cpus
 from attnbench.runner.options import Options
 from attnbench.runner.pool import Scale, ServerKey, WorkerPool
+from attnbench.runner.processes import wait_until_ended
 
 LARGE = "attention/dot/B1-H4-Lq512-Lk512-D64/none/float32/cpu/forward"
 
@@ -126,8 +126,8 @@ def test_candidates_are_pinned_to_one_core_and_put_first_there_if_the_system_all
 
     cores, mine = allowed_cpus(), os.getpriority(os.PRIO_PROCESS, 0)
     if not allowed:
-        monkeypatch.setattr(link.os, "setpriority", refuse)
-    highest = link.HIGHEST_PRIORITY if allowed and may_raise_priorities() else mine
+        monkeypatch.setattr(processes.os, "setpriority", refuse)
+    highest = processes.HIGHEST_PRIORITY if allowed and may_raise_priorities() else mine
     notes = tmp_path / "notes"
     notes.mkdir()
     monkeypatch.setenv("ODD_NOTES", str(notes))
@@ -144,7 +144,7 @@ def may_raise_priorities() -> bool:
     pid = os.fork()
     if pid == 0:
         try:
-            os.setpriority(os.PRIO_PROCESS, 0, link.HIGHEST_PRIORITY)
+            os.setpriority(os.PRIO_PROCESS, 0, processes.HIGHEST_PRIORITY)
         except OSError:
             os._exit(1)
         os._exit(0)

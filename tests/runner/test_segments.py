@@ -12,8 +12,8 @@ from bench import ENOUGH_S, Bench, cpu_ns, open_bench, take
 
 from attnbench.ipc import messages as m
 from attnbench.runner import handoff
-from attnbench.runner.link import WorkerFailed, WorkerLink
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import WorkerFailed, WorkerLink
 from attnbench.types.record import Block
 
 

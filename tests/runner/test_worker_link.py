@@ -14,10 +14,10 @@ import pytest
 
 from attnbench.ipc import messages as m
 from attnbench.ipc.channel import socket_pair
-from attnbench.runner import link as link_module
-from attnbench.runner.link import WorkerFailed, WorkerLink, start_process
+from attnbench.runner import processes
 from attnbench.runner.machine import allowed_cpus
 from attnbench.runner.pool import WorkerPool
+from attnbench.runner.processes import WorkerFailed, WorkerLink, start_process
 
 ENOUGH_S = 60
 
@@ -45,7 +45,7 @@ def failure_of(link: WorkerLink, timeout_s: float = ENOUGH_S) -> WorkerFailed:
 def test_a_kill_that_the_system_counts_as_out_of_memory_is_called_so(
     prepared_worker: WorkerLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "oom_kills", lambda: 2**62)
+    monkeypatch.setattr(processes, "oom_kills", lambda: 2**62)
     os.kill(prepared_worker.pid, signal.SIGKILL)
     failed = failure_of(prepared_worker)
     assert failed.status == "out_of_memory"
@@ -55,10 +55,10 @@ def test_a_kill_that_the_system_counts_as_out_of_memory_is_called_so(
 def test_a_child_is_of_the_group_of_its_template_and_ends_with_it(prepared_worker: WorkerLink) -> None:
     timed = prepared_worker.fork(timed=True, cpus=allowed_cpus())
     grandchild = timed.fork(timed=True, cpus=allowed_cpus())
-    processes = [psutil.Process(link.pid) for link in (prepared_worker, timed, grandchild)]
-    assert {os.getpgid(p.pid) for p in processes} == {prepared_worker.pid}
+    started = [psutil.Process(link.pid) for link in (prepared_worker, timed, grandchild)]
+    assert {os.getpgid(p.pid) for p in started} == {prepared_worker.pid}
     prepared_worker.kill()
-    assert psutil.wait_procs(processes, timeout=ENOUGH_S)[1] == []
+    assert psutil.wait_procs(started, timeout=ENOUGH_S)[1] == []
     assert failure_of(timed).status == failure_of(grandchild).status == "crashed"
 
 
@@ -84,7 +84,7 @@ def test_every_thread_of_a_worker_is_pinned_and_put_first(prepared_worker: Worke
         assert [os.sched_getaffinity(thread) for thread in threads] == [{core}] * 2
         if allowed:
             nice = [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads]
-            assert nice == [link_module.HIGHEST_PRIORITY] * 2
+            assert nice == [processes.HIGHEST_PRIORITY] * 2
         # It is in our session, which is the user's: that is not put before all others.
         assert autogroup() == before
         two_threads.kill()

@@ -12,8 +12,8 @@ import wrong_answers as tries
 from attnbench.cases.ids import parse_case
 from attnbench.plugins.registry import Registry, load_wanted
 from attnbench.plugins.sources import named
-from attnbench.testing.apart import Asked, Diagnosed, Look, Unsteady, look
 from attnbench.testing.diagnose import diagnose, places, unsteady
+from attnbench.testing.diagnosis_process import Asked, Diagnosed, Look, Unsteady, look
 
 SOURCE = named(tries.__file__)
 PLAIN = "attention/scaled_dot/B2-H2-Lq17-Lk17-D16/none/float32/cpu/forward"

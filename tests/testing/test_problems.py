@@ -8,7 +8,7 @@ import pytest
 
 from attnbench import Backend
 from attnbench.plugins.registry import load_registry
-from attnbench.testing.apart import Diagnosed
+from attnbench.testing.diagnosis_process import Diagnosed
 from attnbench.testing.findings import Counts, Finding, NotConforming, Report, merged
 from attnbench.testing.judge import rules_in
 from attnbench.testing.problems import MOST_LOOKS, findings_of, looks, shared

@@ -18,7 +18,7 @@ from attnbench.ipc import messages as m
 from attnbench.ipc.names import ACTIVATIONS, UPSTREAM, parameter_names
 from attnbench.ipc.shared_memory import pack, unpack
 from attnbench.rules import attnbench_rules
-from attnbench.runner.link import WorkerLink
+from attnbench.runner.processes import WorkerLink
 from attnbench.types.case import Case
 from attnbench.types.extensions import Source
 

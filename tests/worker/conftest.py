@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from asked import OUTSPOKEN, Asked, New
 
-from attnbench.runner.link import WorkerLink, start_server
+from attnbench.runner.processes import WorkerLink, start_server
 from attnbench.types.extensions import Source
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, Asked, New
 
-from attnbench.runner.link import WorkerFailed
+from attnbench.runner.processes import WorkerFailed
 from attnbench.types.extensions import Source
 
 SMALL = "attention/dot/B2-H2-L8-D4/none/float32"

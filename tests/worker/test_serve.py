@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from asked import BUILT_IN_BACKENDS, OUTSPOKEN, Asked, New, attend
 
-from attnbench.runner.link import WorkerFailed
+from attnbench.runner.processes import WorkerFailed
 from attnbench.types.extensions import Source
 
 SMALL = "attention/dot/B2-H2-Lq3-Lk5-D4-Dv4/none/float32"

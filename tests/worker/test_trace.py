@@ -7,7 +7,7 @@ import torch
 from asked import BUILT_IN_BACKENDS, ENOUGH_S, Asked, New
 
 from attnbench.ipc import messages as m
-from attnbench.runner.link import WorkerFailed
+from attnbench.runner.processes import WorkerFailed
 from attnbench.types.extensions import Source
 from attnbench.worker.trace import (
     NOTHING,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from asked import Asked, ends
 
-from attnbench.runner.link import start_server
 from attnbench.runner.machine import thread_environment
+from attnbench.runner.processes import start_server
 from attnbench.worker.server import HUGE_BYTES, collapse_memory
 
 CASE = "attention/dot/B1-H1-L4-D4/none/float32/cpu/forward"
@@ -62,7 +62,7 @@ def test_memory_is_collapsed_and_keeps_its_values() -> None:
 
 PARENT = """
 import os, sys
-from attnbench.runner.link import start_process, start_server
+from attnbench.runner.processes import start_process, start_server
 
 cpus = tuple(os.sched_getaffinity(0))
 server = start_server(2)

@@ -1,7 +1,7 @@
 """A process of its own for a close look at a backend, since a backend may end its process.
 
-``python -m attnbench.testing.apart`` reads one :class:`Asked` as JSON and writes a :class:`Reply` a line as
-soon as it is known. A process that ends early loses only the reply it was working on.
+``python -m attnbench.testing.diagnosis_process`` reads one :class:`Asked` as JSON and writes a
+:class:`Reply` a line as soon as it is known. A process that ends early loses only the reply it worked on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def look(asked: Asked) -> list[Reply]:
     replies: list[Reply] = []
     question = msgspec.json.encode(asked)
     _, written, _ = answer_of(
-        sys.executable, "attnbench.testing.apart", {"OMP_NUM_THREADS": "1"}, question, limit_s
+        sys.executable, "attnbench.testing.diagnosis_process", {"OMP_NUM_THREADS": "1"}, question, limit_s
     )
     for line in written.splitlines():
         try:
