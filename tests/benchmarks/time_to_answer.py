@@ -4,8 +4,8 @@ Run on a quiet machine::
 
     python tests/benchmarks/time_to_answer.py [--runs 3] [--empty-caches] [WORDS...]
 
-WORDS: of ``attnbench run``; without any, the suite smoke and then long cases, which are L = 1024 and 2048,
-causal or not, with six backends. --empty-caches: compile anew in each run, as on a new machine.
+WORDS: of ``attnbench run``; without any, the suite smoke, then L = 1024 and 2048, then L = 4096, causal or
+not, with six backends. --empty-caches: compile anew in each run, as on a new machine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from pathlib import Path
 from attnbench.api import load
 from attnbench.results.format import read_run
 
-LONG = [
-    f"attention/scaled_dot/H8-L{length}-D64/{mask}" for length in (1024, 2048) for mask in ("none", "causal")
-]
 SIX = ("eager", "sdpa_flash", "sdpa_math", "bmm", "per_head_loop", "flex")
-RUNS = {
-    "smoke": ["smoke"],
-    "long cases": [*LONG, *(word for name in SIX for word in ("--backend", name))],
-}
+
+
+def lengths(*of: int) -> list[str]:
+    """Return the words that measure cases of these lengths, causal or not, with six backends."""
+    cases = [f"attention/scaled_dot/H8-L{length}-D64/{mask}" for length in of for mask in ("none", "causal")]
+    return [*cases, *(word for name in SIX for word in ("--backend", name))]
+
+
+RUNS = {"smoke": ["smoke"], "L = 1024 and 2048": lengths(1024, 2048), "L = 4096": lengths(4096)}
 DECIDED_BEYOND = 1.3
 
 
