@@ -10,13 +10,18 @@ import sys
 import time
 from importlib.metadata import distributions
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+import campaign
 import psutil
 import pytest
 import torch
 from device import NEEDED
 from findings import ANCHORS, CUDNN, summary
+from hypothesis import given
+from hypothesis import strategies as st
 from steps import FUSED, Step, steps
 from tree import use_tree
 
@@ -134,6 +139,49 @@ def test_backends_that_are_not_installed_are_not_asked_for() -> None:
 
     (anchors,) = (step for step in steps("cuda", ("sdpa_flash", "eager")) if step.name == "anchors-forward")
     assert asked(anchors) == {"sdpa_flash"}
+
+
+class PretendedVisit:
+    """Steps that take the seconds that they need, on a clock of their own."""
+
+    device = "cpu"
+
+    def __init__(self, needs: dict[str, float]) -> None:
+        self.needs, self.now = needs, 0.0
+        self.state: dict[str, Any] = {}
+        self.got: dict[str, list[float]] = {}
+
+    def write(self, planned: tuple[Step, ...]) -> None:
+        pass
+
+    def done(self, step: Step) -> bool:
+        return step.name in self.state and not self.state[step.name]["stopped"]
+
+    def make(self, step: Step, most_s: float) -> None:
+        before = self.got.setdefault(step.name, [])
+        needed = self.needs[step.name] - (0 if step.kind == "selftest" else sum(before))
+        before.append(min(needed, most_s))
+        self.now += before[-1]
+        self.state[step.name] = {"stopped": needed > most_s, "seconds": before[-1]}
+
+
+REACHED = CARD[: [step.name for step in CARD].index("judge") + 1]
+
+
+@given(st.lists(st.floats(1, 400), min_size=len(CARD), max_size=len(CARD)), st.floats(1, 20))
+def test_one_visit_reaches_all_steps_up_to_the_judge_and_later_ones_end_them(
+    needs: list[float], environment: float
+) -> None:
+    visit = PretendedVisit({step.name: s for step, s in zip(CARD, [environment, *needs[1:]], strict=True)})
+    with patch.object(campaign, "time", SimpleNamespace(monotonic=lambda: visit.now)):
+        for number in range(15):
+            end = visit.now + campaign.SECONDS - campaign.PAGE_S
+            campaign._visited(visit, CARD, end)  # type: ignore[arg-type]
+            assert visit.now <= end
+            assert number or visit.got.keys() >= {step.name for step in REACHED}
+    assert all(visit.done(step) for step in CARD)
+    for step in (step for step in CARD if step.kind == "selftest"):
+        assert visit.got[step.name] == sorted(visit.got[step.name])
 
 
 def test_a_plain_copy_of_the_tree_has_the_entry_points_of_an_installation(tmp_path: Path) -> None:
@@ -259,6 +307,15 @@ def test_without_a_device_each_visit_looks_for_one_and_ends(tmp_path: Path) -> N
         assert not (tmp_path / "out" / "steps" / "peaks.json").exists()
 
 
+def test_a_page_that_cant_be_written_is_told(tmp_path: Path) -> None:
+    went(tmp_path, "--dry", *NOTHING)
+    (tmp_path / "out" / "steps" / "half.jsonl").write_text("{}\n{}\n")
+    code, out, _ = went(tmp_path, "--dry", *NOTHING)
+    assert code == 1
+    assert "## What does not hold\n\n- page.html was not written: " in out
+    assert not (tmp_path / "out" / "page.html").exists()
+
+
 def test_a_full_disk_is_a_sentence_and_the_next_visit_goes_on(tmp_path: Path) -> None:
     went(tmp_path, "--dry", *NOTHING)
     summary = tmp_path / "out" / "summary.md"
@@ -279,7 +336,7 @@ def test_files_that_a_kill_cut_off_are_made_again(tmp_path: Path) -> None:
         (folder / name).write_text('{"kind": "manifest"}\n{"gpu": tr')
     code, out, err = went(tmp_path, "--dry", *NOTHING)
     assert (code, err) == (1, "")
-    assert "not done yet: environment, peaks, half" in out
+    assert "not done yet: environment, peaks, edges-1" in out
 
 
 @pytest.mark.slow
