@@ -15,10 +15,11 @@ from typing import Any
 from unittest.mock import patch
 
 import campaign
+import device
 import psutil
 import pytest
 import torch
-from device import NEEDED
+from device import NEEDED, sensors
 from findings import ANCHORS, CUDNN, summary
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,12 +246,40 @@ def pretend_card(folder: Path, name: str) -> dict[str, str]:
     program = folder / f"bin-{name}" / "nvidia-smi"
     program.parent.mkdir()
     cells = ", ".join([name, *["1"] * 10]) if name else "No devices were found"
-    program.write_text(f"#!/bin/sh\necho '{cells}'\n")
+    program.write_text(f'#!/bin/sh\necho "{cells}"\n')
     program.chmod(0o755)
     return os.environ | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 NOTHING = ("--seconds", "0")
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"), [((0, 0, 0), "0000:3B:00.0"), ((100, 0, 0), "0"), ((0, 101, 0), "0"), (None, "0")]
+)
+def test_the_card_that_is_asked_is_the_first_that_cuda_shows(
+    status: tuple[int, int, int] | None, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi and CUDA_VISIBLE_DEVICES count cards in other orders."""
+
+    def driver(name: str) -> SimpleNamespace:
+        if status is None:
+            raise OSError(f"{name}: cannot open shared object file")
+
+        def get(number: Any, place: int) -> int:
+            number._obj.value = 5
+            return status[1]
+
+        def address(text: Any, size: int, number: Any) -> int:
+            assert (size, number.value) == (32, 5)
+            text.value = b"0000:3B:00.0"
+            return status[2]
+
+        return SimpleNamespace(cuInit=lambda flags: status[0], cuDeviceGet=get, cuDeviceGetPCIBusId=address)
+
+    monkeypatch.setattr(device, "ctypes", SimpleNamespace(**vars(device.ctypes) | {"CDLL": driver}))
+    monkeypatch.setenv("PATH", pretend_card(tmp_path, "$3")["PATH"])
+    assert sensors()["name"] == f"--id={asked}"
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
