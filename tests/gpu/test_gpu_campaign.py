@@ -15,11 +15,12 @@ from typing import Any
 from unittest.mock import patch
 
 import campaign
-import device
+import device as facts
 import psutil
 import pytest
 import torch
 from device import NEEDED, sensors
+from fake_cuda import FakeCuda
 from findings import ANCHORS, CUDNN, summary
 from hypothesis import given
 from hypothesis import strategies as st
@@ -277,9 +278,58 @@ def test_the_card_that_is_asked_is_the_first_that_cuda_shows(
 
         return SimpleNamespace(cuInit=lambda flags: status[0], cuDeviceGet=get, cuDeviceGetPCIBusId=address)
 
-    monkeypatch.setattr(device, "ctypes", SimpleNamespace(**vars(device.ctypes) | {"CDLL": driver}))
+    monkeypatch.setattr(facts, "ctypes", SimpleNamespace(**vars(facts.ctypes) | {"CDLL": driver}))
     monkeypatch.setenv("PATH", pretend_card(tmp_path, "$3")["PATH"])
     assert sensors()["name"] == f"--id={asked}"
+
+
+MEASURED = """
+import sys, torch
+import device, json
+
+device.SIDE, device.COPY_BYTES, device.WARM_S, device.SAMPLES = 64, 2**16, 0.0, 2
+torch.backends.cudnn.version = lambda: 90100
+json.dump([device.environment("cuda"), device.peaks("cuda")], sys.stdout)
+"""
+
+
+def test_the_facts_and_the_peaks_are_those_of_the_device() -> None:
+    """The words ``import sys, torch`` have torch pretend one."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(HERE / "pretended"), str(HERE)))},
+    )  # fmt: skip
+    environment, peaks = json.loads(done.stdout)
+    assert environment["gpu"]
+    assert environment["reach_device_s"] > 0
+    told = ("card", "capability", "processors", "l2_bytes", "memory_bytes", "cudnn")
+    assert [environment[key] for key in told] == ["a pretended device", "9.0", 1, 2**20, 2**24, 90100]
+    assert (peaks["side"], peaks["copy_bytes"]) == (64, 2**16)
+    assert {word: rate > 0 for word, rate in peaks["gemm_tflops"].items()} == {
+        "float16": True,
+        "bfloat16": True,
+    }
+    assert peaks["copy_gbps"] > 0
+
+
+@given(
+    st.lists(st.integers(10_000, 10**7), min_size=facts.SAMPLES, max_size=facts.SAMPLES),
+    st.integers(0, 10**7),
+)
+def test_the_peaks_are_taken_from_the_time_of_the_device_after_warm_calls(
+    lengths: list[int], warm_ns: int
+) -> None:
+    """Each call has ended before the next is launched, so that none waits for another."""
+    cuda, upcoming = FakeCuda(launch_ns=0), iter([warm_ns, *lengths])
+
+    def call() -> None:
+        assert cuda.idle
+        cuda.kernel(next(upcoming))
+
+    clock = SimpleNamespace(perf_counter=lambda: float(len(cuda.worked)))
+    with patch.object(torch, "cuda", cuda), patch.multiple(facts, time=clock, WARM_S=1.0):
+        taken = facts._seconds(call, "cuda")
+    assert taken == pytest.approx([ns / 1e9 for ns in lengths])
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
