@@ -345,6 +345,20 @@ def test_short_work_on_another_stream_adds_up_where_no_output_can_be_cleared() -
     assert sample.wall_ns >= 4 * 6_000
 
 
+def test_a_call_whose_output_cant_be_written_is_captured() -> None:
+    """As one that is expanded, whose elements share memory."""
+
+    def refuse(output: Any) -> None:
+        raise RuntimeError("more than one element refers to a single memory location")
+
+    cuda = FakeCuda()
+    take = CudaTimer(cuda, cuda.overwrite, cold=False, clear=refuse, now_ns=cuda.now_ns)
+    call = squaring(cuda, [6_000])
+    for _ in range(3):
+        sample, _ = take(call, A_CELL, B, C, 4)
+    assert (take.mode, take.refused, sample.wall_ns) == ("batch", "", 4 * 6_000)
+
+
 def test_a_device_that_states_no_cache_is_flushed_by_more_than_any_has() -> None:
     cuda = FakeCuda(l2_bytes=0)
     timer(cuda, cold=True)(squaring(cuda, [1_000]), A_CELL, B, C, 2)
