@@ -63,6 +63,9 @@ def capture(
 
 
 LOOKED_AT_CALLS = 8
+LOOKS = 3
+"""Work on other streams shows in every look; a busy host is late in some of them."""
+
 _EAGER = 0
 STRAY_FROM_NS = 20_000
 """A longer wait for the device after the end of its stream means work on other streams."""
@@ -205,17 +208,25 @@ class CudaTimer:
         """
         of = (call, a, b, c)
         if len(self._of) != len(of) or any(x is not y for x, y in zip(self._of, of, strict=True)):
-            self._of, self._uses, self._strays, self._captured, self.refused = of, 0, False, {}, ""
+            if self._strays or not self._of or self._of[0] is not call:
+                # A call that can't be captured is not tried again on other inputs.
+                self.refused = ""
+            self._of, self._uses, self._strays, self._captured = of, 0, False, {}
             self._launch_ns = {_EAGER: _FIRST_LAUNCH_NS}
         self._uses += 1
         if self._uses == 2:
             self._cuda.synchronize()
-            end = self._cuda.Event(enable_timing=True)
-            self.warm(call, a, b, c, LOOKED_AT_CALLS)
-            end.record()
-            self._strays = self._tail_ns(end) > STRAY_FROM_NS or self._escapes_capture(call, a, b, c)
+            late = all(self._ends_late(call, a, b, c) for _ in repeat(None, LOOKS))
+            self._strays = late or self._escapes_capture(call, a, b, c)
             if self._strays:
                 self.refused = "it leaves work on other streams"
+
+    def _ends_late(self, call: Call, a: Any, b: Any, c: Any) -> bool:
+        """Return whether the device works on after the end of the stream that a few calls were made on."""
+        end = self._cuda.Event(enable_timing=True)
+        self.warm(call, a, b, c, LOOKED_AT_CALLS)
+        end.record()
+        return self._tail_ns(end) > STRAY_FROM_NS
 
     def _escapes_capture(self, call: Call, a: Any, b: Any, c: Any) -> bool:
         """Return whether a replay of the captured call leaves its output as it was.
@@ -225,8 +236,10 @@ class CudaTimer:
         """
         if self.refused or self._clear is None or not self._captures:
             return False
+        captured = self._try_capture(call, a, b, c, 1)
+        if captured is None:
+            return False
         try:
-            captured = capture(self._cuda, call, a, b, c, 1, self._now_ns)
             still_cleared = self._clear(captured.output)
             if still_cleared is None:
                 return False
@@ -234,7 +247,7 @@ class CudaTimer:
             self._cuda.synchronize()
             return still_cleared()
         except Exception:
-            # Any exception, as in _capture: a call that can't be captured is launched.
+            # Any exception: some outputs can't be written.
             return False
 
     def _tail_ns(self, end: Any) -> int:
@@ -275,14 +288,20 @@ class CudaTimer:
     def _capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured | None:
         """Return graphs of that many calls, captured once; None where capturing failed before."""
         if calls not in self._captured and not self.refused:
-            try:
-                self._captured[calls] = capture(self._cuda, call, a, b, c, calls, self._now_ns)
-                self._launch_ns[calls] = self._captured[calls].launch_ns
-            except Exception as failure:
-                # Any exception: a call that waits for the device raises its own. Launching a wrong call
-                # raises it again.
-                self.refused = f"{type(failure).__name__}: {failure}"
+            captured = self._try_capture(call, a, b, c, calls)
+            if captured is not None:
+                self._captured[calls], self._launch_ns[calls] = captured, captured.launch_ns
         return None if self.refused else self._captured[calls]
+
+    def _try_capture(self, call: Call, a: Any, b: Any, c: Any, calls: int) -> Captured | None:
+        """Return graphs of that many calls; None, with the reason in ``refused``, where capturing fails."""
+        try:
+            return capture(self._cuda, call, a, b, c, calls, self._now_ns)
+        except Exception as failure:
+            # Any exception: a call that waits for the device raises its own. Launching a wrong call
+            # raises it again.
+            self.refused = f"{type(failure).__name__}: {failure}"
+            return None
 
     def _clock_mhz(self) -> int:
         if not self._can_tell_clock:

@@ -144,9 +144,12 @@ class Visit:
             old.unlink()
         return [*attnbench, "selftest", *step.words, "--keep", str(runs), "--json", str(file)]
 
-    def write(self, planned: Sequence[Step]) -> list[str]:
-        """Write the summary and pack the files of all steps; return what does not hold."""
-        text, failed = summary(self.work, planned, self.state, self.device)
+    def write(self, planned: Sequence[Step], no_page: str = "") -> list[str]:
+        """Write the summary and pack the files of all steps; return what does not hold.
+
+        no_page: why there is no page.
+        """
+        text, failed = summary(self.work, planned, self.state, self.device, no_page)
         (self.out / "summary.md").write_text(text, "utf-8")
         new = self.archive.with_name("new-steps.tar.gz")
         with tarfile.open(new, "w:gz") as packed:
@@ -155,14 +158,17 @@ class Visit:
         new.replace(self.archive)
         return failed
 
-    def page(self) -> None:
-        """Write a page of all run files, where its packages are there."""
+    def page(self) -> str:
+        """Write a page of all run files; return why that failed, "" where it did not."""
         runs = [str(path) for path in sorted(self.work.glob("*.jsonl")) if _text(path).count("\n") > 1]
-        if runs:
-            html = str(self.out / "page.html")
-            with (self.work / "page.log").open("w", encoding="utf-8") as log:
-                words = [sys.executable, "-m", "attnbench", "report", *runs, "--html", html]
-                _finished(words, self.env, log, PAGE_S)
+        if not runs:
+            return ""
+        html, noted = str(self.out / "page.html"), self.work / "page.log"
+        with noted.open("w", encoding="utf-8") as log:
+            words = [sys.executable, "-m", "attnbench", "report", *runs, "--html", html]
+            code, stopped = _finished(words, self.env, log, PAGE_S)
+        reason = f"it took more than {PAGE_S:.0f} s" if stopped else last_line(_text(noted))
+        return f"page.html was not written: {reason}" if code else ""
 
 
 def _locked(folder: Path) -> int:
@@ -226,11 +232,17 @@ def _visited(visit: Visit, planned: Sequence[Step], end: float) -> None:
     for limited in (True, False):
         for step in planned:
             left = end - time.monotonic()
-            cut_off = visit.state.get(step.name, {}).get("stopped", False)
-            if visit.done(step) or left < LEAST_S or not (limited or cut_off):
+            before = visit.state.get(step.name, {})
+            cut_off = before.get("stopped", False)
+            had_s = before["seconds"] if cut_off else 0.0
+            # More than before, since a case whose check was cut off begins anew.
+            most_s = min(max(step.most_s, 2 * had_s), left) if limited else left
+            # A self-test begins anew as a whole: in less time than before it would find less.
+            least_s = max(LEAST_S, had_s if step.kind == "selftest" else 0.0)
+            if visit.done(step) or most_s < least_s or not (limited or cut_off):
                 continue
             print(f"{left:4.0f} s left: {step.name}", flush=True)
-            visit.make(step, min(step.most_s, left) if limited else left)
+            visit.make(step, most_s)
             visit.write(planned)
             if step.name == "environment" and visit.device == "cuda" and not visit.reached:
                 return
@@ -284,7 +296,8 @@ def _visit(asked: argparse.Namespace, out: Path, device: str, site: Path, end: f
     finally:
         # After Ctrl-C too.
         failed = visit.write(planned)
-    visit.page()
+    if no_page := visit.page():
+        failed = visit.write(planned, no_page)
     print((out / "summary.md").read_text("utf-8"))
     return 1 if failed else 0
 

@@ -7,6 +7,7 @@ Needs torch for the peaks, and nothing but the standard library for the facts.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import platform
 import subprocess
@@ -43,9 +44,9 @@ SAMPLES, WARM_S = 10, 0.5
 
 
 def sensors() -> dict[str, str]:
-    """Return what nvidia-smi says of the first device now; nothing where there is none."""
+    """Return what nvidia-smi says of the first device of CUDA now; nothing where there is none."""
     asked = f"--query-gpu={','.join(SENSORS)}"
-    command = ["nvidia-smi", asked, "--format=csv,noheader,nounits", "--id=0"]
+    command = ["nvidia-smi", asked, "--format=csv,noheader,nounits", f"--id={_bus_address() or 0}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -53,6 +54,24 @@ def sensors() -> dict[str, str]:
     # It prints its errors there too.
     cells = [cell.strip() for cell in done.stdout.split(",")]
     return dict(zip(SENSORS, cells, strict=True)) if len(cells) == len(SENSORS) else {}
+
+
+def _bus_address() -> str:
+    """Return the PCI address of the first device that CUDA shows this process; "" where it shows none.
+
+    nvidia-smi numbers all devices by address, CUDA those in CUDA_VISIBLE_DEVICES by speed.
+    """
+    number, address = ctypes.c_int(), ctypes.create_string_buffer(32)
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ""
+    failed = (
+        cuda.cuInit(0)
+        or cuda.cuDeviceGet(ctypes.byref(number), 0)
+        or cuda.cuDeviceGetPCIBusId(address, len(address), number)
+    )
+    return "" if failed else address.value.decode()
 
 
 def packages() -> dict[str, str]:

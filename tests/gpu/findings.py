@@ -64,11 +64,16 @@ ANCHORS = (
 )
 
 
-def summary(work: Path, planned: Sequence[Step], state: Json, device: str) -> tuple[str, list[str]]:
-    """Return the summary as Markdown, and what does not hold, a sentence each."""
+def summary(
+    work: Path, planned: Sequence[Step], state: Json, device: str, no_page: str = ""
+) -> tuple[str, list[str]]:
+    """Return the summary as Markdown, and what does not hold, a sentence each.
+
+    no_page: why there is no page, the first of these.
+    """
     environment, peaks = json_of(work / "environment.json"), json_of(work / "peaks.json")
     records = {step.name: _records(work / step.file) for step in planned if step.kind in ("run", "check")}
-    failed: list[str] = []
+    failed = [no_page] if no_page else []
     card = environment.get("sensors", {}).get("name") or environment.get("card", "")
     parts = [
         f"# Campaign on {card or 'a machine without a GPU'}",

@@ -18,8 +18,9 @@ class Step:
     """One process of a campaign.
 
     name: of its file. kind: what makes the file: device.py, or a command of attnbench. words: of the command.
-    most_s: how long it may take before it is interrupted; a run goes on in a later visit. shows: what it is
-    to show, for the summary.
+    most_s: how long it may take before it is interrupted; a run goes on in a later visit. One visit reaches
+    all steps up to the judge, since these limits together are a visit. shows: what it is to show, for the
+    summary.
     """
 
     name: str
@@ -53,7 +54,7 @@ def steps(device: str, have: Collection[str]) -> tuple[Step, ...]:
 
     def edges(k: int) -> Step:
         words = ("edges", *on, "--shard", f"{k}/{part}", *few)
-        return Step(f"edges-{k}", "check", words, 90, f"backends are right at the edges, part {k}")
+        return Step(f"edges-{k}", "check", words, 45, f"backends are right at the edges, part {k}")
 
     few = () if card else backends()
     timed = (*on, "--baseline", "sdpa_flash", "--sets", "3", "--budget", "0.3" if card else "0.01")
@@ -71,28 +72,28 @@ def steps(device: str, have: Collection[str]) -> tuple[Step, ...]:
     mutants = () if card else ("--only", "scale_twice", "--only", "zeros_after_3_calls", "--only", "plain")
     return (
         Step("environment", "device", ("environment",), 60, "the device and its software"),
-        Step("peaks", "device", ("peaks",), 60, "products and a copy at full speed"),
+        Step("peaks", "device", ("peaks",), 30, "products and a copy at full speed"),
+        edges(1),
+        Step("smoke", "run", ("smoke", *on, *few, *(() if card else ("--rule", "dot"))), 60, "every status"),
+        Step("aa", "selftest", ("aa", *on, *trials, *lengths), 55, "identical code"),
+        Step("power", "selftest", ("power", *on, *trials[:2], "--trials", "1", *lengths), 55, "slower code"),
+        Step("anchors-forward", "run", (*forward, *fused), 70, "forward passes of 16k tokens"),
+        Step("anchors-backward", "run", (*backward, *fused), 40, "backward passes of 16k tokens"),
+        Step(
+            "decode", "run", (*(f"attention/scaled_dot/{each}-D128/none/float16" for each in decode), *fused),
+            70, "decoding against the bandwidth",
+        ),
+        Step("judge", "selftest", ("judge", *on, *mutants), 50, "wrong backends are refused"),
         Step(
             "half", "check",
             (prefill, layer, *on, *few, *half, "--pass", "forward", "--pass", "both"),
             75, "every backend is right in half precision",
         ),
-        Step("anchors-forward", "run", (*forward, *fused), 110, "forward passes of 16k tokens"),
-        Step("smoke", "run", ("smoke", *on, *few, *(() if card else ("--rule", "dot"))), 110, "every status"),
-        Step("anchors-backward", "run", (*backward, *fused), 80, "backward passes of 16k tokens"),
-        Step(
-            "decode", "run", (*(f"attention/scaled_dot/{each}-D128/none/float16" for each in decode), *fused),
-            70, "decoding against the bandwidth",
-        ),
-        Step("aa", "selftest", ("aa", *on, *trials, *(() if card else lengths)), 60, "identical code"),
-        Step("power", "selftest", ("power", *on, *trials[:2], "--trials", "1", *lengths), 60, "slower code"),
         Step(
             "kernels", "run",
             (case(128, "causal", "forward", 2048, 4096), *backends("sdpa_math", "flex", "compiled"), *fused),
             75, "kernels with a score matrix, or compiled, beside the fused ones",
         ),
-        edges(1),
-        Step("judge", "selftest", ("judge", *on, *mutants), 240, "wrong backends are refused"),
         Step(
             "whole", "run", (case(128, "none", "forward", 2048), *backends(*FUSED[:3]), *timed),
             150, "the whole shape of the papers",

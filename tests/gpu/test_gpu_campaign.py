@@ -10,13 +10,20 @@ import sys
 import time
 from importlib.metadata import distributions
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+import campaign
+import device as facts
 import psutil
 import pytest
 import torch
-from device import NEEDED
+from device import NEEDED, sensors
+from fake_cuda import FakeCuda
 from findings import ANCHORS, CUDNN, summary
+from hypothesis import given
+from hypothesis import strategies as st
 from steps import FUSED, Step, steps
 from tree import use_tree
 
@@ -136,6 +143,49 @@ def test_backends_that_are_not_installed_are_not_asked_for() -> None:
     assert asked(anchors) == {"sdpa_flash"}
 
 
+class PretendedVisit:
+    """Steps that take the seconds that they need, on a clock of their own."""
+
+    device = "cpu"
+
+    def __init__(self, needs: dict[str, float]) -> None:
+        self.needs, self.now = needs, 0.0
+        self.state: dict[str, Any] = {}
+        self.got: dict[str, list[float]] = {}
+
+    def write(self, planned: tuple[Step, ...]) -> None:
+        pass
+
+    def done(self, step: Step) -> bool:
+        return step.name in self.state and not self.state[step.name]["stopped"]
+
+    def make(self, step: Step, most_s: float) -> None:
+        before = self.got.setdefault(step.name, [])
+        needed = self.needs[step.name] - (0 if step.kind == "selftest" else sum(before))
+        before.append(min(needed, most_s))
+        self.now += before[-1]
+        self.state[step.name] = {"stopped": needed > most_s, "seconds": before[-1]}
+
+
+REACHED = CARD[: [step.name for step in CARD].index("judge") + 1]
+
+
+@given(st.lists(st.floats(1, 400), min_size=len(CARD), max_size=len(CARD)), st.floats(1, 20))
+def test_one_visit_reaches_all_steps_up_to_the_judge_and_later_ones_end_them(
+    needs: list[float], environment: float
+) -> None:
+    visit = PretendedVisit({step.name: s for step, s in zip(CARD, [environment, *needs[1:]], strict=True)})
+    with patch.object(campaign, "time", SimpleNamespace(monotonic=lambda: visit.now)):
+        for number in range(15):
+            end = visit.now + campaign.SECONDS - campaign.PAGE_S
+            campaign._visited(visit, CARD, end)  # type: ignore[arg-type]
+            assert visit.now <= end
+            assert number or visit.got.keys() >= {step.name for step in REACHED}
+    assert all(visit.done(step) for step in CARD)
+    for step in (step for step in CARD if step.kind == "selftest"):
+        assert visit.got[step.name] == sorted(visit.got[step.name])
+
+
 def test_a_plain_copy_of_the_tree_has_the_entry_points_of_an_installation(tmp_path: Path) -> None:
     paths = use_tree(tmp_path)
     points = {
@@ -197,12 +247,89 @@ def pretend_card(folder: Path, name: str) -> dict[str, str]:
     program = folder / f"bin-{name}" / "nvidia-smi"
     program.parent.mkdir()
     cells = ", ".join([name, *["1"] * 10]) if name else "No devices were found"
-    program.write_text(f"#!/bin/sh\necho '{cells}'\n")
+    program.write_text(f'#!/bin/sh\necho "{cells}"\n')
     program.chmod(0o755)
     return os.environ | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 NOTHING = ("--seconds", "0")
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"), [((0, 0, 0), "0000:3B:00.0"), ((100, 0, 0), "0"), ((0, 101, 0), "0"), (None, "0")]
+)
+def test_the_card_that_is_asked_is_the_first_that_cuda_shows(
+    status: tuple[int, int, int] | None, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi and CUDA_VISIBLE_DEVICES count cards in other orders."""
+
+    def driver(name: str) -> SimpleNamespace:
+        if status is None:
+            raise OSError(f"{name}: cannot open shared object file")
+
+        def get(number: Any, place: int) -> int:
+            number._obj.value = 5
+            return status[1]
+
+        def address(text: Any, size: int, number: Any) -> int:
+            assert (size, number.value) == (32, 5)
+            text.value = b"0000:3B:00.0"
+            return status[2]
+
+        return SimpleNamespace(cuInit=lambda flags: status[0], cuDeviceGet=get, cuDeviceGetPCIBusId=address)
+
+    monkeypatch.setattr(facts, "ctypes", SimpleNamespace(**vars(facts.ctypes) | {"CDLL": driver}))
+    monkeypatch.setenv("PATH", pretend_card(tmp_path, "$3")["PATH"])
+    assert sensors()["name"] == f"--id={asked}"
+
+
+MEASURED = """
+import sys, torch
+import device, json
+
+device.SIDE, device.COPY_BYTES, device.WARM_S, device.SAMPLES = 64, 2**16, 0.0, 2
+torch.backends.cudnn.version = lambda: 90100
+json.dump([device.environment("cuda"), device.peaks("cuda")], sys.stdout)
+"""
+
+
+def test_the_facts_and_the_peaks_are_those_of_the_device() -> None:
+    """The words ``import sys, torch`` have torch pretend one."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(HERE / "pretended"), str(HERE)))},
+    )  # fmt: skip
+    environment, peaks = json.loads(done.stdout)
+    assert environment["gpu"]
+    assert environment["reach_device_s"] > 0
+    told = ("card", "capability", "processors", "l2_bytes", "memory_bytes", "cudnn")
+    assert [environment[key] for key in told] == ["a pretended device", "9.0", 1, 2**20, 2**24, 90100]
+    assert (peaks["side"], peaks["copy_bytes"]) == (64, 2**16)
+    assert {word: rate > 0 for word, rate in peaks["gemm_tflops"].items()} == {
+        "float16": True,
+        "bfloat16": True,
+    }
+    assert peaks["copy_gbps"] > 0
+
+
+@given(
+    st.lists(st.integers(10_000, 10**7), min_size=facts.SAMPLES, max_size=facts.SAMPLES),
+    st.integers(0, 10**7),
+)
+def test_the_peaks_are_taken_from_the_time_of_the_device_after_warm_calls(
+    lengths: list[int], warm_ns: int
+) -> None:
+    """Each call has ended before the next is launched, so that none waits for another."""
+    cuda, upcoming = FakeCuda(launch_ns=0), iter([warm_ns, *lengths])
+
+    def call() -> None:
+        assert cuda.idle
+        cuda.kernel(next(upcoming))
+
+    clock = SimpleNamespace(perf_counter=lambda: float(len(cuda.worked)))
+    with patch.object(torch, "cuda", cuda), patch.multiple(facts, time=clock, WARM_S=1.0):
+        taken = facts._seconds(call, "cuda")
+    assert taken == pytest.approx([ns / 1e9 for ns in lengths])
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
@@ -259,6 +386,15 @@ def test_without_a_device_each_visit_looks_for_one_and_ends(tmp_path: Path) -> N
         assert not (tmp_path / "out" / "steps" / "peaks.json").exists()
 
 
+def test_a_page_that_cant_be_written_is_told(tmp_path: Path) -> None:
+    went(tmp_path, "--dry", *NOTHING)
+    (tmp_path / "out" / "steps" / "half.jsonl").write_text("{}\n{}\n")
+    code, out, _ = went(tmp_path, "--dry", *NOTHING)
+    assert code == 1
+    assert "## What does not hold\n\n- page.html was not written: " in out
+    assert not (tmp_path / "out" / "page.html").exists()
+
+
 def test_a_full_disk_is_a_sentence_and_the_next_visit_goes_on(tmp_path: Path) -> None:
     went(tmp_path, "--dry", *NOTHING)
     summary = tmp_path / "out" / "summary.md"
@@ -279,7 +415,7 @@ def test_files_that_a_kill_cut_off_are_made_again(tmp_path: Path) -> None:
         (folder / name).write_text('{"kind": "manifest"}\n{"gpu": tr')
     code, out, err = went(tmp_path, "--dry", *NOTHING)
     assert (code, err) == (1, "")
-    assert "not done yet: environment, peaks, half" in out
+    assert "not done yet: environment, peaks, edges-1" in out
 
 
 @pytest.mark.slow

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from math import nan
 from typing import Any
 
 import pytest
 from fake_cuda import FakeCuda, FakeStream
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from attnbench.stats.doubts import mode_notes, slow_clock_note
@@ -54,8 +55,8 @@ def timer(cuda: FakeCuda, *, cold: bool = False) -> CudaTimer:
 
 def delayed(cuda: FakeCuda, delays: list[int]) -> None:
     """Let launches take longer, by each of these in turn."""
-    count = iter(range(10**9))
-    cuda.delay_ns = lambda: delays[next(count) % len(delays)]
+    launches = count()
+    cuda.delay_ns = lambda: delays[next(launches) % len(delays)]
 
 
 def squaring(cuda: FakeCuda, lengths: list[int], stream: FakeStream | None = None) -> Callable[..., Cell]:
@@ -310,6 +311,26 @@ def test_what_happens_in_the_first_call_alone_is_in_the_first_sample_unless_it_i
     assert take.mode == ("launches" if calls == 1 else "batch")
 
 
+@given(LENGTHS, CALLS, st.sets(st.integers(0, 8), max_size=2), st.integers(30_000, 10**7))
+@example([1_000], 5, {1, 2}, 30_000)
+def test_a_host_that_is_late_twice_condemns_no_call(
+    lengths: list[int], calls: int, late: set[int], late_ns: int
+) -> None:
+    cuda = FakeCuda()
+    wait, waits = cuda.synchronize, count()
+
+    def synchronize() -> None:
+        wait()
+        cuda.host_ns += late_ns if next(waits) in late else 0
+
+    take, call = timer(cuda), squaring(cuda, lengths)
+    take(call, A_CELL, B, C, 1)
+    cuda.synchronize = synchronize  # type: ignore[method-assign]
+    for _ in range(3):
+        take(call, A_CELL, B, C, calls)
+    assert take.refused == ""
+
+
 def test_short_work_on_another_stream_adds_up_where_no_output_can_be_cleared() -> None:
     cuda = FakeCuda(launch_ns=1_000)
     hidden = cuda.Stream()
@@ -322,6 +343,20 @@ def test_short_work_on_another_stream_adds_up_where_no_output_can_be_cleared() -
         sample, _ = take(call, A_CELL, B, C, 4)
     assert take.refused == "it leaves work on other streams"
     assert sample.wall_ns >= 4 * 6_000
+
+
+def test_a_call_whose_output_cant_be_written_is_captured() -> None:
+    """As one that is expanded, whose elements share memory."""
+
+    def refuse(output: Any) -> None:
+        raise RuntimeError("more than one element refers to a single memory location")
+
+    cuda = FakeCuda()
+    take = CudaTimer(cuda, cuda.overwrite, cold=False, clear=refuse, now_ns=cuda.now_ns)
+    call = squaring(cuda, [6_000])
+    for _ in range(3):
+        sample, _ = take(call, A_CELL, B, C, 4)
+    assert (take.mode, take.refused, sample.wall_ns) == ("batch", "", 4 * 6_000)
 
 
 def test_a_device_that_states_no_cache_is_flushed_by_more_than_any_has() -> None:
@@ -422,8 +457,19 @@ def test_a_call_that_waits_for_the_device_is_launched_and_captured_no_more() -> 
     assert sample.wall_ns >= 4 * 5_000 + 3 * cuda.launch_ns
     assert cuda.current is cuda.default
     graphs = len(cuda.graphs)
-    take(call, A_CELL, B, C, 4)
+    for calls, inputs in ((4, A_CELL), *((calls, Cell()) for calls in (1, 1, 4, 4))):
+        take(call, inputs, B, C, calls)
     assert len(cuda.graphs) == graphs
+    take(squaring(cuda, [5_000]), A_CELL, B, C, 4)
+    assert (take.mode, take.refused) == ("batch", "")
+
+
+def test_a_call_that_a_look_could_not_capture_is_not_captured_again() -> None:
+    cuda = FakeCuda()
+    take, call = timer(cuda), not_captured(cuda, 1_000)
+    for calls in (1, 1, 4, 4):
+        take(call, A_CELL, B, C, calls)
+    assert len(cuda.graphs) == 1
 
 
 def test_without_a_spin_launching_is_in_the_sample() -> None:

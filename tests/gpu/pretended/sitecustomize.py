@@ -51,6 +51,7 @@ def pretend() -> None:
 
     stream = SimpleNamespace(wait_stream=lambda other: None)
     known = SimpleNamespace(
+        name="a pretended device",
         L2_cache_size=2**20,
         clock_rate=1000 * MHZ,
         major=9,
