@@ -15,6 +15,10 @@ from hypothesis import settings
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+# Hundreds of processes import attnbench: each would compile it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # How long an example takes says nothing on a machine that others use too.
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")

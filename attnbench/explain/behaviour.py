@@ -66,7 +66,7 @@ def behaviours(
 
 def _behaviour(rule: Rule, case: Case, gain: float) -> Behaviour:
     drawn = widened(draw_parameters(case, rule), case).rule
-    weights, deviations = [], []
+    weights, all_scores = [], []
     for draw in range(_DRAWS):
         parameters = of_head(case, rule, drawn, draw % _HEADS)
         rng = np.random.default_rng([case.seed, draw, case.D, case.Lk])
@@ -76,9 +76,9 @@ def _behaviour(rule: Rule, case: Case, gain: float) -> Behaviour:
         positions = np.arange(case.Lk - count, case.Lk, dtype=np.float64)
         scores = scores_of(rule, q, k, parameters, positions, case.Lk)
         weights.append(softmax(scores, None if rule.sink is None else rule.sink(parameters)))
-        # -inf marks a dropped pair.
-        kept = [row[np.isfinite(row)] for row in scores]
-        deviations += [row.std() if len(row) else 0.0 for row in kept]
+        all_scores.append(scores)
+    # -inf marks a dropped pair.
+    deviations = np.ma.masked_invalid(np.concatenate(all_scores)).std(axis=1).filled(0.0)
     rows = np.concatenate(weights)
     # Entropy is of the weights of keys, without the share of a sink.
     shares = rows / np.maximum(rows.sum(axis=1, keepdims=True), _LEAST)
@@ -87,7 +87,7 @@ def _behaviour(rule: Rule, case: Case, gain: float) -> Behaviour:
     steep = np.sqrt((squares * (np.square(1 - rows) + squares.sum(axis=1)[:, None] - squares)).sum(axis=1))
     return Behaviour(
         rule=rule.name, D=case.D, gain=gain, keys=case.Lk,
-        deviation=float(np.mean(deviations)), entropy=float(entropy.mean() / np.log(case.Lk)),
+        deviation=float(deviations.mean()), entropy=float(entropy.mean() / np.log(case.Lk)),
         largest=float(rows.max(axis=1).mean()), gradient=float(np.median(steep)),
         pair_flops=2 * case.D if rule.score_flops is None else rule.score_flops(case),
         pair_bytes=4 * rule.score_elements(case),

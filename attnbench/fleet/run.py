@@ -53,8 +53,8 @@ def run_on(
     """
     check_new(out)
     sites = sites_of(fleet, words.facts(), where, tell)
-    check_versions(_facts_of_driver(words), {site.place.name: site.facts for site in sites})
     chosen = {device: _sites_for(plan, device, sites, each) for device in DEVICES}
+    check_versions(_facts_of_driver(words), {site.place.name: site.facts for site in sites})
     folder = units_folder(out)
     folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):

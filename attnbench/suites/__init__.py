@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from attnbench.cases.suites import read_suite
@@ -14,10 +14,14 @@ FIRST, LAST = ("smoke", "textbook"), "edges"
 
 
 @hookimpl
-def attnbench_suites() -> Iterator[Suite]:
+def attnbench_suites() -> tuple[Suite, ...]:
     """Bring the suites: the default first, then by name, the one for checking alone last."""
+    return _suites()
+
+
+@cache
+def _suites() -> tuple[Suite, ...]:
     files = sorted(
         DATA.glob("*.toml"), key=lambda path: (path.stem not in FIRST, path.stem == LAST, path.stem)
     )
-    for path in files:
-        yield read_suite(path)
+    return tuple(map(read_suite, files))

@@ -12,16 +12,34 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
+from click.testing import CliRunner
+from test_facts import FACTS
 
 import attnbench
+from attnbench.cases.select import select
+from attnbench.cli import attnbench as attnbench_cli
 from attnbench.fleet.drive import AGAIN
+from attnbench.fleet.run import run_on
+from attnbench.fleet.sites import sites_of
+from attnbench.fleet.units import Words
+from attnbench.plugins.registry import load_registry
+from attnbench.runner.forecast import plan_run
+from attnbench.runner.options import Options
+from attnbench.types.errors import BadInput
+from attnbench.types.fleet import Ended, Fleet, Place, Task
 from attnbench.types.record import Record
 
 EXECUTOR = Path(__file__).parent / "pretended_executor.py"
+ANSWER = Ended(0, msgspec.json.encode(FACTS).decode(), "")
+STILL = Fleet(
+    tuple(Place(name, "cpu", {"rack": rack}) for name, rack in (("a", "one"), ("b", "two"))),
+    lambda place, task: (piece for piece in [ANSWER]),
+)
 CASES = [f"attention/dot/H1-L{length}-D4" for length in (8, 16, 24)]
-QUICK = ("--backend", "eager", "--backend", "bmm", "--sets", "3")
+QUICK = ("--backend", "eager", "--backend", "bmm", "--sets", "1")
 WHOLE = (*QUICK, "--budget", "0.01")
 
 
@@ -136,36 +154,46 @@ def test_units_of_another_run_are_kept_and_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("where", "said"),
     [
-        (("--where", "rack"), "--where 'rack': give NAME=TEXT"),
-        (("--where", "rack=three"), "--where rack=three leaves no place: rack can be one, two"),
-        (("--where", "colour=red"), "--where colour=red leaves no place: no place has this fact"),
-        (("--device", "cuda"), "3 cases on cuda, but no place has such a device"),
-        (("--shard", "1/1"), "--on divides the cases itself: leave out --shard"),
+        ("rack", "--where 'rack': give NAME=TEXT"),
+        ("rack=three", "--where rack=three leaves no place: rack can be one, two"),
+        ("colour=red", "--where colour=red leaves no place: no place has this fact"),
     ],
 )
-def test_a_choice_of_places_that_cannot_be_is_said(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    status, _, stderr = ended(on("pretended:fine", *WHOLE, *words, out=tmp_path / "run.jsonl"))
-    assert status == 2
-    assert said in stderr
+def test_a_choice_of_places_that_cannot_be_is_said(where: str, said: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)):
+        sites_of(STILL, Task(()), [where], print)
+
+
+def test_cases_on_a_device_that_no_place_has_are_refused(tmp_path: Path) -> None:
+    registry = load_registry()
+    cases = select([f"{CASES[0]}/none/float32/cuda"], registry)
+    out = tmp_path / "run.jsonl"
+    with pytest.raises(BadInput, match="1 case on cuda, but no place has such a device"):
+        run_on(STILL, plan_run(cases, ["eager"], registry, Options()), Words(()), out, tell=print, done=print)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_executor_that_fails_is_named(tmp_path: Path) -> None:
-    status, _, stderr = ended(on("pretended:raises", *WHOLE, out=tmp_path / "run.jsonl"))
-    assert status == 3
-    assert "a is left out: its executor failed: RuntimeError: no such queue\n" in stderr
-    assert "Traceback" not in stderr
-
-
-def test_an_unknown_executor_and_a_folder_are_refused(tmp_path: Path) -> None:
-    status, _, stderr = ended(on("locale", *WHOLE, out=tmp_path / "run.jsonl"))
-    assert status == 2
-    assert "did you mean 'local'?" in stderr
-    status, _, stderr = ended(on("local", *WHOLE, out=tmp_path / "folder"))
-    assert status == 2
-    assert "with --on, name a file, *.jsonl" in stderr
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("pretended:fine", "--shard", "1/1"), 2, "--on divides the cases itself: leave out --shard"),
+        (("pretended:fine", "--out", "folder"), 2, "with --on, name a file, *.jsonl"),
+        (("locale",), 2, "did you mean 'local'?"),
+        (("pretended:raises",), 3, "a is left out: its executor failed: RuntimeError: no such queue\n"),
+    ],
+)
+def test_what_cannot_be_run_on_is_said_before_anything_starts(
+    words: tuple[str, ...], status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["run", CASES[0], "--plugin", str(EXECUTOR), "--out", "run.jsonl", *QUICK, "--on", *words]
+    done = CliRunner().invoke(attnbench_cli, command, prog_name="attnbench")
+    assert done.exit_code == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def until(holds: Callable[[], bool], limit_s: float = 120.0) -> None:

@@ -35,7 +35,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
         [CASE],
         ["eager", "gathered", *WRONG],
         plugins=PLUGIN,
-        sets=2,
+        sets=1,
         budget=0.2,
         out=tmp_path_factory.mktemp("own"),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from run_parts import LESS_CHECKED, PLAIN, Asked, assert_records, by_backend, run_of
@@ -66,6 +65,8 @@ def checked(odd_plugins: None, tmp_path_factory: pytest.TempPathFactory) -> Stor
         PADDED: ("eager", "clears_dropped", "reads_dropped"),
         ONE_KEY: ("eager", "bmm", "value_of_one_key"),
         **{f"attention/{rule}/{SIZES}": ("eager",) for rule in ("odd_raises", "odd_exits", "odd_bind")},
+        CAPPED: ("eager", "bmm", "chunked", "no_cap", "cap_of_2", "root_of_128"),
+        WIDE_SCALE: ("eager", "sdpa_math", "root_of_128"),
         **BUILT_INS,
     }
     registry = load_registry([*installed(), OWN])
@@ -142,13 +143,7 @@ def test_views_and_inputs_that_require_gradients_are_checked(checked: StoredRun)
     assert records["doubles_graded"].failed_on == ["near:graded"]
 
 
-def test_a_backend_that_ignores_a_constant_is_refused(odd_plugins: None, tmp_path: Path) -> None:
-    asked = {
-        CAPPED: ("eager", "bmm", "chunked", "no_cap", "cap_of_2", "root_of_128"),
-        WIDE_SCALE: ("eager", "sdpa_math", "root_of_128"),
-    }
-    registry = load_registry([*installed(), OWN])
-    checked = run_of(tmp_path, asked, registry=registry, timed=False, without=())
+def test_a_backend_that_ignores_a_constant_is_refused(checked: StoredRun) -> None:
     wrong, right = ("mismatch", "values", "RMS error "), dict.fromkeys(("eager", "bmm", "chunked"), RIGHT)
     loud = ("mismatch", "values", "on inputs of the family loud: RMS error ")
     capped = by_backend(checked, CAPPED)

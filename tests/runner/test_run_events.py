@@ -94,8 +94,8 @@ def test_a_run_goes_on_without_a_server_and_without_the_speed_of_the_machine(
 
     monkeypatch.setattr(WorkerPool, "start_servers", start_and_kill)
     monkeypatch.setattr(Scale, "measure", fails)
-    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=3)
-    assert [line.scale for line in stored.sets] == [None] * 3
+    stored = run_of(tmp_path, (PLAIN,), ("eager", "bmm"), sets=2)
+    assert [line.scale for line in stored.sets] == [None] * 2
     for record in stored.records:
         assert (record.status, record.limit_share) == ("ok", None)
         assert "it could not be measured" in record.notes
@@ -106,7 +106,7 @@ def test_a_right_backend_that_is_faster_than_the_machine_is_suspect(
 ) -> None:
     """It answers from memory. Inputs stay as they are here, or the clocks of the others might tell first."""
     without = (*LESS_CHECKED, "renewal")
-    stored = run_of(tmp_path, (LARGE,), ("eager", "remember_by_value"), sets=3, without=without)
+    stored = run_of(tmp_path, (LARGE,), ("eager", "remember_by_value"), without=without)
     records = by_backend(stored, LARGE)
     suspect = records["remember_by_value"]
     assert (suspect.status, suspect.failed_check) == ("suspect", "limit")
@@ -131,10 +131,10 @@ def test_candidates_are_pinned_to_one_core_and_put_first_there_if_the_system_all
     notes = tmp_path / "notes"
     notes.mkdir()
     monkeypatch.setenv("ODD_NOTES", str(notes))
-    stored = run_of(tmp_path / "run", (PLAIN,), ("honest1", "every_tell_where_it_runs"), sets=2)
+    stored = run_of(tmp_path / "run", (PLAIN,), ("honest1", "every_tell_where_it_runs"))
     assert {record.status for record in stored.records} == {"ok"}, [r.reason for r in stored.records]
     found = [json.loads(path.read_text()) for path in notes.iterdir()]
-    assert found == [{"cpus": [cores[-1]], "nice": highest}] * 2
+    assert found == [{"cpus": [cores[-1]], "nice": highest}]
     assert allowed_cpus() == cores, "the parent has its cores back"
     assert os.getpriority(os.PRIO_PROCESS, 0) == mine
 

@@ -327,6 +327,7 @@ def serve() -> None:
     for name in _modules():
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    importlib.import_module("attnbench.plugins.registry").load_registry()  # its suites are kept
     main = importlib.import_module("attnbench.__main__").main
     gc.freeze()  # a fork would copy the pages that collections write to
     for line in sys.stdin:
