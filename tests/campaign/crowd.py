@@ -52,7 +52,7 @@ def other_work(processes: int) -> Iterator[None]:
 
 def started_run(words: list[str], folder: Path, name: str) -> subprocess.Popen[str]:
     """Start ``attnbench run``; its file is ``name``."""
-    command = [sys.executable, "-m", "attnbench", "run", *words, "--timeout", TIMEOUT_S, "--out", name]
+    command = [sys.executable, "-m", "attnbench", "run", *words, "--out", name]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -90,7 +90,7 @@ def together(folder: Path, runs: int, comparisons: int) -> list[str]:
             threads.submit(compare_commits, 1, CASES, (), str, None, planted=False)
             for _ in range(comparisons)
         ]
-        started = [started_run(list(CASES), folder, name) for name in names]
+        started = [started_run([*CASES, "--timeout", TIMEOUT_S], folder, name) for name in names]
         wrong = [
             problem
             for name, process in zip(names, started, strict=True)
