@@ -112,8 +112,8 @@ def _of_head(mask: NDArray[Number], b: int, h: int) -> NDArray[Number]:
 
 FEWEST_ROWS = 16
 
-LONGDOUBLE_COST = 30
-"""How many times longer an operation takes in longdouble, which has no BLAS, than in float64."""
+LONGDOUBLE_COST = 80
+"""How many times longer a matrix product takes in longdouble, which has no BLAS, than in float64."""
 
 
 def choose_rows(

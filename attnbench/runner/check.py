@@ -248,7 +248,7 @@ class _Rest:
 def _check_rest(pool: WorkerPool, context: CaseContext, link: WorkerLink, entry: Entry[Backend]) -> _Rest:
     """Check all draws but the first, warm up, look at the memory of calls, and trace one."""
     timeout_s, timed = pool.options.timeout_s, pool.options.timed
-    # Where nothing will be timed, the secret draws are part of the check.
+    # Where nothing will be timed, the secret draw is part of the check.
     draws = context.check_draws if timed else len(context.draws)
     judged, notes = check_draws(pool, context, link, entry, range(1, draws))
     warmup_ns: tuple[int, ...] = ()
